@@ -1,0 +1,41 @@
+# Two commands for a fresh machine: `make demo` and `make test`. Both set up what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: venv demo test lint bench interop chaos clean
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml requirements.lock
+	@command -v java >/dev/null || echo "note: Java 17 is missing: the embedded ZooKeeper and Spark need it"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+demo: venv
+	$(BIN)/mirrormaker demo
+
+test: venv lint
+	ops/install-kcat
+	$(BIN)/pytest
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+bench: venv
+	$(BIN)/python -m ops.bench
+
+interop: venv
+	$(BIN)/pytest tests/interop
+
+chaos: venv
+	$(BIN)/pytest tests/chaos
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""Record batches and message sets: headers, checksums, compression, builders and readers. Pure."""

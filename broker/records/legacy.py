@@ -1,0 +1,90 @@
+"""Conversion between message sets of magic 0 and 1 and batches of magic 2, for clients older than the log."""
+
+from __future__ import annotations
+
+from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
+from broker.records.batch import MAGIC_POSITION, Codec, read_header, verify_crc
+from broker.records.builder import BatchBuilder
+from broker.records.message_set import build_message_set, message_codec, read_message
+from broker.records.reader import iterate_entries, read_records
+from broker.records.record import Record
+from broker.types import Buffer
+
+_BATCH_SIZE_MAX = 1 << 30
+
+
+def read_message_set(message_set: Buffer, *, size_max: int) -> list[Record]:
+    """The records of a whole message set of magic 0 and 1, uncompressed to at most `size_max` bytes in all.
+
+    Raises CorruptRecordsError, also when its last entry is torn: a producer sends whole ones.
+    """
+    view = memoryview(message_set)
+    records: list[Record] = []
+    end = 0
+    for position, size in iterate_entries(view):
+        entry_records = read_message(view[position : position + size], size_max=size_max)
+        size_max -= sum(len(record.key or b"") + len(record.value or b"") for record in entry_records)
+        records += entry_records
+        end = position + size
+    if end != len(view):
+        raise CorruptRecordsError(f"torn message set: {len(view) - end} bytes follow its last message")
+    return records
+
+
+def to_batches(
+    message_set: Buffer,
+    *,
+    size_max: int,
+    codec: Codec | None = None,
+    batch_size_max: int = _BATCH_SIZE_MAX,
+    level: int | None = None,
+) -> bytearray:
+    """What an old producer sent as batches of magic 2 whose offsets count from 0 in each.
+
+    `codec` None keeps the codec of the last message; `size_max` bounds all uncompressed bytes,
+    `batch_size_max` those of one batch. Records have create time: who appends them decides. Raises
+    CorruptRecordsError.
+    """
+    records = read_message_set(message_set, size_max=size_max)
+    codec = _last_codec(message_set) if codec is None else codec
+    batches = bytearray()
+    builder = BatchBuilder(codec, size_max=batch_size_max, level=level)
+    for record in records:
+        if not builder.append(record.timestamp, record.key, record.value):
+            batches += builder.build()
+            builder = BatchBuilder(codec, size_max=batch_size_max, level=level)
+            builder.append(record.timestamp, record.key, record.value)
+    return batches + builder.build() if builder.count else batches
+
+
+def from_batches(buffer: Buffer, magic: int, *, size_max: int, first_offset: int = 0) -> bytes:
+    """A fetch answer for a client that reads at most `magic` 0 or 1; entries that old stay as they are.
+
+    Headers, control batches, a torn tail and batches wholly below `first_offset` are left out. `size_max`
+    bounds the uncompressed bytes of each batch. Raises CorruptRecordsError, and ProtocolError with
+    UNSUPPORTED_COMPRESSION_TYPE for zstd, which old clients do not know.
+    """
+    view = memoryview(buffer)
+    entries = (view[position : position + size] for position, size in iterate_entries(view))
+    return b"".join(_from_entry(entry, magic, size_max, first_offset) for entry in entries)
+
+
+def _last_codec(message_set: Buffer) -> Codec:
+    view, codec = memoryview(message_set), Codec.NONE
+    for position, size in iterate_entries(view):
+        codec = message_codec(view[position : position + size])
+    return codec
+
+
+def _from_entry(entry: memoryview, magic: int, size_max: int, first_offset: int) -> Buffer:
+    if entry[MAGIC_POSITION] <= magic:
+        return entry
+    if entry[MAGIC_POSITION] < 2:
+        return build_message_set(read_message(entry, size_max=size_max), magic, message_codec(entry))
+    header = read_header(entry)
+    if header.is_control or header.next_offset <= first_offset:
+        return b""
+    if header.codec is Codec.ZSTD:
+        raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs a client that reads magic 2")
+    verify_crc(entry, 0, header)
+    return build_message_set(read_records(entry, header, size_max=size_max), magic, header.codec)

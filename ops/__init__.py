@@ -1,0 +1,1 @@
+"""What surrounds the code: benchmarks, documents, decisions, deployment."""

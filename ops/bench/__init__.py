@@ -1,0 +1,1 @@
+"""Benchmarks: each prints its figure next to its reference, measured in the same run on the same machine."""

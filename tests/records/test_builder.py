@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from broker.errors import CorruptRecordsError
+from broker.records.batch import HEADER_SIZE, Codec, read_header, rebase, verify_crc
+from broker.records.builder import BatchBuilder, recompress
+from tests.records.samples import (
+    CODECS,
+    NOW_MS,
+    PLAIN_SAMPLES,
+    SAMPLES,
+    SIZE_MAX,
+    Sample,
+    as_samples,
+    build,
+    read,
+)
+
+
+@given(SAMPLES, CODECS)
+def test_what_is_built_is_read_back(samples: list[Sample], codec: Codec) -> None:
+    batch = build(samples, codec)
+    header = read_header(batch)
+    verify_crc(batch, 0, header)
+    assert header.size == len(batch)
+    assert header.base_timestamp == samples[0].timestamp
+    assert header.max_timestamp == max(sample.timestamp for sample in samples)
+    records = read(batch)
+    assert as_samples(records) == samples
+    assert [record.offset for record in records] == list(range(len(samples)))
+    assert {record.timestamp_type for record in records} == {0}
+
+
+def test_a_builder_is_full_at_its_bound_and_not_before() -> None:
+    whole = build(PLAIN_SAMPLES)
+    builder = BatchBuilder(size_max=len(whole))
+    assert [builder.append(*sample) for sample in PLAIN_SAMPLES] == [True] * 5
+    assert (builder.size, builder.count) == (len(whole), 5)
+    assert not builder.append(NOW_MS, None, None)
+    assert (builder.size, builder.count) == (len(whole), 5)
+    assert builder.build() == whole
+
+    tight = BatchBuilder(size_max=len(whole) - 1)
+    assert [tight.append(*sample) for sample in PLAIN_SAMPLES] == [True] * 4 + [False]
+
+
+def test_the_first_record_fits_whatever_its_size() -> None:
+    builder = BatchBuilder(size_max=100)
+    assert builder.append(NOW_MS, None, bytes(1000))
+    assert not builder.append(NOW_MS, None, b"")
+    assert [record.value for record in read(builder.build())] == [bytes(1000)]
+
+
+def test_an_empty_builder_builds_nothing() -> None:
+    builder = BatchBuilder(size_max=100)
+    assert (builder.size, builder.count) == (HEADER_SIZE, 0)
+    with pytest.raises(ValueError, match="needs a record"):
+        builder.build()
+
+
+def test_a_builder_is_used_once() -> None:
+    builder = BatchBuilder(size_max=100)
+    builder.append(NOW_MS, None, b"")
+    batch = builder.build()
+    snapshot = bytes(batch)
+    with pytest.raises(ValueError, match="already built"):
+        builder.append(NOW_MS, None, b"")
+    with pytest.raises(ValueError, match="already built"):
+        builder.build()
+    assert batch == snapshot
+
+
+def test_what_is_no_record_leaves_the_batch_as_it_was() -> None:
+    builder = BatchBuilder(size_max=1000)
+    builder.append(NOW_MS, None, b"kept")
+    with pytest.raises(TypeError):
+        builder.append(NOW_MS, "text", b"")
+    with pytest.raises(UnicodeEncodeError):
+        builder.append(NOW_MS, None, b"", [("\ud800", b"")])
+    assert [record.value for record in read(builder.build())] == [b"kept"]
+
+
+def test_keys_and_values_may_be_any_buffer() -> None:
+    builder = BatchBuilder(size_max=1000)
+    builder.append(NOW_MS, memoryview(b"key"), bytearray(b"value"), (header for header in [("a", b"b")]))
+    (record,) = read(builder.build())
+    assert (record.key, record.value, record.headers) == (b"key", b"value", [("a", b"b")])
+
+
+@pytest.mark.parametrize("timestamps", [[-1, -1], [-1, 5], [-1, NOW_MS, -1], [5, -1], [0, -1, 0]])
+def test_records_without_a_timestamp_do_not_take_anothers(timestamps: list[int]) -> None:
+    batch = build([Sample(timestamp, None, b"", []) for timestamp in timestamps])
+    assert [record.timestamp for record in read(batch)] == timestamps
+    assert read_header(batch).max_timestamp == max(timestamps)
+    verify_crc(batch, 0, read_header(batch))
+
+
+@given(SAMPLES, CODECS, CODECS)
+def test_recompression_changes_the_codec_alone(samples: list[Sample], before: Codec, after: Codec) -> None:
+    batch = build(samples, before, producer_id=1, producer_epoch=2, base_sequence=3)
+    rebase(batch, 0, 1000, 9)
+    changed = recompress(batch, read_header(batch), after, size_max=SIZE_MAX)
+    header = read_header(changed)
+    verify_crc(changed, 0, header)
+    assert header.codec is after
+    untouched = {"attributes": 0, "batch_length": 0, "crc": 0}
+    assert header._replace(**untouched) == read_header(batch)._replace(**untouched)
+    assert read(changed) == read(batch)
+
+
+def test_recompression_is_bounded() -> None:
+    batch = build([Sample(NOW_MS, None, bytes(10_000), [])], Codec.ZSTD)
+    with pytest.raises(CorruptRecordsError):
+        recompress(batch, read_header(batch), Codec.NONE, size_max=9_000)
