@@ -1,0 +1,1 @@
+"""Bytes to messages and back: requests, responses and stored values, each declared once as a table."""

@@ -1,0 +1,1 @@
+"""One module per API, request and response together, and one per family of stored values."""
