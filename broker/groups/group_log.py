@@ -1,0 +1,149 @@
+"""The way of a coordinator to `__consumer_offsets`: the port to the log, and the writer of one partition.
+
+All that the groups of one partition want written goes through one writer, in the order it was asked for. One
+append is under way at a time; what is asked for meanwhile goes into the next one together, so that the busier
+the partition is the more a batch holds. Owned by the event loop; `run` is a task of the coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.clock import Clock
+from broker.errors import ErrorCode, ProtocolError, StorageError
+from broker.groups.log_codec import KeyValue, LogRecord, build_batch, encode, encoded_size
+from broker.types import Buffer
+
+
+class GroupLog(Protocol):
+    """`__consumer_offsets` as the coordinator needs it."""
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions of the topic; 0 while it does not exist."""
+        ...
+
+    def is_leader(self, partition: int) -> bool:
+        """Whether this node leads `partition` now."""
+        ...
+
+    async def append(self, partition: int, batch: bytearray) -> None:
+        """Append one batch, return once it is committed (as acks=all). Raises ProtocolError, StorageError."""
+        ...
+
+    def read_all(self, partition: int) -> AsyncIterator[Buffer]:
+        """The log from start to end, in chunks of whole batches. Raises ProtocolError."""
+        ...
+
+
+STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What members are told when their group could not be stored; other codes go through. Source: Kafka's
+GroupMetadataManager.
+"""
+
+COMMIT_ERRORS: Mapping[ErrorCode, ErrorCode] = {
+    **STORE_ERRORS,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+"""What clients are told when offsets could not be written; other codes go through."""
+
+Done = Callable[[ErrorCode], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Write:
+    pairs: list[KeyValue]
+    size: int
+    done: Done
+
+
+class PartitionWriter:
+    """Writes records of one partition in batches; every `done` is called exactly once, with NONE or the log's
+    error.
+    """
+
+    def __init__(
+        self, log: GroupLog, partition: int, clock: Clock, *, batch_bytes_max: int, pending_max: int
+    ) -> None:
+        self._log = log
+        self._partition = partition
+        self._clock = clock
+        self._batch_bytes_max = batch_bytes_max
+        self._pending_max = pending_max
+        self._waiting: deque[_Write] = deque()
+        self._under_way: list[_Write] = []
+        self._wake = asyncio.Event()
+        self._closed_with: ErrorCode | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """So much is waiting that no more work should be taken on."""
+        return len(self._waiting) >= self._pending_max
+
+    def submit(self, records: Sequence[LogRecord], done: Done) -> None:
+        """Have `records` appended in one batch, after all that was submitted before; `done` is called later,
+        never from here.
+
+        Raises WireError for records that cannot be encoded.
+        """
+        pairs = [encode(record) for record in records]
+        if self._closed_with is not None:
+            asyncio.get_running_loop().call_soon(done, self._closed_with)
+            return
+        self._waiting.append(_Write(pairs=pairs, size=encoded_size(pairs), done=done))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Append until `close`, or until cancelled."""
+        while self._closed_with is None:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                self._under_way = self._take_batch()
+                error = await self._append(self._under_way)
+                finished, self._under_way = self._under_way, []
+                for write in finished:
+                    write.done(error)
+
+    def close(self, error: ErrorCode) -> None:
+        """Answer everything with `error`, now and from now on; what is under way may still get there."""
+        self._closed_with = error
+        unfinished = [*self._under_way, *self._waiting]
+        self._under_way = []
+        self._waiting.clear()
+        self._wake.set()
+        for write in unfinished:
+            write.done(error)
+
+    def _take_batch(self) -> list[_Write]:
+        taken = [self._waiting.popleft()]
+        size = taken[0].size
+        while self._waiting and size + self._waiting[0].size <= self._batch_bytes_max:
+            size += self._waiting[0].size
+            taken.append(self._waiting.popleft())
+        return taken
+
+    async def _append(self, writes: list[_Write]) -> ErrorCode:
+        pairs = [pair for write in writes for pair in write.pairs]
+        try:
+            await self._log.append(self._partition, build_batch(pairs, self._clock.now_ms()))
+        except ProtocolError as error:
+            return error.code
+        except StorageError:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE

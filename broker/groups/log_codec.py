@@ -1,0 +1,259 @@
+"""The records of `__consumer_offsets`, exactly as Kafka writes them.
+
+Key `version int16 | …`: 0 and 1 are OffsetCommitKey (group, topic, partition), 2 is GroupMetadataKey (group);
+others belong to newer group protocols and are passed over. Values carry their own version; no value is a
+tombstone. Offsets are written in version 3, in version 1 when they expire at a time of their own (no other
+version can say so); groups in version 3. Offsets committed in a transaction sit in transactional batches and
+count from its marker on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+from broker.errors import CorruptRecordsError, WireError
+from broker.groups.events import GroupMetadata, MemberMetadata
+from broker.groups.offsets import NO_TIMESTAMP_MS, CommittedOffset
+from broker.records.batch import MAGIC_POSITION, read_header, verify_crc
+from broker.records.builder import BatchBuilder
+from broker.records.control import MarkerType, read_marker
+from broker.records.reader import iterate_entries, read_all
+from broker.types import Buffer, TopicPartition
+from broker.wire.messages import group_records, offset_records
+
+OFFSET_KEY_VERSION = 1
+OFFSET_VALUE_VERSION = 3
+OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
+GROUP_KEY_VERSION = 2
+GROUP_VALUE_VERSION = 3
+
+_VERSION = Struct(">h")
+_BATCH_OVERHEAD_BYTES_MAX = 96
+"""Header of a batch, and then some."""
+_RECORD_OVERHEAD_BYTES_MAX = 40
+"""Lengths, deltas and attributes of a record at their longest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecord:
+    """A generation of a group; None says that the group is gone."""
+
+    group_id: str
+    metadata: GroupMetadata | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRecord:
+    """A committed offset; None says that it is gone. `producer_id` is set while its transaction decides."""
+
+    group_id: str
+    partition: TopicPartition
+    committed: CommittedOffset | None
+    producer_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionEnded:
+    """The marker of a transaction that may have committed offsets here."""
+
+    producer_id: int
+    committed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """Something in the log that cannot be made sense of, and why; what stands around it is not affected."""
+
+    reason: str
+
+
+LogRecord = GroupRecord | OffsetRecord
+LogEntry = LogRecord | TransactionEnded | Unreadable
+KeyValue = tuple[bytes, bytes | None]
+
+
+def partition_of(group_id: str, partition_count: int) -> int:
+    """The partition that a group lives on: Java's `String.hashCode` without its sign, modulo the count."""
+    value = java_hash(group_id)
+    magnitude = (
+        0 if value == -(1 << 31) else abs(value)
+    )  # as Java, where abs of the least int would be negative
+    return magnitude % partition_count
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`: over UTF-16 code units, a signed 32-bit number."""
+    units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
+    value = 0
+    for unit in units:
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def encode(record: LogRecord) -> KeyValue:
+    """Key and value of a record. Raises WireError for a string over 32,767 bytes."""
+    match record:
+        case GroupRecord():
+            key = group_records.GroupMetadataKey(group=record.group_id)
+            value = _encode_group(record.metadata) if record.metadata is not None else None
+            return key.encode_with_version(GROUP_KEY_VERSION), value
+        case OffsetRecord():
+            topic, partition = record.partition
+            offset_key = offset_records.OffsetCommitKey(
+                group=record.group_id, topic=topic, partition=partition
+            )
+            value = _encode_offset(record.committed) if record.committed is not None else None
+            return offset_key.encode_with_version(OFFSET_KEY_VERSION), value
+
+
+def encoded_size(pairs: Iterable[KeyValue]) -> int:
+    """At most so many bytes do these take in a batch, its header not counted."""
+    return sum(_RECORD_OVERHEAD_BYTES_MAX + len(key) + len(value or b"") for key, value in pairs)
+
+
+def build_batch(pairs: list[KeyValue], timestamp_ms: int) -> bytearray:
+    """One batch of all of `pairs` (at least one), base offset 0, uncompressed as Kafka's default is."""
+    builder = BatchBuilder(size_max=_BATCH_OVERHEAD_BYTES_MAX + encoded_size(pairs))
+    for key, value in pairs:
+        fitted = builder.append(timestamp_ms, key, value)
+        assert fitted, "the builder was made large enough"
+    return builder.build()
+
+
+def decode(key: bytes, value: bytes | None) -> LogRecord | None:
+    """The record of a key and value; None for kinds that other group protocols own. Raises WireError for
+    garbled ones.
+    """
+    if len(key) < _VERSION.size:
+        raise WireError(f"key of {len(key)} bytes holds no version")
+    (version,) = _VERSION.unpack_from(key)
+    if version in (0, OFFSET_KEY_VERSION):
+        _, offset_key = offset_records.OffsetCommitKey.decode_with_version(key)
+        return OffsetRecord(
+            group_id=offset_key.group,
+            partition=TopicPartition(offset_key.topic, offset_key.partition),
+            committed=_decode_offset(value) if value is not None else None,
+        )
+    if version == GROUP_KEY_VERSION:
+        _, group_key = group_records.GroupMetadataKey.decode_with_version(key)
+        return GroupRecord(
+            group_id=group_key.group, metadata=_decode_group(value) if value is not None else None
+        )
+    return None
+
+
+def read_log(chunk: Buffer, *, batch_bytes_max: int) -> Iterator[LogEntry]:
+    """What whole batches say, in order. Damage costs the record or batch it is in and is reported as
+    `Unreadable`.
+
+    `batch_bytes_max` bounds one batch uncompressed. Raises CorruptRecordsError when batches cannot be told
+    apart.
+    """
+    view = memoryview(chunk)
+    for position, size in iterate_entries(view):
+        try:
+            yield from _read_entry(view[position : position + size], batch_bytes_max)
+        except CorruptRecordsError as error:
+            yield Unreadable(reason=error.message)
+
+
+def _read_entry(entry: memoryview, batch_bytes_max: int) -> Iterator[LogEntry]:
+    producer_id = None
+    if entry[MAGIC_POSITION] >= 2:
+        header = read_header(entry)
+        if header.is_control:
+            verify_crc(entry, 0, header)
+            marker = read_marker(entry, header)
+            if marker is not None:
+                committed = marker.type is MarkerType.COMMIT
+                yield TransactionEnded(producer_id=header.producer_id, committed=committed)
+            return
+        producer_id = header.producer_id if header.is_transactional else None
+    for record in read_all(entry, size_max=batch_bytes_max):
+        try:
+            decoded = decode(record.key or b"", record.value)
+        except WireError as error:
+            yield Unreadable(reason=f"record at offset {record.offset}: {error}")
+            continue
+        if isinstance(decoded, OffsetRecord) and producer_id is not None:
+            decoded = OffsetRecord(
+                group_id=decoded.group_id,
+                partition=decoded.partition,
+                committed=decoded.committed,
+                producer_id=producer_id,
+            )
+        if decoded is not None:
+            yield decoded
+
+
+def _encode_offset(committed: CommittedOffset) -> bytes:
+    value = offset_records.OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_timestamp_ms,
+        expire_timestamp=committed.expire_timestamp_ms,
+    )
+    expires = committed.expire_timestamp_ms != NO_TIMESTAMP_MS
+    return value.encode_with_version(OFFSET_VALUE_VERSION_WITH_EXPIRY if expires else OFFSET_VALUE_VERSION)
+
+
+def _decode_offset(value: bytes) -> CommittedOffset:
+    _, decoded = offset_records.OffsetCommitValue.decode_with_version(value)
+    return CommittedOffset(
+        offset=decoded.offset,
+        leader_epoch=decoded.leader_epoch,
+        metadata=decoded.metadata,
+        commit_timestamp_ms=decoded.commit_timestamp,
+        expire_timestamp_ms=decoded.expire_timestamp,
+    )
+
+
+def _encode_group(metadata: GroupMetadata) -> bytes:
+    value = group_records.GroupMetadataValue(
+        protocol_type=metadata.protocol_type,
+        generation=metadata.generation,
+        protocol=metadata.protocol,
+        leader=metadata.leader,
+        current_state_timestamp=metadata.state_timestamp_ms,
+        members=[
+            group_records.MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.subscription,
+                assignment=member.assignment,
+            )
+            for member in metadata.members
+        ],
+    )
+    return value.encode_with_version(GROUP_VALUE_VERSION)
+
+
+def _decode_group(value: bytes) -> GroupMetadata:
+    _, decoded = group_records.GroupMetadataValue.decode_with_version(value)
+    return GroupMetadata(
+        protocol_type=decoded.protocol_type,
+        generation=decoded.generation,
+        protocol=decoded.protocol,
+        leader=decoded.leader,
+        state_timestamp_ms=decoded.current_state_timestamp,
+        members=tuple(
+            MemberMetadata(
+                member_id=member.member_id,
+                instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout,
+                session_timeout_ms=member.session_timeout,
+                subscription=member.subscription,
+                assignment=member.assignment,
+            )
+            for member in decoded.members
+        ),
+    )

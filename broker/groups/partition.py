@@ -1,0 +1,118 @@
+"""One partition of `__consumer_offsets` that this node leads, and the groups that live on it.
+
+First the log is read to its end (`load`), meanwhile nobody is served; then it is live until this node
+resigns. A group comes to be when it is first asked for and is forgotten when nothing would be lost by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from broker.clock import Clock
+from broker.errors import ErrorCode
+from broker.groups.config import GroupConfig
+from broker.groups.group_log import GroupLog, PartitionWriter
+from broker.groups.live_group import LiveGroup, Surroundings, Waiters
+from broker.groups.log_codec import LogEntry, TransactionEnded, Unreadable, read_log
+from broker.telemetry import logger
+
+_log = logger("groups")
+
+_LOAD_SLICE_COUNT = 500
+"""Records that are read before others get their turn on the event loop: some milliseconds."""
+
+
+class OffsetsPartition:
+    """The groups of one partition, from election to resignation."""
+
+    def __init__(
+        self,
+        partition: int,
+        leader_epoch: int,
+        *,
+        log: GroupLog,
+        clock: Clock,
+        config: GroupConfig,
+        waiters: Waiters,
+    ) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.is_live = False
+        self.writer = PartitionWriter(
+            log,
+            partition,
+            clock,
+            batch_bytes_max=config.batch_bytes_max,
+            pending_max=config.appends_pending_max,
+        )
+        self._log = log
+        self._config = config
+        self._is_resigned = False
+        self._writing: asyncio.Task[None] | None = None
+        self._groups: dict[str, LiveGroup] = {}
+        self._surroundings = Surroundings(
+            config=config, clock=clock, writer=self.writer, waiters=waiters, on_disposable=self._forget
+        )
+
+    def __iter__(self) -> Iterator[LiveGroup]:
+        return iter(tuple(self._groups.values()))
+
+    async def load(self) -> bool:
+        """Read the log to its end and go live; False if the node resigned meanwhile. Raises ProtocolError."""
+        count = 0
+        async for chunk in self._log.read_all(self.partition):
+            if self._is_resigned:
+                return False
+            for entry in read_log(chunk, batch_bytes_max=self._config.load_batch_bytes_max):
+                self._replay(entry)
+                count += 1
+                if count % _LOAD_SLICE_COUNT == 0:
+                    await asyncio.sleep(0)
+        if self._is_resigned:
+            return False
+        self.is_live = True
+        for group in self:
+            group.go_live()
+        _log.info("partition_loaded", partition=self.partition, records=count, groups=len(self._groups))
+        return True
+
+    def _replay(self, entry: LogEntry) -> None:
+        match entry:
+            case Unreadable():
+                _log.error("record_skipped", partition=self.partition, reason=entry.reason)
+            case TransactionEnded():
+                for group in self:
+                    group.offsets.end_transaction(entry.producer_id, committed=entry.committed)
+            case _:
+                self.group(entry.group_id).replay(entry)
+
+    def start_writing(self, tasks: asyncio.TaskGroup) -> None:
+        """Run the writer as one of `tasks` until this node resigns."""
+        self._writing = tasks.create_task(self.writer.run())
+
+    def find(self, group_id: str) -> LiveGroup | None:
+        """The group, if there is anything to know about it."""
+        return self._groups.get(group_id)
+
+    def group(self, group_id: str) -> LiveGroup:
+        """The group; one that was not known is made, and forgotten again unless something comes of it."""
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups[group_id] = LiveGroup(group_id, self._surroundings)
+        return group
+
+    def _forget(self, group: LiveGroup) -> None:
+        if self._groups.get(group.group_id) is group:
+            del self._groups[group.group_id]
+
+    def resign(self) -> None:
+        """Send every waiter away with NOT_COORDINATOR and serve no more."""
+        self._is_resigned = True
+        self.is_live = False
+        for group in self:
+            group.leave_node()
+        self.writer.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self._writing is not None:
+            self._writing.cancel()
+        self._groups.clear()
