@@ -1,0 +1,3 @@
+"""The cluster: its image, placement of replicas, the controller and its election, registration of nodes,
+topics.
+"""

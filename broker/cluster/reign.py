@@ -1,0 +1,499 @@
+"""One controller epoch: from the election to the loss of the session or to a successor.
+
+A reign owns a `ControllerMachine`. It looks at ZooKeeper when watches say so (levels, never single
+changes), hands what it read to the machine, performs its effects and delivers orders through a channel per
+broker. Every write is one multi that also checks the version of `/controller_epoch`: after a successor was
+elected nothing of this reign can be written any more. A write whose outcome is unknown ends the reign,
+since the next one reads everything anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from broker.cluster.channel import BrokerChannel, ControllerFencedError, ControllerIdentity, NodeLink
+from broker.cluster.controller import ControllerMachine
+from broker.cluster.events import (
+    BalanceDue,
+    BrokersRead,
+    ControllerEffects,
+    ControllerSettings,
+    DeletionsRead,
+    ElectionAsked,
+    ElectionKind,
+    Event,
+    ReplicasDeleted,
+    SnapshotRead,
+    StatesRead,
+    StateWrite,
+    StoredState,
+    TopicsRead,
+    UncleanRead,
+    WritesDone,
+    broker_steps,
+)
+from broker.cluster.image import BrokerInfo
+from broker.cluster.states import (
+    decode_state,
+    in_flight,
+    read_brokers,
+    read_states,
+    read_topics,
+    sole_coordination_error,
+)
+from broker.cluster.topics import read_topic_config
+from broker.coordination import paths
+from broker.coordination.protocol import (
+    BadVersionError,
+    CheckVersion,
+    Coordination,
+    CreateNode,
+    DeleteNode,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    SessionLostError,
+    SetData,
+)
+from broker.coordination.znodes import ConfigChangeZnode, PartitionListZnode, TopicZnode
+from broker.errors import CoordinationError, ErrorCode, ProtocolError
+from broker.telemetry import logger
+from broker.types import BrokerId, TopicPartition
+
+REQUESTS_WAITING_MAX = 1_000
+CONFIG_CHANGES_KEPT = 100
+"""Nodes that were away longer than this many changes read all configurations again when they come back."""
+DELETIONS_PER_MULTI_MAX = 500
+
+_UNCLEAN = "unclean.leader.election.enable"
+_log = logger("controller")
+
+
+class _Look(Enum):
+    """What a watch asks to look at again, in the order in which it is done."""
+
+    CONTROLLER = auto()
+    BROKERS = auto()
+    TOPICS = auto()
+    DELETIONS = auto()
+    ISR_CHANGES = auto()
+    CONFIG_CHANGES = auto()
+    PREFERRED_ELECTION = auto()
+    BALANCE = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mandate:
+    """What an election gave: the identity with its epoch, and the version of the znode that holds the
+    epoch.
+    """
+
+    identity: ControllerIdentity
+    epoch_version: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Request:
+    event: Event
+    effects: asyncio.Future[ControllerEffects]
+
+
+class Reign:
+    """The controller's work in one epoch; `run` it until it ends."""
+
+    def __init__(
+        self, coordination: Coordination, link: NodeLink, mandate: Mandate, settings: ControllerSettings
+    ) -> None:
+        self._coordination = coordination
+        self._link = link
+        self._mandate = mandate
+        self._settings = settings
+        self._machine = ControllerMachine(
+            controller_id=mandate.identity.broker_id,
+            controller_epoch=mandate.identity.epoch,
+            settings=settings,
+        )
+        self._channels: dict[BrokerId, tuple[BrokerChannel, asyncio.Task[None]]] = {}
+        self._looks: set[_Look] = set()
+        self._dirty_topics: set[str] = set()
+        self._topic_watches: dict[str, Callable[[], None]] = {}
+        self._requests: deque[_Request] = deque()
+        self._deleted: dict[BrokerId, frozenset[TopicPartition]] = {}
+        self._unclean: dict[str, bool] = {}
+        self._config_change_seen = ""
+        self._woken = asyncio.Event()
+        self._balance_timer: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        """Reign until fenced, removed, or the session or connection is lost; then return.
+
+        Raises CoordinationError when ZooKeeper refuses something that cannot be explained so.
+        """
+        watches = self._start_watches()
+        self._schedule_balancing()
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._apply(await self._read_snapshot(), group)
+                _log.info("controller_ready", epoch=self._mandate.identity.epoch)
+                while True:
+                    await self._woken.wait()
+                    self._woken.clear()
+                    await self._look_again(group)
+                    await self._serve(group)
+        except BaseExceptionGroup as errors:
+            end = sole_coordination_error(errors)
+            if not isinstance(end, ControllerFencedError | SessionLostError):
+                raise end from errors
+            _log.warning("controller_resigned", reason=str(end))
+        finally:
+            for end_watch in (*watches, *self._topic_watches.values()):
+                end_watch()
+            if self._balance_timer is not None:
+                self._balance_timer.cancel()
+            self._refuse_requests()
+
+    async def ask(self, event: Event) -> ControllerEffects:
+        """Have an event handled and performed. Raises ProtocolError NOT_CONTROLLER when the reign ends
+        before.
+        """
+        if len(self._requests) >= REQUESTS_WAITING_MAX:
+            raise ProtocolError(ErrorCode.NOT_CONTROLLER, "too many requests wait for the controller")
+        request = _Request(event, asyncio.get_running_loop().create_future())
+        self._requests.append(request)
+        self._woken.set()
+        return await request.effects
+
+    @property
+    def machine(self) -> ControllerMachine:
+        """For questions only."""
+        return self._machine
+
+    # Looking
+
+    def _start_watches(self) -> list[Callable[[], None]]:
+        watch_data, watch_children = self._coordination.watch_data, self._coordination.watch_children
+        return [
+            watch_data(paths.CONTROLLER, lambda: self._mark(_Look.CONTROLLER)),
+            watch_children(paths.BROKER_IDS, lambda: self._mark(_Look.BROKERS)),
+            watch_children(paths.TOPICS, lambda: self._mark(_Look.TOPICS)),
+            watch_children(paths.DELETE_TOPICS, lambda: self._mark(_Look.DELETIONS)),
+            watch_children(paths.ISR_CHANGES, lambda: self._mark(_Look.ISR_CHANGES)),
+            watch_children(paths.CONFIG_CHANGES, lambda: self._mark(_Look.CONFIG_CHANGES)),
+            watch_data(paths.PREFERRED_REPLICA_ELECTION, lambda: self._mark(_Look.PREFERRED_ELECTION)),
+        ]
+
+    def _schedule_balancing(self) -> None:
+        if self._settings.auto_leader_rebalance:
+            interval_seconds = self._settings.leader_imbalance_check_interval_ms / 1000
+            self._balance_timer = asyncio.get_running_loop().call_later(
+                interval_seconds, self._mark, _Look.BALANCE
+            )
+
+    def _mark(self, look: _Look) -> None:
+        self._looks.add(look)
+        self._woken.set()
+
+    def _mark_topic(self, name: str) -> None:
+        self._dirty_topics.add(name)
+        self._mark(_Look.TOPICS)
+
+    async def _look_again(self, group: asyncio.TaskGroup) -> None:
+        looks, self._looks = self._looks, set()
+        if _Look.DELETIONS in looks:
+            looks.add(_Look.TOPICS)
+        views = {
+            _Look.CONTROLLER: self._look_at_controller,
+            _Look.BROKERS: self._look_at_brokers,
+            _Look.TOPICS: self._look_at_topics,
+            _Look.DELETIONS: self._look_at_deletions,
+            _Look.ISR_CHANGES: self._look_at_isr_changes,
+            _Look.CONFIG_CHANGES: self._look_at_config_changes,
+            _Look.PREFERRED_ELECTION: self._look_at_preferred_election,
+            _Look.BALANCE: self._balance,
+        }
+        for look in _Look:
+            if look in looks:
+                await views[look](group)
+
+    async def _read_snapshot(self) -> SnapshotRead:
+        deletions = frozenset(await self._coordination.children(paths.DELETE_TOPICS))
+        topics = await self._read_watched_topics(await self._coordination.children(paths.TOPICS))
+        partitions = [TopicPartition(name, p) for name, topic in topics.items() for p in topic.partitions]
+        reading = await read_states(self._coordination, partitions)
+        changes = await self._coordination.children(paths.CONFIG_CHANGES)
+        self._config_change_seen = changes[-1] if changes else ""
+        await self._read_unclean(await self._coordination.children(paths.TOPIC_CONFIGS))
+        for look in (_Look.ISR_CHANGES, _Look.PREFERRED_ELECTION):
+            self._mark(look)
+        return SnapshotRead(
+            brokers=await read_brokers(self._coordination),
+            topics=topics,
+            states=reading.states,
+            deletions=deletions,
+            unclean=dict(self._unclean),
+            unreadable=reading.unreadable,
+        )
+
+    async def _look_at_controller(self, group: asyncio.TaskGroup) -> None:
+        znode = await self._coordination.get(paths.CONTROLLER)
+        if znode is None or znode.ephemeral_owner != self._coordination.session_id:
+            raise ControllerFencedError(f"{paths.CONTROLLER} is not this node's any more")
+
+    async def _look_at_brokers(self, group: asyncio.TaskGroup) -> None:
+        brokers = await read_brokers(self._coordination)
+        for step in broker_steps(self._machine.brokers, brokers):
+            await self._apply(BrokersRead(brokers=step), group)
+
+    async def _look_at_topics(self, group: asyncio.TaskGroup) -> None:
+        dirty, self._dirty_topics = self._dirty_topics, set()
+        names = set(await self._coordination.children(paths.TOPICS))
+        known = self._machine.topics.keys()
+        topics = await self._read_watched_topics(names & (dirty | (names - known)))
+        await self._apply(TopicsRead(topics=topics, gone=frozenset(known - names)), group)
+
+    async def _read_watched_topics(self, names: Iterable[str]) -> dict[str, TopicZnode]:
+        """Watched first, so that no change falls between."""
+        wanted = sorted(names)
+        for name in wanted:
+            self._watch_topic(name)
+        return await read_topics(self._coordination, wanted)
+
+    async def _look_at_deletions(self, group: asyncio.TaskGroup) -> None:
+        names = await self._coordination.children(paths.DELETE_TOPICS)
+        await self._apply(DeletionsRead(topics=frozenset(names)), group)
+
+    async def _look_at_isr_changes(self, group: asyncio.TaskGroup) -> None:
+        names = await self._coordination.children(paths.ISR_CHANGES)
+        changed: set[TopicPartition] = set()
+        for name in names:
+            path = f"{paths.ISR_CHANGES}/{name}"
+            changed |= await self._read_partition_list(path)
+        if changed:
+            reading = await read_states(self._coordination, sorted(changed))
+            await self._apply(StatesRead(states=reading.states), group)
+        for name in names:
+            await self._coordination.delete(f"{paths.ISR_CHANGES}/{name}")
+
+    async def _look_at_config_changes(self, group: asyncio.TaskGroup) -> None:
+        names = await self._coordination.children(paths.CONFIG_CHANGES)
+        fresh = [name for name in names if name > self._config_change_seen]
+        self._config_change_seen = names[-1] if names else self._config_change_seen
+        topics = {topic for name in fresh if (topic := await self._changed_topic(name)) is not None}
+        if topics:
+            await self._read_unclean(topics)
+            await self._apply(UncleanRead(unclean=dict(self._unclean)), group)
+        for name in names[:-CONFIG_CHANGES_KEPT]:
+            await self._coordination.delete(f"{paths.CONFIG_CHANGES}/{name}")
+
+    async def _changed_topic(self, name: str) -> str | None:
+        path = f"{paths.CONFIG_CHANGES}/{name}"
+        znode = await self._coordination.get(path)
+        if znode is None:
+            return None
+        try:
+            kind, _, topic = ConfigChangeZnode.decode(znode.data, path).entity_path.partition("/")
+        except CoordinationError as error:
+            _log.error("znode_unreadable", path=path, reason=str(error))
+            return None
+        return topic if kind == "topics" else None
+
+    async def _read_unclean(self, topics: Iterable[str]) -> None:
+        async def read(topic: str) -> None:
+            self._unclean.pop(topic, None)
+            try:
+                config = await read_topic_config(self._coordination, topic)
+            except SessionLostError:
+                raise
+            except CoordinationError as error:
+                _log.error("znode_unreadable", path=paths.topic_config(topic), reason=str(error))
+                return
+            if _UNCLEAN in config:
+                self._unclean[topic] = config[_UNCLEAN].strip().lower() == "true"
+
+        await in_flight(list(topics), read)
+
+    async def _look_at_preferred_election(self, group: asyncio.TaskGroup) -> None:
+        path = paths.PREFERRED_REPLICA_ELECTION
+        partitions = await self._read_partition_list(path)
+        if partitions:
+            asked = ElectionAsked(partitions=frozenset(partitions), kind=ElectionKind.PREFERRED)
+            await self._apply(asked, group)
+        await self._coordination.delete(path)
+
+    async def _balance(self, group: asyncio.TaskGroup) -> None:
+        self._schedule_balancing()
+        await self._apply(BalanceDue(), group)
+
+    async def _read_partition_list(self, path: str) -> set[TopicPartition]:
+        znode = await self._coordination.get(path)
+        if znode is None:
+            return set()
+        try:
+            return set(PartitionListZnode.decode(znode.data, path).partitions)
+        except CoordinationError as error:
+            _log.error("znode_unreadable", path=path, reason=str(error))
+            return set()
+
+    async def _serve(self, group: asyncio.TaskGroup) -> None:
+        deleted, self._deleted = self._deleted, {}
+        for broker_id, partitions in deleted.items():
+            await self._apply(ReplicasDeleted(broker_id=broker_id, partitions=partitions), group)
+        while self._requests:
+            request = self._requests[0]
+            effects = await self._apply(request.event, group)
+            self._requests.popleft()
+            if not request.effects.done():
+                request.effects.set_result(effects)
+
+    def _refuse_requests(self) -> None:
+        for request in self._requests:
+            if not request.effects.done():
+                request.effects.set_exception(ProtocolError(ErrorCode.NOT_CONTROLLER))
+        self._requests.clear()
+
+    # Performing
+
+    async def _apply(self, event: Event, group: asyncio.TaskGroup) -> ControllerEffects:
+        effects = self._machine.handle(event)
+        while effects.writes:
+            effects = self._machine.handle(await self._write(effects.writes))
+        self._follow_brokers(group)
+        self._follow_topics()
+        for broker_id, orders in effects.orders.items():
+            self._channels[broker_id][0].tell(orders)
+        for name in effects.erased:
+            await self._erase(name)
+        for name in effects.dismissed:
+            await self._coordination.delete(paths.delete_topic(name))
+        return effects
+
+    def _follow_brokers(self, group: asyncio.TaskGroup) -> None:
+        """One channel for every registration there is."""
+        brokers = self._machine.brokers
+        for broker_id in self._channels.keys() - brokers.keys():
+            self._channels.pop(broker_id)[1].cancel()
+        for broker_id in brokers.keys() - self._channels.keys():
+            channel = BrokerChannel(
+                brokers[broker_id],
+                self._link,
+                self._mandate.identity,
+                brokers=self._live_brokers,
+                replicas_deleted=self._note_deleted,
+            )
+            self._channels[broker_id] = channel, group.create_task(channel.run())
+
+    def _live_brokers(self) -> Mapping[BrokerId, BrokerInfo]:
+        return self._machine.brokers
+
+    def _note_deleted(self, broker_id: BrokerId, partitions: frozenset[TopicPartition]) -> None:
+        self._deleted[broker_id] = self._deleted.get(broker_id, frozenset()) | partitions
+        self._woken.set()
+
+    def _follow_topics(self) -> None:
+        topics = self._machine.topics
+        for name in self._topic_watches.keys() - topics.keys():
+            self._topic_watches.pop(name)()
+        for name in topics.keys() - self._topic_watches.keys():
+            self._watch_topic(name)
+
+    def _watch_topic(self, name: str) -> None:
+        if name not in self._topic_watches:
+            self._topic_watches[name] = self._coordination.watch_data(
+                paths.topic(name), lambda: self._mark_topic(name)
+            )
+
+    async def _write(self, writes: Mapping[TopicPartition, StateWrite]) -> WritesDone:
+        done: dict[TopicPartition, int] = {}
+        refused: dict[TopicPartition, StoredState | None] = {}
+        created = {tp.topic for tp, write in writes.items() if write.expected_version is None}
+        await in_flight(sorted(created), self._create_partitions_parent)
+
+        async def write(tp: TopicPartition) -> None:
+            try:
+                done[tp] = await self._write_state(tp, writes[tp])
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                refused[tp] = await self._read_back(tp)
+
+        await in_flight(list(writes), write)
+        return WritesDone(done=done, refused=refused)
+
+    async def _write_state(self, tp: TopicPartition, write: StateWrite) -> int:
+        path, data = paths.partition_state(tp), write.state.encode()
+        if write.expected_version is not None:
+            return (await self._commit([SetData(path=path, data=data, version=write.expected_version)]))[0]
+        try:
+            return (
+                await self._commit(
+                    [CreateNode(path=paths.partition(tp), data=b""), CreateNode(path=path, data=data)]
+                )
+            )[1]
+        except NodeExistsError:
+            return (await self._commit([CreateNode(path=path, data=data)]))[0]
+
+    async def _create_partitions_parent(self, topic: str) -> None:
+        try:
+            await self._commit([CreateNode(path=paths.topic_partitions(topic), data=b"")])
+        except (NodeExistsError, NoNodeError):
+            await self._check_not_fenced()
+
+    async def _read_back(self, tp: TopicPartition) -> StoredState | None:
+        """The state that stood in the way of a write."""
+        await self._check_not_fenced()
+        path = paths.partition_state(tp)
+        znode = await self._coordination.get(path)
+        if znode is None:
+            return None
+        try:
+            return decode_state(znode, path)
+        except CoordinationError as error:
+            _log.error("znode_unreadable", path=path, reason=str(error))
+            return None
+
+    async def _erase(self, topic: str) -> None:
+        """Remove a deleted topic's znodes, the request last. A topic made anew under this name is never
+        touched.
+        """
+        partitions = await self._coordination.children(paths.topic_partitions(topic))
+        doomed = [
+            path
+            for number in partitions
+            for path in (
+                f"{paths.topic_partitions(topic)}/{number}/state",
+                f"{paths.topic_partitions(topic)}/{number}",
+            )
+        ]
+        doomed += [
+            paths.topic_partitions(topic),
+            paths.topic_config(topic),
+            paths.topic(topic),
+            paths.delete_topic(topic),
+        ]
+        present = await self._present(doomed)
+        for start in range(0, len(present), DELETIONS_PER_MULTI_MAX):
+            some = present[start : start + DELETIONS_PER_MULTI_MAX]
+            await self._commit([DeleteNode(path=path) for path in some])
+        _log.info("topic_deleted", topic=topic)
+
+    async def _present(self, wanted: Sequence[str]) -> list[str]:
+        found: set[str] = set()
+
+        async def look(path: str) -> None:
+            if await self._coordination.get(path) is not None:
+                found.add(path)
+
+        await in_flight(wanted, look)
+        return [path for path in wanted if path in found]
+
+    async def _commit(self, operations: Sequence[Operation]) -> list[int]:
+        """A multi that only the current controller can do; returns the versions of `operations`."""
+        fence = CheckVersion(path=paths.CONTROLLER_EPOCH, version=self._mandate.epoch_version)
+        return (await self._coordination.multi([fence, *operations]))[1:]
+
+    async def _check_not_fenced(self) -> None:
+        znode = await self._coordination.get(paths.CONTROLLER_EPOCH)
+        if znode is None or znode.version != self._mandate.epoch_version:
+            raise ControllerFencedError(f"{paths.CONTROLLER_EPOCH} was raised by another controller")

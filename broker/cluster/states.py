@@ -1,0 +1,261 @@
+"""Brokers, topics and partition states as ZooKeeper holds them, and the in-sync sets that leaders write.
+
+Reading is pipelined: `READS_IN_FLIGHT_MAX` requests at a time. A znode that cannot be read is logged and
+left out; for partitions the caller is told which, because a missing state and a damaged one are not the
+same thing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from broker.cluster.events import StoredState
+from broker.cluster.image import BrokerInfo, ClusterImage, ImageUpdate, PartitionImage
+from broker.coordination import paths
+from broker.coordination.protocol import BadVersionError, Coordination, SessionLostError, Znode
+from broker.coordination.znodes import (
+    BrokerZnode,
+    ClusterIdZnode,
+    ControllerEpochZnode,
+    ControllerZnode,
+    PartitionListZnode,
+    PartitionStateZnode,
+    TopicZnode,
+)
+from broker.errors import CoordinationError
+from broker.telemetry import logger
+from broker.types import NO_LEADER, BrokerId, LeaderEpoch, TopicPartition
+
+READS_IN_FLIGHT_MAX = 512
+PARTITIONS_PER_ANNOUNCEMENT_MAX = 3_000
+"""Keeps an announcement of ISR changes well below the size limit of a znode."""
+
+_log = logger("cluster_states")
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatesReading:
+    """Partition states; partitions in neither have no state znode."""
+
+    states: dict[TopicPartition, StoredState]
+    unreadable: frozenset[TopicPartition]
+
+
+async def read_brokers(coordination: Coordination) -> dict[BrokerId, BrokerInfo]:
+    """The registered brokers."""
+    names = await coordination.children(paths.BROKER_IDS)
+    ids = [BrokerId(int(name)) for name in names if name.isdecimal()]
+    found, _ = await _read_all(coordination, ids, paths.broker, _decode_broker)
+    return {broker_id: replace(found[broker_id], id=broker_id) for broker_id in sorted(found)}
+
+
+async def read_topics(
+    coordination: Coordination, names: Iterable[str] | None = None
+) -> dict[str, TopicZnode]:
+    """These topics, or all, by name; absent ones are left out."""
+    wanted = await coordination.children(paths.TOPICS) if names is None else list(names)
+    found, _ = await _read_all(
+        coordination, wanted, paths.topic, lambda znode, path: TopicZnode.decode(znode.data, path)
+    )
+    return found
+
+
+async def read_states(coordination: Coordination, partitions: Iterable[TopicPartition]) -> StatesReading:
+    """The state znodes of these partitions."""
+    found, unreadable = await _read_all(coordination, list(partitions), paths.partition_state, decode_state)
+    return StatesReading(states=found, unreadable=unreadable)
+
+
+def decode_state(znode: Znode, path: str) -> StoredState:
+    """Raises CoordinationError naming `path`."""
+    state = PartitionStateZnode.decode(znode.data, path)
+    return StoredState(state=state, version=znode.version, mzxid=znode.mzxid)
+
+
+async def read_cluster_image(coordination: Coordination) -> ClusterImage:
+    """The whole image straight from ZooKeeper: what a node starts from, and all that a nameserver has."""
+    cluster_id = await coordination.get(paths.CLUSTER_ID)
+    controller = await coordination.get(paths.CONTROLLER)
+    epoch = await coordination.get(paths.CONTROLLER_EPOCH)
+    brokers = await read_brokers(coordination)
+    topics = await read_topics(coordination)
+    partitions = [TopicPartition(name, p) for name, topic in topics.items() for p in topic.partitions]
+    states = (await read_states(coordination, partitions)).states
+    update = ImageUpdate(
+        controller_id=(
+            ControllerZnode.decode(controller.data, paths.CONTROLLER).broker_id if controller else NO_LEADER
+        ),
+        controller_epoch=(
+            ControllerEpochZnode.decode(epoch.data, paths.CONTROLLER_EPOCH).epoch if epoch else -1
+        ),
+        brokers=brokers,
+        partitions={
+            tp: _image(topics[tp.topic].partitions[tp.partition], states.get(tp), brokers)
+            for tp in partitions
+        },
+        topic_ids={name: topic.topic_id for name, topic in topics.items()},
+        full=True,
+    )
+    name = ClusterIdZnode.decode(cluster_id.data, paths.CLUSTER_ID).cluster_id if cluster_id else ""
+    return ClusterImage(cluster_id=name).apply(update)
+
+
+async def write_isr(
+    coordination: Coordination, tp: TopicPartition, state: PartitionStateZnode, partition_epoch: int
+) -> int:
+    """A leader's change of its in-sync set; returns the new partition epoch.
+
+    Raises BadVersionError when the state changed meanwhile: the writer may not be the leader any more, and
+    waits for its next LeaderAndIsr; SessionLostError when the outcome is unknown.
+    """
+    return await coordination.set(paths.partition_state(tp), state.encode(), version=partition_epoch)
+
+
+async def announce_isr_changes(coordination: Coordination, partitions: Sequence[TopicPartition]) -> None:
+    """Tell the controller which partitions' in-sync sets were written; callers batch them."""
+    for start in range(0, len(partitions), PARTITIONS_PER_ANNOUNCEMENT_MAX):
+        some = tuple(partitions[start : start + PARTITIONS_PER_ANNOUNCEMENT_MAX])
+        data = PartitionListZnode(partitions=some).encode()
+        await coordination.create(paths.ISR_CHANGE_PREFIX, data, sequence=True)
+
+
+async def leave_isrs(coordination: Coordination, broker_id: BrokerId) -> list[TopicPartition]:
+    """Take a broker that may have lost records out of every in-sync set that has another member.
+
+    To be called before it registers again, after a machine crash. Where it led, the partition is left
+    without a leader until the controller elects one of the others.
+    """
+    topics = await read_topics(coordination)
+    hosted = [
+        TopicPartition(name, partition)
+        for name, topic in topics.items()
+        for partition, replicas in topic.partitions.items()
+        if broker_id in replicas
+    ]
+    left: list[TopicPartition] = []
+
+    async def leave(tp: TopicPartition) -> None:
+        if await _leave_isr(coordination, tp, broker_id):
+            left.append(tp)
+
+    await in_flight(hosted, leave)
+    await announce_isr_changes(coordination, sorted(left))
+    return sorted(left)
+
+
+async def _leave_isr(coordination: Coordination, tp: TopicPartition, broker_id: BrokerId) -> bool:
+    path = paths.partition_state(tp)
+    while True:
+        znode = await coordination.get(path)
+        if znode is None:
+            return False
+        state = decode_state(znode, path).state
+        isr = tuple(replica for replica in state.isr if replica != broker_id)
+        if not isr or isr == state.isr:
+            return False
+        without = replace(
+            state,
+            leader=NO_LEADER if state.leader == broker_id else state.leader,
+            leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+            isr=isr,
+        )
+        try:
+            await coordination.set(path, without.encode(), version=znode.version)
+        except BadVersionError:
+            continue
+        return True
+
+
+async def _read_all(
+    coordination: Coordination,
+    keys: Sequence[_Key],
+    path_of: Callable[[_Key], str],
+    decode: Callable[[Znode, str], _Value],
+) -> tuple[dict[_Key, _Value], frozenset[_Key]]:
+    """Decoded znodes by key, and the keys of those that could not be decoded."""
+    found: dict[_Key, _Value] = {}
+    unreadable: set[_Key] = set()
+
+    async def read(key: _Key) -> None:
+        path = path_of(key)
+        znode = await coordination.get(path)
+        if znode is None:
+            return
+        try:
+            found[key] = decode(znode, path)
+        except SessionLostError:
+            raise
+        except CoordinationError as error:
+            _log.error("znode_unreadable", path=path, reason=str(error))
+            unreadable.add(key)
+
+    await in_flight(keys, read)
+    return found, frozenset(unreadable)
+
+
+async def in_flight(keys: Sequence[_Key], perform: Callable[[_Key], Awaitable[None]]) -> None:
+    """Run `perform` for every key, `READS_IN_FLIGHT_MAX` at a time. Raises the first error; the others are
+    cancelled.
+    """
+    remaining = iter(keys)
+
+    async def work() -> None:
+        for key in remaining:
+            await perform(key)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(READS_IN_FLIGHT_MAX, len(keys))):
+                group.create_task(work())
+    except BaseExceptionGroup as errors:
+        raise sole_coordination_error(errors) from errors
+
+
+def sole_coordination_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first CoordinationError of a group that holds nothing else, or the group itself."""
+    if errors.split(CoordinationError)[1] is not None:
+        return errors
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _decode_broker(znode: Znode, path: str) -> BrokerInfo:
+    broker = BrokerZnode.decode(znode.data, path)
+    return BrokerInfo(
+        id=NO_LEADER,
+        epoch=znode.czxid,
+        endpoints={endpoint.listener: endpoint for endpoint in broker.endpoints},
+        rack=broker.rack,
+    )
+
+
+def _image(
+    replicas: tuple[BrokerId, ...], stored: StoredState | None, brokers: dict[BrokerId, BrokerInfo]
+) -> PartitionImage:
+    offline = tuple(replica for replica in replicas if replica not in brokers)
+    if stored is None:
+        return PartitionImage(
+            leader=NO_LEADER,
+            leader_epoch=LeaderEpoch(-1),
+            isr=(),
+            replicas=replicas,
+            partition_epoch=-1,
+            controller_epoch=-1,
+            offline=offline,
+        )
+    return PartitionImage(
+        leader=stored.state.leader,
+        leader_epoch=stored.state.leader_epoch,
+        isr=stored.state.isr,
+        replicas=replicas,
+        partition_epoch=stored.version,
+        controller_epoch=stored.state.controller_epoch,
+        offline=offline,
+    )

@@ -1,0 +1,389 @@
+"""What the znodes hold, as frozen values with their JSON codecs.
+
+Each type writes the newest version of its format and reads every older one, whose missing fields get their
+defaults. `decode` takes the path only to name it: bytes that are not what they should be raise
+CoordinationError.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+from uuid import UUID
+
+from broker.coordination.document import Document, to_json
+from broker.errors import CoordinationError
+from broker.types import NO_TOPIC_ID, BrokerId, HostPort, LeaderEpoch, TopicId, TopicPartition
+
+Assignment = Mapping[int, tuple[BrokerId, ...]]
+"""Partition -> replicas, the preferred one first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where one listener of a broker is reached."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str
+
+    @property
+    def address(self) -> HostPort:
+        return HostPort(self.host, self.port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerZnode:
+    """`/brokers/ids/N`, ephemeral."""
+
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    timestamp_ms: int = -1
+    features: Mapping[str, str] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        first = next((e for e in self.endpoints if e.security_protocol == "PLAINTEXT"), None)
+        return to_json(
+            {
+                "version": 5,
+                "host": first.host if first else None,
+                "port": first.port if first else -1,
+                "endpoints": [f"{e.listener}://{HostPort(e.host, e.port)}" for e in self.endpoints],
+                "listener_security_protocol_map": {e.listener: e.security_protocol for e in self.endpoints},
+                "rack": self.rack,
+                "jmx_port": -1,
+                "timestamp": str(self.timestamp_ms),
+                "features": dict(self.features),
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Self:
+        document = Document.parse(data, path)
+        protocols = document.text_map("listener_security_protocol_map")
+        endpoints = tuple(_parse_endpoint(text, protocols, path) for text in document.texts("endpoints"))
+        if not endpoints:
+            endpoints = (
+                Endpoint(
+                    listener="PLAINTEXT",
+                    host=document.text("host"),
+                    port=document.integer("port"),
+                    security_protocol="PLAINTEXT",
+                ),
+            )
+        return cls(
+            endpoints=endpoints,
+            rack=document.optional_text("rack"),
+            timestamp_ms=document.integer("timestamp", -1),
+            features=document.text_map("features"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicZnode:
+    """`/brokers/topics/T`: id and replicas; `adding` and `removing` hold what a reassignment under way
+    changes.
+    """
+
+    topic_id: TopicId
+    partitions: Assignment
+    adding: Assignment = field(default_factory=dict)
+    removing: Assignment = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        return to_json(
+            {
+                "version": 3,
+                "topic_id": encode_uuid(self.topic_id),
+                "partitions": _write_assignment(self.partitions),
+                "adding_replicas": _write_assignment(self.adding),
+                "removing_replicas": _write_assignment(self.removing),
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Self:
+        document = Document.parse(data, path)
+        topic_id = document.optional_text("topic_id")
+        return cls(
+            topic_id=TopicId(decode_uuid(topic_id, path)) if topic_id else NO_TOPIC_ID,
+            partitions=_read_assignment(document, "partitions"),
+            adding=_read_assignment(document, "adding_replicas"),
+            removing=_read_assignment(document, "removing_replicas"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStateZnode:
+    """`/brokers/topics/T/partitions/P/state`: the truth about who leads, written conditionally on its
+    version.
+    """
+
+    controller_epoch: int
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    isr: tuple[BrokerId, ...]
+
+    def encode(self) -> bytes:
+        return to_json(
+            {
+                "controller_epoch": self.controller_epoch,
+                "leader": self.leader,
+                "version": 1,
+                "leader_epoch": self.leader_epoch,
+                "isr": list(self.isr),
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Self:
+        document = Document.parse(data, path)
+        return cls(
+            controller_epoch=document.integer("controller_epoch"),
+            leader=BrokerId(document.integer("leader")),
+            leader_epoch=LeaderEpoch(document.integer("leader_epoch")),
+            isr=tuple(BrokerId(replica) for replica in document.integers("isr")),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerZnode:
+    """`/controller`, ephemeral: who is elected."""
+
+    broker_id: BrokerId
+    timestamp_ms: int
+
+    def encode(self) -> bytes:
+        return to_json({"version": 1, "brokerid": self.broker_id, "timestamp": str(self.timestamp_ms)})
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Self:
+        document = Document.parse(data, path)
+        return cls(
+            broker_id=BrokerId(document.integer("brokerid")), timestamp_ms=document.integer("timestamp", -1)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerEpochZnode:
+    """`/controller_epoch`: a decimal, one more with every election."""
+
+    epoch: int
+
+    def encode(self) -> bytes:
+        return str(self.epoch).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Self:
+        return cls(epoch=_decimal(data, path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterIdZnode:
+    """`/cluster/id`."""
+
+    cluster_id: str
+
+    def encode(self) -> bytes:
+        return to_json({"version": "1", "id": self.cluster_id})
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Self:
+        return cls(cluster_id=Document.parse(data, path).text("id"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionListZnode:
+    """`/isr_change_notification/isr_change_N` and `/admin/preferred_replica_election`: some partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+    def encode(self) -> bytes:
+        partitions = [{"topic": tp.topic, "partition": tp.partition} for tp in self.partitions]
+        return to_json({"version": 1, "partitions": partitions})
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Self:
+        parts = Document.parse(data, path).documents("partitions")
+        return cls(partitions=tuple(_topic_partition(part) for part in parts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignmentZnode:
+    """`/admin/reassign_partitions`: the replicas that partitions shall have."""
+
+    partitions: Mapping[TopicPartition, tuple[BrokerId, ...]]
+
+    def encode(self) -> bytes:
+        partitions = [
+            {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)}
+            for tp, replicas in self.partitions.items()
+        ]
+        return to_json({"version": 1, "partitions": partitions})
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Self:
+        parts = Document.parse(data, path).documents("partitions")
+        return cls(
+            partitions={
+                _topic_partition(part): tuple(BrokerId(replica) for replica in part.integers("replicas"))
+                for part in parts
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigZnode:
+    """`/config/topics/T` and its like: settings that differ from the default."""
+
+    config: Mapping[str, str]
+
+    def encode(self) -> bytes:
+        return to_json({"version": 1, "config": dict(self.config)})
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Self:
+        return cls(config=Document.parse(data, path).text_map("config"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChangeZnode:
+    """`/config/changes/config_change_N`: which entity's configuration changed, as `topics/T`,
+    `users/U/clients/C`.
+    """
+
+    entity_path: str
+
+    def encode(self) -> bytes:
+        return to_json({"version": 2, "entity_path": self.entity_path})
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Self:
+        document = Document.parse(data, path)
+        if document.integer("version", 2) == 1:
+            return cls(entity_path=f"{document.text('entity_type')}/{document.text('entity_name')}")
+        return cls(entity_path=document.text("entity_path"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerZnode:
+    """`/consumers/G/ids/C`, ephemeral: streams per topic, or per pattern (`white_list`, `black_list`)."""
+
+    STATIC: ClassVar[str] = "static"
+
+    subscription: Mapping[str, int]
+    pattern: str
+    timestamp_ms: int
+
+    def encode(self) -> bytes:
+        return to_json(
+            {
+                "version": 1,
+                "subscription": dict(self.subscription),
+                "pattern": self.pattern,
+                "timestamp": str(self.timestamp_ms),
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Self:
+        document = Document.parse(data, path)
+        return cls(
+            subscription=document.integer_map("subscription"),
+            pattern=document.text("pattern", cls.STATIC),
+            timestamp_ms=document.integer("timestamp", -1),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOffsetZnode:
+    """`/consumers/G/offsets/T/P`: a decimal."""
+
+    offset: int
+
+    def encode(self) -> bytes:
+        return str(self.offset).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Self:
+        return cls(offset=_decimal(data, path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdBlockZnode:
+    """`/latest_producer_id_block`: the last block handed out, both ends inclusive."""
+
+    broker_id: BrokerId
+    first: int
+    last: int
+
+    def encode(self) -> bytes:
+        return to_json(
+            {
+                "version": 1,
+                "broker": self.broker_id,
+                "block_start": str(self.first),
+                "block_end": str(self.last),
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Self:
+        document = Document.parse(data, path)
+        return cls(
+            broker_id=BrokerId(document.integer("broker")),
+            first=document.integer("block_start"),
+            last=document.integer("block_end"),
+        )
+
+
+def encode_uuid(value: UUID) -> str:
+    """A UUID in the 22 characters of unpadded URL-safe base64 that topic and cluster ids are written in."""
+    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+def decode_uuid(text: str, path: str) -> UUID:
+    """Raises CoordinationError naming `path` when `text` is no such UUID."""
+    try:
+        return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError) as error:
+        raise CoordinationError(f"{path}: {text!r} is not an id of 22 characters") from error
+
+
+def _parse_endpoint(text: str, protocols: Mapping[str, str], path: str) -> Endpoint:
+    listener, separator, address = text.partition("://")
+    try:
+        host, port = HostPort.parse(address)
+    except ValueError as error:
+        raise CoordinationError(f"{path}: {text!r} is not LISTENER://host:port") from error
+    if not separator or not listener:
+        raise CoordinationError(f"{path}: {text!r} is not LISTENER://host:port")
+    return Endpoint(
+        listener=listener, host=host, port=port, security_protocol=protocols.get(listener, listener)
+    )
+
+
+def _read_assignment(document: Document, name: str) -> Assignment:
+    return {
+        partition: tuple(BrokerId(replica) for replica in replicas)
+        for partition, replicas in sorted(document.integer_lists(name).items())
+    }
+
+
+def _write_assignment(assignment: Assignment) -> dict[str, list[BrokerId]]:
+    return {str(partition): list(replicas) for partition, replicas in sorted(assignment.items())}
+
+
+def _topic_partition(part: Document) -> TopicPartition:
+    return TopicPartition(part.text("topic"), part.integer("partition"))
+
+
+def _decimal(data: bytes, path: str) -> int:
+    try:
+        return int(data)
+    except ValueError as error:
+        raise CoordinationError(f"{path} holds no decimal number: {data[:80]!r}") from error

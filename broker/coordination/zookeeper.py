@@ -1,0 +1,456 @@
+"""The coordination port over kazoo: the only place where kazoo's threads enter.
+
+kazoo runs a connection thread and two callback threads. Whatever they report is posted to the event loop,
+and all state of this adapter is owned by the loop. Invariants:
+
+- An operation is sent only while the session is CONNECTED, and every operation pending when the connection
+  goes ends in SessionLostError at once: no caller waits for an ensemble that is away.
+- A watch is re-armed before its handlers run. The server answers the requests of a session in order, so a
+  read made by a handler comes after the re-arming and no change falls between the two.
+- The session is given up when the event loop hangs for longer than the session timeout: kazoo's own thread
+  would keep the session of a node alive that serves nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, assert_never
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.protocol.states import EventType, KazooState, WatchedEvent
+
+from broker.coordination.connect_string import ConnectString
+from broker.coordination.protocol import (
+    BadVersionError,
+    CheckVersion,
+    CreateNode,
+    DeleteNode,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    SessionLostError,
+    SessionState,
+    SetData,
+    Znode,
+)
+from broker.coordination.watchdog import LoopWatchdog
+from broker.errors import CoordinationError
+from broker.telemetry import logger
+
+_log = logger("zookeeper")
+
+_RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 1.0}
+_STATES = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.LOST,
+}
+_SESSION_ERRORS = (
+    kazoo_errors.ConnectionLoss,
+    kazoo_errors.ConnectionClosedError,
+    kazoo_errors.SessionExpiredError,
+    kazoo_errors.SessionMovedError,
+    kazoo_errors.OperationTimeoutError,
+    kazoo_errors.RequestTimeoutError,
+)
+_ROLLED_BACK = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+
+
+class _WatchKind(Enum):
+    DATA = "data"
+    CHILDREN = "children"
+
+
+@dataclass(slots=True, eq=False)
+class _Watch:
+    """Every handler of one path and kind, behind one kazoo watcher."""
+
+    kind: _WatchKind
+    path: str
+    watcher: Callable[[WatchedEvent], None]
+    handlers: list[Callable[[], None]] = field(default_factory=list)
+
+
+class ZooKeeper:
+    """One ZooKeeper session below the chroot of `connect` (`host:port,host:port/chroot`).
+
+    Raises ConfigurationError when `connect` cannot be read.
+    """
+
+    def __init__(self, connect: str, *, session_timeout_ms: int) -> None:
+        self._connect = ConnectString.parse(connect)
+        self._session_timeout_ms = session_timeout_ms
+        self._reports = _KazooReports()
+        self._client: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watchdog: LoopWatchdog | None = None
+        self._state = SessionState.LOST
+        self._session_id = 0
+        self._was_connected = False
+        self._closing = False
+        self._connected = asyncio.Event()
+        self._pending: set[asyncio.Future[Any]] = set()
+        self._watches: dict[tuple[_WatchKind, str], _Watch] = {}
+        self._state_handlers: list[Callable[[SessionState], None]] = []
+        self._restarts: set[asyncio.Task[None]] = set()
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def state(self) -> SessionState:
+        return self._state
+
+    async def start(self, *, timeout_ms: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._client = KazooClient(
+            hosts=self._connect.hosts,
+            timeout=self._session_timeout_ms / 1000,
+            connection_retry=dict(_RECONNECT),
+            logger=self._reports.logger,
+        )
+        self._client.add_listener(self._kazoo_state_changed)
+        await asyncio.to_thread(self._client.start_async)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._connected.wait()
+                await self._create_chroot()
+        except TimeoutError as error:
+            reason = f" ({self._reports.last})" if self._reports.last else ""
+            await self.close()
+            raise CoordinationError(
+                f"no ZooKeeper at {self._connect.hosts} within {timeout_ms} ms{reason}"
+            ) from error
+        except BaseException:
+            await self.close()
+            raise
+        self._watchdog = LoopWatchdog(self._loop, self._session_timeout_ms, self._give_session_up)
+        self._watchdog.start()
+
+    async def close(self) -> None:
+        self._closing = True
+        for restart in list(self._restarts):
+            await restart
+        if self._watchdog is not None:
+            await asyncio.to_thread(self._watchdog.stop)
+        if self._client is not None:
+            await asyncio.to_thread(self._close_client)
+        self._fail_pending()
+        self._state = SessionState.LOST
+        self._session_id = 0
+
+    async def get(self, path: str) -> Znode | None:
+        try:
+            data, stat = await self._perform("get", path, lambda at: self._client.get_async(at))
+        except NoNodeError:
+            return None
+        return Znode(
+            data=data or b"",
+            version=stat.version,
+            czxid=stat.czxid,
+            mzxid=stat.mzxid,
+            ephemeral_owner=stat.ephemeralOwner,
+        )
+
+    async def children(self, path: str) -> list[str]:
+        try:
+            names: list[str] = await self._perform(
+                "children", path, lambda at: self._client.get_children_async(at)
+            )
+        except NoNodeError:
+            return []
+        return sorted(names)
+
+    async def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequence: bool = False) -> str:
+        def start(at: str) -> Any:
+            return self._client.create_async(at, data, ephemeral=ephemeral, sequence=sequence)
+
+        try:
+            created: str = await self._perform("create", path, start)
+        except NoNodeError:
+            await self._create_parents(path)
+            created = await self._perform("create", path, start)
+        return created.removeprefix(self._connect.chroot)
+
+    async def set(self, path: str, data: bytes, *, version: int = -1) -> int:
+        stat = await self._perform("set", path, lambda at: self._client.set_async(at, data, version))
+        written: int = stat.version
+        return written
+
+    async def delete(self, path: str, *, version: int = -1, recursive: bool = False) -> None:
+        if recursive:
+            for name in await self.children(path):
+                await self.delete(f"{path.rstrip('/')}/{name}", recursive=True)
+        try:
+            await self._perform("delete", path, lambda at: self._client.delete_async(at, version))
+        except NoNodeError:
+            return
+
+    async def multi(self, operations: Sequence[Operation]) -> list[int]:
+        if not operations:
+            return []
+
+        def start(_: str) -> Any:
+            transaction = self._client.transaction()
+            for operation in operations:
+                self._add_to(transaction, operation)
+            return transaction.commit_async()
+
+        results = await self._perform("multi", operations[0].path, start)
+        for operation, result in zip(operations, results, strict=True):
+            if isinstance(result, Exception) and not isinstance(result, _ROLLED_BACK):
+                raise _translated(result, "multi", operation.path) from result
+        return [
+            _version_after(operation, result) for operation, result in zip(operations, results, strict=True)
+        ]
+
+    def watch_data(self, path: str, handler: Callable[[], None]) -> Callable[[], None]:
+        return self._watch(_WatchKind.DATA, path, handler)
+
+    def watch_children(self, path: str, handler: Callable[[], None]) -> Callable[[], None]:
+        return self._watch(_WatchKind.CHILDREN, path, handler)
+
+    def on_state(self, handler: Callable[[SessionState], None]) -> None:
+        self._state_handlers.append(handler)
+
+    # Operations
+
+    async def _perform(self, operation: str, path: str, start: Callable[[str], Any]) -> Any:
+        """Run one kazoo operation, given the path below the chroot, and translate what it raises."""
+        if self._state is not SessionState.CONNECTED or self._loop is None:
+            raise SessionLostError(f"{operation} {path}: not connected to ZooKeeper at {self._connect.hosts}")
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._pending.add(future)
+        try:
+            start(self._absolute(path)).rawlink(lambda result: self._post(_settle, future, result))
+            return await future
+        except kazoo_errors.KazooException as error:
+            raise _translated(error, operation, path) from error
+        finally:
+            self._pending.discard(future)
+
+    def _add_to(self, transaction: Any, operation: Operation) -> None:
+        path = self._absolute(operation.path)
+        match operation:
+            case CheckVersion():
+                transaction.check(path, operation.version)
+            case CreateNode():
+                transaction.create(path, operation.data, ephemeral=operation.ephemeral)
+            case SetData():
+                transaction.set_data(path, operation.data, operation.version)
+            case DeleteNode():
+                transaction.delete(path, operation.version)
+            case _:
+                assert_never(operation)
+
+    async def _create_parents(self, path: str) -> None:
+        for parent in _ancestors(path):
+            await self._create_if_absent(self._absolute(parent))
+
+    async def _create_chroot(self) -> None:
+        if self._connect.chroot:
+            for path in (*_ancestors(self._connect.chroot), self._connect.chroot):
+                await self._create_if_absent(path)
+
+    async def _create_if_absent(self, absolute: str) -> None:
+        try:
+            await self._perform("create", absolute, lambda _: self._client.create_async(absolute, b""))
+        except NodeExistsError:
+            return
+
+    def _absolute(self, path: str) -> str:
+        return (self._connect.chroot + path).rstrip("/") or "/"
+
+    def _fail_pending(self) -> None:
+        for future in self._pending:
+            if not future.done():
+                future.set_exception(
+                    SessionLostError(f"the connection to ZooKeeper at {self._connect.hosts} was lost")
+                )
+
+    # Watches
+
+    def _watch(self, kind: _WatchKind, path: str, handler: Callable[[], None]) -> Callable[[], None]:
+        watch = self._watches.get((kind, path))
+        if watch is None:
+            watch = _Watch(kind, path, lambda event: self._post(self._watch_fired, kind, path, event.type))
+            self._watches[kind, path] = watch
+            self._arm(watch)
+        watch.handlers.append(handler)
+
+        def end() -> None:
+            if handler in watch.handlers:
+                watch.handlers.remove(handler)
+            if not watch.handlers and self._watches.get((kind, path)) is watch:
+                del self._watches[kind, path]
+
+        return end
+
+    def _arm(self, watch: _Watch) -> None:
+        """Ask the server to tell the next change. When the connection fails meanwhile, its return arms
+        again.
+        """
+        if self._state is not SessionState.CONNECTED:
+            return
+        path = self._absolute(watch.path)
+        if watch.kind is _WatchKind.DATA:
+            self._client.exists_async(path, watch=watch.watcher)
+            return
+        self._client.get_children_async(path, watch=watch.watcher).rawlink(
+            lambda result: self._post(self._parent_looked_for, watch, result)
+        )
+
+    def _parent_looked_for(self, watch: _Watch, result: Any) -> None:
+        """ZooKeeper has no children watch on a missing znode: wait for its creation instead."""
+        if self._state is SessionState.CONNECTED and isinstance(result.exception, kazoo_errors.NoNodeError):
+            self._client.exists_async(self._absolute(watch.path), watch=watch.watcher).rawlink(
+                lambda found: self._post(self._parent_waited_for, watch, found)
+            )
+
+    def _parent_waited_for(self, watch: _Watch, result: Any) -> None:
+        if result.successful() and result.value is not None:
+            self._watch_fired(watch.kind, watch.path, EventType.CREATED)
+
+    def _watch_fired(self, kind: _WatchKind, path: str, event: str) -> None:
+        watch = self._watches.get((kind, path))
+        if watch is None or event == EventType.NONE:
+            return
+        self._arm(watch)
+        self._tell(watch)
+
+    def _tell(self, watch: _Watch) -> None:
+        for handler in list(watch.handlers):
+            self._call_soon(handler)
+
+    # Session
+
+    def _kazoo_state_changed(self, state: str) -> None:
+        """Runs on kazoo's connection thread."""
+        client_id = self._client.client_id if state == KazooState.CONNECTED else None
+        self._post(self._enter_state, _STATES[state], client_id[0] if client_id else 0)
+
+    def _enter_state(self, state: SessionState, session_id: int) -> None:
+        if self._closing:
+            return
+        self._state = state
+        if state is SessionState.CONNECTED:
+            self._session_id = session_id
+            self._connected.set()
+            _log.info("zookeeper_connected", address=str(self._connect), session_id=f"{session_id:#x}")
+        else:
+            self._session_id = 0 if state is SessionState.LOST else self._session_id
+            self._fail_pending()
+            _log.warning(f"zookeeper_{state.value}", address=str(self._connect), reason=self._reports.last)
+        for handler in list(self._state_handlers):
+            self._call_soon(handler, state)
+        if state is SessionState.CONNECTED:
+            self._resume_watches()
+        elif state is SessionState.LOST:
+            self._restart_if_stopped()
+
+    def _resume_watches(self) -> None:
+        for watch in list(self._watches.values()):
+            self._arm(watch)
+            if self._was_connected:
+                self._tell(watch)
+        self._was_connected = True
+
+    def _give_session_up(self) -> None:
+        """Runs on the watchdog's thread: close the session, so that others take over at once."""
+        _log.error("event_loop_hung", session_timeout_ms=self._session_timeout_ms)
+        self._client.stop()
+
+    def _restart_if_stopped(self) -> None:
+        """kazoo goes on by itself after an expiry, but not after a session that the watchdog gave up."""
+        if self._watchdog is None or not self._watchdog.fired or self._loop is None:
+            return
+        self._watchdog.reset()
+        restart = self._loop.create_task(asyncio.to_thread(self._client.start_async))
+        self._restarts.add(restart)
+        restart.add_done_callback(self._restarts.discard)
+
+    def _close_client(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    # The bridge between kazoo's threads and the event loop
+
+    def _post(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Have the event loop call `function`; nothing happens once the loop has been closed."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+        try:
+            loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:  # closed between the check and the call: nobody is left to tell
+            return
+
+    def _call_soon(self, handler: Callable[..., None], *arguments: Any) -> None:
+        if self._loop is not None:
+            self._loop.call_soon(handler, *arguments)
+
+
+def _ancestors(path: str) -> list[str]:
+    """Every znode above `path`, the root left out, from the top."""
+    parts = path.split("/")[1:-1]
+    return ["/" + "/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if result.successful():
+        future.set_result(result.value)
+    else:
+        future.set_exception(result.exception)
+
+
+def _version_after(operation: Operation, result: Any) -> int:
+    match operation:
+        case SetData():
+            version: int = result.version
+            return version
+        case CreateNode():
+            return 0
+        case CheckVersion() | DeleteNode():
+            return -1
+        case _:
+            assert_never(operation)
+
+
+def _translated(error: Exception, operation: str, path: str) -> CoordinationError:
+    place = f"{operation} {path}"
+    match error:
+        case kazoo_errors.NodeExistsError():
+            return NodeExistsError(f"{place}: the znode exists")
+        case kazoo_errors.NoNodeError():
+            return NoNodeError(f"{place}: no such znode")
+        case kazoo_errors.BadVersionError():
+            return BadVersionError(f"{place}: the znode was changed by another")
+        case kazoo_errors.NotEmptyError():
+            return CoordinationError(f"{place}: the znode has children")
+        case kazoo_errors.NoChildrenForEphemeralsError():
+            return CoordinationError(f"{place}: an ephemeral znode cannot have children")
+    if isinstance(error, _SESSION_ERRORS):
+        return SessionLostError(f"{place}: the connection to ZooKeeper was lost")
+    return CoordinationError(f"{place}: {type(error).__name__} {error}".rstrip())
+
+
+class _KazooReports(logging.Handler):
+    """Takes kazoo's log in: its last warning explains a failure, everything else our own events say."""
+
+    def __init__(self) -> None:
+        super().__init__(level=logging.WARNING)
+        self.last = ""
+        self.logger = logging.Logger("broker.kazoo", level=logging.WARNING)
+        self.logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.last = record.getMessage()
+        _log.debug("kazoo_reported", message=self.last)

@@ -1,0 +1,359 @@
+"""Drivers of several nodes on one tree: election, failover, fencing, and topics from request to role."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from broker.cluster.events import ControllerSettings
+from broker.cluster.registration import register_broker
+from broker.cluster.states import (
+    announce_isr_changes,
+    leave_isrs,
+    read_cluster_image,
+    read_states,
+    write_isr,
+)
+from broker.cluster.topics import (
+    add_partitions,
+    create_topic,
+    delete_topic,
+    write_topic_config,
+)
+from broker.coordination import paths
+from broker.coordination.memory import MemorySession, MemoryTree
+from broker.coordination.znodes import ControllerEpochZnode, PartitionStateZnode
+from broker.errors import ErrorCode, ProtocolError
+from broker.types import NO_LEADER, BrokerId, TopicPartition
+from tests.cluster.nodes import Member, Nodes, until_empty
+from tests.cluster.scenes import T0, T1, broker_znode, ids
+
+
+@dataclass
+class Cluster:
+    """Members on one tree, and an administrator's session."""
+
+    tree: MemoryTree = field(default_factory=MemoryTree)
+    nodes: Nodes = field(default_factory=Nodes)
+    members: dict[int, Member] = field(default_factory=dict)
+    settings: ControllerSettings = field(default_factory=ControllerSettings)
+
+    async def session(self) -> MemorySession:
+        session = MemorySession(self.tree, chroot="/c")
+        await session.start(timeout_ms=1_000)
+        return session
+
+    async def join(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            member = await Member.join(self.nodes, await self.session(), broker_id, self.settings)
+            self.members[broker_id] = member
+        await self.until(
+            lambda: all(set(broker_ids) <= m.node.image.brokers.keys() for m in self.members.values())
+        )
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        await self.nodes.until(condition)
+
+    def controller(self) -> Member | None:
+        return next((m for m in self.members.values() if m.driver.is_controller), None)
+
+    def required_controller(self) -> Member:
+        controller = self.controller()
+        assert controller is not None
+        return controller
+
+    def leader(self, tp: TopicPartition) -> int | None:
+        """The leader that every member's image agrees on."""
+        seen = {
+            partition.leader if (partition := m.node.image.partition(tp)) else None
+            for m in self.members.values()
+        }
+        return seen.pop() if len(seen) == 1 else None
+
+    async def state(self, tp: TopicPartition) -> PartitionStateZnode:
+        reading = await read_states(self.members[min(self.members)].session, [tp])
+        return reading.states[tp].state
+
+    async def close(self) -> None:
+        for member in self.members.values():
+            await member.leave()
+
+
+def run(
+    scenario: Callable[[Cluster, MemorySession], Awaitable[None]],
+    *broker_ids: int,
+    settings: ControllerSettings | None = None,
+) -> None:
+    async def body() -> None:
+        cluster = Cluster(settings=settings or ControllerSettings())
+        admin = await cluster.session()
+        try:
+            await cluster.join(*broker_ids)
+            await scenario(cluster, admin)
+        finally:
+            await cluster.close()
+            await admin.close()
+
+    asyncio.run(body())
+
+
+def test_the_first_node_is_elected_and_every_node_knows_it() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await cluster.until(lambda: all(m.driver.controller_id == 1 for m in cluster.members.values()))
+        assert [m.driver.is_controller for m in cluster.members.values()] == [True, False, False]
+        znode = await admin.get(paths.CONTROLLER_EPOCH)
+        assert znode is not None
+        assert ControllerEpochZnode.decode(znode.data, "").epoch == 1
+        with pytest.raises(ProtocolError, match="NOT_CONTROLLER"):
+            await cluster.members[2].driver.elect_leaders(None)
+
+    run(scenario, 1, 2, 3)
+
+
+def test_a_created_topic_has_leaders_on_its_nodes() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        topic_id = await create_topic(
+            admin, "t", assignment={0: ids(1, 2), 1: ids(2, 3)}, config={"retention.ms": "1"}
+        )
+        await cluster.until(lambda: (cluster.leader(T0), cluster.leader(T1)) == (1, 2))
+        await cluster.until(lambda: cluster.members[1].node.leads(T0) and cluster.members[2].node.leads(T1))
+        assert cluster.members[3].node.roles == {T1: (2, 0)}
+        image = cluster.members[3].node.image
+        assert image.topic_of_id(topic_id) is image.topic("t")
+        direct = await read_cluster_image(admin)
+        assert direct.topics == image.topics
+        assert direct.controller_id == 1
+
+    run(scenario, 1, 2, 3)
+
+
+def test_partitions_are_added_online() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await create_topic(admin, "t", assignment={0: ids(1)}, config={})
+        await cluster.until(lambda: cluster.leader(T0) == 1)
+        await add_partitions(admin, cluster.members[1].node.image, "t", 2)
+        await cluster.until(lambda: cluster.leader(T1) == 2)
+
+    run(scenario, 1, 2)
+
+
+def test_a_node_that_dies_is_replaced_by_an_in_sync_one() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await create_topic(admin, "t", assignment={0: ids(3, 2)}, config={})
+        await cluster.until(lambda: cluster.leader(T0) == 3)
+        await cluster.members.pop(3).leave()
+        await cluster.until(lambda: cluster.leader(T0) == 2)
+        assert (await cluster.state(T0)).isr == (2,)
+
+    run(scenario, 1, 2, 3)
+
+
+def test_another_node_takes_over_from_a_controller_that_dies() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await create_topic(admin, "t", assignment={0: ids(1, 2)}, config={})
+        await cluster.until(lambda: cluster.leader(T0) == 1)
+        await cluster.members.pop(1).leave()
+        await cluster.until(lambda: cluster.controller() is not None and cluster.leader(T0) == 2)
+        assert all(m.node.controller_epoch == 2 for m in cluster.members.values())
+
+    run(scenario, 1, 2, 3)
+
+
+def test_a_controller_that_lost_its_session_is_fenced_and_stands_again() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        old = cluster.members[1]
+        assert isinstance(old.session, MemorySession)
+        old.session.suspend()
+        old.session.expire()
+        await cluster.until(lambda: any(cluster.members[b].driver.is_controller for b in (2, 3)))
+        await create_topic(admin, "t", assignment={0: ids(2)}, config={})
+        await cluster.until(lambda: cluster.members[2].node.leads(T0))
+        assert old.driver.is_controller  # it cannot know yet
+        old.session.resume()
+        await cluster.until(lambda: not old.driver.is_controller)
+        await register_broker(old.session, BrokerId(1), broker_znode(1), session_timeout_ms=1_000)
+        await cluster.until(lambda: cluster.leader(T0) == 2 and old.driver.controller_id in (2, 3))
+
+    run(scenario, 1, 2, 3)
+
+
+def test_a_node_that_knows_a_newer_controller_ends_a_reign() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        reigning = cluster.required_controller()
+        cluster.members[2].node.refusals = [ErrorCode.STALE_CONTROLLER_EPOCH]
+        await create_topic(admin, "t", assignment={0: ids(2)}, config={})
+        await cluster.until(lambda: cluster.leader(T0) == 2)
+        assert reigning.node.controller_epoch >= 2
+
+    run(scenario, 1, 2)
+
+
+def test_a_session_that_was_only_suspended_goes_on_reigning() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        session = cluster.members[1].session
+        assert isinstance(session, MemorySession)
+        session.suspend()
+        await create_topic(admin, "t", assignment={0: ids(2)}, config={})
+        session.resume()
+        await cluster.until(lambda: cluster.leader(T0) == 2)
+        assert cluster.members[1].driver.is_controller
+
+    run(scenario, 1, 2)
+
+
+def test_orders_reach_a_node_that_was_cut_off() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        away = cluster.members[2].node
+        away.reachable = False
+        await create_topic(admin, "t", assignment={0: ids(1), 1: ids(2)}, config={})
+        await cluster.until(lambda: cluster.members[1].node.leads(T0))
+        assert away.roles == {}
+        away.reachable = True
+        await cluster.until(lambda: away.leads(T1) and cluster.leader(T0) == 1)
+
+    run(scenario, 1, 2)
+
+
+def test_a_deleted_topic_leaves_nodes_and_zookeeper_and_its_name_is_free() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        assignment = {0: ids(1, 2), 1: ids(2, 1)}
+        first = await create_topic(admin, "t", assignment=assignment, config={"retention.ms": "1"})
+        await cluster.until(lambda: cluster.leader(T1) == 2)
+        cluster.members[2].node.refusals = [ErrorCode.KAFKA_STORAGE_ERROR]
+        await delete_topic(admin, "t")
+        await cluster.until(lambda: cluster.members[2].node.deleted == {T0, T1})
+        await until_empty(admin, paths.DELETE_TOPICS)
+        assert await admin.children(paths.TOPICS) == []
+        assert await admin.children(paths.TOPIC_CONFIGS) == []
+        assert all(m.node.image.topics == {} for m in cluster.members.values())
+        second = await create_topic(admin, "t", assignment=assignment, config={})
+        assert second != first
+        await cluster.until(lambda: cluster.leader(T1) == 2)
+
+    run(scenario, 1, 2)
+
+
+def test_a_leader_changes_its_isr_and_everyone_hears_of_it() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await create_topic(admin, "t", assignment={0: ids(2, 1)}, config={})
+        await cluster.until(lambda: cluster.leader(T0) == 2)
+        session = cluster.members[2].session
+        stored = (await read_states(session, [T0])).states[T0]
+        alone = PartitionStateZnode(
+            controller_epoch=stored.state.controller_epoch,
+            leader=stored.state.leader,
+            leader_epoch=stored.state.leader_epoch,
+            isr=ids(2),
+        )
+        assert await write_isr(session, T0, alone, stored.version) == stored.version + 1
+        await announce_isr_changes(session, [T0])
+
+        def known(member: Member) -> bool:
+            partition = member.node.image.partition(T0)
+            return partition is not None and partition.isr == (2,)
+
+        await cluster.until(lambda: all(known(m) for m in cluster.members.values()))
+        await until_empty(admin, paths.ISR_CHANGES)
+
+    run(scenario, 1, 2)
+
+
+def test_a_node_that_may_have_lost_records_leaves_every_isr_with_another_member() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await create_topic(admin, "t", assignment={0: ids(2, 1), 1: ids(2)}, config={})
+        await cluster.until(lambda: (cluster.leader(T0), cluster.leader(T1)) == (2, 2))
+        assert await leave_isrs(admin, BrokerId(2)) == [T0]
+        await cluster.until(lambda: cluster.leader(T0) == 1)
+        assert (await cluster.state(T0)).isr == (1,)
+        assert (await cluster.state(T1)).isr == (2,)
+
+    run(scenario, 1, 2)
+
+
+def test_a_controlled_shutdown_moves_leaderships_first() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await create_topic(admin, "t", assignment={0: ids(2, 1)}, config={})
+        await cluster.until(lambda: cluster.leader(T0) == 2)
+        driver = cluster.required_controller().driver
+        assert await driver.controlled_shutdown(BrokerId(2), -1) == []
+        await cluster.until(lambda: cluster.leader(T0) == 1)
+        with pytest.raises(ProtocolError, match="STALE_BROKER_EPOCH"):
+            await driver.controlled_shutdown(BrokerId(2), 1)
+        with pytest.raises(ProtocolError, match="BROKER_NOT_AVAILABLE"):
+            await driver.controlled_shutdown(BrokerId(7), -1)
+
+    run(scenario, 1, 2)
+
+
+def test_elections_are_answered_per_partition() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await create_topic(admin, "t", assignment={0: ids(1, 2)}, config={})
+        await cluster.until(lambda: cluster.leader(T0) == 1)
+        driver = cluster.required_controller().driver
+        assert await driver.elect_leaders([T0, T1]) == {
+            T0: ErrorCode.ELECTION_NOT_NEEDED,
+            T1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+
+    run(scenario, 1, 2)
+
+
+def test_a_topic_that_allows_unclean_election_gets_a_leader() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await create_topic(admin, "t", assignment={0: ids(2, 1)}, config={})
+        await cluster.until(lambda: cluster.leader(T0) == 2)
+        stored = (await read_states(admin, [T0])).states[T0]
+        alone = PartitionStateZnode(
+            controller_epoch=1, leader=BrokerId(2), leader_epoch=stored.state.leader_epoch, isr=ids(2)
+        )
+        await write_isr(admin, T0, alone, stored.version)
+        await announce_isr_changes(admin, [T0])
+        await cluster.members.pop(2).leave()
+        await cluster.until(lambda: cluster.leader(T0) == NO_LEADER)
+        await write_topic_config(admin, "t", {"unclean.leader.election.enable": "true"})
+        await cluster.until(lambda: cluster.leader(T0) == 1)
+
+    run(scenario, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/brokers/ids/9",
+        "/brokers/topics/broken",
+        f"{paths.ISR_CHANGES}/isr_change_0000000007",
+        f"{paths.CONFIG_CHANGES}/config_change_0000000007",
+        paths.PREFERRED_REPLICA_ELECTION,
+        "/config/topics/t",
+    ],
+)
+def test_a_corrupt_znode_does_not_stop_the_controller(path: str) -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await admin.create(path, b"\xff{")
+        await create_topic(admin, "u", assignment={0: ids(2)}, config={})
+        await cluster.until(lambda: cluster.leader(TopicPartition("u", 0)) == 2)
+        await cluster.members.pop(1).leave()
+        await cluster.until(lambda: cluster.controller() is not None)
+        await create_topic(admin, "v", assignment={0: ids(2)}, config={})
+        await cluster.until(lambda: cluster.leader(TopicPartition("v", 0)) == 2)
+
+    run(scenario, 1, 2)
+
+
+def test_a_corrupt_state_is_never_written_over() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await create_topic(admin, "t", assignment={0: ids(2, 1), 1: ids(1)}, config={})
+        await cluster.until(lambda: cluster.leader(T0) == 2)
+        await admin.set(paths.partition_state(T0), b"garbage")
+        await cluster.members.pop(2).leave()
+        await cluster.until(
+            lambda: cluster.leader(T1) == 1 and BrokerId(2) not in cluster.members[1].node.image.brokers
+        )
+        znode = await admin.get(paths.partition_state(T0))
+        assert znode is not None
+        assert znode.data == b"garbage"
+
+    run(scenario, 1, 2)

@@ -1,0 +1,118 @@
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from broker.coordination.connect_string import ConnectString
+from broker.coordination.protocol import SessionLostError, SessionState
+from broker.coordination.zookeeper import ZooKeeper
+from broker.embedded import EmbeddedZooKeeper, free_ports
+from broker.errors import ConfigurationError, CoordinationError
+from broker.types import HostPort
+from tests.coordination.ensembles import Told
+
+
+def test_a_connect_string_is_servers_and_a_chroot() -> None:
+    connect = ConnectString.parse("a:2181, b,[::1]:2182/jfk/x/")
+    assert connect.servers == (HostPort("a", 2181), HostPort("b", 2181), HostPort("::1", 2182))
+    assert connect.chroot == "/jfk/x"
+    assert ConnectString.parse(str(connect)) == connect
+
+
+@pytest.mark.parametrize("text", ["", "/jfk", "a:x", "a:2181,,b", "a:2181//x", "a:99999"])
+def test_a_malformed_connect_string_is_refused_and_named(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"zookeeper\.connect"):
+        ZooKeeper(text, session_timeout_ms=4_000)
+
+
+def test_an_absent_server_is_named_after_the_timeout() -> None:
+    [port] = free_ports(1)
+
+    async def scenario() -> None:
+        session = ZooKeeper(f"127.0.0.1:{port}", session_timeout_ms=4_000)
+        with pytest.raises(CoordinationError, match=f"127.0.0.1:{port} within 300 ms.*refused"):
+            await session.start(timeout_ms=300)
+        with pytest.raises(SessionLostError):
+            await session.get("/")
+
+    asyncio.run(scenario())
+
+
+def test_clusters_share_a_server_by_chroot(zookeeper: EmbeddedZooKeeper) -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(20):
+            one = ZooKeeper(zookeeper.connect_string("share/jfk"), session_timeout_ms=4_000)
+            two = ZooKeeper(zookeeper.connect_string("share/lga"), session_timeout_ms=4_000)
+            await one.start(timeout_ms=10_000)
+            await two.start(timeout_ms=10_000)
+            try:
+                await one.create("/brokers/ids/1", b"")
+                assert await two.children("/brokers/ids") == []
+                assert await one.children("/") == ["brokers"]
+            finally:
+                await one.close()
+                await two.close()
+
+    asyncio.run(scenario())
+
+
+def _with_session(server: EmbeddedZooKeeper, body: Callable[[ZooKeeper], Awaitable[None]]) -> None:
+    async def scenario() -> None:
+        session = ZooKeeper(server.connect_string("single"), session_timeout_ms=1_000)
+        await session.start(timeout_ms=10_000)
+        try:
+            await body(session)
+        finally:
+            await session.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_hung_event_loop_gives_its_session_up(zookeeper: EmbeddedZooKeeper) -> None:
+    async def body(session: ZooKeeper) -> None:
+        states = Told()
+        session.on_state(states)
+        await session.create("/alive", b"", ephemeral=True)
+        before = session.session_id
+        time.sleep(2)  # noqa: ASYNC251 - what a blocked loop looks like from outside
+        await states.until(lambda: states.values[-1:] == [SessionState.CONNECTED])
+        assert SessionState.LOST in states.values
+        assert session.session_id != before
+        assert await session.get("/alive") is None
+
+    _with_session(zookeeper, body)
+
+
+def test_many_operations_are_in_flight_at_once(zookeeper: EmbeddedZooKeeper) -> None:
+    async def body(session: ZooKeeper) -> None:
+        await asyncio.gather(*(session.create(f"/many/{number}", b"x" * 100) for number in range(500)))
+        znodes = await asyncio.gather(*(session.get(f"/many/{number}") for number in range(500)))
+        assert all(znode is not None and znode.data == b"x" * 100 for znode in znodes)
+        await session.delete("/many", recursive=True)
+
+    _with_session(zookeeper, body)
+
+
+def test_a_restarted_server_is_found_again(tmp_path_factory: pytest.TempPathFactory) -> None:
+    async def scenario() -> None:
+        server = EmbeddedZooKeeper(tmp_path_factory.mktemp("restarted"))
+        server.start()
+        session = ZooKeeper(server.connect_string("c"), session_timeout_ms=6_000)
+        try:
+            await session.start(timeout_ms=10_000)
+            states = Told()
+            session.on_state(states)
+            await session.create("/kept", b"data")
+            await asyncio.to_thread(server.stop)
+            await states.until(lambda: SessionState.SUSPENDED in states.values)
+            await asyncio.to_thread(server.start)
+            await states.until(lambda: states.values[-1:] == [SessionState.CONNECTED])
+            znode = await session.get("/kept")
+            assert znode is not None
+            assert znode.data == b"data"
+        finally:
+            await session.close()
+            server.stop()
+
+    asyncio.run(scenario())
