@@ -1,0 +1,1 @@
+"""Jobs on the aggregate that ship with the project."""

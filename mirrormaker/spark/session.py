@@ -1,0 +1,26 @@
+"""A Spark session on this machine that knows the data source."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from mirrormaker.spark.datasource import MirrorDataSource
+
+_LOOPBACK = "127.0.0.1"
+
+
+def local_session(app_name: str, *, master: str = "local[*]") -> SparkSession:
+    """Start Spark in this process, listening on 127.0.0.1 only."""
+    session = (
+        SparkSession.builder.master(master)
+        .appName(app_name)
+        .config("spark.driver.host", _LOOPBACK)
+        .config("spark.driver.bindAddress", _LOOPBACK)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    session.dataSource.register(MirrorDataSource)
+    return session

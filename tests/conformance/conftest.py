@@ -1,0 +1,71 @@
+"""One real node for all foreign clients; every test works on topics of its own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import subprocess
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
+
+PROCESS_TIMEOUT_SECONDS = 60
+
+
+@pytest.fixture(scope="session")
+def bootstrap(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of the node, as clients take it."""
+    spec = ClusterSpec(
+        name="conformance",
+        zookeeper_connect=zookeeper.connect_string("conformance"),
+        port=free_ports(1)[0],
+        directory=tmp_path_factory.mktemp("conformance"),
+        settings={"group.initial.rebalance.delay.ms": 200, "offsets.topic.num.partitions": 3},
+    )
+    with EmbeddedCluster(spec) as cluster:
+        yield str(cluster.bootstrap[0])
+
+
+@pytest.fixture(autouse=True)
+def _leaks_of_foreign_clients_are_not_ours() -> Iterator[None]:
+    """Some clients leave sockets to the garbage collector: collect them here, quietly."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses."""
+    return f"topic-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def kcat(bootstrap: str) -> Callable[..., str]:
+    """Run kcat against the node; returns what it printed. Skips where kcat is not installed, except in CI."""
+    program = shutil.which("kcat")
+    if program is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("kcat is missing: ops/install-kcat must run before the tests")
+        pytest.skip("kcat is not installed (Debian: apt-get install kcat)")
+
+    def run(*arguments: str, stdin: str | Path = "") -> str:
+        finished = subprocess.run(
+            [program, "-b", bootstrap, *arguments],
+            input=stdin if isinstance(stdin, str) else stdin.read_text(),
+            capture_output=True,
+            text=True,
+            timeout=PROCESS_TIMEOUT_SECONDS,
+            check=False,
+        )
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout
+
+    return run

@@ -1,0 +1,126 @@
+"""The data source in a real Spark, on a real node."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from broker.client.admin import Admin, NewTopic
+from broker.client.cluster import Cluster
+from broker.client.producer import Producer, ProducerSettings
+from broker.records.batch import Codec
+from broker.types import HostPort
+
+NOW_MS = 1_760_000_000_123
+
+
+def load(spark: SparkSession, bootstrap: str, **options: str) -> DataFrame:
+    return spark.read.format("mirror").option("kafka.bootstrap.servers", bootstrap).options(**options).load()
+
+
+def fill(bootstrap: str, *, partitions: int, count: int, codec: Codec = Codec.SNAPPY) -> str:
+    """Make a topic of `count` records spread over its partitions; returns its name."""
+    topic = f"topic-{uuid.uuid4().hex[:12]}"
+
+    async def produce() -> None:
+        async with Cluster([HostPort.parse(bootstrap)]) as cluster:
+            await Admin(cluster).create_topic(
+                NewTopic(name=topic, partitions=partitions, replication_factor=1)
+            )
+            settings = ProducerSettings(codec=codec, batch_bytes=2000)
+            async with Producer(cluster, settings=settings) as producer:
+                for index in range(count):
+                    await producer.send(
+                        topic,
+                        b"value %d" % index,
+                        b"key %d" % index if index % 3 else None,
+                        partition=index % partitions,
+                        timestamp_ms=NOW_MS + index,
+                        headers=(("n", b"%d" % index), ("none", None)),
+                    )
+                await producer.flush()
+
+    asyncio.run(produce())
+    return topic
+
+
+def test_columns_are_those_of_sparks_kafka_source(spark: SparkSession, bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=1, count=5)
+    frame = load(spark, bootstrap, subscribe=topic, includeHeaders="true")
+    assert frame.dtypes == [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "int"),
+        ("headers", "array<struct<key:string,value:binary>>"),
+    ]
+    row = frame.where("offset = 4").first()
+    assert row is not None
+    assert (bytes(row.key), bytes(row.value), row.topic, row.partition) == (b"key 4", b"value 4", topic, 0)
+    assert row.timestamp.astimezone(UTC) == datetime.fromtimestamp((NOW_MS + 4) / 1000, UTC)
+    assert [(header.key, header.value and bytes(header.value)) for header in row.headers] == [
+        ("n", b"4"),
+        ("none", None),
+    ]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_every_record_is_read_exactly_once(spark: SparkSession, bootstrap: str, codec: Codec) -> None:
+    topic = fill(bootstrap, partitions=3, count=1000, codec=codec)
+    rows = load(spark, bootstrap, subscribe=topic).selectExpr("cast(value as string)").collect()
+    assert sorted(int(row.value.split()[1]) for row in rows) == list(range(1000))
+
+
+def test_big_partitions_are_split_without_loss(spark: SparkSession, bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=1, count=1000)
+    frame = load(spark, bootstrap, subscribe=topic, minPartitions="4")
+    assert frame.rdd.getNumPartitions() == 4
+    assert sorted(row.offset for row in frame.select("offset").collect()) == list(range(1000))
+
+
+def test_offsets_bound_what_is_read(spark: SparkSession, bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=2, count=100)
+    frame = load(
+        spark,
+        bootstrap,
+        subscribe=topic,
+        startingOffsets=f'{{"{topic}": {{"0": 10}}}}',
+        endingOffsets=f'{{"{topic}": {{"0": 20, "1": 5}}}}',
+    )
+    rows = [(row.partition, row.offset) for row in frame.select("partition", "offset").collect()]
+    assert sorted(rows) == [(0, offset) for offset in range(10, 20)] + [(1, offset) for offset in range(5)]
+
+
+def test_topics_are_chosen_by_pattern_and_by_partition(spark: SparkSession, bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=2, count=10)
+    assert load(spark, bootstrap, subscribePattern=f"{topic[:-1]}.").count() == 10
+    assert load(spark, bootstrap, assign=f'{{"{topic}": [1]}}').count() == 5
+
+
+def test_an_empty_topic_is_an_empty_frame(spark: SparkSession, bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=2, count=0)
+    assert load(spark, bootstrap, subscribe=topic).count() == 0
+
+
+def test_a_missing_topic_is_an_error_that_names_it(spark: SparkSession, bootstrap: str) -> None:
+    with pytest.raises(PySparkException, match="nowhere does not exist in the cluster"):
+        load(spark, bootstrap, subscribe="nowhere").count()
+
+
+def test_an_unknown_option_is_an_error_that_names_it(spark: SparkSession, bootstrap: str) -> None:
+    with pytest.raises(PySparkException, match="did you mean subscribe"):
+        load(spark, bootstrap, subscribee="a").count()
+
+
+def test_offsets_that_are_gone_are_an_error(spark: SparkSession, bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=1, count=10)
+    with pytest.raises(PySparkException, match="outside the log's 0 to 10"):
+        load(spark, bootstrap, subscribe=topic, startingOffsets=f'{{"{topic}": {{"0": 99}}}}').count()
