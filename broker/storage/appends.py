@@ -1,0 +1,76 @@
+"""What is asked of records before they are stored, and where they went. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
+from broker.records.batch import LENGTH_OVERHEAD, BatchHeader, iterate_batches, verify_crc
+from broker.records.validation import validate_header
+from broker.types import Buffer
+
+PositionedBatches = Sequence[tuple[int, BatchHeader]]
+"""Batches in a buffer, by position and header."""
+
+
+class Appended(NamedTuple):
+    """Where records went. `log_append_time_ms` is -1 unless the log stamps its own time; `duplicate`: they
+    were there before.
+    """
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+
+
+def validate_batch(records: Buffer, position: int, header: BatchHeader, *, size_max: int) -> None:
+    """What a leader checks of a producer's batch; the cheapest first.
+
+    Raises ProtocolError MESSAGE_TOO_LARGE, INVALID_RECORD, CorruptRecordsError.
+    """
+    size = header.batch_length + LENGTH_OVERHEAD
+    if size > size_max:
+        raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, f"batch of {size} bytes, the limit is {size_max}")
+    validate_header(header)
+    verify_crc(records, position, header)
+
+
+def validate_batches(records: memoryview, *, size_max: int) -> PositionedBatches:
+    """The batches that fill `records`, each checked by `validate_batch`. Raises CorruptRecordsError when they
+    do not.
+    """
+    batches = list(iterate_batches(records))
+    if not batches or batches[-1][0] + batches[-1][1].size != len(records):
+        raise CorruptRecordsError("records do not end with a whole batch")
+    for position, header in batches:
+        validate_batch(records, position, header, size_max=size_max)
+    return batches
+
+
+def batches_from_leader(records: memoryview, next_offset: int) -> PositionedBatches:
+    """The whole batches that a leader sent, from `next_offset` on; a torn one at the end is left out.
+
+    Raises CorruptRecordsError for a wrong checksum and for offsets that do not ascend.
+    """
+    batches = []
+    for position, header in iterate_batches(records):
+        verify_crc(records, position, header)
+        if header.base_offset < next_offset:
+            raise CorruptRecordsError(f"offset {header.base_offset} after {next_offset - 1}")
+        next_offset = header.next_offset
+        batches.append((position, header))
+    return batches
+
+
+def grouped(batches: PositionedBatches, size_max: int) -> Iterator[PositionedBatches]:
+    """Neighbouring batches that together take up to `size_max` bytes; a larger one is alone."""
+    start = 0
+    for index, (position, header) in enumerate(batches):
+        if index > start and position + header.size - batches[start][0] > size_max:
+            yield batches[start:index]
+            start = index
+    if start < len(batches):
+        yield batches[start:]

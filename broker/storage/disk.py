@@ -1,0 +1,328 @@
+"""The disk port: every touch of a file system goes through here, so that a simulator can own the disk.
+
+`SystemDisk` is the machine's. Its methods may be called from any thread. Each failure of the operating system
+is translated to StorageError once, here, naming the operation and the path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from broker.errors import StorageError
+from broker.types import Buffer
+
+
+class DirectoryEntry(NamedTuple):
+    """One name in a directory. `size` is in bytes, `modified_ms` in milliseconds since the epoch."""
+
+    name: str
+    is_directory: bool
+    size: int
+    modified_ms: int
+
+
+class File(Protocol):
+    """One open file. Positions and sizes are in bytes; every method raises StorageError when the disk
+    fails.
+    """
+
+    def fileno(self) -> int:
+        """The descriptor, for sendfile. Raises StorageError when the file has none (it lives in memory)."""
+        ...
+
+    def size(self) -> int: ...
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def pread_into(self, buffer: bytearray | memoryview, position: int) -> int:
+        """Fill `buffer` from `position` on and return the number of bytes read; fewer only at the end of the
+        file.
+        """
+        ...
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        """Write all of `data`, or raise: then any part of it may have been written."""
+        ...
+
+    def pwritev(self, parts: Sequence[Buffer], position: int) -> None:
+        """Write all of `parts` one after another, or raise: then any part may have been written."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Return once the file's bytes and size would survive a loss of power."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class DiskLock(Protocol):
+    """A lock file held by this process."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A file system. Every method raises StorageError when the disk fails."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing; `create` makes an empty file when there is none."""
+        ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
+        """Every entry but `.` and `..`, sorted by name."""
+        ...
+
+    def read_file(self, path: Path) -> bytes: ...
+
+    def write_file(self, path: Path, data: bytes, *, durable: bool = True) -> None:
+        """Replace the file as a whole: a reader sees the old bytes or the new ones. `durable` also syncs file
+        and directory.
+        """
+        ...
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Move a file or directory, replacing a file that has the new name."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; a missing one is no error."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory with its parents; an existing one is no error."""
+        ...
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Return once the names in the directory would survive a loss of power."""
+        ...
+
+    def lock(self, path: Path) -> DiskLock:
+        """Take the lock file, creating it when needed. Raises StorageError when another holder has it."""
+        ...
+
+
+TEMPORARY_SUFFIX = ".tmp"
+"""Kafka's own suffix for a file that is being replaced."""
+
+
+_PARTS_PER_CALL = 1024
+"""IOV_MAX on Linux."""
+
+
+def failure(action: str, path: Path, error: OSError) -> StorageError:
+    """The one translation of an operating-system error."""
+    return StorageError(f"cannot {action} {path}: {error.strerror or error}")
+
+
+class SystemFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_descriptor", "_path")
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._descriptor = descriptor
+        self._path = path
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def size(self) -> int:
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise failure("stat", self._path, error) from error
+
+    def pread(self, size: int, position: int) -> bytes:
+        try:
+            data = os.pread(self._descriptor, size, position)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            got = len(data)
+            while got < size and (data := os.pread(self._descriptor, size - got, position + got)):
+                parts.append(data)
+                got += len(data)
+        except OSError as error:
+            raise failure("read", self._path, error) from error
+        return b"".join(parts)
+
+    def pread_into(self, buffer: bytearray | memoryview, position: int) -> int:
+        view = memoryview(buffer)
+        done = 0
+        try:
+            while done < len(view) and (count := os.preadv(self._descriptor, [view[done:]], position + done)):
+                done += count
+        except OSError as error:
+            raise failure("read", self._path, error) from error
+        return done
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        try:
+            done = os.pwrite(self._descriptor, data, position)
+            size = len(data)
+            while done < size:
+                done += os.pwrite(self._descriptor, memoryview(data)[done:], position + done)
+        except OSError as error:
+            raise failure("write", self._path, error) from error
+
+    def pwritev(self, parts: Sequence[Buffer], position: int) -> None:
+        for start in range(0, len(parts), _PARTS_PER_CALL):
+            some = parts[start : start + _PARTS_PER_CALL]
+            size = sum(map(len, some))
+            try:
+                done = os.pwritev(self._descriptor, some, position)
+            except OSError as error:
+                raise failure("write", self._path, error) from error
+            if done < size:
+                self.pwrite(b"".join(some)[done:], position + done)
+            position += size
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            raise failure("truncate", self._path, error) from error
+
+    def sync(self) -> None:
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise failure("sync", self._path, error) from error
+
+    def close(self) -> None:
+        try:
+            os.close(self._descriptor)
+        except OSError as error:
+            raise failure("close", self._path, error) from error
+
+
+class SystemLock:
+    """A lock file, held until released or until the process ends."""
+
+    __slots__ = ("_descriptor", "_path")
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._descriptor = descriptor
+        self._path = path
+
+    def release(self) -> None:
+        try:
+            os.close(self._descriptor)
+        except OSError as error:
+            raise failure("release", self._path, error) from error
+
+
+class SystemDisk:
+    """The machine's file system."""
+
+    def open(self, path: Path, *, create: bool = False) -> SystemFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            return SystemFile(os.open(path, flags, 0o644), path)
+        except OSError as error:
+            raise failure("open", path, error) from error
+
+    def exists(self, path: Path) -> bool:
+        try:
+            return path.exists()
+        except OSError as error:
+            raise failure("stat", path, error) from error
+
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
+        try:
+            with os.scandir(path) as entries:
+                return sorted(_directory_entry(entry) for entry in entries)
+        except OSError as error:
+            raise failure("list", path, error) from error
+
+    def read_file(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise failure("read", path, error) from error
+
+    def write_file(self, path: Path, data: bytes, *, durable: bool = True) -> None:
+        temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            raise failure("write", path, error) from error
+        if durable:
+            self.sync_directory(path.parent)
+
+    def rename(self, old: Path, new: Path) -> None:
+        try:
+            old.replace(new)
+        except OSError as error:
+            raise failure(f"rename to {new.name}", old, error) from error
+
+    def remove(self, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise failure("remove", path, error) from error
+
+    def make_directory(self, path: Path) -> None:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise failure("make directory", path, error) from error
+
+    def remove_directory(self, path: Path) -> None:
+        try:
+            path.rmdir()
+        except OSError as error:
+            raise failure("remove directory", path, error) from error
+
+    def sync_directory(self, path: Path) -> None:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise failure("sync directory", path, error) from error
+
+    def lock(self, path: Path) -> SystemLock:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise failure("open lock file", path, error) from error
+        try:
+            # Two locks: flock refuses a second holder in this process too, the POSIX one is what Kafka takes.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+            raise StorageError(f"{path} is locked: another process uses {path.parent}") from error
+        return SystemLock(descriptor, path)
+
+
+def _directory_entry(entry: os.DirEntry[str]) -> DirectoryEntry:
+    try:
+        status = entry.stat()
+    except FileNotFoundError:  # a symbolic link to nowhere: somebody else's, but it must not stop a start
+        status = entry.stat(follow_symlinks=False)
+    return DirectoryEntry(entry.name, entry.is_dir(), status.st_size, status.st_mtime_ns // 1_000_000)

@@ -1,0 +1,154 @@
+"""What of a log is durable: the recovery point, and the flushes that move it.
+
+A flush blocks on the disk and may run in any thread. It captures the log's end and pins the files under
+`lock`, syncs them without it, and takes it again to move the recovery point. The event loop's thread holds
+the same lock for the moments in which it rolls, cuts or removes segments, never while anything is synced.
+
+The recovery point stays at a segment that was rolled while a flush ran: its indexes are not synced yet. A cut
+that comes in between keeps it where the cut has put it. A sync that fails is never tried again, as the kernel
+may have dropped what it could not write: the log takes no appends after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+
+from broker.clock import Clock
+from broker.errors import StorageError
+from broker.storage.leader_epochs import LeaderEpochs
+from broker.storage.log_config import LogConfig
+from broker.storage.partition_directory import PartitionDirectory, sync_file
+from broker.storage.segment import Segment
+
+LogEnd = Callable[[], tuple[int, Sequence[Segment]]]
+"""The log's end offset and its segments at this moment."""
+
+
+@dataclass(slots=True)
+class _Names:
+    """What a flush must sync beside segments: producer snapshots, and the directory itself."""
+
+    snapshots: list[Path] = field(default_factory=list)
+    directory: bool = False
+
+
+class Flushing:
+    """The durable part of one log; see the module's description. Everything below `recovery_point` was
+    flushed.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_cuts",
+        "_directory",
+        "_failure",
+        "_flushed_ms",
+        "_leader_epochs",
+        "_names",
+        "_open",
+        "flushed_end",
+        "lock",
+        "recovery_point",
+    )
+
+    def __init__(
+        self, directory: PartitionDirectory, leader_epochs: LeaderEpochs, clock: Clock, recovery_point: int
+    ) -> None:
+        self.lock = Lock()
+        self.recovery_point = recovery_point
+        self.flushed_end = recovery_point
+        self._directory = directory
+        self._leader_epochs = leader_epochs
+        self._clock = clock
+        self._names = _Names(directory=True)
+        self._flushed_ms = clock.monotonic_ms()
+        self._cuts = 0
+        self._open = True
+        self._failure: StorageError | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self._failure is not None
+
+    def check_not_failed(self) -> None:
+        """Raises StorageError once a sync has failed."""
+        if self._failure is not None:
+            path = self._directory.path
+            raise StorageError(f"{path} takes no writes after: {self._failure}") from self._failure
+
+    def is_due(self, unflushed_count: int, config: LogConfig) -> bool:
+        """Whether the settings, or a roll, ask for a flush now."""
+        if self._names.snapshots:
+            return True
+        waited_ms = self._clock.monotonic_ms() - self._flushed_ms
+        return unflushed_count > 0 and (
+            unflushed_count >= config.flush_messages or waited_ms >= config.flush_ms
+        )
+
+    def names_changed(self, snapshot: Path | None = None) -> None:
+        """Let the next flush sync the directory, and a producer snapshot. The caller holds the lock."""
+        self._names.directory = True
+        if snapshot is not None:
+            self._names.snapshots.append(snapshot)
+
+    def cut(self, end: int) -> bool:
+        """The log now ends at `end`; whether that lowered the recovery point. The caller holds the lock."""
+        lowered = end < self.recovery_point
+        self._cuts += 1
+        self.recovery_point = min(self.recovery_point, end)
+        self.flushed_end = min(self.flushed_end, end)
+        return lowered
+
+    def close(self) -> None:
+        """No flush has anything to do any more, nor anything to complain about."""
+        with self.lock:
+            self._open = False
+
+    def flush(self, log_end: LogEnd) -> int:
+        """Make durable what is in the log now; the offset up to which that holds. Raises StorageError."""
+        with ExitStack() as pins:
+            with self.lock:
+                end, segments = log_end()
+                if self._is_closed():
+                    return end
+                self.check_not_failed()
+                cuts = self._cuts
+                sealed = [segment for segment in segments[:-1] if not segment.indexes_durable]
+                pooled = [segments[-1].log, *(file for segment in sealed for file in segment.files())]
+                files = [pins.enter_context(file) for file in pooled]
+                names, self._names = self._names, _Names()
+            try:
+                for file in files:
+                    file.sync()
+                self._sync(names)
+            except StorageError as error:
+                if self._is_closed():  # its directory was moved away meanwhile
+                    return end
+                self._failure = error
+                raise
+        with self.lock:
+            if cuts == self._cuts:
+                self._flushed(end, sealed, log_end()[1])
+        return end
+
+    def _sync(self, names: _Names) -> None:
+        for path in names.snapshots:
+            sync_file(self._directory.disk, path)
+        self._leader_epochs.sync()
+        if names.directory:
+            self._directory.sync()
+
+    def _flushed(self, end: int, sealed: Sequence[Segment], segments: Sequence[Segment]) -> None:
+        for segment in sealed:
+            segment.indexes_durable = True
+        self.flushed_end = max(self.flushed_end, end)
+        self._flushed_ms = self._clock.monotonic_ms()
+        unsynced = [segment.base_offset for segment in segments[:-1] if not segment.indexes_durable]
+        self.recovery_point = max(self.recovery_point, min([end, *unsynced]))
+
+    def _is_closed(self) -> bool:
+        return not self._open

@@ -1,0 +1,111 @@
+"""Which leader epoch began at which offset: how a follower finds where its log parts from a new leader's.
+
+Entries ascend in both epoch and offset. They are kept in `leader-epoch-checkpoint`, which is replaced at each
+change. A change is not synced on its own: batches carry their epoch, so recovery restores the entries of what
+was not flushed, and a flush of the log syncs this file before the recovery point moves. Owned by the event
+loop's thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.storage.checkpoints import EpochStart, read_leader_epochs, write_leader_epochs
+from broker.storage.disk import Disk
+
+NO_EPOCH = -1
+NO_OFFSET = -1
+
+
+class EpochEnd(NamedTuple):
+    """The newest epoch not above the one asked for, and the offset where it ends (exclusive); both -1 when
+    unknown.
+    """
+
+    epoch: int
+    end_offset: int
+
+
+class LeaderEpochs:
+    """See the module's description."""
+
+    __slots__ = ("_disk", "_entries", "_path", "dirty", "latest")
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self._entries: list[EpochStart] = []
+        self.latest = NO_EPOCH
+        self.dirty = False
+
+    def load(self) -> None:
+        """Read the file. Raises StorageError when it is malformed."""
+        self._set(read_leader_epochs(self._disk, self._path))
+
+    @property
+    def entries(self) -> tuple[EpochStart, ...]:
+        return tuple(self._entries)
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that `epoch` begins at `start_offset`. Entries that contradict it go; an epoch known already
+        stays as it is.
+        """
+        if epoch < 0 or epoch == self.latest:
+            return
+        kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
+        self._replace([*kept, EpochStart(epoch, start_offset)])
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        """Where `epoch` ends in this log, as OffsetForLeaderEpoch answers it."""
+        if epoch < 0 or epoch > self.latest or not self._entries:
+            return EpochEnd(NO_EPOCH, NO_OFFSET)
+        if epoch == self.latest:
+            return EpochEnd(epoch, log_end_offset)
+        after = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
+        if not after:
+            return EpochEnd(epoch, self._entries[0].start_offset)
+        return EpochEnd(self._entries[after - 1].epoch, self._entries[after].start_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch in which the record at `offset` was written, NO_EPOCH when unknown."""
+        after = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
+        return self._entries[after - 1].epoch if after else NO_EPOCH
+
+    def cut_end(self, offset: int) -> None:
+        """Forget epochs that began at or after `offset`: the log was cut there."""
+        if self._entries and self._entries[-1].start_offset >= offset:
+            self._replace([entry for entry in self._entries if entry.start_offset < offset])
+
+    def cut_start(self, offset: int) -> None:
+        """Forget epochs that ended at or before `offset`; the one that holds it begins there now."""
+        after = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
+        if after and self._entries[0].start_offset < offset:
+            held = EpochStart(self._entries[after - 1].epoch, offset)
+            self._replace([held, *self._entries[after:]])
+
+    def clear(self) -> None:
+        if self._entries:
+            self._replace([])
+
+    def sync(self) -> None:
+        """Make the entries durable. Any thread: the file is not written, only synced. Raises StorageError."""
+        if not self.dirty:
+            return
+        self.dirty = False
+        file = self._disk.open(self._path)
+        try:
+            file.sync()
+        finally:
+            file.close()
+        self._disk.sync_directory(self._path.parent)
+
+    def _replace(self, entries: list[EpochStart]) -> None:
+        write_leader_epochs(self._disk, self._path, entries, durable=False)
+        self._set(entries)
+        self.dirty = True
+
+    def _set(self, entries: list[EpochStart]) -> None:
+        self._entries = entries
+        self.latest = entries[-1].epoch if entries else NO_EPOCH

@@ -1,0 +1,338 @@
+"""A data root: one directory with the logs of many partitions, its checkpoints, and the marks of whom it
+belongs to.
+
+`meta.properties` names broker and cluster: a root of another one is refused. `.lock` keeps a second process
+out. `.kafka_cleanshutdown` is written as the last thing of a clean end and removed once all logs are open, so
+that its presence means: no log needs a check. Recovery points and log start offsets are checkpointed
+together; a lost or damaged checkpoint costs a longer scan, not data.
+
+Files at the top that are not a broker's are left alone and logged. A directory that is no partition's is
+refused, so that pointing a broker at the wrong place cannot mix its files with others'.
+
+Everything here blocks on the disk and may run in any thread while the event loop goes on appending: the map
+of logs is replaced, never changed, and logs are made and deleted under a lock. Whoever deletes a log no
+longer uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+
+from broker.clock import Clock
+from broker.errors import StorageError
+from broker.storage.checkpoints import (
+    MetaProperties,
+    read_meta_properties,
+    read_offsets,
+    write_meta_properties,
+    write_offsets,
+)
+from broker.storage.disk import TEMPORARY_SUFFIX, Disk, DiskLock
+from broker.storage.filenames import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_FILE,
+    LOCK_FILE,
+    LOG_START_OFFSET_FILE,
+    META_PROPERTIES_FILE,
+    RECOVERY_POINT_FILE,
+    ROOT_FILES,
+    DirectoryState,
+    deleted_directory_name,
+    parse_directory_name,
+)
+from broker.storage.index import IndexCache
+from broker.storage.log import Log
+from broker.storage.log_config import LogConfig
+from broker.storage.open_files import FilePool
+from broker.storage.partition_directory import PartitionDirectory, remove_partition_directory
+from broker.telemetry import logger
+from broker.types import BrokerId, TopicId, TopicPartition
+
+_LOST_AND_FOUND = "lost+found"
+"""What a file system puts at its own root."""
+
+ConfigOf = Callable[[TopicPartition], LogConfig]
+
+
+class LogDirectory:
+    """See the module's description."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: Path,
+        lock: DiskLock,
+        clock: Clock,
+        *,
+        recovery_threads: int,
+        pool: FilePool | None,
+    ) -> None:
+        self.path = path
+        self.clean = disk.exists(path / CLEAN_SHUTDOWN_FILE)
+        self._disk = disk
+        self._lock = lock
+        self._clock = clock
+        self._recovery_threads = recovery_threads
+        self._pool = pool or FilePool(disk)
+        self._cache = IndexCache()
+        self._logs: dict[TopicPartition, Log] = {}
+        self._removable: list[Path] = []
+        self._checkpointed: set[TopicPartition] = set()
+        self._logs_lock = Lock()
+        self._checkpoint_lock = Lock()
+        self._events = logger("storage").bind(log_directory=str(path))
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        path: Path,
+        clock: Clock,
+        *,
+        broker_id: BrokerId,
+        cluster_id: str,
+        recovery_threads: int = 2,
+        pool: FilePool | None = None,
+    ) -> LogDirectory:
+        """Lock the root at `path` and take it into use, making it when there is none. Roots of one process
+        may share a pool of open files.
+
+        Raises StorageError when another process uses it, when it belongs to another broker or cluster, or
+        holds foreign directories.
+        """
+        disk.make_directory(path)
+        lock = disk.lock(path / LOCK_FILE)
+        try:
+            _claim(disk, path / META_PROPERTIES_FILE, broker_id, cluster_id)
+            directory = cls(disk, path, lock, clock, recovery_threads=recovery_threads, pool=pool)
+            directory._refuse_foreign()
+        except StorageError:
+            lock.release()
+            raise
+        return directory
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        """Every open log."""
+        return self._logs
+
+    def load(self, config_of: ConfigOf) -> Mapping[TopicPartition, Log]:
+        """Open every log found, checking what an unclean end left. Raises StorageError."""
+        recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
+        start_offsets = self._read_checkpoint(LOG_START_OFFSET_FILE)
+        self._checkpointed = recovery_points.keys() | start_offsets.keys()
+        live = []
+        for entry in self._disk.list_directory(self.path):
+            name = parse_directory_name(entry.name) if entry.is_directory else None
+            if name is None:
+                continue
+            match name.state:
+                case DirectoryState.LIVE:
+                    live.append(name.topic_partition)
+                case DirectoryState.DELETE:
+                    self._removable.append(self.path / entry.name)
+                case DirectoryState.FUTURE | DirectoryState.STRAY:
+                    self._events.warning("partition_directory_left_alone", name=entry.name)
+
+        def open_one(partition: TopicPartition) -> Log:
+            recovery_point, start_offset = recovery_points.get(partition, 0), start_offsets.get(partition, 0)
+            return self._open_log(
+                partition, config_of(partition), recovery_point, start_offset, clean=self.clean
+            )
+
+        self._logs = self._open_all(live, open_one)
+        self.checkpoint()  # recovery points that a cut lowered must be on disk before anything is appended
+        self._disk.remove(self.path / CLEAN_SHUTDOWN_FILE)
+        self._disk.sync_directory(self.path)
+        self.remove_deleted()
+        self._events.info("log_directory_loaded", logs=len(self._logs), clean=self.clean)
+        return self._logs
+
+    def _open_all(
+        self, partitions: Sequence[TopicPartition], open_one: Callable[[TopicPartition], Log]
+    ) -> dict[TopicPartition, Log]:
+        """Open logs in several threads. Raises StorageError, and then none stays open."""
+        with ThreadPoolExecutor(self._recovery_threads, thread_name_prefix="log-recovery") as executor:
+            opening = {partition: executor.submit(open_one, partition) for partition in partitions}
+        failures = [error for future in opening.values() if (error := future.exception()) is not None]
+        if failures:
+            for future in opening.values():
+                if future.exception() is None:
+                    future.result().abandon()
+            raise failures[0]
+        return {partition: future.result() for partition, future in opening.items()}
+
+    def create_log(self, topic_partition: TopicPartition, topic_id: TopicId | None, config: LogConfig) -> Log:
+        """Make the directory and the empty log of a partition. Raises StorageError, also when there is one
+        already.
+        """
+        path = self.path / str(topic_partition)
+        if topic_partition in self._logs or self._disk.exists(path):
+            raise StorageError(f"{path} exists already")
+        log = self._open_log(topic_partition, config, 0, 0, clean=True)
+        if topic_id is not None:
+            log.assign_topic_id(topic_id)
+        self._disk.sync_directory(self.path)
+        with self._logs_lock:
+            self._logs = {**self._logs, topic_partition: log}
+        if topic_partition in self._checkpointed:
+            self.checkpoint()  # what is stored of an earlier log of this name must not be taken for this
+        return log
+
+    def delete_log(self, topic_partition: TopicPartition) -> None:
+        """Take a log out of use at once; `remove_deleted` frees its space. Raises StorageError."""
+        with self._logs_lock:
+            logs = dict(self._logs)
+            log = logs.pop(topic_partition)
+            self._logs = logs
+        log.abandon()
+        removable = self.path / deleted_directory_name(topic_partition)
+        self._disk.rename(log.directory, removable)
+        with self._logs_lock:
+            self._removable.append(removable)
+
+    def remove_deleted(self) -> int:
+        """Free the space of logs and segments taken out of use; how many files and directories went. Blocks;
+        any thread.
+        """
+        with self._logs_lock:
+            removable, self._removable = self._removable, []
+        for path in removable:
+            remove_partition_directory(self._disk, path)
+        return len(removable) + sum(log.remove_deleted() for log in self._logs.values())
+
+    def checkpoint(self) -> None:
+        """Store recovery points and log start offsets, durably. Blocks; any thread. Raises StorageError."""
+        with self._checkpoint_lock:
+            logs = self._logs.items()
+            recovery_points = {partition: log.recovery_point for partition, log in logs}
+            self._checkpointed |= recovery_points.keys()
+            write_offsets(self._disk, self.path / RECOVERY_POINT_FILE, recovery_points)
+            start_offsets = {
+                partition: log.log_start_offset for partition, log in logs if log.log_start_offset > 0
+            }
+            write_offsets(self._disk, self.path / LOG_START_OFFSET_FILE, start_offsets)
+            self._checkpointed = set(recovery_points)
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """The high watermarks stored last; none when the checkpoint was lost or damaged."""
+        return self._read_checkpoint(HIGH_WATERMARK_FILE)
+
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Store the high watermarks, durably. Blocks; any thread. Raises StorageError."""
+        with self._checkpoint_lock:
+            write_offsets(self._disk, self.path / HIGH_WATERMARK_FILE, high_watermarks)
+
+    def close(self) -> None:
+        """Flush and close every log, mark the end as clean, and let the root go. Blocks. Raises StorageError:
+        then it was not clean.
+        """
+        try:
+            with ThreadPoolExecutor(self._recovery_threads, thread_name_prefix="log-close") as executor:
+                list(executor.map(Log.close, self._logs.values()))
+            self.checkpoint()
+            if not any(log.failed for log in self._logs.values()):
+                self._disk.write_file(self.path / CLEAN_SHUTDOWN_FILE, b"")
+        finally:
+            self._lock.release()
+
+    def abandon(self) -> None:
+        """Let everything go as it is: the end will count as a crash. For a disk that failed. Raises
+        StorageError.
+        """
+        for log in self._logs.values():
+            log.abandon()
+        self._lock.release()
+
+    def _open_log(
+        self,
+        partition: TopicPartition,
+        config: LogConfig,
+        recovery_point: int,
+        log_start_offset: int,
+        *,
+        clean: bool,
+    ) -> Log:
+        log = Log.open(
+            self._disk,
+            self.path / str(partition),
+            config,
+            self._clock,
+            topic_partition=partition,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            pool=self._pool,
+            cache=self._cache,
+            on_recovery_point_lowered=self.checkpoint,
+        )
+        report = log.recovery_report
+        if report.scanned or report.files_removed or report.indexes_rebuilt:
+            self._events.info(
+                "log_recovered",
+                partition=str(partition),
+                log_end_offset=log.log_end_offset,
+                checked_bytes=report.checked_size,
+                cut_bytes=report.cut_size,
+                segments_removed=report.segments_removed,
+                indexes_rebuilt=report.indexes_rebuilt,
+                files_removed=len(report.files_removed),
+            )
+        return log
+
+    def _refuse_foreign(self) -> None:
+        """Raises StorageError that names every directory that is no partition's; foreign files are only
+        logged.
+        """
+        foreign = []
+        for entry in self._disk.list_directory(self.path):
+            if not entry.is_directory:
+                if entry.name.removesuffix(TEMPORARY_SUFFIX) not in ROOT_FILES:
+                    self._events.warning("foreign_file_left_alone", name=entry.name)
+            elif entry.name != _LOST_AND_FOUND and not self._is_partition(entry.name):
+                foreign.append(entry.name)
+        if foreign:
+            names = ", ".join(foreign[:10]) + (", …" if len(foreign) > 10 else "")
+            raise StorageError(
+                f"{self.path} is no data directory of a broker: it holds the directories {names}"
+            )
+
+    def _is_partition(self, name: str) -> bool:
+        """Whether the name is a partition's, and what is inside is not somebody else's only."""
+        parsed = parse_directory_name(name)
+        if parsed is None:
+            return False
+        if parsed.state is not DirectoryState.LIVE:
+            return True
+        directory = PartitionDirectory(self._disk, self.path / name, self._pool, self._cache)
+        foreign = directory.foreign_files()
+        for file in foreign:
+            self._events.warning("foreign_file_left_alone", name=f"{name}/{file}")
+        return not foreign or directory.has_own_files()
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self._disk, self.path / name)
+        except StorageError as error:
+            self._events.warning("checkpoint_ignored", problem=str(error))
+            return {}
+
+
+def _claim(disk: Disk, path: Path, broker_id: BrokerId, cluster_id: str) -> None:
+    """Make the root this broker's, or find that it is. Raises StorageError when it is another's."""
+    found = read_meta_properties(disk, path)
+    if found is not None:
+        if found.broker_id != broker_id:
+            raise StorageError(
+                f"{path}: the directory belongs to broker.id {found.broker_id}, this is {broker_id}"
+            )
+        if found.cluster_id is not None and found.cluster_id != cluster_id:
+            raise StorageError(
+                f"{path}: the directory belongs to cluster {found.cluster_id}, this is {cluster_id}"
+            )
+        if found.cluster_id is not None:
+            return
+    write_meta_properties(disk, path, MetaProperties(broker_id=broker_id, cluster_id=cluster_id))

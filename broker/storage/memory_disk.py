@@ -1,0 +1,332 @@
+"""A disk in memory that forgets what was not synced: for tests and for the simulator.
+
+It is harsher than real file systems, so that what survives here survives there:
+
+- Bytes written to a file are safe only after `sync` on it; names (create, rename, remove) only after
+  `sync_directory` on their directory, and syncing a file does not save its name.
+- `crash()` is a loss of power. Without a random generator everything unsynced is gone. With one, each file
+  keeps a prefix of its unsynced operations in which any sector of a write may be missing (it reads as what
+  was there before, or zeros), and the names keep a prefix of their changes: data and names are torn
+  independently.
+- `kill()` is the end of the process: nothing is lost, but open files and locks are gone.
+
+Faults can be set: `space_left` bounds the bytes that can still be written (the write that crosses it is cut
+short, as ENOSPC does), `syncs_fail` makes each sync raise. Any thread; a crash comes from the one that owns
+the simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from threading import Lock
+from typing import NamedTuple
+
+from broker.clock import Clock
+from broker.errors import StorageError
+from broker.storage.disk import TEMPORARY_SUFFIX, DirectoryEntry
+from broker.types import Buffer
+
+SECTOR_SIZE = 512
+
+
+class _Write(NamedTuple):
+    position: int
+    data: bytes
+
+
+class _Truncate(NamedTuple):
+    size: int
+
+
+class _Node:
+    """A file's bytes as seen now, as they would survive, and the operations in between."""
+
+    __slots__ = ("current", "durable", "modified_ms", "pending")
+
+    def __init__(self, modified_ms: int) -> None:
+        self.current = bytearray()
+        self.durable = bytearray()
+        self.pending: list[_Write | _Truncate] = []
+        self.modified_ms = modified_ms
+
+
+class _Create(NamedTuple):
+    path: Path
+    node: _Node | None  # None: a directory
+
+
+class _Rename(NamedTuple):
+    path: Path
+    new: Path
+
+
+class _Remove(NamedTuple):
+    path: Path
+
+
+_Names = dict[Path, _Node | None]
+_NameChange = _Create | _Rename | _Remove
+
+
+class MemoryFile:
+    """An open file of a MemoryDisk."""
+
+    __slots__ = ("_closed", "_disk", "_generation", "_node", "_path")
+
+    def __init__(self, disk: MemoryDisk, node: _Node, path: Path) -> None:
+        self._disk = disk
+        self._generation = disk.generation
+        self._node = node
+        self._path = path
+        self._closed = False
+
+    def fileno(self) -> int:
+        raise StorageError(f"{self._path} lives in memory and has no descriptor")
+
+    def size(self) -> int:
+        return len(self._open_node().current)
+
+    def pread(self, size: int, position: int) -> bytes:
+        return bytes(self._open_node().current[position : position + size])
+
+    def pread_into(self, buffer: bytearray | memoryview, position: int) -> int:
+        view = memoryview(buffer)
+        data = self.pread(len(view), position)
+        view[: len(data)] = data
+        return len(data)
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        node = self._open_node()
+        accepted = self._disk.take_space(len(data))
+        operation = _Write(position, bytes(data[:accepted]))
+        _apply(node.current, operation)
+        node.pending.append(operation)
+        node.modified_ms = self._disk.now_ms()
+        if accepted < len(data):
+            raise StorageError(f"cannot write {self._path}: No space left on device")
+
+    def pwritev(self, parts: Sequence[Buffer], position: int) -> None:
+        self.pwrite(b"".join(parts), position)
+
+    def truncate(self, size: int) -> None:
+        node = self._open_node()
+        operation = _Truncate(size)
+        _apply(node.current, operation)
+        node.pending.append(operation)
+        node.modified_ms = self._disk.now_ms()
+
+    def sync(self) -> None:
+        node = self._open_node()
+        self._disk.check_sync(self._path)
+        operations, node.pending = node.pending, []
+        for operation in operations:
+            _apply(node.durable, operation)
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _open_node(self) -> _Node:
+        if self._closed or self._generation != self._disk.generation:
+            raise StorageError(f"{self._path} is not open")
+        return self._node
+
+
+class MemoryLock:
+    """A lock on a MemoryDisk, gone with the process that held it."""
+
+    __slots__ = ("_disk", "_path")
+
+    def __init__(self, disk: MemoryDisk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+
+    def release(self) -> None:
+        self._disk.unlock(self._path)
+
+
+class MemoryDisk:
+    """A file system in memory, with the root directory present."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock
+        self._names: _Names = {Path("/"): None}
+        self._durable_names: _Names = {Path("/"): None}
+        self._journal: list[_NameChange] = []
+        self._locks: set[Path] = set()
+        self._lock = Lock()
+        self.generation = 0
+        self.space_left: int | None = None
+        self.syncs_fail = False
+        self.sync_count = 0
+
+    def open(self, path: Path, *, create: bool = False) -> MemoryFile:
+        if path not in self._names:
+            if not create:
+                raise StorageError(f"cannot open {path}: No such file or directory")
+            self._need_directory(path.parent)
+            self._change(_Create(path, _Node(self.now_ms())))
+        return MemoryFile(self, self._node(path), path)
+
+    def exists(self, path: Path) -> bool:
+        return path in self._names
+
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
+        self._need_directory(path)
+        with self._lock:
+            found = sorted(
+                (child, node) for child, node in self._names.items() if child.parent == path != child
+            )
+        return [
+            DirectoryEntry(
+                child.name, node is None, len(node.current) if node else 0, node.modified_ms if node else 0
+            )
+            for child, node in found
+        ]
+
+    def read_file(self, path: Path) -> bytes:
+        return bytes(self._node(path).current)
+
+    def write_file(self, path: Path, data: bytes, *, durable: bool = True) -> None:
+        temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+        file = self.open(temporary, create=True)
+        file.truncate(0)
+        file.pwrite(data, 0)
+        if durable:
+            file.sync()
+        file.close()
+        self.rename(temporary, path)
+        if durable:
+            self.sync_directory(path.parent)
+
+    def rename(self, old: Path, new: Path) -> None:
+        if old not in self._names:
+            raise StorageError(f"cannot rename {old}: No such file or directory")
+        self._need_directory(new.parent)
+        self._change(_Rename(old, new))
+
+    def remove(self, path: Path) -> None:
+        if path in self._names:
+            self._change(_Remove(path))
+
+    def make_directory(self, path: Path) -> None:
+        for directory in reversed((path, *path.parents)):
+            if directory not in self._names:
+                self._change(_Create(directory, None))
+
+    def remove_directory(self, path: Path) -> None:
+        if self.list_directory(path):
+            raise StorageError(f"cannot remove directory {path}: Directory not empty")
+        self._change(_Remove(path))
+
+    def sync_directory(self, path: Path) -> None:
+        self._need_directory(path)
+        self.check_sync(path)
+        with self._lock:
+            for change in self._journal:
+                if change.path.parent == path:
+                    _apply_name(self._durable_names, change)
+            self._journal = [change for change in self._journal if change.path.parent != path]
+
+    def lock(self, path: Path) -> MemoryLock:
+        if path in self._locks:
+            raise StorageError(f"{path} is locked: another process uses {path.parent}")
+        self.open(path, create=True).close()
+        self._locks.add(path)
+        return MemoryLock(self, path)
+
+    def unlock(self, path: Path) -> None:
+        self._locks.discard(path)
+
+    def kill(self) -> None:
+        """End the process: what was written stays, open files and locks are gone."""
+        self.generation += 1
+        self._locks.clear()
+
+    def crash(self, random: Random | None = None) -> None:
+        """Cut the power; see the module's description for what is kept."""
+        self.kill()
+        kept = 0 if random is None else random.randint(0, len(self._journal))
+        for change in self._journal[:kept]:
+            _apply_name(self._durable_names, change)
+        self._journal = []
+        self._names = dict(self._durable_names)
+        for node in self._names.values():
+            if node is not None:
+                _lose_unsynced(node, random)
+
+    def take_space(self, size: int) -> int:
+        """How many of `size` bytes fit on the disk; they are taken."""
+        if self.space_left is None:
+            return size
+        accepted = min(size, self.space_left)
+        self.space_left -= accepted
+        return accepted
+
+    def check_sync(self, path: Path) -> None:
+        """Count a sync. Raises StorageError when syncs are set to fail."""
+        self.sync_count += 1
+        if self.syncs_fail:
+            raise StorageError(f"cannot sync {path}: Input/output error")
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() if self._clock else 0
+
+    def _change(self, change: _NameChange) -> None:
+        with self._lock:
+            _apply_name(self._names, change)
+            self._journal.append(change)
+
+    def _node(self, path: Path) -> _Node:
+        node = self._names.get(path)
+        if node is None:
+            raise StorageError(f"cannot open {path}: no such file")
+        return node
+
+    def _need_directory(self, path: Path) -> None:
+        if path not in self._names or self._names[path] is not None:
+            raise StorageError(f"{path} is no directory")
+
+
+def _apply(data: bytearray, operation: _Write | _Truncate) -> None:
+    end = operation.size if isinstance(operation, _Truncate) else operation.position + len(operation.data)
+    if end > len(data):
+        data.extend(bytes(end - len(data)))
+    if isinstance(operation, _Truncate):
+        del data[operation.size :]
+    else:
+        data[operation.position : end] = operation.data
+
+
+def _apply_name(names: _Names, change: _NameChange) -> None:
+    """Apply to a set of names that may lack what an unsaved earlier change would have made."""
+    if isinstance(change, _Create):
+        names[change.path] = change.node
+        return
+    moved = [path for path in names if path == change.path or change.path in path.parents]
+    for path in moved:
+        node = names.pop(path)
+        if isinstance(change, _Rename):
+            names[change.new / path.relative_to(change.path)] = node
+
+
+def _lose_unsynced(node: _Node, random: Random | None) -> None:
+    kept = 0 if random is None else random.randint(0, len(node.pending))
+    for operation in node.pending[:kept]:
+        _apply(node.durable, _torn(operation, node.durable, random) if random else operation)
+    node.pending = []
+    node.current = bytearray(node.durable)
+
+
+def _torn(operation: _Write | _Truncate, durable: bytearray, random: Random) -> _Write | _Truncate:
+    """The operation as a disk may have done it: three times in four whole, else with sectors missing."""
+    if isinstance(operation, _Truncate) or random.random() < 0.75:
+        return operation
+    data = bytearray(operation.data)
+    for start in range(0, len(data), SECTOR_SIZE):
+        if random.random() < 0.5:
+            size = len(data[start : start + SECTOR_SIZE])
+            before = bytes(durable[operation.position + start : operation.position + start + size])
+            data[start : start + size] = before.ljust(size, b"\0")
+    return _Write(operation.position, bytes(data))

@@ -1,0 +1,293 @@
+"""Opening what is on disk: from a clean shutdown by the ends of files, after a crash by a scan.
+
+The scan starts with the segment that holds the recovery point (everything below was flushed) and checks every
+batch: header, checksum, offsets that follow each other. The log is cut at the first that fails, whether the
+tail is torn or garbage lies in the middle, and later segments go with it: what is left is a prefix of what
+was written. So does a segment that does not begin where the one before it ends, unless the log is compacted.
+On the way indexes, leader epochs and producer states are rebuilt; the producers start from the newest
+snapshot that was flushed. Cuts are synced, so a second start finds nothing to do.
+
+Runs in the thread that opens the log, before anything else uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from broker.errors import CorruptRecordsError, StorageError
+from broker.records.batch import BatchHeader
+from broker.storage.leader_epochs import LeaderEpochs
+from broker.storage.log_config import LogConfig
+from broker.storage.partition_directory import PartitionDirectory
+from broker.storage.producers import ProducerStates
+from broker.storage.segment import RELATIVE_OFFSET_MAX, Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReport:
+    """What opening a log found to do; sizes in bytes."""
+
+    scanned: bool = False
+    checked_size: int = 0
+    cut_size: int = 0
+    segments_removed: int = 0
+    indexes_rebuilt: int = 0
+    files_removed: tuple[str, ...] = ()
+    leader_epochs_rebuilt: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveredLog:
+    """A log as found: its segments, the last one active, and the offset after the last record."""
+
+    segments: tuple[Segment, ...]
+    next_offset: int
+    report: RecoveryReport
+
+
+class Recovery:
+    """One opening of one log; see the module's description."""
+
+    def __init__(
+        self,
+        directory: PartitionDirectory,
+        config: LogConfig,
+        producers: ProducerStates,
+        epochs: LeaderEpochs,
+        *,
+        now_ms: int,
+    ) -> None:
+        self._directory = directory
+        self._config = config
+        self._producers = producers
+        self._epochs = epochs
+        self._now_ms = now_ms
+        self._damaged: set[Segment] = set()
+        self._checked_size = 0
+        self._cut_size = 0
+        self._segments_removed = 0
+        self._indexes_rebuilt = 0
+        self._leader_epochs_rebuilt = False
+
+    def open(self, *, clean: bool, recovery_point: int, log_start_offset: int) -> RecoveredLog:
+        """Open everything. Raises StorageError."""
+        removed = self._directory.tidy()
+        segments = self._open_segments()
+        if not segments:
+            return self._begin(log_start_offset, removed)
+        self._load_epochs(segments)
+        next_offset = self._open_clean(segments) if clean else None
+        scanned = next_offset is None
+        if next_offset is None:
+            segments, next_offset = self._scan(segments, recovery_point)
+        if next_offset < log_start_offset:
+            self._remove_segments(segments)
+            return self._begin(log_start_offset, removed)
+        self._remove_stray_snapshots(segments)
+        return RecoveredLog(
+            segments=tuple(segments), next_offset=next_offset, report=self._report(scanned, removed)
+        )
+
+    def _report(self, scanned: bool, removed: Sequence[str]) -> RecoveryReport:
+        return RecoveryReport(
+            scanned=scanned,
+            checked_size=self._checked_size,
+            cut_size=self._cut_size,
+            segments_removed=self._segments_removed,
+            indexes_rebuilt=self._indexes_rebuilt,
+            files_removed=tuple(removed),
+            leader_epochs_rebuilt=self._leader_epochs_rebuilt,
+        )
+
+    def _begin(self, offset: int, removed: Sequence[str]) -> RecoveredLog:
+        """A log without records that starts at `offset`."""
+        self._directory.remove_snapshots(self._directory.snapshot_offsets())
+        self._producers.clear()
+        self._epochs.clear()
+        segment = self._directory.create_segment(offset, self._config, self._now_ms)
+        return RecoveredLog(segments=(segment,), next_offset=offset, report=self._report(False, removed))
+
+    def _open_segments(self) -> list[Segment]:
+        segments = []
+        for found in self._directory.find_segments():
+            segment = self._directory.open_segment(found, self._config, self._now_ms)
+            segment.indexes_durable = True
+            if found.indexes_damaged:
+                self._damaged.add(segment)
+            segments.append(segment)
+        return segments
+
+    def _rebuild_indexes(self, segments: Sequence[Segment]) -> None:
+        """Rebuild those indexes of segments that are taken as they are whose files show that they are
+        damaged.
+        """
+        for segment in segments:
+            if segment in self._damaged:
+                segment.rebuild_indexes()
+                segment.indexes_durable = False
+                self._indexes_rebuilt += segment.size > 0
+
+    def reload_producers(self, segments: Sequence[Segment], end: int) -> None:
+        """Set the producer states to what they were at offset `end`, where the log was cut. Raises
+        CorruptRecordsError, StorageError.
+        """
+        self._load_producers(segments, end)
+
+    # After a clean shutdown
+
+    def _open_clean(self, segments: Sequence[Segment]) -> int | None:
+        """The end of a log that was closed properly; None when it is not what a clean shutdown leaves."""
+        active = segments[-1]
+        self._rebuild_indexes(segments)
+        try:
+            next_offset = active.activate()
+            active.indexes_durable = False
+            self._load_producers(segments, next_offset)
+        except CorruptRecordsError:
+            self._producers.clear()
+            return None
+        return next_offset
+
+    def _load_producers(self, segments: Sequence[Segment], end: int) -> None:
+        """Producer states as of offset `end`: the newest snapshot up to there, and the headers of what
+        follows it.
+        """
+        start = self._load_snapshot(end)
+        for segment, after in zip(segments, [*segments[1:], None], strict=True):
+            if after is not None and after.base_offset <= start:
+                continue
+            if segment.base_offset >= end or start >= end:
+                return
+            for _, header in segment.headers(segment.locate(max(start, segment.base_offset))):
+                if header.base_offset >= end:
+                    return
+                self._producers.replay(header, self._now_ms)
+
+    def _load_snapshot(self, offset_max: int) -> int:
+        """Load the newest sound snapshot up to `offset_max`, removing all others that are newer; its offset,
+        0 without one.
+        """
+        for offset in reversed(self._directory.snapshot_offsets()):
+            if offset <= offset_max:
+                try:
+                    self._producers.load(
+                        self._directory.disk.read_file(self._directory.snapshot_path(offset))
+                    )
+                except CorruptRecordsError:
+                    pass
+                else:
+                    return offset
+            self._directory.remove_snapshots([offset])
+        self._producers.clear()
+        return 0
+
+    def _load_epochs(self, segments: Sequence[Segment]) -> None:
+        try:
+            self._epochs.load()
+        except StorageError:
+            self._leader_epochs_rebuilt = True
+            self._epochs.clear()
+            for segment in segments:
+                try:
+                    for _, header in segment.headers(0):
+                        self._note_epoch(header)
+                except CorruptRecordsError:
+                    return
+
+    def _remove_stray_snapshots(self, segments: Sequence[Segment]) -> None:
+        """Keep one snapshot per segment, and the newest."""
+        wanted = {segment.base_offset for segment in segments}
+        self._directory.remove_snapshots(
+            offset for offset in self._directory.snapshot_offsets()[:-1] if offset not in wanted
+        )
+
+    # After a crash
+
+    def _scan(self, segments: Sequence[Segment], recovery_point: int) -> tuple[list[Segment], int]:
+        """Check everything from the recovery point's segment on; the segments that are left and the log's
+        end.
+        """
+        bases = [segment.base_offset for segment in segments]
+        first = max(index for index, base in enumerate(bases) if base <= recovery_point or index == 0)
+        kept = list(segments[:first])
+        self._rebuild_indexes(kept)
+        expected = bases[first]
+        self._epochs.cut_end(expected)
+        self._load_flushed_producers(segments, expected)
+        for index, segment in enumerate(segments[first:], start=first):
+            if index > first:
+                if not self._follows(segment, expected):
+                    self._remove_segments(segments[index:])
+                    break
+                self._write_snapshot(segment.base_offset)
+            expected, whole = self._scan_segment(segment, max(expected, segment.base_offset))
+            kept.append(segment)
+            if not whole:
+                self._remove_segments(segments[index + 1 :])
+                break
+        for segment in kept[first:-1]:
+            segment.seal()
+        kept[-1].activate()
+        self._directory.sync()
+        return kept, expected
+
+    def _load_flushed_producers(self, segments: Sequence[Segment], end: int) -> None:
+        with suppress(CorruptRecordsError):  # damage below the recovery point, where no scan goes
+            self._load_producers(segments, end)
+
+    def _follows(self, segment: Segment, expected: int) -> bool:
+        if self._config.compacts:
+            return segment.base_offset >= expected
+        return segment.base_offset == expected
+
+    def _scan_segment(self, segment: Segment, expected: int) -> tuple[int, bool]:
+        """Check a segment whose records start at or after `expected`, cutting it where damaged; its end, and
+        whether it was whole.
+        """
+        segment.start_indexes_over()
+        self._indexes_rebuilt += 1
+        valid = 0
+        for position, header in segment.verified():
+            if not self._plausible(segment, header, expected):
+                break
+            segment.note_stored(position, header)
+            self._producers.replay(header, self._now_ms)
+            self._note_epoch(header)
+            expected = header.next_offset
+            valid = position + header.size
+        self._checked_size += valid
+        if valid == segment.size:
+            return expected, True
+        self._cut_size += segment.size - valid
+        segment.cut_file(valid)
+        return expected, False
+
+    def _plausible(self, segment: Segment, header: BatchHeader, expected: int) -> bool:
+        """Whether the offsets, which no checksum covers, can be right. Only compaction leaves gaps."""
+        if header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+            return False
+        if header.magic < 2 or self._config.compacts:
+            return header.base_offset >= expected
+        return header.base_offset == expected
+
+    def _note_epoch(self, header: BatchHeader) -> None:
+        if header.leader_epoch > self._epochs.latest:
+            self._epochs.assign(header.leader_epoch, header.base_offset)
+
+    def _write_snapshot(self, offset: int) -> None:
+        path = self._directory.snapshot_path(offset)
+        self._directory.disk.write_file(path, self._producers.snapshot(), durable=False)
+
+    def _remove_segments(self, segments: Sequence[Segment]) -> None:
+        """Remove segments for good, the newest first, so that a crash in between leaves a prefix."""
+        for segment in reversed(segments):
+            self._segments_removed += 1
+            self._cut_size += segment.size
+            segment.retire()
+            for file in segment.files():
+                self._directory.disk.remove(file.path)
+            self._directory.remove_snapshots([segment.base_offset])
+        if segments:
+            self._directory.sync()

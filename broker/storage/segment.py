@@ -1,0 +1,405 @@
+"""One segment of a log: a `.log` file of batches, and its two sparse indexes.
+
+A lookup goes by the offset index to the nearest batch below, then over batch headers by small reads. The
+positions found are remembered, a few per segment (`POSITIONS_MAX`): a consumer that reads on from where its
+last answer ended scans nothing. A position stays true until the segment is cut: it is that of the first batch
+whose last offset is at or above the offset.
+
+What an index says is verified against the header it points to; an index that lies is rebuilt on the spot.
+
+Only a log's newest segment is active (appended to). Owned by the event loop's thread. A crash loses what was
+not synced; recovery cuts the file at the last valid batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.errors import CorruptRecordsError, StorageError
+from broker.records.batch import BatchHeader
+from broker.storage.disk import Disk
+from broker.storage.filenames import DELETED_SUFFIX, FileKind, segment_file_name
+from broker.storage.index import IndexCache, OffsetEntry, OffsetIndex, TimeIndex
+from broker.storage.open_files import FilePool, PooledFile
+from broker.storage.stored_batches import walk, walk_verified
+from broker.types import Buffer
+
+POSITIONS_MAX = 64
+RELATIVE_OFFSET_MAX = (1 << 31) - 1
+"""How far a segment's offsets may lie above its base: index entries hold 32 bits."""
+NO_TIMESTAMP = -1
+
+
+class PlacedBatch(NamedTuple):
+    """What the indexes need of a batch that is being appended: where it starts in the append and its size
+    (bytes).
+    """
+
+    start: int
+    size: int
+    last_offset: int
+    max_timestamp: int
+
+
+class Segment:
+    """See the module's description. `size` is in bytes, timestamps in milliseconds (-1: none)."""
+
+    __slots__ = (
+        "_bytes_since_index_entry",
+        "_first_timestamp",
+        "_largest_timestamp",
+        "_largest_timestamp_offset",
+        "_positions",
+        "base_offset",
+        "created_ms",
+        "index_interval_bytes",
+        "indexes_durable",
+        "log",
+        "modified_ms",
+        "offsets",
+        "size",
+        "times",
+    )
+
+    def __init__(
+        self,
+        pool: FilePool,
+        cache: IndexCache,
+        directory: Path,
+        base_offset: int,
+        *,
+        size: int,
+        index_interval_bytes: int,
+        now_ms: int,
+        modified_ms: int = NO_TIMESTAMP,
+    ) -> None:
+        def path(kind: FileKind) -> Path:
+            return directory / segment_file_name(base_offset, kind)
+
+        self.base_offset = base_offset
+        self.size = size
+        self.log: PooledFile = pool.file(path(FileKind.LOG))
+        self.offsets = OffsetIndex(pool, cache, path(FileKind.OFFSET_INDEX), base_offset)
+        self.times = TimeIndex(pool, cache, path(FileKind.TIME_INDEX), base_offset)
+        self.index_interval_bytes = index_interval_bytes
+        self.created_ms = now_ms
+        self.modified_ms = modified_ms
+        self.indexes_durable = False
+        self._first_timestamp: int | None = None
+        self._largest_timestamp: int | None = None
+        self._largest_timestamp_offset = base_offset
+        self._bytes_since_index_entry = 0
+        self._positions: dict[int, int] = {}
+
+    @classmethod
+    def create(
+        cls,
+        pool: FilePool,
+        cache: IndexCache,
+        directory: Path,
+        base_offset: int,
+        *,
+        index_interval_bytes: int,
+        now_ms: int,
+    ) -> Segment:
+        """Make an empty active segment on disk. What an earlier life left under the same names is emptied."""
+        path = directory / segment_file_name(base_offset, FileKind.LOG)
+        file = pool.disk.open(path, create=True)
+        try:
+            if file.size():
+                file.truncate(0)
+        finally:
+            file.close()
+        segment = cls(
+            pool,
+            cache,
+            directory,
+            base_offset,
+            size=0,
+            index_interval_bytes=index_interval_bytes,
+            now_ms=now_ms,
+            modified_ms=now_ms,
+        )
+        segment.start_indexes_over()
+        return segment
+
+    # Appending
+
+    def append(self, data: Buffer, batches: Sequence[PlacedBatch]) -> None:
+        """Write whole batches to the end. On a failure the file is cut back, so that nothing false remains;
+        StorageError goes on.
+        """
+        position = self.size
+        file = self.log.pin()
+        try:
+            file.pwrite(data, position)
+        except StorageError:
+            file.truncate(position)
+            raise
+        finally:
+            self.log.release()
+        for start, size, last_offset, max_timestamp in batches:
+            self._note(position + start, size, last_offset, max_timestamp)
+        self.size = position + len(data)
+
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch: what the segment's age is counted from. NO_TIMESTAMP when
+        empty.
+        """
+        if self._first_timestamp is None and self.size:
+            for _, header in self.headers(0):
+                self._first_timestamp = header.max_timestamp
+                break
+        return NO_TIMESTAMP if self._first_timestamp is None else self._first_timestamp
+
+    def indexes_full(self, size_max: int) -> bool:
+        """Whether an index could not take another entry and the closing one within `size_max` bytes."""
+        return self.offsets.full(size_max) or self.times.full(size_max)
+
+    def seal(self) -> None:
+        """Stop appending: complete the indexes and leave memory. Raises StorageError, and then nothing is
+        sealed.
+        """
+        if self._largest_timestamp is not None:
+            self.times.append_if_later(self._largest_timestamp, self._largest_timestamp_offset)
+        self.offsets.write_out()
+        self.times.write_out()
+        self.offsets.seal()
+        self.times.seal()
+
+    def activate(self) -> int:
+        """Make ready for appending; the offset after the last batch, found by reading on from the last index
+        entry.
+
+        Raises CorruptRecordsError when the file does not end with a whole batch.
+        """
+        if not (self.offsets.plausible(self.size) and self.times.plausible()):
+            self.rebuild_indexes()
+        self.offsets.activate()
+        self.times.activate()
+        self._positions.clear()
+        latest = self.times.last()
+        self._largest_timestamp = latest.timestamp if latest else NO_TIMESTAMP
+        self._largest_timestamp_offset = latest.offset if latest else self.base_offset
+        entry = self.offsets.last()
+        next_offset = self.base_offset
+        start = entry.position if entry else 0
+        for _, header in self._headers_in_order(start):
+            next_offset = header.next_offset
+            if header.max_timestamp > self._largest_timestamp:
+                self._largest_timestamp, self._largest_timestamp_offset = (
+                    header.max_timestamp,
+                    header.last_offset,
+                )
+        self._bytes_since_index_entry = self.size - start
+        return next_offset
+
+    def start_indexes_over(self) -> None:
+        """Empty both indexes, to be filled by `note_stored` or by appends."""
+        self.offsets.start_over()
+        self.times.start_over()
+        self.indexes_durable = False
+        self._largest_timestamp = NO_TIMESTAMP
+        self._largest_timestamp_offset = self.base_offset
+        self._bytes_since_index_entry = 0
+        self._positions.clear()
+
+    def note_stored(self, position: int, header: BatchHeader) -> None:
+        """Index a batch that is in the file already."""
+        self._note(position, header.size, header.last_offset, header.max_timestamp)
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes anew from the headers, as far as the file is readable; they are left sealed."""
+        self.start_indexes_over()
+        with suppress(CorruptRecordsError):  # what lies behind is reported to whoever reads it
+            for position, header in self._headers_in_order(0):
+                self.note_stored(position, header)
+        self.seal()
+
+    def _note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        if self._largest_timestamp is None or max_timestamp > self._largest_timestamp:
+            self._largest_timestamp, self._largest_timestamp_offset = max_timestamp, last_offset
+        if not position:
+            self._first_timestamp = max_timestamp
+        if self._bytes_since_index_entry > self.index_interval_bytes:
+            self.offsets.append(last_offset, position)
+            self.times.append_if_later(self._largest_timestamp, self._largest_timestamp_offset)
+            self._bytes_since_index_entry = 0
+        self._bytes_since_index_entry += size
+
+    # Reading
+
+    def headers(self, start: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from position `start` on. Raises CorruptRecordsError."""
+        with self.log as file:
+            yield from walk(file, start, self.size if end is None else end)
+
+    def _headers_in_order(self, start: int) -> Iterator[tuple[int, BatchHeader]]:
+        """As `headers`; offsets that do not ascend, or that no index entry could hold, are corrupt too."""
+        expected = self.base_offset
+        for position, header in self.headers(start):
+            if header.base_offset < expected or header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+                raise CorruptRecordsError(
+                    f"offset {header.base_offset} at position {position} of {self.log.path}"
+                )
+            expected = header.next_offset
+            yield position, header
+
+    def verified(self) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from the start whose checksum holds; ends before the first that
+        is damaged.
+        """
+        with self.log as file:
+            yield from walk_verified(file, self.size)
+
+    def locate(self, offset: int) -> int:
+        """Position of the first batch whose last offset is at or above `offset`; the segment's size when
+        there is none.
+        """
+        found = self._positions.get(offset)
+        if found is not None:
+            return found
+        found = self._scan_for(offset, self._trusted_start(offset))
+        self.remember(offset, found)
+        return found
+
+    def fit(self, start: int, limit: int, size_max: int) -> tuple[int, int]:
+        """Where whole batches from position `start` that take up to `size_max` bytes and lie before `limit`
+        end, and the offset there.
+
+        The end is `start` when the first batch is larger. `start` and `limit` are positions of batches, with
+        more than `size_max` bytes between.
+        """
+        bound = start + size_max
+        entry = self.offsets.floor_position(bound)
+        if entry is not None and entry.position > start:
+            header = self._batch_at(entry)
+            # An old message set does not say where it begins, so the offset of the end would be unknown.
+            if header is not None and header.magic == 2:
+                start = entry.position
+        end = self._first_beyond(start, limit, bound)
+        self.remember(end.offset, end.position)
+        return end.position, end.offset
+
+    def after(self, start: int) -> tuple[int, int]:
+        """Where the batch at position `start` ends, and the offset there."""
+        for position, header in self.headers(start):
+            return position + header.size, header.next_offset
+        return start, self.base_offset
+
+    def remember(self, offset: int, position: int) -> None:
+        """Keep the position of an offset for the next lookup; the oldest kept makes room."""
+        positions = self._positions
+        if offset not in positions and len(positions) >= POSITIONS_MAX:
+            del positions[next(iter(positions))]
+        positions[offset] = position
+
+    def batches_since(self, timestamp: int, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Every batch whose largest timestamp is at or after `timestamp` and that ends at or after
+        `offset`.
+        """
+        before = self.times.before(timestamp)
+        start = self.locate(max(offset, before.offset if before else self.base_offset))
+        for position, header in self.headers(start):
+            if header.max_timestamp >= timestamp and header.last_offset >= offset:
+                yield position, header
+
+    def largest_timestamp(self) -> int:
+        """The latest timestamp in the segment, or NO_TIMESTAMP."""
+        if self._largest_timestamp is None:
+            last = self.times.last()
+            self._largest_timestamp = last.timestamp if last else NO_TIMESTAMP
+        return self._largest_timestamp
+
+    # Cutting, syncing and removing
+
+    def cut(self, offset: int) -> int:
+        """Remove every batch that ends at or after `offset`, and leave the segment active; the offset after
+        what is left.
+        """
+        position = self.locate(offset)
+        self.offsets.keep(self.offsets.count_below(position))
+        self.times.keep(self.times.count_below(offset))
+        self.cut_file(position)
+        return self.activate()
+
+    def cut_file(self, position: int) -> None:
+        """Cut the log file at `position`, durably, so that no crash brings back what was cut."""
+        with self.log as file:
+            file.truncate(position)
+            file.sync()
+        self.size = position
+        self._positions.clear()
+        if not position:
+            self._first_timestamp = None
+
+    def files(self) -> tuple[PooledFile, PooledFile, PooledFile]:
+        """The log and both indexes."""
+        return self.log, self.offsets.file, self.times.file
+
+    def mark_deleted(self, disk: Disk) -> list[Path]:
+        """Give the files their `.deleted` names, which are returned; open ones stay open while they are
+        pinned.
+        """
+        renamed = []
+        for file in self.files():
+            if disk.exists(file.path):
+                renamed.append(file.path.with_name(file.path.name + DELETED_SUFFIX))
+                disk.rename(file.path, renamed[-1])
+        self.retire()
+        return renamed
+
+    def retire(self) -> None:
+        """Close the files, each once nobody pins it any more."""
+        self.offsets.retire()
+        self.times.retire()
+        self.log.retire()
+
+    # Lookup
+
+    def _trusted_start(self, offset: int) -> int:
+        """Where to scan for `offset` from, by the index, which is rebuilt when it points to no batch at or
+        below the offset.
+        """
+        entry = self.offsets.floor(offset)
+        if entry is None:
+            return 0
+        if self._batch_at(entry) is None:
+            self._replace_indexes()
+            entry = self.offsets.floor(offset)
+        return entry.position if entry else 0
+
+    def _replace_indexes(self) -> None:
+        was_active = self.offsets.active
+        self.rebuild_indexes()
+        if was_active:
+            self.activate()
+
+    def _batch_at(self, entry: OffsetEntry) -> BatchHeader | None:
+        """The header that the entry points to, None when it can not be the one."""
+        try:
+            for _, header in self.headers(entry.position):
+                return header if self.base_offset <= header.base_offset <= entry.offset else None
+        except CorruptRecordsError:
+            pass
+        return None
+
+    def _scan_for(self, offset: int, start: int) -> int:
+        for position, header in self.headers(start):
+            if header.last_offset >= offset:
+                return position
+        return self.size
+
+    def _first_beyond(self, start: int, limit: int, bound: int) -> OffsetEntry:
+        """The first batch from `start` on that does not end by position `bound`, or `limit`; with the offset
+        to read on from there.
+        """
+        offset = None
+        for position, header in self.headers(start, limit):
+            if position + header.size > bound:
+                return OffsetEntry(header.base_offset if offset is None else offset, position)
+            offset = header.next_offset
+        return OffsetEntry(self.base_offset if offset is None else offset, limit)
