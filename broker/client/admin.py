@@ -1,0 +1,25 @@
+"""Administration of a cluster: topics, groups and settings in one place."""
+
+from __future__ import annotations
+
+from broker.client.config_admin import ConfigAdmin, ConfigEntry, ConfigSource
+from broker.client.group_admin import GroupAdmin, GroupDescription, GroupListing, MemberDescription
+from broker.client.topic_admin import CLUSTER_DEFAULT, HIGH_WATERMARK, NewTopic, TopicAdmin
+
+__all__ = [
+    "CLUSTER_DEFAULT",
+    "HIGH_WATERMARK",
+    "Admin",
+    "ConfigEntry",
+    "ConfigSource",
+    "GroupDescription",
+    "GroupListing",
+    "MemberDescription",
+    "NewTopic",
+]
+
+
+class Admin(TopicAdmin, GroupAdmin, ConfigAdmin):
+    """Everything that can be asked of a cluster beside producing and consuming. Needs no closing: the
+    connections are the cluster's.
+    """

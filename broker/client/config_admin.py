@@ -1,0 +1,155 @@
+"""Settings of topics and nodes: describe and change."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from broker.client.admin_requests import AdminRequests, error_of
+from broker.errors import ErrorCode, ProtocolError
+from broker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from broker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+class ResourceType(IntEnum):
+    """What has settings, by its number in the protocol."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, by its number in the protocol."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    BROKER_DYNAMIC = 2
+    CLUSTER_DYNAMIC = 3
+    BROKER_STATIC = 4
+    DEFAULT = 5
+    BROKER_LOGGER = 6
+
+
+class _Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """One setting; `value` is None where it is secret or unset."""
+
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+
+
+class ConfigAdmin(AdminRequests):
+    """Operations on settings.
+
+    All raise ConnectionFailedError and RequestTimedOutError when nobody answers in time.
+    """
+
+    async def describe_topic_configs(
+        self, topic: str, names: Collection[str] | None = None
+    ) -> dict[str, ConfigEntry]:
+        """The topic's settings, all or those named. Raises ProtocolError."""
+        return await self._describe(ResourceType.TOPIC, topic, names, None)
+
+    async def describe_broker_configs(
+        self, node_id: int, names: Collection[str] | None = None
+    ) -> dict[str, ConfigEntry]:
+        """The node's settings, all or those named. Raises ProtocolError."""
+        return await self._describe(ResourceType.BROKER, str(node_id), names, node_id)
+
+    async def alter_topic_configs(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        """Set the topic's settings, or with None take them back to the default. Raises ProtocolError."""
+        await self._alter(ResourceType.TOPIC, topic, changes, None)
+
+    async def alter_broker_configs(self, node_id: int, changes: Mapping[str, str | None]) -> None:
+        """Set the node's dynamic settings, or with None take them back. Raises ProtocolError."""
+        await self._alter(ResourceType.BROKER, str(node_id), changes, node_id)
+
+    async def _describe(
+        self, kind: ResourceType, name: str, names: Collection[str] | None, node_id: int | None
+    ) -> dict[str, ConfigEntry]:
+        resource = DescribeConfigsResource(
+            resource_type=kind,
+            resource_name=name,
+            configuration_keys=None if names is None else sorted(names),
+        )
+
+        async def attempt() -> dict[str, ConfigEntry]:
+            request = DescribeConfigsRequest(resources=[resource])
+            response: DescribeConfigsResponse
+            if node_id is not None:
+                response = await self._cluster.request(node_id, request)
+            else:
+                response = await (await self._cluster.any_connection()).request(request)
+            for result in response.results:
+                if error := error_of(result.error_code, result.error_message, f"settings of {name}"):
+                    raise error
+                return {entry.name: _entry(entry) for entry in result.configs}
+            raise ProtocolError(ErrorCode.UNKNOWN_SERVER_ERROR, f"settings of {name}: no answer about them")
+
+        return await self._retried(attempt)
+
+    async def _alter(
+        self, kind: ResourceType, name: str, changes: Mapping[str, str | None], node_id: int | None
+    ) -> None:
+        resource = AlterConfigsResource(
+            resource_type=kind,
+            resource_name=name,
+            configs=[
+                AlterableConfig(
+                    name=setting,
+                    value=value,
+                    config_operation=_Operation.DELETE if value is None else _Operation.SET,
+                )
+                for setting, value in changes.items()
+            ],
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+
+        async def attempt() -> None:
+            response: IncrementalAlterConfigsResponse
+            if node_id is not None:
+                response = await self._cluster.request(node_id, request)
+            else:
+                response = await (await self._cluster.controller()).request(request)
+            for result in response.responses:
+                if error := error_of(result.error_code, result.error_message, f"settings of {name}"):
+                    raise error
+
+        await self._retried(attempt)
+
+
+def _entry(entry: DescribeConfigsResourceResult) -> ConfigEntry:
+    return ConfigEntry(
+        value=entry.value,
+        source=_source(entry),
+        read_only=entry.read_only,
+        sensitive=entry.is_sensitive,
+    )
+
+
+def _source(entry: DescribeConfigsResourceResult) -> ConfigSource:
+    """The first version of the protocol tells only whether a value is the default."""
+    if entry.is_default:
+        return ConfigSource.DEFAULT
+    try:
+        return ConfigSource(entry.config_source)
+    except ValueError:
+        return ConfigSource.UNKNOWN

@@ -1,0 +1,367 @@
+"""The consumer: partitions assigned by hand or by a group, fetched ahead within a bound, handed out in order.
+
+One supervising task owns what runs in the background: the fetcher, the group membership and the periodic
+commits. What goes wrong with one partition is raised once by `take` or `take_batches`, as PartitionError;
+that partition then rests until `seek` or `resume`, and the others go on. What ends a background task ends the
+consumer, and is raised by the next take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+from broker.client.assignors import Assignor, RangeAssignor
+from broker.client.cluster import Cluster
+from broker.client.consumer_settings import ConsumerSettings, Isolation, OffsetReset
+from broker.client.fetch import AbortedTransaction, FetchedBatches
+from broker.client.fetch_state import PartitionError, PartitionState
+from broker.client.fetcher import Fetcher
+from broker.client.group import GroupMember, GroupSettings, PartitionsCallback, TopicFilter
+from broker.client.group_offsets import OffsetAndMetadata
+from broker.client.record_cursor import ConsumerRecord
+from broker.errors import BrokerError
+from broker.telemetry import logger
+from broker.types import TopicPartition
+
+__all__ = [
+    "AbortedTransaction",
+    "Consumer",
+    "ConsumerRecord",
+    "ConsumerSettings",
+    "FetchedBatches",
+    "Isolation",
+    "OffsetReset",
+    "PartitionError",
+]
+
+_Taken = TypeVar("_Taken")
+
+_log = logger("consumer")
+
+
+class Consumer:
+    """Reads partitions. Made, started (`async with`), then either `assign`ed or `subscribe`d."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        settings: ConsumerSettings | None = None,
+        group: GroupSettings | None = None,
+        assignors: Sequence[Assignor] = (RangeAssignor(),),
+    ) -> None:
+        self.settings = settings or ConsumerSettings()
+        self._cluster = cluster
+        self._group = group
+        self._assignors = assignors
+        self._fetcher = Fetcher(cluster, self.settings)
+        self._taken: set[TopicPartition] = set()
+        """Partitions whose reader has not come back yet."""
+        self._member: GroupMember | None = None
+        self._last_commit: Mapping[TopicPartition, OffsetAndMetadata] = {}
+        self._closing = asyncio.Event()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: set[asyncio.Task[None]] = set()
+        self._supervisor: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Start the background."""
+        started = asyncio.Event()
+        self._supervisor = asyncio.create_task(self._supervise(started), name="consumer")
+        self._supervisor.add_done_callback(self._on_ended)
+        await started.wait()
+
+    async def close(self) -> None:
+        """Commit where that is automatic, leave the group, stop fetching. What is buffered is dropped."""
+        if self._supervisor is None or self._closing.is_set():
+            return
+        self._note_processed()
+        if self._member is not None:
+            await self._member.close()
+        self._closing.set()
+        await asyncio.wait([self._supervisor])
+        await self._fetcher.close()
+
+    # Which partitions, and where
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions in this consumer's hands."""
+        return frozenset(self._fetcher.partitions)
+
+    @property
+    def member(self) -> GroupMember | None:
+        """The group membership, when subscribed."""
+        return self._member
+
+    def assign(self, partitions: Collection[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
+        """Read exactly these partitions, from the given offsets; without one from the reset position.
+
+        Partitions that stay keep their position unless an offset is given.
+        """
+        wanted = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
+        self.remove([partition for partition in self._fetcher.partitions if partition not in wanted])
+        for partition, offset in wanted.items():
+            if partition not in self._fetcher.partitions:
+                self._fetcher.add(partition, offset)
+            elif offset is not None:
+                self._fetcher.seek(partition, offset)
+
+    def add(self, topic_partition: TopicPartition, offset: int | None = None) -> None:
+        """Read one more partition; one that is read already begins anew."""
+        self._fetcher.add(topic_partition, offset)
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop reading partitions; what is buffered of them is dropped."""
+        for topic_partition in list(partitions):
+            self._fetcher.remove(topic_partition)
+            self._taken.discard(topic_partition)
+
+    def subscribe(
+        self,
+        subscription: Collection[str] | TopicFilter,
+        *,
+        on_assigned: PartitionsCallback | None = None,
+        on_revoked: PartitionsCallback | None = None,
+        on_lost: PartitionsCallback | None = None,
+    ) -> None:
+        """Read what the group assigns. The callbacks are awaited: assigned partitions are not fetched, and
+        revoked ones not given up, before they return; `on_lost` is `on_revoked` unless given. Subscribing
+        again replaces the topics and keeps the callbacks. Raises RuntimeError without a group, or before
+        `start`.
+        """
+        if self._member is not None:
+            self._member.subscribe(subscription)
+            return
+        if self._group is None:
+            raise RuntimeError("a consumer needs a group to subscribe")
+        self._member = GroupMember(
+            self._cluster,
+            self._group,
+            subscription=subscription,
+            assignors=self._assignors,
+            on_assigned=self._around_assigned(on_assigned),
+            on_revoked=self._around_revoked(on_revoked),
+            on_lost=self._around_lost(on_lost or on_revoked),
+        )
+        self._fetcher.committed_offsets = self._member.committed
+        self._start_task(self._member.run(), "group membership")
+        if self.settings.auto_commit_interval_ms:
+            self._start_task(self._commit_periodically(), "periodic commits")
+
+    def seek(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Go on at `offset`. Raises KeyError for a partition that is not assigned."""
+        self._fetcher.seek(topic_partition, offset)
+
+    def position(self, topic_partition: TopicPartition) -> int | None:
+        """The next offset to be handed out, None while it is not known. Raises KeyError."""
+        return self._fetcher.partitions[topic_partition].position
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand nothing out of these partitions, and fetch nothing more. Raises KeyError."""
+        for topic_partition in partitions:
+            self._fetcher.partitions[topic_partition].paused = True
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """End a pause, or the rest after an error. Raises KeyError."""
+        for topic_partition in partitions:
+            self._fetcher.resume(topic_partition)
+
+    # Taking
+
+    async def take_batches(self, timeout_ms: float | None = None) -> FetchedBatches | None:
+        """The next answer of some partition, as raw batches; None when there is none within `timeout_ms`.
+
+        Raises PartitionError for one partition (the others go on), other errors when the consumer has failed.
+        """
+        return await self._take(PartitionState.take_batches, timeout_ms)
+
+    async def take(self, timeout_ms: float | None = None, max_records: int = 500) -> list[ConsumerRecord]:
+        """The next records, of one batch; empty when there are none within `timeout_ms`.
+
+        Raises as `take_batches`.
+        """
+
+        def take_records(partition: PartitionState) -> list[ConsumerRecord]:
+            return partition.take_records(
+                max_records,
+                committed_only=self.settings.committed_only,
+                decoded_bytes_max=self.settings.decoded_bytes_max,
+            )
+
+        return await self._take(take_records, timeout_ms) or []
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        while True:
+            for record in await self.take():
+                yield record
+
+    async def _take(
+        self, read: Callable[[PartitionState], _Taken | None], timeout_ms: float | None
+    ) -> _Taken | None:
+        """What `read` finds in the first partition that has something, awaited. Partitions take turns."""
+        self._note_processed()
+        self._raise_failure()
+        if (found := self._read_next(read)) is not None:
+            return found
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                while True:
+                    await self._fetcher.news.wait()
+                    self._fetcher.news.clear()
+                    self._raise_failure()
+                    if (found := self._read_next(read)) is not None:
+                        return found
+        except TimeoutError:
+            return None
+
+    def _read_next(self, read: Callable[[PartitionState], _Taken | None]) -> _Taken | None:
+        while (partition := self._fetcher.next_readable()) is not None:
+            found = read(partition)
+            self._fetcher.done_reading(partition)
+            if found:
+                self._taken.add(partition.topic_partition)
+                return found
+        return None
+
+    def _raise_failure(self) -> None:
+        if self._supervisor is None or self._closing.is_set():
+            raise RuntimeError("the consumer is not running")
+        if self._supervisor.done() and (failure := self._supervisor.exception()) is not None:
+            raise _first(failure)
+        while self._fetcher.errors:
+            error = self._fetcher.errors.popleft()
+            if error.topic_partition in self._fetcher.partitions:
+                raise error
+
+    def _note_processed(self) -> None:
+        """Whoever comes back for more is done with what was taken before."""
+        for topic_partition in self._taken:
+            partition = self._fetcher.partitions[topic_partition]
+            partition.processed = partition.position
+        self._taken.clear()
+
+    # Committing
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
+        """Store positions with the group; without `offsets` those of everything taken so far.
+
+        Raises ProtocolError as `GroupMember.commit` does, RuntimeError when not subscribed.
+        """
+        if self._member is None:
+            raise RuntimeError("only a subscribed consumer can commit")
+        if offsets is None:
+            offsets = {
+                partition.topic_partition: OffsetAndMetadata(offset=partition.position)
+                for partition in self._fetcher.partitions.values()
+                if partition.position is not None
+            }
+        await self._member.commit(offsets)
+
+    def commit_soon(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
+    ) -> asyncio.Task[None]:
+        """As `commit`, in the background; a failure is logged. The task returned ends when it is done."""
+        return self._start_task(self._commit_logged(offsets), "commit")
+
+    async def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group has stored for the partitions. Raises RuntimeError when not subscribed."""
+        if self._member is None:
+            raise RuntimeError("only a subscribed consumer has committed offsets")
+        return await self._member.committed(partitions)
+
+    async def _commit_logged(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None) -> None:
+        try:
+            await self.commit(offsets)
+        except BrokerError as error:
+            _log.warning("offsets_not_committed", error=str(error))
+
+    async def _commit_periodically(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.auto_commit_interval_ms / 1000)
+            await self._commit_processed(self._fetcher.partitions)
+
+    async def _commit_processed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Store how far the reader is done with the partitions; a failure is logged."""
+        held = self._fetcher.partitions
+        offsets = {
+            topic_partition: OffsetAndMetadata(offset=held[topic_partition].processed or 0)
+            for topic_partition in partitions
+            if topic_partition in held and held[topic_partition].processed is not None
+        }
+        if offsets and offsets != self._last_commit:
+            self._last_commit = offsets
+            await self._commit_logged(offsets)
+
+    # What the group says, around the user's own callbacks
+
+    def _around_assigned(self, callback: PartitionsCallback | None) -> PartitionsCallback:
+        async def assigned(partitions: frozenset[TopicPartition]) -> None:
+            if callback is not None:
+                await callback(partitions)
+            for partition in sorted(partitions - self.assignment):
+                self._fetcher.add(partition, None)
+
+        return assigned
+
+    def _around_revoked(self, callback: PartitionsCallback | None) -> PartitionsCallback:
+        async def revoked(partitions: frozenset[TopicPartition]) -> None:
+            self.pause(partitions & self.assignment)
+            if callback is not None:
+                await callback(partitions)
+            if self.settings.auto_commit_interval_ms:
+                await self._commit_processed(partitions)
+            self.remove(partitions)
+
+        return revoked
+
+    def _around_lost(self, callback: PartitionsCallback | None) -> PartitionsCallback:
+        async def lost(partitions: frozenset[TopicPartition]) -> None:
+            self.pause(partitions & self.assignment)
+            if callback is not None:
+                await callback(partitions)
+            self.remove(partitions)
+
+        return lost
+
+    # The background
+
+    async def _supervise(self, started: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as self._tasks:
+            self._start_task(self._fetcher.run(), "fetcher")
+            started.set()
+            await self._closing.wait()
+            for task in self._running:
+                task.cancel()
+
+    def _start_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        if self._tasks is None:
+            work.close()
+            raise RuntimeError("the consumer is not started")
+        task = self._tasks.create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    def _on_ended(self, supervisor: asyncio.Task[None]) -> None:
+        if not supervisor.cancelled() and (failure := supervisor.exception()) is not None:
+            _log.warning("consumer_failed", error=str(_first(failure)))
+        self._fetcher.news.set()
+
+
+def _first(failure: BaseException) -> BaseException:
+    """The first single failure inside exception groups."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure

@@ -1,0 +1,51 @@
+"""Settings of a consumer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class OffsetReset(Enum):
+    """Where to begin when there is no position, or one that the log no longer has."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+    """Nowhere: a PartitionError is raised, and `seek` decides."""
+
+
+class Isolation(Enum):
+    """Whether records of transactions that are open or aborted are seen."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """How a consumer behaves; sizes in bytes, times in milliseconds."""
+
+    fetch_max_bytes: int = 50 * 1024 * 1024
+    partition_max_bytes: int = 1024 * 1024
+    """Per partition and fetch; a batch that is larger still comes whole.
+
+    Twice as much is fetched ahead of the reader.
+    """
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    buffer_bytes: int = 64 * 1024 * 1024
+    """Fetched and not yet taken, over all partitions; what fetches under way may bring counts in."""
+    fetches_per_node: int = 2
+    offset_reset: OffsetReset = OffsetReset.LATEST
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
+    auto_commit_interval_ms: int = 5_000
+    """In a group: how often positions are committed, 0 for never."""
+    topic_gone_timeout_ms: int = 30_000
+    """How long a leader may say that it does not know a topic before that is an error."""
+    decoded_bytes_max: int = 256 * 1024 * 1024
+    """Bound on what one batch may decompress to."""
+
+    @property
+    def committed_only(self) -> bool:
+        return self.isolation is Isolation.READ_COMMITTED

@@ -1,0 +1,80 @@
+"""Frames of a connection's answers: where bytes are received, and how they are cut.
+
+Small answers pass through one reused buffer and are copied out of it; an answer that does not fit is received
+straight into a buffer of its own size. Either way a frame is a bytearray that nothing else refers to: record
+bytes in it may be changed in place and kept for as long as anyone likes.
+"""
+
+from __future__ import annotations
+
+from broker.wire.framing import SIZE_PREFIX_BYTES, read_frame_size
+
+REUSED_BYTES = 64 * 1024
+
+
+class FrameAssembler:
+    """A `Receiver`'s buffers:
+
+    `space`, `received`, then whole frames. Holds at most one frame and one reused buffer.
+    """
+
+    __slots__ = ("_frame", "_frame_bytes_max", "_frame_view", "_received", "_reused")
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._reused = memoryview(bytearray(REUSED_BYTES))
+        self._received = 0
+        """Bytes of the frame under way, in its own buffer when it has one, else in the reused one."""
+        self._frame: bytearray | None = None
+        self._frame_view = memoryview(b"")
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of a frame that is not whole yet, its size included."""
+        return self._received
+
+    def space(self) -> memoryview:
+        """Where to receive next; never empty."""
+        if self._frame is not None:
+            return self._frame_view[self._received :]
+        return self._reused[self._received :]
+
+    def received(self, count: int) -> list[bytearray]:
+        """`count` bytes arrived in `space()`; returns the frames that are whole now, without their size.
+
+        Raises WireError for a negative size and FrameTooLargeError for one over the limit; then the stream is
+        of no more use.
+        """
+        self._received += count
+        if self._frame is None:
+            return self._cut()
+        if self._received < len(self._frame):
+            return []
+        frame, self._frame, self._frame_view, self._received = self._frame, None, memoryview(b""), 0
+        return [frame]
+
+    def _cut(self) -> list[bytearray]:
+        frames: list[bytearray] = []
+        position, end, reused = 0, self._received, self._reused
+        while end - position >= SIZE_PREFIX_BYTES:
+            size = read_frame_size(reused, position, self._frame_bytes_max)
+            start = position + SIZE_PREFIX_BYTES
+            if end - start >= size:
+                frames.append(bytearray(reused[start : start + size]))
+                position = start + size
+            elif SIZE_PREFIX_BYTES + size > REUSED_BYTES:
+                self._begin(size, reused[start:end])
+                return frames
+            else:
+                break
+        if position:
+            reused[: end - position] = bytes(reused[position:end])
+            self._received = end - position
+        return frames
+
+    def _begin(self, size: int, head: memoryview) -> None:
+        """Give the frame under way a buffer of its own, of which `head` has arrived."""
+        self._frame = bytearray(size)
+        self._frame_view = memoryview(self._frame)
+        self._frame_view[: len(head)] = head
+        self._received = len(head)

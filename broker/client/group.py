@@ -1,0 +1,534 @@
+"""Membership of a consumer group by the classic protocol: join, sync, heartbeat, leave; consuming is somebody
+else's.
+
+`run` is the membership: one task, owned by the caller. Each turn of its loop is one generation: revoke what
+must be given up, join, sync (computing the assignment when elected leader), tell what was assigned, and wait
+until a heartbeat, changed metadata or the caller says to join again. Heartbeats run beside the callbacks, so
+a slow `on_revoked` keeps its partitions for as long as the rebalance timeout. An owner that was thrown out is
+told by `on_lost`: by then the partitions may be another's, and commits are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+from broker.client.assignors import Assignment, Assignor, RangeAssignor
+from broker.client.backoff import is_retriable
+from broker.client.cluster import Cluster
+from broker.client.coordinator import CoordinatorLink
+from broker.client.group_offsets import Membership, OffsetAndMetadata, commit_offsets, fetch_offsets
+from broker.client.group_protocol import (
+    PROTOCOL_TYPE,
+    describe_assignments,
+    describe_subscription,
+    read_assignment,
+    read_members,
+)
+from broker.client.metadata import ClusterMetadata
+from broker.errors import BrokerError, ErrorCode, ProtocolError
+from broker.telemetry import logger
+from broker.types import TopicPartition
+from broker.wire.messages.heartbeat import HeartbeatRequest
+from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from broker.wire.messages.sync_group import SyncGroupRequest
+
+TopicFilter = Callable[[ClusterMetadata], Collection[str]]
+"""Chooses the topics to subscribe to out of all topics of the cluster; asked again whenever metadata is
+refreshed.
+"""
+PartitionsCallback = Callable[[frozenset[TopicPartition]], Awaitable[None]]
+
+_ANSWER_MARGIN_MS = 5_000
+"""Joins and syncs are answered at the latest when the rebalance timeout is over; this long after that nobody
+answers.
+"""
+_FIRST_JOIN_VERSION_WITH_INSTANCES = 5
+_FIRST_LEAVE_VERSION_WITH_MEMBERS = 3
+
+_THROWN_OUT = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
+)
+
+_log = logger("group")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """How a member behaves; times in milliseconds."""
+
+    group_id: str
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = 300_000
+    heartbeat_interval_ms: int = 3_000
+    instance_id: str | None = None
+    """A name that survives restarts: the member keeps its place in the group while it is away (KIP-345)."""
+    rack_id: str | None = None
+    metadata_max_age_ms: int = 60_000
+    """How long new topics and partitions may stay unnoticed."""
+    leave_on_close: bool = True
+    """Static members stay in the group when closed, whatever this says."""
+
+
+class _Turn(Enum):
+    """Why a generation ends."""
+
+    REJOIN = "rejoin"
+    LOST = "lost"
+    CLOSE = "close"
+
+
+class GroupMember:
+    """One member of one group. `run` it as a task, `close` it to leave."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: GroupSettings,
+        *,
+        subscription: Collection[str] | TopicFilter,
+        on_assigned: PartitionsCallback,
+        on_revoked: PartitionsCallback,
+        on_lost: PartitionsCallback | None = None,
+        assignors: Sequence[Assignor] = (RangeAssignor(),),
+    ) -> None:
+        """`on_revoked` may still commit;
+
+        `on_lost` (by default the same function) cannot. All are awaited one at a time.
+        """
+        if not assignors:
+            raise ValueError("a member needs an assignor")
+        self.settings = settings
+        self.assignment: frozenset[TopicPartition] = frozenset()
+        self.assignment_user_data: bytes | None = None
+        """What the leader's assignor told this member beside its partitions."""
+        self.is_leader = False
+        self._cluster = cluster
+        self._subscription = subscription
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+        self._on_lost = on_lost or on_revoked
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._cooperative = all(assignor.cooperative for assignor in assignors)
+        self._membership = Membership(instance_id=settings.instance_id)
+        self._topics: frozenset[str] = frozenset()
+        self._counts: Mapping[str, int] = {}
+        """Partitions per topic as the leader handed them out."""
+        self._lane = cluster.new_lane("member")
+        self._link = CoordinatorLink(cluster, settings.group_id, lane=self._lane)
+        self._turn: _Turn | None = None
+        self._turned = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._ended.set()
+        self._joining: asyncio.Timeout | None = None
+        self._heard_at = 0.0
+        """When the coordinator last took this member for alive, on the event loop's clock."""
+
+    @property
+    def group_id(self) -> str:
+        return self.settings.group_id
+
+    @property
+    def member_id(self) -> str:
+        """The id the coordinator gave, empty before."""
+        return self._membership.member_id
+
+    @property
+    def generation(self) -> int:
+        """The generation this member takes part in, -1 while it takes part in none."""
+        return self._membership.generation
+
+    async def run(self) -> None:
+        """Be a member until `close`. Raises what no rejoining mends: ProtocolError, or what a callback
+        raised.
+
+        A coordinator that cannot be reached is tried again for as long as this runs.
+        """
+        self._ended.clear()
+        try:
+            failures = 0
+            while self._turn is not _Turn.CLOSE:
+                try:
+                    assignment = await self._join()
+                    failures = 0
+                    if assignment is not None:
+                        await self._take_part(assignment)
+                except BrokerError as error:
+                    failures += 1
+                    await self._recover(error, failures)
+            await self._revoke(self.assignment)
+            await self._leave()
+        except BrokerError as error:
+            _log.warning("group_membership_failed", group=self.group_id, error=str(error))
+            await self._lose("the membership failed")
+            raise
+        finally:
+            self._ended.set()
+            self._settled.set()
+            await self._cluster.release_lane(self._lane)
+
+    async def close(self) -> None:
+        """Give up the partitions, leave the group, and return when `run` has ended."""
+        self._turn_to(_Turn.CLOSE)
+        if self._joining is not None:
+            self._joining.reschedule(asyncio.get_running_loop().time())
+        await self._ended.wait()
+
+    def subscribe(self, subscription: Collection[str] | TopicFilter) -> None:
+        """Replace the subscription; the group rebalances."""
+        self._subscription = subscription
+        self.request_rejoin()
+
+    def request_rejoin(self) -> None:
+        """Join again: what this member tells the others has changed."""
+        self._turn_to(_Turn.REJOIN)
+
+    async def settled(self) -> None:
+        """Return when this member has adopted the assignment of a generation, or `run` has ended."""
+        await self._settled.wait()
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Store positions on behalf of this member.
+
+        Raises ProtocolError ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID when it is a member
+        no longer: then the partitions may be another's, and its positions are not stored.
+        """
+        if self.generation < 0:
+            raise ProtocolError(
+                ErrorCode.ILLEGAL_GENERATION, f"not a member of group {self.group_id} at the moment"
+            )
+        membership = self._membership
+        try:
+            await commit_offsets(
+                self._cluster,
+                self.group_id,
+                offsets,
+                membership=membership,
+                timeout_ms=self.settings.session_timeout_ms,
+            )
+        except ProtocolError as error:
+            if error.code in _THROWN_OUT and membership is self._membership:
+                self._turn_to(_Turn.LOST)
+            raise
+
+    async def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group has stored for the partitions; those without a commit are left out.
+
+        Raises as `fetch_offsets`.
+        """
+        return await fetch_offsets(self._cluster, self.group_id, partitions)
+
+    # One generation
+
+    async def _take_part(self, assignment: Assignment) -> None:
+        """From the answer to SyncGroup until it is time to join again, or to leave."""
+        async with self._heartbeats():
+            try:
+                await self._adopt(assignment)
+            except BrokerError:
+                await self._lose("its partitions could not be taken up")
+                raise
+            self._settled.set()
+            turn = await self._next_turn()
+            if turn is _Turn.LOST:
+                await self._lose("thrown out of the group")
+            elif not self._cooperative:
+                await self._revoke(self.assignment)
+
+    async def _adopt(self, assignment: Assignment) -> None:
+        partitions = frozenset(assignment.partitions)
+        given_up, added = self.assignment - partitions, partitions - self.assignment
+        self.assignment_user_data = assignment.user_data
+        if given_up:
+            await self._revoke(given_up)
+            self._turn_to(_Turn.REJOIN)  # so that the new owners can be given them (KIP-429)
+        self.assignment = partitions
+        _log.info(
+            "group_generation_adopted",
+            group=self.group_id,
+            member=self.member_id,
+            generation=self.generation,
+            partitions=len(partitions),
+            leader=self.is_leader,
+        )
+        await self._on_assigned(added)
+
+    async def _revoke(self, partitions: frozenset[TopicPartition]) -> None:
+        """Let the owner give the partitions up. Where it fails to, they are gone all the same."""
+        if not partitions:
+            return
+        try:
+            await self._on_revoked(partitions)
+        except BrokerError as error:
+            _log.warning("group_revocation_failed", group=self.group_id, error=str(error))
+        self.assignment -= partitions
+
+    async def _lose(self, reason: str) -> None:
+        """The membership is gone: tell the owner, and forget generation and assignment."""
+        lost, self.assignment = self.assignment, frozenset()
+        self._membership = Membership(member_id=self.member_id, instance_id=self.settings.instance_id)
+        if lost:
+            _log.warning(
+                "group_partitions_lost",
+                group=self.group_id,
+                member=self.member_id,
+                reason=reason,
+                count=len(lost),
+            )
+            await self._on_lost(lost)
+
+    async def _next_turn(self) -> _Turn:
+        """Wait until the generation ends, looking at the metadata now and then."""
+        while self._turn is None:
+            try:
+                async with asyncio.timeout(self.settings.metadata_max_age_ms / 1000):
+                    await self._turned.wait()
+            except TimeoutError:
+                await self._look_at_metadata()
+        return self._turn
+
+    def _turn_to(self, turn: _Turn) -> None:
+        """Ask for the end of the generation; closing outweighs being lost, which outweighs rejoining."""
+        if self._turn is None or turn is _Turn.CLOSE or (turn is _Turn.LOST and self._turn is _Turn.REJOIN):
+            self._turn = turn
+        self._turned.set()
+
+    def _clear_turn(self) -> None:
+        """Joining answers whatever asked for it so far."""
+        self._turn = None
+        self._turned.clear()
+
+    async def _look_at_metadata(self) -> None:
+        try:
+            topics = await self._subscribed_topics(refresh=True)
+        except BrokerError as error:
+            if not is_retriable(error):
+                raise
+            _log.info("group_metadata_not_refreshed", group=self.group_id, error=str(error))
+            return
+        counts = {topic: len(self._cluster.partitions(topic)) for topic in self._counts}
+        if topics != self._topics or (self.is_leader and counts != self._counts):
+            self._turn_to(_Turn.REJOIN)
+
+    # Joining
+
+    async def _join(self) -> Assignment | None:
+        """Become part of a generation; this member's share of it, or None when closed meanwhile.
+
+        Raises BrokerError.
+        """
+        self._clear_turn()
+        self._settled.clear()
+        try:
+            async with asyncio.timeout(None) as self._joining:
+                return await self._join_and_sync()
+        except TimeoutError:
+            if self._turn is not _Turn.CLOSE:
+                raise
+            return None
+        finally:
+            self._joining = None
+
+    async def _join_and_sync(self) -> Assignment:
+        self._topics = await self._subscribed_topics(refresh=False)
+        joined = await self._ask_to_join()
+        self._membership = Membership(
+            member_id=joined.member_id,
+            generation=joined.generation_id,
+            instance_id=self.settings.instance_id,
+        )
+        self.is_leader = joined.leader == joined.member_id
+        assignments = await self._assign(joined) if self.is_leader else {}
+        return await self._sync(joined, assignments)
+
+    async def _ask_to_join(self) -> JoinGroupResponse:
+        connection = await self._link.connection()
+        version = connection.version_of(JoinGroupRequest)
+        settings = self.settings
+        if settings.instance_id is not None and version < _FIRST_JOIN_VERSION_WITH_INSTANCES:
+            raise ProtocolError(
+                ErrorCode.UNSUPPORTED_VERSION, f"{connection.address} knows no static members"
+            )
+        request = JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout_ms=settings.session_timeout_ms,
+            rebalance_timeout_ms=settings.rebalance_timeout_ms,
+            member_id=self.member_id,
+            group_instance_id=settings.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[
+                describe_subscription(
+                    assignor,
+                    self._topics,
+                    owned=self.assignment,
+                    generation=self.generation,
+                    rack_id=settings.rack_id,
+                )
+                for assignor in self._assignors.values()
+            ],
+        )
+        timeout_ms = settings.rebalance_timeout_ms + _ANSWER_MARGIN_MS
+        joined = await self._link.request(request, version, timeout_ms=timeout_ms)
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:  # KIP-394
+            self._membership = Membership(member_id=joined.member_id, instance_id=settings.instance_id)
+            request.member_id = joined.member_id
+            joined = await self._link.request(request, version, timeout_ms=timeout_ms)
+        self._link.check(joined.error_code, f"join of group {self.group_id}")
+        return joined
+
+    async def _assign(self, joined: JoinGroupResponse) -> Mapping[str, Assignment]:
+        """The leader's part: hand out the partitions of every topic that is wanted and exists."""
+        assignor = self._assignors.get(joined.protocol_name or "")
+        if assignor is None:
+            raise ProtocolError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"the group chose {joined.protocol_name}, never offered",
+            )
+        members = read_members(joined.members)
+        topics = {topic for member in members.values() for topic in member.topics}
+        metadata = await self._cluster.refresh(topics)
+        self._counts = {topic: len(metadata.partitions(topic)) for topic in topics}
+        if joined.skip_assignment:  # a static leader that came back: the assignment stands (KIP-814)
+            return {}
+        return assignor.assign(members, {topic: count for topic, count in self._counts.items() if count})
+
+    async def _sync(self, joined: JoinGroupResponse, assignments: Mapping[str, Assignment]) -> Assignment:
+        request = SyncGroupRequest(
+            group_id=self.group_id,
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            group_instance_id=self.settings.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=joined.protocol_name,
+            assignments=describe_assignments(assignments),
+        )
+        timeout_ms = self.settings.rebalance_timeout_ms + _ANSWER_MARGIN_MS
+        synced = await self._link.request(request, timeout_ms=timeout_ms)
+        self._link.check(synced.error_code, f"sync of group {self.group_id}")
+        return read_assignment(synced.assignment)
+
+    async def _subscribed_topics(self, *, refresh: bool) -> frozenset[str]:
+        if callable(self._subscription):
+            return frozenset(self._subscription(await self._cluster.refresh()))
+        if refresh:
+            await self._cluster.refresh({*self._subscription, *self._counts})
+        return frozenset(self._subscription)
+
+    async def _recover(self, error: BrokerError, failures: int) -> None:
+        """After a failed join: get ready for the next. Raises `error` when it is fatal."""
+        code = error.code if isinstance(error, ProtocolError) else None
+        match code:
+            case ErrorCode.UNKNOWN_MEMBER_ID:
+                await self._lose("the coordinator does not know this member")
+                self._membership = Membership(instance_id=self.settings.instance_id)
+            case ErrorCode.ILLEGAL_GENERATION:
+                await self._lose("the generation is over")
+            case ErrorCode.REBALANCE_IN_PROGRESS:
+                pass
+            case _ if is_retriable(error):
+                _log.info("group_join_retried", group=self.group_id, error=str(error))
+                if self._silent_ms() > self.settings.session_timeout_ms:
+                    await self._lose("no coordinator within the session timeout")
+            case _:
+                raise error
+        await self._rest(failures)
+
+    async def _rest(self, failures: int) -> None:
+        """Wait before the next attempt, or until `close`."""
+        delay_ms = self._cluster.backoff.delay_ms(failures, self._cluster.random)
+        try:
+            async with asyncio.timeout(delay_ms / 1000):
+                while self._turn is not _Turn.CLOSE:
+                    self._turned.clear()
+                    await self._turned.wait()
+        except TimeoutError:
+            pass
+
+    # Heartbeats
+
+    @asynccontextmanager
+    async def _heartbeats(self) -> AsyncIterator[None]:
+        """Tell the coordinator, all the while, that this member is alive."""
+        self._heard_at = asyncio.get_running_loop().time()
+        beating = asyncio.create_task(self._beat(), name=f"heartbeats of group {self.group_id}")
+        beating.add_done_callback(self._on_heartbeats_ended)
+        try:
+            yield
+        finally:
+            beating.cancel()
+            await asyncio.wait([beating])
+        if not beating.cancelled():
+            beating.result()
+
+    def _on_heartbeats_ended(self, beating: asyncio.Task[None]) -> None:
+        if not beating.cancelled():
+            self._turn_to(_Turn.LOST)
+
+    async def _beat(self) -> None:
+        failures = 0
+        while self._turn is not _Turn.LOST:
+            await asyncio.sleep(self._pause_ms(failures) / 1000)
+            try:
+                await self._heartbeat()
+                failures = 0
+            except BrokerError as error:
+                if not is_retriable(error):
+                    _log.warning("heartbeat_refused", group=self.group_id, error=str(error))
+                    self._turn_to(_Turn.LOST)
+                    return
+                failures += 1
+            if self._silent_ms() > self.settings.session_timeout_ms:
+                self._turn_to(_Turn.LOST)
+
+    async def _heartbeat(self) -> None:
+        """Tell the coordinator that this member is alive. Raises BrokerError."""
+        request = HeartbeatRequest(
+            group_id=self.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.settings.instance_id,
+        )
+        response = await self._link.request(request, timeout_ms=self.settings.session_timeout_ms)
+        if response.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._turn_to(_Turn.REJOIN)
+        else:
+            self._link.check(response.error_code, f"heartbeat of group {self.group_id}")
+        self._heard_at = asyncio.get_running_loop().time()
+
+    def _pause_ms(self, failures: int) -> float:
+        if not failures:
+            return self.settings.heartbeat_interval_ms
+        return self._cluster.backoff.delay_ms(failures, self._cluster.random)
+
+    def _silent_ms(self) -> float:
+        return (asyncio.get_running_loop().time() - self._heard_at) * 1000
+
+    # Leaving
+
+    async def _leave(self) -> None:
+        """Tell the coordinator that this member is gone, unless it is static; a failure is only logged."""
+        if not self.member_id or not self.settings.leave_on_close or self.settings.instance_id is not None:
+            return
+        link = CoordinatorLink(
+            self._cluster, self.group_id
+        )  # the member's own lane may be waiting for a join
+        try:
+            connection = await link.connection()
+            version = connection.version_of(LeaveGroupRequest)
+            if version >= _FIRST_LEAVE_VERSION_WITH_MEMBERS:
+                members = [MemberIdentity(member_id=self.member_id, reason="closed")]
+                request = LeaveGroupRequest(group_id=self.group_id, members=members)
+            else:
+                request = LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id)
+            response = await link.request(request, version)
+            link.check(response.error_code, f"leaving group {self.group_id}")
+        except BrokerError as error:
+            _log.info("group_not_left", group=self.group_id, member=self.member_id, error=str(error))
+        self._membership = Membership()

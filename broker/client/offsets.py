@@ -1,0 +1,171 @@
+"""Offsets of many partitions by time, each asked of its leader, all leaders at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from broker.client.cluster import Cluster
+from broker.errors import BrokerError, ErrorCode, ProtocolError
+from broker.types import TopicPartition
+from broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+LATEST = -1
+"""In place of a timestamp: the offset of the next record."""
+EARLIEST = -2
+"""In place of a timestamp: the first offset kept."""
+MAX_TIMESTAMP = -3
+"""In place of a timestamp: the record with the greatest timestamp (KIP-734)."""
+
+NO_OFFSET = -1
+
+_CONSUMER = -1
+_FIRST_VERSION_WITH_ISOLATION = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetAndTimestamp:
+    """An offset found by time;
+
+    `offset` is -1 when no record is that young, `timestamp` -1 where it is not told.
+    """
+
+    offset: int
+    timestamp: int = -1
+    leader_epoch: int = -1
+
+
+async def list_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool = False,
+    timeout_ms: float = 30_000,
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """For each partition the first offset at or after its timestamp (milliseconds, or EARLIEST, LATEST,
+    MAX_TIMESTAMP).
+
+    `read_committed` makes LATEST the last stable offset. Leaders that move are found again, for `timeout_ms`.
+    Raises ProtocolError of the first partition that fails for good, ConnectionFailedError,
+    RequestTimedOutError.
+    """
+    retries = cluster.retries(timeout_ms)
+    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+    failure: BrokerError | None = None
+    while missing := {partition: when for partition, when in wanted.items() if partition not in found}:
+        if failure is not None:
+            await retries.pause(failure)
+        failure = await _attempt(cluster, missing, read_committed, found, refresh=failure is not None)
+    return found
+
+
+async def earliest_offsets(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """The first offset kept of each partition. Raises as `list_offsets` does."""
+    found = await list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
+    return {partition: at.offset for partition, at in found.items()}
+
+
+async def latest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The offset of the next record of each partition. Raises as `list_offsets` does."""
+    found = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+    return {partition: at.offset for partition, at in found.items()}
+
+
+async def _attempt(
+    cluster: Cluster,
+    missing: Mapping[TopicPartition, int],
+    read_committed: bool,
+    found: dict[TopicPartition, OffsetAndTimestamp],
+    *,
+    refresh: bool,
+) -> BrokerError | None:
+    """Ask every leader once and add what was found; returns the failure, if any, of what was not."""
+    try:
+        leaders = await _by_leader(cluster, missing, refresh=refresh)
+    except BrokerError as error:
+        return error
+    answers = await asyncio.gather(
+        *(_ask(cluster, node_id, wanted, read_committed) for node_id, wanted in leaders.items()),
+        return_exceptions=True,
+    )
+    failure: BrokerError | None = None
+    for answer in answers:
+        if isinstance(answer, BrokerError):
+            failure = answer
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            failure = _take(answer, found) or failure
+    return failure
+
+
+async def _by_leader(
+    cluster: Cluster, missing: Mapping[TopicPartition, int], *, refresh: bool
+) -> dict[int, dict[TopicPartition, int]]:
+    """The partitions by node; metadata is asked for anew when any leader is unknown. Raises ProtocolError."""
+    if refresh or any(cluster.leader(partition) is None for partition in missing):
+        await cluster.refresh({partition.topic for partition in missing})
+    leaders: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    for partition, when in missing.items():
+        leader = cluster.leader(partition)
+        if leader is None:
+            raise _leaderless(cluster, partition)
+        leaders[leader][partition] = when
+    return leaders
+
+
+def _leaderless(cluster: Cluster, partition: TopicPartition) -> ProtocolError:
+    topic = cluster.topics.get(partition.topic)
+    if topic is None or (partition.partition not in topic.partitions and not topic.error):
+        return ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
+    code = topic.error or ErrorCode.LEADER_NOT_AVAILABLE
+    return ProtocolError(code, f"{partition}: {code.meaning}")
+
+
+async def _ask(
+    cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, int], read_committed: bool
+) -> list[tuple[TopicPartition, ListOffsetsPartitionResponse]]:
+    connection = await cluster.connection(node_id)
+    version = connection.version_of(ListOffsetsRequest)
+    topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
+    for partition, when in wanted.items():
+        asked = ListOffsetsPartition(partition_index=partition.partition, timestamp=when)
+        topics[partition.topic].append(asked)
+    request = ListOffsetsRequest(
+        replica_id=_CONSUMER,
+        isolation_level=int(read_committed and version >= _FIRST_VERSION_WITH_ISOLATION),
+        topics=[ListOffsetsTopic(name=topic, partitions=asked) for topic, asked in topics.items()],
+        timeout_ms=int(cluster.settings.request_timeout_ms),
+    )
+    response = await connection.request(request, version)
+    return [
+        (TopicPartition(topic.name, answer.partition_index), answer)
+        for topic in response.topics
+        for answer in topic.partitions
+    ]
+
+
+def _take(
+    answers: list[tuple[TopicPartition, ListOffsetsPartitionResponse]],
+    found: dict[TopicPartition, OffsetAndTimestamp],
+) -> ProtocolError | None:
+    failure = None
+    for partition, answer in answers:
+        if answer.error_code:
+            code = ErrorCode.of(answer.error_code)
+            failure = ProtocolError(code, f"{partition}: {code.meaning}")
+            continue
+        oldest_form = answer.old_style_offsets[0] if answer.old_style_offsets else answer.offset
+        found[partition] = OffsetAndTimestamp(
+            offset=oldest_form, timestamp=answer.timestamp, leader_epoch=answer.leader_epoch
+        )
+    return failure

@@ -1,0 +1,75 @@
+"""Settings of a producer, and the records it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.errors import ConfigurationError
+from broker.records.batch import Codec
+from broker.records.record import Header
+
+ALL_IN_SYNC = -1
+"""The acks that wait for every in-sync replica."""
+
+IDEMPOTENT_WINDOW = 5
+"""A leader remembers as many batches of each producer (KIP-98): more in flight could not be told from
+duplicates.
+"""
+ORDERED_WINDOW = 1
+"""Without sequence numbers only one batch at a time keeps its order when it must be sent again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """How a producer behaves; sizes in bytes, times in milliseconds."""
+
+    acks: int = ALL_IN_SYNC
+    """Replicas that must have a batch before it counts as written: -1 all in sync, 1 the leader, 0 none (no
+    answer).
+    """
+    idempotent: bool = True
+    codec: Codec = Codec.NONE
+    compression_level: int | None = None
+    linger_ms: float = 5.0
+    batch_bytes: int = 64 * 1024
+    """Uncompressed; a larger record still gets a batch of its own."""
+    buffer_bytes: int = 32 * 1024 * 1024
+    """Records not yet settled; `send` waits while there are more."""
+    max_in_flight: int = 5
+    """Requests per node."""
+    max_request_bytes: int = 1024 * 1024
+    """Bound of a request, and of a single record."""
+    request_timeout_ms: int = 30_000
+    delivery_timeout_ms: int = 120_000
+    max_block_ms: int = 60_000
+    """How long `send` may wait for room or for a topic's metadata."""
+    metadata_max_age_ms: int = 300_000
+
+    @property
+    def window(self) -> int:
+        """Batches of one partition in flight."""
+        return IDEMPOTENT_WINDOW if self.idempotent else ORDERED_WINDOW
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.acks not in (-1, 0, 1):
+            problems.append(f"acks is {self.acks}, not one of -1, 0 and 1")
+        if self.idempotent and self.acks != ALL_IN_SYNC:
+            problems.append(f"an idempotent producer needs acks -1, not {self.acks}")
+        if self.max_in_flight < 1:
+            problems.append(f"max_in_flight is {self.max_in_flight}, not at least 1")
+        if problems:
+            raise ConfigurationError(problems)
+
+
+class ProducerRecord(NamedTuple):
+    """A record to send; without `partition` the partitioner chooses, without `timestamp_ms` it is now."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: Sequence[Header] = ()

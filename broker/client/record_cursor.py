@@ -1,0 +1,95 @@
+"""From fetched batches to records, a bounded number at a time. Pure.
+
+Control records are left out, and those of aborted transactions when asked for committed ones only. The
+position counts all of them, so that it moves past what is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from broker.client.fetch import AbortedTransaction, FetchedBatches
+from broker.records.batch import BatchHeader
+from broker.records.reader import FetchedBatch, read_batches
+from broker.records.record import Header, Record
+from broker.types import TopicPartition
+
+
+class ConsumerRecord(NamedTuple):
+    """A record and where it came from. `timestamp` is in milliseconds, -1 where there is none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+
+
+class RecordCursor:
+    """A walk over one answer. `position` is the offset after the records handed out so far."""
+
+    def __init__(self, fetched: FetchedBatches, *, committed_only: bool, decoded_bytes_max: int) -> None:
+        """`decoded_bytes_max` bounds the uncompressed bytes of each batch."""
+        self.topic_partition: TopicPartition = fetched.topic_partition
+        self.position = fetched.start_offset
+        self.exhausted = False
+        self._end = fetched.next_offset
+        self._batches = read_batches(
+            fetched.records, start_offset=fetched.start_offset, size_max=decoded_bytes_max
+        )
+        self._visibility = _Visibility(fetched.aborted if committed_only else ())
+        self._records: Iterator[Record] = iter(())
+        self._batch_end = fetched.start_offset
+
+    def take(self, max_records: int) -> list[ConsumerRecord]:
+        """The next records, all of one batch; empty at the end only. Raises CorruptRecordsError."""
+        topic, partition = self.topic_partition
+        while True:
+            taken = [
+                ConsumerRecord(topic, partition, *record) for record in islice(self._records, max_records)
+            ]
+            if taken:
+                whole = len(taken) < max_records
+                self.position = self._batch_end if whole else taken[-1].offset + 1
+                return taken
+            self.position = self._batch_end
+            if not self._open_next():
+                self.position = max(self.position, self._end)
+                self.exhausted = True
+                return []
+
+    def _open_next(self) -> bool:
+        batch = next(self._batches, None)
+        if batch is None:
+            return False
+        self._batch_end = batch.next_offset
+        self._records = iter(batch.records if self._visibility.shows(batch) else ())
+        return True
+
+
+class _Visibility:
+    """Which batches consumers see: no markers, and nothing of the transactions that were aborted."""
+
+    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+        self._pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+        self._aborting: set[int] = set()
+
+    def shows(self, batch: FetchedBatch) -> bool:
+        """Whether the batch is visible; to be asked in the order of the log."""
+        header = batch.header
+        if header is None:
+            return True
+        self._begin_aborted(header)
+        if header.is_control:
+            self._aborting.discard(header.producer_id)
+            return False
+        return not (header.is_transactional and header.producer_id in self._aborting)
+
+    def _begin_aborted(self, header: BatchHeader) -> None:
+        while self._pending and self._pending[-1].first_offset <= header.last_offset:
+            self._aborting.add(self._pending.pop().producer_id)

@@ -1,0 +1,438 @@
+"""Sending what the producer has buffered: outboxes per node, answers, leaders that move, and the producer's
+identity.
+
+Nothing polls: whatever makes a partition sendable enlists it at its leader's outbox, and outboxes are worked
+off in the next turn of the loop. One request takes one batch of each partition in line. Several requests are
+in flight per node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from broker.client.backoff import Backoff, Random, is_retriable
+from broker.client.cluster import Cluster
+from broker.client.connection import Connection
+from broker.client.partition_queue import PartitionQueue
+from broker.client.producer_batch import NO_IDENTITY, NO_OFFSET, ProducerBatch, ProducerIdentity
+from broker.client.producer_settings import ProducerSettings
+from broker.errors import BrokerError, ErrorCode, ProtocolError, RequestTimedOutError
+from broker.records.batch import HEADER_SIZE
+from broker.telemetry import logger
+from broker.types import TopicPartition
+from broker.wire.messages.init_producer_id import InitProducerIdRequest
+from broker.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+_HOUSEKEEPING_INTERVAL_MS = 500.0
+_NO_TRANSACTION_TIMEOUT_MS = 0x7FFFFFFF
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
+_Batches = list[tuple[PartitionQueue, ProducerBatch]]
+
+_log = logger("producer")
+
+
+class _Outbox:
+    """What is to be sent to one node."""
+
+    __slots__ = ("connecting", "connection", "in_flight", "ready", "scheduled")
+
+    def __init__(self) -> None:
+        self.ready: deque[PartitionQueue] = deque()
+        self.connection: Connection | None = None
+        self.connecting = False
+        self.in_flight = 0
+        self.scheduled = False
+
+
+class Sender:
+    """Owns the queues of a producer's partitions.
+
+    `run` is its task; everything else is called from the same loop.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ProducerSettings,
+        *,
+        backoff: Backoff,
+        random: Random,
+        on_enqueued: Callable[[ProducerBatch], None],
+        on_closed: Callable[[TopicPartition], None],
+    ) -> None:
+        """`on_enqueued` is told of batches that the sender makes of others, `on_closed` of partitions whose
+        open batch is closed.
+        """
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
+        self.hurries = 0
+        """While this is not 0, batches are sent although they could still grow."""
+        self.failure: BrokerError | None = None
+        """Why nothing can be written any more."""
+        self._cluster = cluster
+        self._settings = settings
+        self._backoff = backoff
+        self._random = random
+        self._on_enqueued = on_enqueued
+        self._on_closed = on_closed
+        self._outboxes: dict[int, _Outbox] = {}
+        self._identity = NO_IDENTITY
+        self._obtaining_identity = False
+        self._leaderless: set[TopicPartition] = set()
+        """Partitions with batches for which no leader is known."""
+        self._stale_topics: set[str] = set()
+        self._refreshing = False
+        self._lane = cluster.new_lane("produce")
+        self._tasks: asyncio.TaskGroup | None = None
+
+    # The producer's side
+
+    def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
+        """The queue of a partition, made when there is none."""
+        queue = self.queues.get(topic_partition)
+        if queue is None:
+            queue = self.queues[topic_partition] = PartitionQueue(
+                topic_partition, window=self._settings.window
+            )
+        return queue
+
+    def unsettled(self) -> list[ProducerBatch]:
+        """Every batch that is neither written nor given up."""
+        return [batch for queue in self.queues.values() for batch in queue.batches]
+
+    def enlist_all(self) -> None:
+        """List every partition that has something to send."""
+        for queue in self.queues.values():
+            self.enlist(queue)
+
+    def enlist(self, queue: PartitionQueue) -> None:
+        """List a partition at its leader's outbox if something of it can be sent."""
+        if queue.enlisted or not queue.sendable(hurry=self.hurries > 0):
+            return
+        leader = self._cluster.leader(queue.topic_partition)
+        if leader is None:
+            self._leaderless.add(queue.topic_partition)
+            self._want_metadata(queue.topic_partition.topic)
+            return
+        if queue.in_flight and queue.node_id != leader:
+            return  # the old leader's answers come first
+        queue.enlisted = True
+        outbox = self._outboxes.get(leader)
+        if outbox is None:
+            outbox = self._outboxes[leader] = _Outbox()
+        outbox.ready.append(queue)
+        self._schedule(leader, outbox)
+
+    def give_up_all(self, error: BrokerError) -> None:
+        """Give up everything that is not written."""
+        for queue in self.queues.values():
+            queue.give_up_all(error)
+
+    def want_metadata_of(self, topics: Iterable[str]) -> None:
+        """Refresh metadata in the background."""
+        for topic in topics:
+            self._want_metadata(topic)
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        async with asyncio.TaskGroup() as self._tasks:
+            self.enlist_all()
+            await self._keep_house()
+
+    async def close(self) -> None:
+        """Close the producer's connections; `run` must have ended."""
+        await self._cluster.release_lane(self._lane)
+
+    # Outboxes
+
+    def _schedule(self, node_id: int, outbox: _Outbox) -> None:
+        if not outbox.scheduled:
+            outbox.scheduled = True
+            asyncio.get_running_loop().call_soon(self._work_off, node_id, outbox)
+
+    def _work_off(self, node_id: int, outbox: _Outbox) -> None:
+        """Send what is ready for a node, as far as connection, identity and requests in flight allow."""
+        outbox.scheduled = False
+        if not outbox.ready:
+            return
+        if self._settings.idempotent and self._identity is NO_IDENTITY:
+            self._want_identity()
+            return
+        connection = outbox.connection
+        if connection is None or connection.closed:
+            if not outbox.connecting:
+                outbox.connecting = True
+                self._start(self._connect(node_id, outbox))
+            return
+        while outbox.in_flight < self._settings.max_in_flight and not connection.closed:
+            batches = self._collect(node_id, outbox)
+            if not batches:
+                return
+            self._transmit(node_id, outbox, connection, batches)
+
+    def _collect(self, node_id: int, outbox: _Outbox) -> _Batches:
+        """One batch of each partition in line, as many as fit into a request.
+
+        Those with more get in line again.
+        """
+        collected: _Batches = []
+        size = 0
+        for _ in range(len(outbox.ready)):
+            queue = outbox.ready[0]
+            if not self._goes_to(node_id, queue):
+                outbox.ready.popleft().enlisted = False
+                self.enlist(queue)
+                continue
+            if queue.left_identity is not NO_IDENTITY and queue.left_identity == self._identity:
+                self._identity = NO_IDENTITY
+                self._want_identity()
+                break
+            self._close_first(queue)
+            size += len(queue.waiting[0].records)
+            if collected and size > self._settings.max_request_bytes:
+                break
+            outbox.ready.popleft().enlisted = False
+            collected.append((queue, queue.take(self._identity, node_id)))
+            self.enlist(queue)
+        return collected
+
+    def _goes_to(self, node_id: int, queue: PartitionQueue) -> bool:
+        sendable = queue.sendable(hurry=self.hurries > 0)
+        return sendable and self._cluster.leader(queue.topic_partition) == node_id
+
+    def _close_first(self, queue: PartitionQueue) -> None:
+        """The next batch takes no more records."""
+        if queue.waiting[0].is_open:
+            queue.waiting[0].close()
+            self._on_closed(queue.topic_partition)
+
+    def _transmit(self, node_id: int, outbox: _Outbox, connection: Connection, batches: _Batches) -> None:
+        outbox.in_flight += 1
+        if self._settings.acks == 0:
+            self._start(self._send_unanswered(node_id, outbox, connection, batches))
+            return
+        try:
+            version = connection.version_of(ProduceRequest)
+            timeout_ms = self._settings.request_timeout_ms
+            answer = connection.send(self._request(batches), version, timeout_ms=timeout_ms)
+        except BrokerError as error:
+            outbox.in_flight -= 1
+            self._fail_all(batches, error)
+            return
+        answer.add_done_callback(partial(self._on_answer, node_id, outbox, batches))
+
+    async def _send_unanswered(
+        self, node_id: int, outbox: _Outbox, connection: Connection, batches: _Batches
+    ) -> None:
+        """With acks 0 a batch counts as written when the kernel has taken it."""
+        try:
+            connection.send_and_forget(self._request(batches))
+            await connection.drained()
+            for queue, batch in batches:
+                queue.settle(batch, NO_OFFSET, -1)
+                self.enlist(queue)
+        except BrokerError as error:
+            self._fail_all(batches, error)
+        finally:
+            outbox.in_flight -= 1
+        self._schedule(node_id, outbox)
+
+    def _request(self, batches: _Batches) -> ProduceRequest:
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for queue, batch in batches:
+            topic, partition = queue.topic_partition
+            data = PartitionProduceData(index=partition, records=batch.records)
+            topics.setdefault(topic, []).append(data)
+        return ProduceRequest(
+            acks=self._settings.acks,
+            timeout_ms=self._settings.request_timeout_ms,
+            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
+        )
+
+    # Answers
+
+    def _on_answer(
+        self, node_id: int, outbox: _Outbox, batches: _Batches, answer: asyncio.Future[ProduceResponse]
+    ) -> None:
+        outbox.in_flight -= 1
+        failure = answer.exception()
+        if failure is None:
+            answers = _by_partition(answer.result())
+            for queue, batch in batches:
+                if batch in queue.in_flight:  # unless given up meanwhile
+                    self._settle(queue, batch, answers.get(queue.topic_partition))
+        elif isinstance(failure, BrokerError):
+            self._fail_all(batches, failure)
+        else:
+            raise failure
+        self._schedule(node_id, outbox)
+
+    def _settle(
+        self, queue: PartitionQueue, batch: ProducerBatch, answer: PartitionProduceResponse | None
+    ) -> None:
+        if answer is None:
+            message = f"{queue.topic_partition}: the answer does not mention it"
+            self._fail(queue, batch, ProtocolError(ErrorCode.UNKNOWN_SERVER_ERROR, message))
+            return
+        code = ErrorCode.of(answer.error_code)
+        if code is ErrorCode.NONE:
+            queue.settle(batch, answer.base_offset, answer.log_append_time_ms)
+            self.enlist(queue)
+        elif code in _TOO_LARGE and batch.splittable and batch.count > 1:
+            self._split(queue, batch)
+        else:
+            message = f"{queue.topic_partition}: {answer.error_message or code.meaning}"
+            self._fail(queue, batch, ProtocolError(code, message))
+
+    def _fail_all(self, batches: _Batches, error: BrokerError) -> None:
+        for queue, batch in batches:
+            if batch in queue.in_flight:  # unless given up meanwhile
+                self._fail(queue, batch, error)
+
+    def _fail(self, queue: PartitionQueue, batch: ProducerBatch, error: BrokerError) -> None:
+        """Let the queue decide what becomes of the batch; the partition rests before it is sent again."""
+        queue.fail(batch, error)
+        if is_retriable(error):
+            self._want_metadata(queue.topic_partition.topic)
+        if batch.done.done() or queue.resting:
+            self.enlist(queue)
+            return
+        queue.resting = True
+        delay_ms = self._backoff.delay_ms(batch.attempts, self._random)
+        asyncio.get_running_loop().call_later(delay_ms / 1000, self._end_rest, queue)
+
+    def _end_rest(self, queue: PartitionQueue) -> None:
+        queue.resting = False
+        self.enlist(queue)
+
+    def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """The leader takes no batch of this size: send it as two."""
+        settings = self._settings
+        halves = batch.split(
+            codec=settings.codec,
+            level=settings.compression_level,
+            decoded_bytes_max=max(settings.batch_bytes, settings.max_request_bytes) + HEADER_SIZE,
+        )
+        for half in halves:
+            self._on_enqueued(half)
+        queue.replace(batch, halves)
+        self.enlist(queue)
+
+    # The background
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        assert self._tasks is not None
+        self._tasks.create_task(work)
+
+    async def _keep_house(self) -> None:
+        """Give up what waited too long, and learn of new partitions now and then."""
+        loop = asyncio.get_running_loop()
+        refreshed_at = loop.time()
+        timeout_ms = self._settings.delivery_timeout_ms
+        interval_ms = min(_HOUSEKEEPING_INTERVAL_MS, timeout_ms / 2)
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            for queue in self.queues.values():
+                error = RequestTimedOutError(f"{queue.topic_partition}: not written within {timeout_ms} ms")
+                queue.expire(loop.time() - timeout_ms / 1000, error)
+                self.enlist(queue)
+            if (loop.time() - refreshed_at) * 1000 > self._settings.metadata_max_age_ms:
+                refreshed_at = loop.time()
+                self.want_metadata_of({queue.topic_partition.topic for queue in self.queues.values()})
+
+    async def _connect(self, node_id: int, outbox: _Outbox) -> None:
+        try:
+            outbox.connection = await self._cluster.connection(node_id, self._lane)
+        except BrokerError as error:
+            _log.info("leader_not_reached", node=node_id, error=str(error))
+            await self._look_for_other_leaders(outbox)
+        finally:
+            outbox.connecting = False
+        self._schedule(node_id, outbox)
+
+    async def _look_for_other_leaders(self, outbox: _Outbox) -> None:
+        """The node cannot be reached: after a pause, line its partitions up wherever they are led by then."""
+        self.want_metadata_of({queue.topic_partition.topic for queue in outbox.ready})
+        await asyncio.sleep(self._backoff.delay_ms(1, self._random) / 1000)
+        queues = list(outbox.ready)
+        outbox.ready.clear()
+        for queue in queues:
+            queue.enlisted = False
+            self.enlist(queue)
+
+    def _want_metadata(self, topic: str) -> None:
+        self._stale_topics.add(topic)
+        if not self._refreshing:
+            self._refreshing = True
+            self._start(self._refresh())
+
+    async def _refresh(self) -> None:
+        """Ask for metadata until every partition with batches has a leader."""
+        attempt = 0
+        while self._stale_topics:
+            topics = set(self._stale_topics)
+            try:
+                await self._cluster.refresh(topics)
+                self._stale_topics -= topics
+            except BrokerError as error:
+                _log.info("metadata_not_refreshed", error=str(error))
+            leaderless, self._leaderless = self._leaderless, set()
+            for topic_partition in leaderless:
+                self.enlist(self.queues[topic_partition])
+            attempt += 1
+            if self._stale_topics:
+                await asyncio.sleep(self._backoff.delay_ms(attempt, self._random) / 1000)
+        self._refreshing = False
+
+    def _want_identity(self) -> None:
+        if not self._obtaining_identity:
+            self._obtaining_identity = True
+            self._start(self._obtain_identity())
+
+    async def _obtain_identity(self) -> None:
+        """Get a producer id, for as long as it takes. A refusal is the end: nothing can be written."""
+        attempt = 0
+        while self._identity is NO_IDENTITY:
+            try:
+                self._identity = await self._ask_identity()
+            except BrokerError as error:
+                if not is_retriable(error):
+                    _log.warning("producer_failed", error=str(error))
+                    self.failure = error
+                    self.give_up_all(error)
+                    return
+                attempt += 1
+                _log.info("producer_id_not_obtained", error=str(error))
+                await asyncio.sleep(self._backoff.delay_ms(attempt, self._random) / 1000)
+        self._obtaining_identity = False
+        for node_id, outbox in self._outboxes.items():
+            self._schedule(node_id, outbox)
+
+    async def _ask_identity(self) -> ProducerIdentity:
+        connection = await self._cluster.any_connection()
+        request = InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT_MS
+        )
+        response = await connection.request(request)
+        if response.error_code:
+            code = ErrorCode.of(response.error_code)
+            raise ProtocolError(code, f"producer id: {code.meaning}")
+        return ProducerIdentity(response.producer_id, response.producer_epoch)
+
+
+def _by_partition(response: ProduceResponse) -> Mapping[TopicPartition, PartitionProduceResponse]:
+    return {
+        TopicPartition(topic.name, answer.index): answer
+        for topic in response.responses
+        for answer in topic.partition_responses
+    }

@@ -1,0 +1,146 @@
+"""Kinds of settings: how the text of a setting becomes a typed value, and back.
+
+A kind is data: a node's settings, a topic's settings and what DescribeConfigs says about either all rest on
+the same few kinds. Parsing never guesses: text that is not exactly of the kind is a ValueError that says
+what was expected.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+
+class SettingType(IntEnum):
+    """Types as numbered in DescribeConfigs responses."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind(Generic[T]):
+    """One kind of value: `parse` raises ValueError saying what was expected, `render` is its inverse."""
+
+    type: SettingType
+    parse: Callable[[str], T]
+    render: Callable[[T], str] = str
+
+
+def boolean() -> Kind[bool]:
+    """`true` or `false`, in any case."""
+
+    def parse(text: str) -> bool:
+        match text.strip().lower():
+            case "true":
+                return True
+            case "false":
+                return False
+            case _:
+                raise ValueError(f"expected true or false, not {text!r}")
+
+    return Kind(type=SettingType.BOOLEAN, parse=parse, render=lambda value: "true" if value else "false")
+
+
+def integer(low: int = -(2**31), high: int = INT_MAX) -> Kind[int]:
+    """A 32-bit integer from `low` to `high`."""
+    return Kind(type=SettingType.INT, parse=_whole_number(low, high))
+
+
+def long(low: int = -(2**63), high: int = LONG_MAX) -> Kind[int]:
+    """A 64-bit integer from `low` to `high`."""
+    return Kind(type=SettingType.LONG, parse=_whole_number(low, high))
+
+
+def optional_long(low: int = -(2**63)) -> Kind[int | None]:
+    """A 64-bit integer, or nothing (empty text) where another setting decides."""
+    parse = _whole_number(low, LONG_MAX)
+    return Kind(
+        type=SettingType.LONG,
+        parse=lambda text: parse(text) if text.strip() else None,
+        render=lambda value: "" if value is None else str(value),
+    )
+
+
+def double(low: float = -math.inf, high: float = math.inf) -> Kind[float]:
+    """A floating-point number from `low` to `high`."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"expected a number, not {text!r}") from None
+        if not low <= value <= high:
+            raise ValueError(f"expected a number from {low} to {high}, not {text.strip()}")
+        return value
+
+    return Kind(type=SettingType.DOUBLE, parse=parse)
+
+
+def string(choices: tuple[str, ...] = ()) -> Kind[str]:
+    """Text, one of `choices` where any are given."""
+
+    def parse(text: str) -> str:
+        value = text.strip()
+        if choices and value not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}, not {value!r}")
+        return value
+
+    return Kind(type=SettingType.STRING, parse=parse)
+
+
+def optional_string() -> Kind[str | None]:
+    """Text, or nothing where it is empty."""
+    return Kind(
+        type=SettingType.STRING,
+        parse=lambda text: text.strip() or None,
+        render=lambda value: value or "",
+    )
+
+
+def names(choices: tuple[str, ...] = ()) -> Kind[tuple[str, ...]]:
+    """Comma-separated names, each one of `choices` where any are given."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        values = tuple(part.strip() for part in text.split(",") if part.strip())
+        strange = [value for value in values if choices and value not in choices]
+        if strange:
+            raise ValueError(f"expected a list of {', '.join(choices)}, not {strange[0]!r}")
+        return values
+
+    return Kind(type=SettingType.LIST, parse=parse, render=",".join)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`" (did you mean ...?)"` for a misspelt name, or nothing when no known name is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _whole_number(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text.strip())
+        except ValueError:
+            raise ValueError(f"expected a whole number, not {text!r}") from None
+        if not low <= value <= high:
+            raise ValueError(f"expected a whole number from {low} to {high}, not {value}")
+        return value
+
+    return parse

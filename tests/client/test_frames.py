@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.client.frames import REUSED_BYTES, FrameAssembler
+from broker.errors import WireError
+from broker.wire.framing import FrameTooLargeError
+
+FRAME_MAX = 4 * REUSED_BYTES
+
+
+def feed(assembler: FrameAssembler, stream: bytes, piece_sizes: list[int]) -> list[bytearray]:
+    """Receive the stream in pieces of at most the given sizes, over and over."""
+    frames: list[bytearray] = []
+    position, turn = 0, 0
+    while position < len(stream):
+        space = assembler.space()
+        assert len(space) > 0
+        piece = stream[position : position + min(len(space), piece_sizes[turn % len(piece_sizes)])]
+        space[: len(piece)] = piece
+        frames += assembler.received(len(piece))
+        position, turn = position + len(piece), turn + 1
+    return frames
+
+
+def framed(content: bytes) -> bytes:
+    return len(content).to_bytes(4, "big") + content
+
+
+SIZES = st.one_of(
+    st.integers(0, 40),
+    st.integers(REUSED_BYTES - 8, REUSED_BYTES + 8),
+    st.integers(0, FRAME_MAX),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(SIZES, max_size=5),
+    pieces=st.lists(st.integers(1, 2 * REUSED_BYTES), min_size=1, max_size=4),
+)
+def test_every_chunking_of_a_stream_gives_the_same_frames(sizes: list[int], pieces: list[int]) -> None:
+    contents = [bytes([index + 1]) * size for index, size in enumerate(sizes)]
+    assembler = FrameAssembler(FRAME_MAX)
+    pieces = [max(piece, 512) for piece in pieces] if sum(sizes) > 10_000 else pieces
+    assert feed(assembler, b"".join(map(framed, contents)), pieces) == contents
+    assert assembler.pending_bytes == 0
+
+
+def test_frames_are_buffers_of_their_own_that_may_be_changed() -> None:
+    assembler = FrameAssembler(FRAME_MAX)
+    first = feed(assembler, framed(b"first"), [3])[0]
+    large = feed(assembler, framed(b"l" * 3 * REUSED_BYTES), [REUSED_BYTES])[0]
+    feed(assembler, framed(b"again"), [100])
+    memoryview(large)[0] = 7
+    assert first == b"first"
+    assert large[0] == 7
+    assert large[1:] == b"l" * (3 * REUSED_BYTES - 1)
+
+
+def test_a_frame_over_the_limit_is_refused_before_it_is_allocated() -> None:
+    with pytest.raises(FrameTooLargeError, match="limit"):
+        feed(FrameAssembler(1000), (1001).to_bytes(4, "big"), [4])
+
+
+def test_a_negative_size_is_refused() -> None:
+    with pytest.raises(WireError, match="negative"):
+        feed(FrameAssembler(1000), b"\xff\xff\xff\xff", [4])

@@ -1,0 +1,562 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from broker.client.assignors import Assignment, Assignor, CooperativeStickyAssignor, RangeAssignor
+from broker.client.cluster import Cluster
+from broker.client.connection import ConnectionSettings
+from broker.client.group import GroupMember, GroupSettings, TopicFilter
+from broker.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets
+from broker.client.group_protocol import describe_assignments, read_assignment, read_subscription
+from broker.errors import ConnectionFailedError, ErrorCode, ProtocolError
+from broker.types import TopicPartition
+from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from broker.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from broker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tests.client.peers import Peer, PeerCluster
+from tests.client.running import QUICK, run, until
+
+CONNECTIONS = ConnectionSettings(request_timeout_ms=5_000, connect_timeout_ms=5_000)
+SETTINGS = GroupSettings(
+    group_id="g", heartbeat_interval_ms=5, session_timeout_ms=5_000, rebalance_timeout_ms=5_000
+)
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class CoordinatingPeer(Peer):
+    """The coordinator of a group with one member, which it makes the leader.
+
+    Codes are given out once each, in order.
+    """
+
+    def __init__(self, node_id: int = 1) -> None:
+        super().__init__(node_id)
+        self.generation = 0
+        self.heartbeat_codes: list[ErrorCode] = []
+        self.join_codes: list[ErrorCode] = []
+        self.sync_codes: list[ErrorCode] = []
+        self.commit_codes: list[ErrorCode] = []
+        self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.on(JoinGroupRequest, self._join)
+        self.on(SyncGroupRequest, self._sync)
+        self.on(HeartbeatRequest, lambda _: HeartbeatResponse(error_code=_next(self.heartbeat_codes)))
+        self.on(LeaveGroupRequest, lambda _: LeaveGroupResponse())
+        self.on(OffsetCommitRequest, self._commit)
+        self.on(OffsetFetchRequest, self._fetch)
+
+    def _join(self, request: JoinGroupRequest) -> JoinGroupResponse:
+        if code := _next(self.join_codes):
+            return JoinGroupResponse(error_code=code, member_id=request.member_id or "given")
+        self.generation += 1
+        member_id = request.member_id or f"member-{self.generation}"
+        return JoinGroupResponse(
+            generation_id=self.generation,
+            protocol_name=request.protocols[0].name,
+            leader=member_id,
+            member_id=member_id,
+            members=[
+                JoinGroupResponseMember(
+                    member_id=member_id,
+                    metadata=request.protocols[0].metadata,
+                    group_instance_id=request.group_instance_id,
+                )
+            ],
+        )
+
+    def _sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
+        if code := _next(self.sync_codes):
+            return SyncGroupResponse(error_code=code)
+        return SyncGroupResponse(assignment=request.assignments[0].assignment)
+
+    def _commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        code = _next(self.commit_codes)
+        for topic in request.topics:
+            for stored in topic.partitions:
+                if not code:
+                    self.offsets[TopicPartition(topic.name, stored.partition_index)] = OffsetAndMetadata(
+                        offset=stored.committed_offset,
+                        metadata=stored.committed_metadata or "",
+                        leader_epoch=stored.committed_leader_epoch,
+                    )
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetCommitResponsePartition(partition_index=stored.partition_index, error_code=code)
+                        for stored in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        if not request.groups:
+            return OffsetFetchResponse(
+                topics=[
+                    OffsetFetchResponseTopic(
+                        name=topic.name,
+                        partitions=[
+                            OffsetFetchResponsePartition(
+                                partition_index=number, **self._stored(topic.name, number)
+                            )
+                            for number in topic.partition_indexes
+                        ],
+                    )
+                    for topic in request.topics or []
+                ]
+            )
+        asked = request.groups[0].topics
+        wanted = (
+            [*self.offsets]
+            if asked is None
+            else [TopicPartition(topic.name, number) for topic in asked for number in topic.partition_indexes]
+        )
+        topics = [
+            OffsetFetchResponseTopics(
+                name=topic,
+                partitions=[
+                    OffsetFetchResponsePartitions(partition_index=number, **self._stored(topic, number))
+                ],
+            )
+            for topic, number in wanted
+        ]
+        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
+
+    def _stored(self, topic: str, number: int) -> dict[str, object]:
+        found = self.offsets.get(TopicPartition(topic, number), OffsetAndMetadata(offset=-1))
+        return {"committed_offset": found.offset, "metadata": found.metadata}
+
+
+def _next(codes: list[ErrorCode]) -> ErrorCode:
+    return codes.pop(0) if codes else ErrorCode.NONE
+
+
+class Membership:
+    """A member under test and what it was told, in order."""
+
+    def __init__(self, cluster: Cluster, scripted: PeerCluster, peer: CoordinatingPeer) -> None:
+        self.cluster, self.scripted, self.peer = cluster, scripted, peer
+        self.told: list[tuple[str, frozenset[TopicPartition]]] = []
+        self.member: GroupMember
+        self.running: asyncio.Task[None]
+
+    def join(
+        self,
+        settings: GroupSettings = SETTINGS,
+        subscription: list[str] | TopicFilter | None = None,
+        assignors: tuple[Assignor, ...] = (RangeAssignor(),),
+    ) -> GroupMember:
+        async def assigned(partitions: frozenset[TopicPartition]) -> None:
+            self.told.append(("assigned", partitions))
+
+        async def revoked(partitions: frozenset[TopicPartition]) -> None:
+            self.told.append(("revoked", partitions))
+            await self.member.commit({partition: OffsetAndMetadata(offset=9) for partition in partitions})
+
+        async def lost(partitions: frozenset[TopicPartition]) -> None:
+            self.told.append(("lost", partitions))
+
+        self.member = GroupMember(
+            self.cluster,
+            settings,
+            subscription=["t"] if subscription is None else subscription,
+            on_assigned=assigned,
+            on_revoked=revoked,
+            on_lost=lost,
+            assignors=assignors,
+        )
+        self.running = asyncio.create_task(self.member.run())
+        return self.member
+
+    async def generation(self, number: int) -> None:
+        """Wait until the member has adopted this generation."""
+        await until(lambda: self.member.generation >= number and self.member._settled.is_set())
+
+
+@asynccontextmanager
+async def membership(*, partitions: int = 2, nodes: int = 1) -> AsyncIterator[Membership]:
+    peers = [CoordinatingPeer(number + 1) for number in range(nodes)]
+    for peer in peers:
+        await peer.start()
+    scripted = PeerCluster(*peers)
+    scripted.leaders = {"t": [1] * partitions}
+    try:
+        async with Cluster(scripted.bootstrap, settings=CONNECTIONS, backoff=QUICK) as cluster:
+            subject = Membership(cluster, scripted, peers[0])
+            yield subject
+            if not subject.running.done():
+                await subject.member.close()
+                await subject.running
+    finally:
+        for peer in peers:
+            await peer.stop()
+
+
+BOTH = frozenset({ZERO, ONE})
+
+
+def test_a_member_joins_is_assigned_commits_and_leaves() -> None:
+    async def main() -> None:
+        async with membership() as subject:
+            member = subject.join()
+            await member.settled()
+            assert (member.member_id, member.generation, member.is_leader) == ("member-1", 1, True)
+            assert member.assignment == BOTH
+            await member.commit({ZERO: OffsetAndMetadata(offset=5, metadata="note", leader_epoch=2)})
+            assert await member.committed([ZERO, ONE]) == {ZERO: OffsetAndMetadata(offset=5, metadata="note")}
+            await member.close()
+            await subject.running
+            assert subject.told == [("assigned", BOTH), ("revoked", BOTH)]
+            (left,) = subject.peer.seen(LeaveGroupRequest)
+            assert left.members[0].member_id == "member-1"
+            assert {
+                (c.member_id, c.generation_id_or_member_epoch) for c in subject.peer.seen(OffsetCommitRequest)
+            } == {("member-1", 1)}
+            with pytest.raises(ProtocolError, match="ILLEGAL_GENERATION"):
+                await member.commit({ZERO: OffsetAndMetadata(offset=5)})
+
+    run(main)
+
+
+def test_a_member_joins_again_with_the_id_it_is_given() -> None:
+    async def main() -> None:
+        async with membership() as subject:
+            subject.peer.join_codes = [ErrorCode.MEMBER_ID_REQUIRED]
+            await subject.join().settled()
+            assert [request.member_id for request in subject.peer.seen(JoinGroupRequest)] == ["", "given"]
+            assert subject.member.member_id == "given"
+
+    run(main)
+
+
+def test_a_rebalance_revokes_everything_while_commits_still_count_then_assigns_anew() -> None:
+    async def main() -> None:
+        async with membership() as subject:
+            await subject.join().settled()
+            subject.peer.heartbeat_codes = [ErrorCode.REBALANCE_IN_PROGRESS]
+            await subject.generation(2)
+            assert subject.told == [("assigned", BOTH), ("revoked", BOTH), ("assigned", BOTH)]
+            assert [c.generation_id_or_member_epoch for c in subject.peer.seen(OffsetCommitRequest)] == [1]
+            assert subject.peer.seen(JoinGroupRequest)[1].member_id == "member-1"
+
+    run(main)
+
+
+def test_a_member_that_was_thrown_out_loses_its_partitions_and_joins_as_a_new_one() -> None:
+    async def main() -> None:
+        async with membership() as subject:
+            await subject.join().settled()
+            subject.peer.join_codes = [ErrorCode.UNKNOWN_MEMBER_ID]
+            subject.peer.heartbeat_codes = [ErrorCode.UNKNOWN_MEMBER_ID]
+            await subject.generation(2)
+            assert subject.told == [("assigned", BOTH), ("lost", BOTH), ("assigned", BOTH)]
+            assert [request.member_id for request in subject.peer.seen(JoinGroupRequest)] == [
+                "",
+                "member-1",
+                "",
+            ]
+
+    run(main)
+
+
+def test_a_refused_commit_is_raised_and_the_member_joins_again() -> None:
+    async def main() -> None:
+        async with membership() as subject:
+            await subject.join().settled()
+            subject.peer.commit_codes = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION]
+            with pytest.raises(ProtocolError, match="ILLEGAL_GENERATION: offset of group g for t-0"):
+                await subject.member.commit({ZERO: OffsetAndMetadata(offset=5)})
+            await subject.generation(2)
+            assert subject.told == [("assigned", BOTH), ("lost", BOTH), ("assigned", BOTH)]
+
+    run(main)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION])
+def test_a_generation_that_ends_before_the_sync_is_joined_again(code: ErrorCode) -> None:
+    async def main() -> None:
+        async with membership() as subject:
+            subject.peer.sync_codes = [code]
+            await subject.join().settled()
+            assert subject.member.generation == 2
+            assert subject.told == [("assigned", BOTH)]
+
+    run(main)
+
+
+def test_a_coordinator_that_moved_is_found_without_a_rebalance() -> None:
+    async def main() -> None:
+        async with membership(nodes=2) as subject:
+            await subject.join().settled()
+            subject.scripted.coordinator = 2
+            subject.peer.heartbeat_codes = [ErrorCode.NOT_COORDINATOR]
+            other = subject.scripted.peers[2]
+            await until(lambda: len(other.seen(HeartbeatRequest)) > 2)
+            subject.peer.commit_codes = [ErrorCode.NOT_COORDINATOR]
+            await subject.member.commit({ZERO: OffsetAndMetadata(offset=5)})
+            assert len(other.seen(OffsetCommitRequest)) == 1
+            assert subject.told == [("assigned", BOTH)]
+
+    run(main)
+
+
+def test_heartbeats_go_on_through_a_broken_connection() -> None:
+    async def main() -> None:
+        async with membership() as subject:
+            await subject.join().settled()
+            for _ in range(3):
+                seen = len(subject.peer.seen(HeartbeatRequest))
+                subject.peer.disconnect()
+                await until(lambda seen=seen: len(subject.peer.seen(HeartbeatRequest)) > seen + 1)  # type: ignore[misc]
+            assert subject.told == [("assigned", BOTH)]
+
+    run(main)
+
+
+def test_partitions_are_lost_when_the_coordinator_is_silent_for_the_session_timeout() -> None:
+    async def main() -> None:
+        settings = GroupSettings(
+            group_id="g", heartbeat_interval_ms=5, session_timeout_ms=60, rebalance_timeout_ms=5_000
+        )
+        async with membership() as subject:
+            await subject.join(settings).settled()
+            subject.peer.on(HeartbeatRequest, lambda _: None)
+            await until(lambda: ("lost", BOTH) in subject.told)
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+    ],
+)
+def test_what_joining_again_does_not_mend_ends_the_membership(code: ErrorCode) -> None:
+    async def main() -> None:
+        async with membership() as subject:
+            await subject.join().settled()
+            subject.peer.join_codes = [code]
+            subject.member.request_rejoin()
+            with pytest.raises(ProtocolError, match=f"{code.name}: join of group g"):
+                await subject.running
+            assert subject.told[0] == ("assigned", BOTH)
+            assert subject.member.assignment == frozenset()
+            await subject.member.close()
+
+    run(main)
+
+
+def test_closing_does_not_wait_for_the_other_members_to_join() -> None:
+    async def main() -> None:
+        async with membership() as subject:
+            await subject.join().settled()
+            subject.peer.on(JoinGroupRequest, lambda _: None)
+            subject.member.request_rejoin()
+            await until(lambda: len(subject.peer.seen(JoinGroupRequest)) == 2)
+            await subject.member.close()
+            await subject.running
+            assert len(subject.peer.seen(LeaveGroupRequest)) == 1
+
+    run(main)
+
+
+def test_a_static_member_keeps_its_place_when_closed() -> None:
+    async def main() -> None:
+        settings = GroupSettings(group_id="g", instance_id="rack-1", heartbeat_interval_ms=5)
+        async with membership() as subject:
+            await subject.join(settings).settled()
+            await until(lambda: len(subject.peer.seen(HeartbeatRequest)) > 0)
+            await subject.member.close()
+            assert subject.peer.seen(LeaveGroupRequest) == []
+            seen = [*subject.peer.seen(JoinGroupRequest), *subject.peer.seen(HeartbeatRequest)]
+            assert {request.group_instance_id for request in seen} == {"rack-1"}
+
+    run(main)
+
+
+def test_the_leader_rebalances_when_a_topic_grows() -> None:
+    async def main() -> None:
+        settings = GroupSettings(group_id="g", heartbeat_interval_ms=5, metadata_max_age_ms=10)
+        async with membership(partitions=1) as subject:
+            await subject.join(settings).settled()
+            subject.scripted.leaders = {"t": [1, 1]}
+            await subject.generation(2)
+            assert subject.member.assignment == BOTH
+
+    run(main)
+
+
+def test_a_topic_filter_picks_up_topics_as_they_appear() -> None:
+    async def main() -> None:
+        settings = GroupSettings(group_id="g", heartbeat_interval_ms=5, metadata_max_age_ms=10)
+        async with membership(partitions=1) as subject:
+            member = subject.join(
+                settings, lambda metadata: [name for name in metadata.topics if name != "secret"]
+            )
+            await member.settled()
+            subject.scripted.leaders = {"t": [1], "new": [1], "secret": [1]}
+            await subject.generation(2)
+            assert member.assignment == {ZERO, TopicPartition("new", 0)}
+
+    run(main)
+
+
+def test_a_subscription_can_be_replaced() -> None:
+    async def main() -> None:
+        async with membership(partitions=1) as subject:
+            await subject.join().settled()
+            subject.scripted.leaders = {"t": [1], "u": [1]}
+            subject.member.subscribe(["u"])
+            await subject.generation(2)
+            assert subject.member.assignment == {TopicPartition("u", 0)}
+
+    run(main)
+
+
+def test_a_cooperative_member_keeps_what_it_owns_and_gives_up_only_what_is_taken() -> None:
+    async def main() -> None:
+        async with membership() as subject:
+            await subject.join(assignors=(CooperativeStickyAssignor(),)).settled()
+            (kept,) = describe_assignments({"member-1": Assignment(partitions=(ONE,))})
+            subject.peer.once(SyncGroupRequest, lambda _: SyncGroupResponse(assignment=kept.assignment))
+            subject.peer.once(SyncGroupRequest, lambda _: SyncGroupResponse(assignment=kept.assignment))
+            subject.member.request_rejoin()
+            await subject.generation(3)
+            assert subject.told == [
+                ("assigned", BOTH),
+                ("revoked", frozenset({ZERO})),
+                ("assigned", frozenset()),
+                ("assigned", frozenset()),
+            ]
+            assert subject.member.assignment == {ONE}
+            owned = [
+                read_subscription(request.protocols[0].metadata, None)
+                for request in subject.peer.seen(JoinGroupRequest)
+            ]
+            assert [subscription.owned for subscription in owned] == [frozenset(), BOTH, frozenset({ONE})]
+            assert [subscription.generation for subscription in owned] == [-1, 1, 2]
+
+    run(main)
+
+
+def test_what_the_leaders_assignor_says_beside_partitions_reaches_the_member() -> None:
+    class Buckets(RangeAssignor):
+        name = "buckets"
+
+        def assign(self, members, partitions):  # type: ignore[no-untyped-def]
+            return {member: Assignment(user_data=b"bucket 7") for member in members}
+
+    async def main() -> None:
+        async with membership() as subject:
+            await subject.join(assignors=(Buckets(),)).settled()
+            assert subject.member.assignment_user_data == b"bucket 7"
+            assert subject.peer.seen(SyncGroupRequest)[0].protocol_name == "buckets"
+
+    run(main)
+
+
+def test_partitions_that_cannot_be_taken_up_are_lost_and_joined_for_again() -> None:
+    async def main() -> None:
+        async with membership() as subject:
+            told: list[str] = []
+
+            async def assigned(_: frozenset[TopicPartition]) -> None:
+                told.append("assigned")
+                if len(told) == 1:
+                    raise ConnectionFailedError("the store of positions is away")
+
+            async def lost(_: frozenset[TopicPartition]) -> None:
+                told.append("lost")
+
+            subject.member = GroupMember(
+                subject.cluster,
+                SETTINGS,
+                subscription=["t"],
+                on_assigned=assigned,
+                on_revoked=lost,
+                on_lost=lost,
+            )
+            subject.running = asyncio.create_task(subject.member.run())
+            await subject.member.settled()
+            assert told == ["assigned", "lost", "assigned"]
+            assert subject.member.assignment == BOTH
+
+    run(main)
+
+
+def test_a_revocation_that_fails_does_not_keep_the_partitions() -> None:
+    async def main() -> None:
+        async with membership() as subject:
+            await subject.join().settled()
+            subject.peer.commit_codes = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
+            subject.member.request_rejoin()
+            await subject.generation(2)
+            assert subject.told == [("assigned", BOTH), ("revoked", BOTH), ("assigned", BOTH)]
+
+    run(main)
+
+
+def test_an_error_of_a_callback_ends_the_membership() -> None:
+    async def main() -> None:
+        async with membership() as subject:
+
+            async def fail(_: frozenset[TopicPartition]) -> None:
+                raise LookupError("no such handler")
+
+            subject.member = GroupMember(
+                subject.cluster, SETTINGS, subscription=["t"], on_assigned=fail, on_revoked=fail
+            )
+            subject.running = asyncio.create_task(subject.member.run())
+            with pytest.raises(LookupError):
+                await subject.running
+
+    run(main)
+
+
+@pytest.mark.parametrize("version", [1, 2, 5, 7, 8, 9])
+def test_offsets_of_a_group_are_read_and_written_without_a_membership(version: int) -> None:
+    async def main() -> None:
+        peer = CoordinatingPeer()
+        async with peer:
+            scripted = PeerCluster(peer)
+            for request in (OffsetFetchRequest, OffsetCommitRequest):
+                peer.versions[request.api_key] = (0, min(version, request.max_version))
+            async with Cluster(scripted.bootstrap, settings=CONNECTIONS, backoff=QUICK) as cluster:
+                position = OffsetAndMetadata(offset=3, metadata="note")
+                await commit_offsets(cluster, "g", {ZERO: position})
+                assert await fetch_offsets(cluster, "g", [ZERO, ONE]) == {ZERO: position}
+                if version >= 8:
+                    assert await fetch_offsets(cluster, "g") == {ZERO: position}
+
+    run(main)
+
+
+def test_a_share_without_bytes_is_none() -> None:
+    assert read_assignment(b"") == Assignment()

@@ -1,0 +1,284 @@
+"""The client against real nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from broker.client.admin import Admin, NewTopic
+from broker.client.assignors import CooperativeStickyAssignor, RangeAssignor, RoundRobinAssignor
+from broker.client.cluster import Cluster
+from broker.client.consumer import Consumer, ConsumerRecord, ConsumerSettings, OffsetReset
+from broker.client.group import GroupSettings
+from broker.client.group_offsets import OffsetAndMetadata
+from broker.client.offsets import EARLIEST, LATEST, list_offsets
+from broker.client.producer import Producer, ProducerSettings
+from broker.errors import ErrorCode, ProtocolError
+from broker.records.batch import Codec
+from broker.types import TopicPartition
+from tests.client.running import QUICK, run, until
+from tests.conftest import ClusterFactory
+
+READ_ALL = ConsumerSettings(offset_reset=OffsetReset.EARLIEST)
+QUICK_GROUP = GroupSettings(group_id="readers", session_timeout_ms=6_000, heartbeat_interval_ms=100)
+
+
+async def take(consumer: Consumer, count: int) -> list[ConsumerRecord]:
+    taken: list[ConsumerRecord] = []
+    while len(taken) < count:
+        taken += await consumer.take(max_records=count - len(taken))
+    return taken
+
+
+def test_records_of_every_codec_come_back_as_they_were_sent(cluster: ClusterFactory) -> None:
+    async def main() -> None:
+        async with Cluster(node.bootstrap) as client:
+            topic = TopicPartition("every-codec", 0)
+            sent = []
+            for codec in Codec:
+                async with Producer(client, settings=ProducerSettings(codec=codec)) as producer:
+                    for number in range(50):
+                        record = (b"%d" % number, None if number % 7 == 0 else codec.name.encode() * number)
+                        key, value = record
+                        headers = [("codec", codec.name.encode()), ("empty", None)]
+                        delivery = await producer.send(
+                            topic.topic, value, key, timestamp_ms=1_000 + number, headers=headers
+                        )
+                        sent.append((key, value, 1_000 + number, headers))
+                    assert (await delivery).offset == len(sent) - 1
+            async with Consumer(client, settings=READ_ALL) as consumer:
+                consumer.assign([topic])
+                read = await take(consumer, len(sent))
+                assert [(r.key, r.value, r.timestamp, list(r.headers)) for r in read] == sent
+                assert [record.offset for record in read] == list(range(len(sent)))
+
+    node = cluster()
+    run(main)
+
+
+def test_raw_batches_pass_from_one_topic_to_another_untouched(cluster: ClusterFactory) -> None:
+    async def main() -> None:
+        async with (
+            Cluster(node.bootstrap) as client,
+            Producer(client, settings=ProducerSettings(codec=Codec.ZSTD, batch_bytes=2_000)) as producer,
+            Consumer(client, settings=READ_ALL) as consumer,
+        ):
+            await producer.send_all([])
+            for number in range(500):
+                await producer.send("from", b"%d" % number * 20)
+            await producer.flush()
+            consumer.assign([TopicPartition("from", 0)])
+            deliveries, position = [], 0
+            while position < 500:
+                fetched = await consumer.take_batches()
+                assert fetched is not None
+                position = fetched.next_offset
+                for start, end in batch_bounds(fetched.records):
+                    batch = fetched.records[start:end]
+                    deliveries.append(await producer.send_batch(TopicPartition("to", 0), batch))
+            assert len(deliveries) > 5
+            await asyncio.gather(*deliveries)
+            consumer.assign([TopicPartition("to", 0)])
+            assert [record.value for record in await take(consumer, 500)] == [
+                b"%d" % n * 20 for n in range(500)
+            ]
+
+    node = cluster()
+    run(main)
+
+
+def batch_bounds(records: memoryview) -> list[tuple[int, int]]:
+    from broker.records.batch import iterate_batches
+
+    return [(position, position + header.size) for position, header in iterate_batches(records)]
+
+
+@pytest.mark.parametrize(
+    "assignor", [RangeAssignor(), RoundRobinAssignor(), CooperativeStickyAssignor()], ids=lambda a: a.name
+)
+def test_members_of_a_group_share_the_partitions_as_they_come_and_go(
+    cluster: ClusterFactory, assignor: RangeAssignor
+) -> None:
+    async def main() -> None:
+        async with Cluster(node.bootstrap) as client:
+            await Admin(client).create_topic(NewTopic(name="shared", partitions=6, replication_factor=1))
+            consumers = [
+                Consumer(client, settings=READ_ALL, group=QUICK_GROUP, assignors=[assignor]) for _ in range(3)
+            ]
+            for consumer in consumers:
+                await consumer.start()
+            consumers[0].subscribe(["shared"])
+            await until(lambda: len(consumers[0].assignment) == 6)
+            for consumer in consumers[1:]:
+                consumer.subscribe(["shared"])
+            await until(lambda: [len(consumer.assignment) for consumer in consumers] == [2, 2, 2])
+            assert len(frozenset().union(*(consumer.assignment for consumer in consumers))) == 6
+            await consumers.pop().close()
+            await until(lambda: sorted(len(consumer.assignment) for consumer in consumers) == [3, 3])
+            async with Producer(client) as producer:
+                for number in range(60):
+                    await producer.send("shared", b"%d" % number, partition=number % 6)
+            seen: Counter[bytes | None] = Counter()
+            while len(seen) < 60:
+                for consumer in consumers:
+                    seen.update(record.value for record in await consumer.take(timeout_ms=50))
+            assert set(seen.values()) == {1}
+            for consumer in consumers:
+                await consumer.close()
+            committed = await Admin(client).group_offsets("readers")
+            assert {
+                partition.partition: position.offset for partition, position in committed.items()
+            } == dict.fromkeys(range(6), 10)
+
+    node = cluster()
+    run(main)
+
+
+def test_a_group_goes_on_where_it_committed(cluster: ClusterFactory) -> None:
+    async def main() -> None:
+        async with Cluster(node.bootstrap) as client:
+            async with Producer(client) as producer:
+                for number in range(100):
+                    await producer.send("events", b"%d" % number)
+            settings = ConsumerSettings(offset_reset=OffsetReset.EARLIEST, auto_commit_interval_ms=0)
+            for first, count in ((0, 40), (40, 60)):
+                async with Consumer(client, settings=settings, group=QUICK_GROUP) as consumer:
+                    consumer.subscribe(
+                        lambda metadata: [name for name in metadata.topics if name == "events"]
+                    )
+                    assert [record.offset for record in await take(consumer, count)] == list(
+                        range(first, first + count)
+                    )
+                    await consumer.commit()
+
+    node = cluster()
+    run(main)
+
+
+def test_a_node_killed_while_producing_loses_doubles_and_reorders_nothing(cluster: ClusterFactory) -> None:
+    async def main() -> None:
+        async with Cluster(node.bootstrap, backoff=QUICK) as client:
+            await Admin(client).create_topic(NewTopic(name="t", partitions=2, replication_factor=1))
+            deliveries = []
+            settings = ProducerSettings(linger_ms=0, batch_bytes=500)
+            async with Producer(client, settings=settings) as producer:
+                for number in range(2_000):
+                    deliveries.append(await producer.send("t", b"%06d" % number, partition=number % 2))
+                    if number % 20 == 0:
+                        await asyncio.sleep(0)
+                    if number == 1_000:
+                        await deliveries[500]
+                        node.kill_node(1)
+                        restart = asyncio.create_task(asyncio.to_thread(node.start_node, 1))
+                await restart
+                await producer.flush()
+            assert [delivery.result().offset for delivery in deliveries] == [n // 2 for n in range(2_000)]
+            async with Consumer(client, settings=READ_ALL) as consumer:
+                consumer.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
+                read = await take(consumer, 2_000)
+                assert await consumer.take(timeout_ms=100) == []
+            for partition in (0, 1):
+                assert [record.value for record in read if record.partition == partition] == [
+                    b"%06d" % number for number in range(partition, 2_000, 2)
+                ]
+
+    node = cluster()
+    run(main)
+
+
+def test_topics_are_created_listed_described_grown_configured_and_deleted(cluster: ClusterFactory) -> None:
+    async def main() -> None:
+        async with Cluster(node.bootstrap, backoff=QUICK) as client:
+            admin = Admin(client)
+            made = NewTopic(
+                name="made", partitions=2, replication_factor=1, configs={"retention.ms": "60000"}
+            )
+            await admin.create_topic(NewTopic(name="only-validated"), validate_only=True)
+            assert await admin.create_topics([made, NewTopic(name="by-default")]) == {
+                "made": None,
+                "by-default": None,
+            }
+            with pytest.raises(ProtocolError, match="TOPIC_ALREADY_EXISTS: topic made"):
+                await admin.create_topic(made)
+            assert await admin.list_topics() == ["by-default", "made"]
+            assert await admin.create_partitions({"made": 3}) == {"made": None}
+            refused = await admin.create_partitions({"made": 1})
+            assert refused["made"] is not None
+            assert refused["made"].code is ErrorCode.INVALID_PARTITIONS
+            await client.ensure(["made"])
+            described = await admin.describe_topics(["made"])
+            assert sorted(described["made"].partitions) == [0, 1, 2]
+            with pytest.raises(ProtocolError, match="UNKNOWN_TOPIC_OR_PARTITION: topic missing"):
+                await admin.describe_topics(["missing"])
+            assert (await admin.describe_topic_configs("made", ["retention.ms"]))[
+                "retention.ms"
+            ].value == "60000"
+            await admin.alter_topic_configs("made", {"retention.ms": "70000"})
+            assert (await admin.describe_topic_configs("made"))["retention.ms"].value == "70000"
+            assert (await admin.describe_broker_configs(1))["broker.id"].value == "1"
+            assert await admin.delete_topics(["made"]) == {"made": None}
+            assert await admin.list_topics() == ["by-default"]
+
+    node = cluster()
+    run(main)
+
+
+def test_groups_are_listed_described_moved_and_deleted(cluster: ClusterFactory) -> None:
+    async def main() -> None:
+        async with Cluster(node.bootstrap, backoff=QUICK) as client:
+            admin = Admin(client)
+            zero = TopicPartition("t", 0)
+            async with Producer(client) as producer:
+                for number in range(10):
+                    await producer.send("t", b"%d" % number)
+            async with Consumer(client, settings=READ_ALL, group=QUICK_GROUP) as consumer:
+                consumer.subscribe(["t"])
+                await take(consumer, 10)
+                (listed,) = await admin.list_groups()
+                assert (listed.group_id, listed.protocol_type) == ("readers", "consumer")
+                group = (await admin.describe_groups(["readers"]))["readers"]
+                assert (group.state, group.protocol, group.coordinator) == ("Stable", "range", 1)
+                assert [member.assignment for member in group.members] == [(zero,)]
+                with pytest.raises(ProtocolError):
+                    await admin.reset_group_offsets("readers", {zero: 3})
+                refused = (await admin.delete_groups(["readers"]))["readers"]
+                assert refused is not None
+                assert refused.code is ErrorCode.NON_EMPTY_GROUP
+            assert await admin.group_offsets("readers") == {zero: OffsetAndMetadata(offset=10)}
+            await admin.reset_group_offsets("readers", {zero: 3})
+            assert (await admin.group_offsets("readers", [zero]))[zero].offset == 3
+            assert await admin.delete_group_offsets("readers", [zero]) == {zero: None}
+            assert await admin.group_offsets("readers", [zero]) == {}
+            await admin.reset_group_offsets("readers", {zero: 5})
+            assert await admin.delete_groups(["readers"]) == {"readers": None}
+            assert await admin.list_groups() == []
+
+    node = cluster()
+    run(main)
+
+
+def test_offsets_are_found_by_time_and_logs_are_cut_off(cluster: ClusterFactory) -> None:
+    async def main() -> None:
+        async with Cluster(node.bootstrap) as client:
+            zero = TopicPartition("t", 0)
+            async with Producer(client, settings=ProducerSettings(batch_bytes=200)) as producer:
+                for number in range(20):
+                    await producer.send("t", b"v", timestamp_ms=1_000_000 + number * 1_000)
+            for when, offset in (
+                (EARLIEST, 0),
+                (LATEST, 20),
+                (1_004_001, 5),
+                (1_004_000, 4),
+                (2_000_000, -1),
+            ):
+                assert (await list_offsets(client, {zero: when}))[zero].offset == offset
+            assert await Admin(client).delete_records({zero: 7}) == {zero: 7}
+            assert (await list_offsets(client, {zero: EARLIEST}))[zero].offset == 7
+            async with Consumer(client, settings=READ_ALL) as consumer:
+                consumer.assign({zero: 2})
+                assert (await consumer.take())[0].offset == 7
+
+    node = cluster()
+    run(main)
