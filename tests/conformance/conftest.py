@@ -15,6 +15,10 @@ import pytest
 
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
 
+pytest.register_assert_rewrite(
+    "tests.conformance.group_cases", "tests.conformance.record_cases", "tests.conformance.topic_cases"
+)
+
 PROCESS_TIMEOUT_SECONDS = 60
 
 

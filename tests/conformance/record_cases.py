@@ -5,7 +5,6 @@ from __future__ import annotations
 from broker.errors import ErrorCode
 from broker.records.batch import Codec
 from broker.records.reader import read_all
-from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -99,7 +98,7 @@ async def produce_without_acks_is_not_answered(scene: Scene, version: int) -> No
 
 async def produce_repeats_are_answered_with_their_offset(scene: Scene, version: int) -> None:
     topic = await scene.new_topic()
-    (made,) = [await scene.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000))]
+    made = await scene.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000))
     records = batch(SHELF_VALUES, producer_id=made.producer_id, base_sequence=0)
     for _ in range(2):
         answer = _only(await scene.ask(produce_request(topic, bytearray(records)), version))
@@ -154,9 +153,7 @@ async def produce_of_a_too_large_batch_is_refused(scene: Scene, version: int) ->
 
 
 def _shelf(scene: Scene, *partitions: FetchPartition) -> FetchTopic:
-    return FetchTopic(
-        topic=scene.place.shelf, topic_id=scene.place.shelf_id, partitions=list(partitions)
-    )
+    return FetchTopic(topic=scene.place.shelf, topic_id=scene.place.shelf_id, partitions=list(partitions))
 
 
 async def _fetch(scene: Scene, version: int, topic: FetchTopic) -> PartitionData:
@@ -399,20 +396,3 @@ async def init_producer_id_refuses_an_empty_transactional_id(scene: Scene, versi
     request = InitProducerIdRequest(transactional_id="", transaction_timeout_ms=60_000)
     refused = await scene.ask(request, version)
     assert (refused.error_code, refused.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
-
-
-# ApiVersions
-
-
-async def api_versions_lists_what_is_served(scene: Scene, version: int) -> None:
-    request = ApiVersionsRequest(client_software_name="tests", client_software_version="1.0")
-    response = await scene.ask(request, version)
-    assert response.error_code == NONE
-    served = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-    assert served[ApiVersionsRequest.api_key] == (0, ApiVersionsRequest.max_version)
-    assert len(served) == len(response.api_keys) > 30
-
-
-async def api_versions_refuses_software_that_is_no_name(scene: Scene, version: int) -> None:
-    request = ApiVersionsRequest(client_software_name="a b", client_software_version="")
-    assert (await scene.ask(request, version)).error_code == ErrorCode.INVALID_REQUEST

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
@@ -27,6 +27,8 @@ from broker.wire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.messages.offset_fetch import OffsetFetchRequest
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -105,9 +107,11 @@ class Scene:
 
 async def until(attempt: Callable[[], Awaitable[T]], accepts: Callable[[T], bool]) -> T:
     """Repeat `attempt` until its result is accepted; the test's time limit ends it."""
-    while not accepts(result := await attempt()):
+    while True:
+        result = await attempt()
+        if accepts(result):
+            return result
         await asyncio.sleep(0.01)
-    return result
 
 
 # Requests that several cases send
@@ -141,7 +145,9 @@ def records_for(version: int, values: tuple[bytes, ...] = SHELF_VALUES) -> bytes
         return batch(values)
     magic = 1 if version == 2 else 0
     now_ms = time.time_ns() // 1_000_000 if magic else -1
-    records = [Record(index, now_ms, 0 if magic else -1, b"key", value, ()) for index, value in enumerate(values)]
+    records = [
+        Record(index, now_ms, 0 if magic else -1, b"key", value, ()) for index, value in enumerate(values)
+    ]
     return build_message_set(records, magic, Codec.NONE)
 
 
@@ -175,3 +181,31 @@ def fetch_partition(offset: int = 0, *, partition: int = 0, leader_epoch: int = 
 def read_values(records: Any) -> list[bytes | None]:
     """The values in fetched records of any format."""
     return [record.value for record in read_all(records, size_max=RECORDS_SIZE_MAX)]
+
+
+# The place
+
+
+async def prepare(address: HostPort) -> Place:
+    """Set the shelf up on a running node, once it coordinates groups and gives producers their ids."""
+    async with await Connection.open(address) as connection:
+        cluster = await connection.request(MetadataRequest(topics=[]))
+        place = Place(
+            address=address,
+            node_id=cluster.controller_id,
+            cluster_id=cluster.cluster_id or "",
+            shelf="",
+            shelf_id=UUID(int=0),
+            shelf_ms=time.time_ns() // 1_000_000,
+        )
+        scene = Scene(place=place, connection=connection)
+        coordinator = FindCoordinatorRequest(coordinator_keys=["any"])
+        await until(
+            lambda: scene.ask(coordinator, 4), lambda response: response.coordinators[0].error_code == NONE
+        )
+        producer = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=TIMEOUT_MS)
+        await until(lambda: scene.ask(producer), lambda response: response.error_code == NONE)
+        shelf = await scene.new_topic()
+        produced = await scene.ask(produce_request(shelf, batch(SHELF_VALUES, first_ms=place.shelf_ms)))
+        assert produced.responses[0].partition_responses[0].error_code == NONE
+        return replace(place, shelf=shelf, shelf_id=await scene.topic_id(shelf))

@@ -1,0 +1,206 @@
+"""The commands on topics, groups and settings: ask the cluster, print the answer as text or JSON."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+from broker.client.admin import Admin, NewTopic
+from broker.client.cluster import Cluster
+from broker.client.config_admin import ConfigSource
+from broker.client.connection import ConnectionSettings
+from broker.client.offsets import latest_offsets
+from broker.errors import ErrorCode, ProtocolError
+from broker.types import TopicPartition
+
+CONNECT_TIMEOUT_MS = 5_000
+"""How long an address may take to answer; a person waits for it."""
+
+
+@contextlib.asynccontextmanager
+async def connected(options: argparse.Namespace) -> AsyncIterator[Cluster]:
+    """The cluster that the options name. Raises ConnectionFailedError when nobody answers there."""
+    settings = ConnectionSettings(client_id="broker-cli", connect_timeout_ms=CONNECT_TIMEOUT_MS)
+    cluster = Cluster(options.bootstrap_server, settings=settings)
+    try:
+        await cluster.start(timeout_ms=CONNECT_TIMEOUT_MS)
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+async def create_topic(options: argparse.Namespace) -> None:
+    """Create a topic. Raises ProtocolError."""
+    topic = NewTopic(
+        name=options.name,
+        partitions=options.partitions,
+        replication_factor=options.replication_factor,
+        configs=dict(options.config),
+    )
+    async with connected(options) as cluster:
+        try:
+            await Admin(cluster).create_topic(topic)
+        except ProtocolError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or not options.if_not_exists:
+                raise
+
+
+async def list_topics(options: argparse.Namespace) -> None:
+    """Print the names of topics."""
+    async with connected(options) as cluster:
+        names = await Admin(cluster).list_topics(internal=options.internal)
+    _print(options, names, names)
+
+
+async def describe_topics(options: argparse.Namespace) -> None:
+    """Print leader, replicas and ISR of every partition.
+
+    Raises ProtocolError for a topic that is not there.
+    """
+    async with connected(options) as cluster:
+        admin = Admin(cluster)
+        described = await admin.describe_topics(options.names or await admin.list_topics())
+    rows = [
+        {
+            "topic": name,
+            "partition": number,
+            "leader": partition.leader,
+            "replicas": list(partition.replicas),
+            "isr": list(partition.isr),
+        }
+        for name, topic in described.items()
+        for number, partition in sorted(topic.partitions.items())
+    ]
+    _print(options, rows, map(_partition_line, rows))
+
+
+def _partition_line(row: Mapping[str, Any]) -> str:
+    replicas = ",".join(map(str, row["replicas"]))
+    isr = ",".join(map(str, row["isr"]))
+    leader = row["leader"] if row["leader"] >= 0 else "none"
+    return (
+        f"Topic: {row['topic']}\tPartition: {row['partition']}\tLeader: {leader}\t"
+        f"Replicas: {replicas}\tIsr: {isr}"
+    )
+
+
+async def alter_topic(options: argparse.Namespace) -> None:
+    """Add partitions, set and reset settings. Raises ProtocolError."""
+    changes: dict[str, str | None] = {**dict(options.config), **dict.fromkeys(options.delete_config)}
+    async with connected(options) as cluster:
+        admin = Admin(cluster)
+        if changes:
+            await admin.alter_topic_configs(options.name, changes)
+        if options.partitions is not None:
+            _raise_first(await admin.create_partitions({options.name: options.partitions}))
+
+
+async def delete_topics(options: argparse.Namespace) -> None:
+    """Delete topics. Raises ProtocolError for the first that could not be."""
+    async with connected(options) as cluster:
+        _raise_first(await Admin(cluster).delete_topics(options.names))
+
+
+async def list_groups(options: argparse.Namespace) -> None:
+    """Print groups with their states."""
+    async with connected(options) as cluster:
+        groups = await Admin(cluster).list_groups()
+    rows = [
+        {"group": group.group_id, "state": group.state, "protocol_type": group.protocol_type}
+        for group in groups
+    ]
+    _print(options, rows, (f"{row['group']}\t{row['state']}" for row in rows))
+
+
+async def describe_groups(options: argparse.Namespace) -> None:
+    """Print state, members, and committed offsets with their lag. Raises ProtocolError."""
+    async with connected(options) as cluster:
+        admin = Admin(cluster)
+        described = await admin.describe_groups(options.names)
+        groups = [
+            {
+                "group": name,
+                "state": group.state,
+                "protocol": group.protocol,
+                "coordinator": group.coordinator,
+                "members": [
+                    {
+                        "member": member.member_id,
+                        "client": member.client_id,
+                        "host": member.host,
+                        "partitions": [str(partition) for partition in member.assignment],
+                    }
+                    for member in group.members
+                ],
+                "offsets": await _offsets(cluster, admin, name),
+            }
+            for name, group in described.items()
+        ]
+    _print(options, groups, (line for group in groups for line in _group_lines(group)))
+
+
+async def _offsets(cluster: Cluster, admin: Admin, group: str) -> list[dict[str, Any]]:
+    committed = await admin.group_offsets(group)
+    ends: dict[TopicPartition, int] = await latest_offsets(cluster, committed) if committed else {}
+    return [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "offset": offset.offset,
+            "end": ends[partition],
+            "lag": max(0, ends[partition] - offset.offset),
+        }
+        for partition, offset in sorted(committed.items())
+    ]
+
+
+def _group_lines(group: Mapping[str, Any]) -> Iterable[str]:
+    yield f"Group: {group['group']}\tState: {group['state']}\tCoordinator: {group['coordinator']}"
+    for member in group["members"]:
+        partitions = ",".join(member["partitions"])
+        yield f"Member: {member['member']}\tClient: {member['client']}\tPartitions: {partitions}"
+    for row in group["offsets"]:
+        yield (
+            f"Topic: {row['topic']}\tPartition: {row['partition']}\tOffset: {row['offset']}\t"
+            f"End: {row['end']}\tLag: {row['lag']}"
+        )
+
+
+async def delete_groups(options: argparse.Namespace) -> None:
+    """Delete groups. Raises ProtocolError for the first that could not be."""
+    async with connected(options) as cluster:
+        _raise_first(await Admin(cluster).delete_groups(options.names))
+
+
+async def describe_configs(options: argparse.Namespace) -> None:
+    """Print settings with their sources: those that were set, or all. Raises ProtocolError."""
+    async with connected(options) as cluster:
+        admin = Admin(cluster)
+        if options.topic is not None:
+            await admin.describe_topics([options.topic])
+            entries = await admin.describe_topic_configs(options.topic)
+        else:
+            await cluster.refresh([])
+            entries = await admin.describe_broker_configs(options.broker)
+    rows = [
+        {"name": name, "value": entry.value, "source": entry.source.name.lower()}
+        for name, entry in sorted(entries.items())
+        if options.all or entry.source is not ConfigSource.DEFAULT
+    ]
+    _print(options, rows, (f"{row['name']}={row['value']}\t{row['source']}" for row in rows))
+
+
+def _print(options: argparse.Namespace, document: Any, lines: Iterable[str]) -> None:
+    if options.output == "json":
+        lines = [json.dumps(document)]
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def _raise_first(results: Mapping[str, ProtocolError | None]) -> None:
+    for error in results.values():
+        if error is not None:
+            raise error

@@ -1,0 +1,252 @@
+"""The `broker` command: nodes, and what there is to do with a cluster.
+
+Data goes to stdout, logs and errors to stderr. Exit codes: 0 done, 1 failed with one readable message, 2
+wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from broker import admin_commands, record_commands
+from broker.clock import SystemClock
+from broker.config import load_config
+from broker.coordination.zookeeper import ZooKeeper
+from broker.embedded import exec_zookeeper
+from broker.errors import BrokerError
+from broker.records.batch import Codec
+from broker.storage.disk import SystemDisk
+from broker.telemetry import configure_logging
+from broker.types import HostPort
+
+Command: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, None]]
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options = _parser().parse_args(arguments)
+    configure_logging(options.log_level)
+    code = 0
+    try:
+        options.run(options)
+    except* BrokerError as errors:
+        for error in _leaves(errors):
+            print(f"broker: {error}", file=sys.stderr)
+        code = 1
+    except* KeyboardInterrupt:
+        code = 130
+    except* BrokenPipeError:
+        # Whoever read our output has gone; keep the interpreter from flushing into the closed pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    return code
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    leaves: list[BaseException] = []
+    for error in group.exceptions:
+        leaves += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return leaves
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="broker", description="A broker node that speaks the Kafka protocol."
+    )
+    parser.add_argument("--version", action="version", version=f"broker {version('mirrormaker')}")
+    parser.set_defaults(log_level="warning")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_node_commands(commands)
+    _add_topics(commands)
+    _add_groups(commands)
+    _add_configs(commands)
+    _add_records(commands)
+    return parser
+
+
+def _add_node_commands(commands: Any) -> None:
+    start = commands.add_parser("start", help="run one node in the foreground; SIGTERM stops it cleanly")
+    start.add_argument("config", type=Path, metavar="CONFIG", help="settings, as .yaml or .properties")
+    start.add_argument(
+        "-o", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="override one setting"
+    )
+    start.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    start.set_defaults(run=_start)
+    zookeeper = commands.add_parser("zookeeper", help="become a ZooKeeper server on 127.0.0.1 (needs Java)")
+    zookeeper.add_argument("--port", type=int, required=True)
+    zookeeper.add_argument("--data", type=Path, required=True, metavar="DIR", help="where it keeps its data")
+    zookeeper.set_defaults(run=_zookeeper)
+
+
+def _add_topics(commands: Any) -> None:
+    topics = commands.add_parser("topics", help="create, list, describe, alter and delete topics")
+    actions = topics.add_subparsers(required=True, metavar="ACTION")
+    create = _client_command(actions, "create", admin_commands.create_topic, "create a topic")
+    create.add_argument("name", metavar="NAME")
+    create.add_argument("--partitions", type=_positive, default=-1, help="default: the cluster's")
+    create.add_argument("--replication-factor", type=_positive, default=-1, help="default: the cluster's")
+    create.add_argument("--config", action="append", default=[], type=_assignment, metavar="KEY=VALUE")
+    create.add_argument("--if-not-exists", action="store_true", help="be content when it exists")
+    listing = _client_command(actions, "list", admin_commands.list_topics, "list topics")
+    listing.add_argument("--internal", action="store_true", help="the cluster's own ones too")
+    describe = _client_command(
+        actions, "describe", admin_commands.describe_topics, "show partitions and replicas"
+    )
+    describe.add_argument("names", nargs="*", metavar="NAME", help="default: all")
+    alter = _client_command(actions, "alter", admin_commands.alter_topic, "add partitions, change settings")
+    alter.add_argument("name", metavar="NAME")
+    alter.add_argument("--partitions", type=_positive, help="grow to so many")
+    alter.add_argument("--config", action="append", default=[], type=_assignment, metavar="KEY=VALUE")
+    alter.add_argument(
+        "--delete-config", action="append", default=[], metavar="KEY", help="back to the default"
+    )
+    delete = _client_command(actions, "delete", admin_commands.delete_topics, "delete topics")
+    delete.add_argument("names", nargs="+", metavar="NAME")
+
+
+def _add_groups(commands: Any) -> None:
+    groups = commands.add_parser("groups", help="list, describe and delete consumer groups")
+    actions = groups.add_subparsers(required=True, metavar="ACTION")
+    _client_command(actions, "list", admin_commands.list_groups, "list groups and their states")
+    describe = _client_command(
+        actions, "describe", admin_commands.describe_groups, "show offsets, lag and members"
+    )
+    describe.add_argument("names", nargs="+", metavar="GROUP")
+    delete = _client_command(actions, "delete", admin_commands.delete_groups, "delete groups without members")
+    delete.add_argument("names", nargs="+", metavar="GROUP")
+
+
+def _add_configs(commands: Any) -> None:
+    configs = commands.add_parser("configs", help="show the settings of a topic or a node")
+    actions = configs.add_subparsers(required=True, metavar="ACTION")
+    describe = _client_command(
+        actions, "describe", admin_commands.describe_configs, "show settings and their sources"
+    )
+    of = describe.add_mutually_exclusive_group(required=True)
+    of.add_argument("--topic", metavar="NAME")
+    of.add_argument("--broker", type=int, metavar="ID")
+    describe.add_argument("--all", action="store_true", help="defaults too")
+
+
+def _add_records(commands: Any) -> None:
+    produce = _client_command(commands, "produce", record_commands.produce, "send the lines of stdin")
+    produce.add_argument("topic", metavar="TOPIC")
+    produce.add_argument("--key-separator", metavar="TEXT", help="what parts key and value of a line")
+    produce.add_argument("--partition", type=int, help="default: by key")
+    produce.add_argument("--acks", choices=("0", "1", "all"), default="all")
+    produce.add_argument(
+        "--compression", choices=[codec.name.lower() for codec in Codec], default="none", metavar="CODEC"
+    )
+    consume = _client_command(commands, "consume", record_commands.consume, "print records as lines")
+    consume.add_argument("topic", metavar="TOPIC")
+    consume.add_argument("--key-separator", metavar="TEXT", help="print keys too, parted by this")
+    consume.add_argument("--from-beginning", action="store_true", help="default: what comes from now on")
+    consume.add_argument("--group", metavar="GROUP", help="read as a member of a group, with its offsets")
+    consume.add_argument("--partition", type=int, help="default: all")
+    consume.add_argument("--max-messages", type=_positive, metavar="N", help="end after so many")
+    consume.add_argument(
+        "--timeout-ms", type=_positive, metavar="MS", help="end when nothing came for so long"
+    )
+
+
+def _client_command(actions: Any, name: str, command: Command, description: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=description, description=description)
+    parser.add_argument(
+        "--bootstrap-server",
+        type=_addresses,
+        default=DEFAULT_BOOTSTRAP,
+        metavar="HOST:PORT[,HOST:PORT]",
+        help=f"any nodes of the cluster (default: {DEFAULT_BOOTSTRAP})",
+    )
+    parser.add_argument("--output", choices=("text", "json"), default="text")
+    parser.set_defaults(run=lambda options: asyncio.run(_interruptible(command(options))))
+    return parser
+
+
+def _addresses(text: str) -> list[HostPort]:
+    try:
+        return [HostPort.parse(part) for part in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return name, value
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+async def _interruptible(command: Coroutine[Any, Any, None]) -> None:
+    """Run the command; SIGINT and SIGTERM end it, and what it has open is closed in order."""
+    task = asyncio.current_task()
+    assert task is not None, "called as a task"
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await command
+
+
+def _start(options: argparse.Namespace) -> None:
+    from broker.node import Node  # only here: other commands start twice as fast without a node's modules
+
+    loaded = load_config(options.config, options.overrides)
+
+    async def serve() -> None:
+        task = asyncio.current_task()
+        assert task is not None, "run as a task"
+        signalled = _once(task.cancel)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, signalled)
+        coordination = ZooKeeper(
+            loaded.node.zookeeper_connect, session_timeout_ms=loaded.node.zookeeper_session_timeout_ms
+        )
+        node = Node(
+            loaded, coordination=coordination, disk=SystemDisk(), clock=SystemClock(), rng=random.Random()
+        )
+        with contextlib.suppress(asyncio.CancelledError):
+            async with node.running():
+                gc.freeze()  # what a started node consists of need not be looked at by every collection
+                await asyncio.Event().wait()
+
+    asyncio.run(serve())
+
+
+def _once(action: Callable[[], object]) -> Callable[[], None]:
+    """`action` at the first call, nothing later: a second signal must not cut the clean stop short."""
+    done = False
+
+    def act() -> None:
+        nonlocal done
+        if not done:
+            done = True
+            action()
+
+    return act
+
+
+def _zookeeper(options: argparse.Namespace) -> None:
+    exec_zookeeper(options.port, options.data)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

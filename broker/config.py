@@ -1,0 +1,572 @@
+"""Settings of a node: Kafka's names, types, ranges and defaults, read from YAML or `.properties`.
+
+Every field of NodeConfig is one setting; its name with dots for underscores is Kafka's own
+(`log_segment_bytes` is `log.segment.bytes`). Sources in rising order: default, file, `-o key=value`. A file
+is refused as a whole, with every problem listed at once and each one placed at its file and line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import yaml
+
+from broker.errors import ConfigurationError
+from broker.server.security import Listener, SecurityProtocol
+from broker.settings import (
+    INT_MAX,
+    LONG_MAX,
+    Kind,
+    boolean,
+    double,
+    integer,
+    long,
+    names,
+    optional_long,
+    optional_string,
+    string,
+    suggestion,
+)
+from broker.types import HostPort
+
+T = TypeVar("T")
+
+CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+CLEANUP_POLICIES = ("compact", "delete")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+_HOUR_MS = 60 * 60 * 1000
+_MINUTE_MS = 60 * 1000
+
+
+def _setting(kind: Kind[T], default: T, doc: str) -> T:
+    """A field with its kind and documentation in the metadata; typed as its value for the checker."""
+    declared: T = field(default=default, metadata={"kind": kind, "doc": doc})
+    return declared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """The settings of one node."""
+
+    # Identity and addresses
+    broker_id: int = _setting(integer(-1), -1, "Id of this node in its cluster; must be given.")
+    broker_rack: str | None = _setting(
+        optional_string(), None, "Rack of this node, for the placement of replicas."
+    )
+    listeners: tuple[str, ...] = _setting(
+        names(), ("PLAINTEXT://127.0.0.1:9092",), "Addresses to listen on, NAME://HOST:PORT."
+    )
+    advertised_listeners: tuple[str, ...] = _setting(
+        names(), (), "Addresses that clients are told; those of `listeners` when empty."
+    )
+    listener_security_protocol_map: tuple[str, ...] = _setting(
+        names(), ("PLAINTEXT:PLAINTEXT",), "Security protocol of each listener name, NAME:PROTOCOL."
+    )
+    inter_broker_listener_name: str | None = _setting(
+        optional_string(), None, "Listener that nodes use among themselves; the first one when empty."
+    )
+
+    # ZooKeeper
+    zookeeper_connect: str = _setting(
+        string(), "127.0.0.1:2181", "ZooKeeper servers and chroot, HOST:PORT[,HOST:PORT][/CHROOT]."
+    )
+    zookeeper_session_timeout_ms: int = _setting(
+        integer(1), 18_000, "ZooKeeper ends a silent session after this time."
+    )
+    zookeeper_connection_timeout_ms: int | None = _setting(
+        optional_long(1), None, "How long to wait for ZooKeeper at start; the session timeout when empty."
+    )
+
+    # Connections
+    max_connections: int = _setting(integer(0), INT_MAX, "Connections of this node at any time.")
+    max_connections_per_ip: int = _setting(integer(0), INT_MAX, "Connections from one address at any time.")
+    max_connections_per_ip_overrides: tuple[str, ...] = _setting(
+        names(), (), "Other limits for some addresses, ADDRESS:COUNT."
+    )
+    connections_max_idle_ms: int = _setting(long(), 600_000, "Silent connections are closed after this time.")
+    socket_request_max_bytes: int = _setting(integer(1), 104_857_600, "Size of one request.")
+    socket_send_buffer_bytes: int = _setting(
+        integer(-1), -1, "SO_SNDBUF; -1: the kernel adapts it to the link."
+    )
+    socket_receive_buffer_bytes: int = _setting(
+        integer(-1), -1, "SO_RCVBUF; -1: the kernel adapts it to the link."
+    )
+    socket_listen_backlog_size: int = _setting(integer(1), 50, "Connections that may wait to be accepted.")
+    num_network_threads: int = _setting(integer(1), 1, "Accepted for old files; a node has one event loop.")
+    num_io_threads: int = _setting(integer(1), 8, "Threads for the disk: flushes, recovery, cold reads.")
+    num_recovery_threads_per_data_dir: int = _setting(
+        integer(1), 1, "Logs of one directory recovered at once."
+    )
+    background_threads: int = _setting(
+        integer(1), 10, "Accepted for old files; background work shares the disk threads."
+    )
+    queued_max_requests: int = _setting(
+        integer(1), 500, "Accepted for old files; a connection has one request in work."
+    )
+    request_timeout_ms: int = _setting(integer(1), 30_000, "How long requests between nodes may take.")
+    fetch_max_bytes: int = _setting(integer(1024), 57_671_680, "Bytes of records in one fetch response.")
+    max_incremental_fetch_session_cache_slots: int = _setting(integer(0), 1000, "Fetch sessions kept.")
+
+    # Topics
+    num_partitions: int = _setting(integer(1), 1, "Partitions of a topic that does not say how many.")
+    default_replication_factor: int = _setting(
+        integer(1), 1, "Replicas of a topic that does not say how many."
+    )
+    min_insync_replicas: int = _setting(integer(1), 1, "In-sync replicas that acks=all needs.")
+    auto_create_topics_enable: bool = _setting(boolean(), True, "Whether first use of a topic creates it.")
+    delete_topic_enable: bool = _setting(boolean(), True, "Whether topics may be deleted.")
+    unclean_leader_election_enable: bool = _setting(
+        boolean(),
+        False,
+        "Whether a replica that is not in sync may lead when no other is left: loses records.",
+    )
+    compression_type: str = _setting(
+        string(CODECS), "producer", "Codec of stored batches; producer: as they come."
+    )
+    message_max_bytes: int = _setting(integer(0), 1_048_588, "Size of one record batch.")
+
+    # Logs
+    log_dir: str = _setting(string(), "/tmp/kafka-logs", "Data root, where log.dirs is not given.")
+    log_dirs: tuple[str, ...] = _setting(names(), (), "Data roots.")
+    log_segment_bytes: int = _setting(integer(14), 1_073_741_824, "Size at which a segment is rolled.")
+    log_roll_ms: int | None = _setting(optional_long(1), None, "Age at which a segment is rolled.")
+    log_roll_hours: int = _setting(integer(1), 168, "As log.roll.ms, in hours.")
+    log_roll_jitter_ms: int | None = _setting(optional_long(0), None, "Random part taken off the roll age.")
+    log_roll_jitter_hours: int = _setting(integer(0), 0, "As log.roll.jitter.ms, in hours.")
+    log_index_interval_bytes: int = _setting(integer(0), 4096, "Bytes of log between two index entries.")
+    log_index_size_max_bytes: int = _setting(integer(4), 10_485_760, "Size of one index file.")
+    log_preallocate: bool = _setting(boolean(), False, "Whether segments are allocated when they are made.")
+    log_flush_interval_messages: int = _setting(
+        long(1), LONG_MAX, "Records after which a log is flushed to the disk."
+    )
+    log_flush_interval_ms: int | None = _setting(
+        optional_long(0), None, "Age of records at which a log is flushed."
+    )
+    log_flush_scheduler_interval_ms: int = _setting(
+        long(1), LONG_MAX, "How often logs are looked at for flushing."
+    )
+    log_flush_offset_checkpoint_interval_ms: int = _setting(
+        integer(1), 60_000, "How often recovery points are saved."
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = _setting(
+        integer(1), 60_000, "How often log start offsets are saved."
+    )
+    log_retention_ms: int | None = _setting(
+        optional_long(-1), None, "Age at which segments are deleted; -1: never."
+    )
+    log_retention_minutes: int | None = _setting(optional_long(-1), None, "As log.retention.ms, in minutes.")
+    log_retention_hours: int = _setting(integer(-1), 168, "As log.retention.ms, in hours.")
+    log_retention_bytes: int = _setting(
+        long(-1), -1, "Size of a partition above which segments are deleted; -1: any."
+    )
+    log_retention_check_interval_ms: int = _setting(long(1), 300_000, "How often retention is applied.")
+    log_segment_delete_delay_ms: int = _setting(long(0), 60_000, "How long files of deleted segments stay.")
+    log_cleanup_policy: tuple[str, ...] = _setting(
+        names(CLEANUP_POLICIES), ("delete",), "What happens to old segments."
+    )
+    log_cleaner_enable: bool = _setting(boolean(), True, "Whether compacted topics are compacted.")
+    log_cleaner_threads: int = _setting(integer(0), 1, "Threads that compact.")
+    log_cleaner_backoff_ms: int = _setting(long(0), 15_000, "Pause when there is nothing to compact.")
+    log_cleaner_dedupe_buffer_size: int = _setting(long(), 134_217_728, "Memory for keys while compacting.")
+    log_cleaner_io_buffer_size: int = _setting(
+        integer(0), 524_288, "Memory for reading and writing while compacting."
+    )
+    log_cleaner_io_max_bytes_per_second: float = _setting(
+        double(), 1.7976931348623157e308, "Pace of compaction."
+    )
+    log_cleaner_delete_retention_ms: int = _setting(long(0), 86_400_000, "How long tombstones stay.")
+    log_cleaner_min_cleanable_ratio: float = _setting(
+        double(0, 1), 0.5, "Share of dirty log at which it is compacted."
+    )
+    log_cleaner_min_compaction_lag_ms: int = _setting(
+        long(0), 0, "Records younger than this are not compacted."
+    )
+    log_cleaner_max_compaction_lag_ms: int = _setting(
+        long(1), LONG_MAX, "Records older than this are compacted soon."
+    )
+    log_message_timestamp_type: str = _setting(
+        string(TIMESTAMP_TYPES),
+        "CreateTime",
+        "Whether records carry the producer's time or the time of append.",
+    )
+    log_message_timestamp_before_max_ms: int = _setting(
+        long(0), LONG_MAX, "How far behind a create time may be."
+    )
+    log_message_timestamp_after_max_ms: int = _setting(
+        long(0), LONG_MAX, "How far ahead a create time may be."
+    )
+    log_message_downconversion_enable: bool = _setting(
+        boolean(), True, "Whether old clients get converted records."
+    )
+
+    # Replication
+    replica_lag_time_max_ms: int = _setting(long(1), 30_000, "A follower that lags longer leaves the ISR.")
+    replica_fetch_max_bytes: int = _setting(
+        integer(0), 1_048_576, "Bytes per partition that a follower asks for."
+    )
+    replica_fetch_min_bytes: int = _setting(integer(0), 1, "Bytes that a follower waits for.")
+    replica_fetch_wait_max_ms: int = _setting(integer(1), 500, "How long a follower waits for them.")
+    replica_fetch_response_max_bytes: int = _setting(
+        integer(0), 10_485_760, "Bytes per response to a follower."
+    )
+    replica_fetch_backoff_ms: int = _setting(integer(0), 1000, "Pause of a follower after an error.")
+    replica_socket_timeout_ms: int = _setting(integer(1), 30_000, "How long a follower waits for an answer.")
+    replica_high_watermark_checkpoint_interval_ms: int = _setting(
+        long(1), 5000, "How often high watermarks are saved."
+    )
+    num_replica_fetchers: int = _setting(integer(1), 1, "Connections to each leader that a node follows.")
+    auto_leader_rebalance_enable: bool = _setting(
+        boolean(), True, "Whether leadership returns to preferred replicas."
+    )
+    leader_imbalance_check_interval_seconds: int = _setting(long(1), 300, "How often that is checked.")
+    leader_imbalance_per_broker_percentage: int = _setting(integer(0), 10, "Imbalance that is tolerated.")
+    controlled_shutdown_enable: bool = _setting(
+        boolean(), True, "Whether leadership moves before a node stops."
+    )
+    controlled_shutdown_max_retries: int = _setting(integer(0), 3, "Attempts to move it.")
+    controlled_shutdown_retry_backoff_ms: int = _setting(long(0), 5000, "Pause between them.")
+
+    # Groups
+    group_initial_rebalance_delay_ms: int = _setting(
+        integer(0), 3000, "How long an empty group waits for members."
+    )
+    group_min_session_timeout_ms: int = _setting(
+        integer(1), 6000, "Smallest session timeout that members may ask for."
+    )
+    group_max_session_timeout_ms: int = _setting(integer(1), 1_800_000, "Largest one.")
+    group_max_size: int = _setting(integer(1), INT_MAX, "Members of one group.")
+    offset_metadata_max_bytes: int = _setting(integer(0), 4096, "Size of the note beside a committed offset.")
+    offsets_topic_num_partitions: int = _setting(integer(1), 50, "Partitions of __consumer_offsets.")
+    offsets_topic_replication_factor: int = _setting(integer(1, 32767), 3, "Replicas of __consumer_offsets.")
+    offsets_topic_segment_bytes: int = _setting(
+        integer(1), 104_857_600, "Segment size of __consumer_offsets."
+    )
+    offsets_retention_minutes: int = _setting(integer(1), 10_080, "How long offsets outlive their group.")
+    offsets_retention_check_interval_ms: int = _setting(long(1), 600_000, "How often that is checked.")
+    offsets_commit_timeout_ms: int = _setting(integer(1), 5000, "How long a commit waits for its replicas.")
+
+    # Producers
+    producer_id_expiration_ms: int = _setting(
+        integer(1), 86_400_000, "How long an idle producer is remembered."
+    )
+    transactional_id_expiration_ms: int = _setting(
+        integer(1), 604_800_000, "How long an unused transactional id is kept."
+    )
+    transaction_state_log_num_partitions: int = _setting(integer(1), 50, "Partitions of __transaction_state.")
+    transaction_state_log_replication_factor: int = _setting(
+        integer(1, 32767), 3, "Replicas of __transaction_state."
+    )
+    transaction_state_log_min_isr: int = _setting(
+        integer(1), 2, "In-sync replicas that __transaction_state needs."
+    )
+    transaction_state_log_segment_bytes: int = _setting(
+        integer(1), 104_857_600, "Segment size of __transaction_state."
+    )
+    transaction_max_timeout_ms: int = _setting(
+        integer(1), 900_000, "Longest transaction that may be asked for."
+    )
+
+    @property
+    def data_roots(self) -> list[Path]:
+        """Directories that hold the logs."""
+        return [Path(root) for root in (self.log_dirs or (self.log_dir,))]
+
+    @property
+    def retention_ms(self) -> int:
+        """Age at which segments are deleted, in the finest unit that was given; -1: never."""
+        return _finest(self.log_retention_ms, self.log_retention_minutes, self.log_retention_hours)
+
+    @property
+    def roll_ms(self) -> int:
+        """Age at which segments are rolled."""
+        return self.log_roll_hours * _HOUR_MS if self.log_roll_ms is None else self.log_roll_ms
+
+    @property
+    def roll_jitter_ms(self) -> int:
+        """Largest random part that is taken off `roll_ms`."""
+        jitter_ms = self.log_roll_jitter_ms
+        return self.log_roll_jitter_hours * _HOUR_MS if jitter_ms is None else jitter_ms
+
+    @property
+    def listening_on(self) -> list[Listener]:
+        """The listeners to bind."""
+        return list(_listeners(self.listeners, _protocols(self.listener_security_protocol_map)))
+
+    @property
+    def advertised(self) -> list[Listener]:
+        """The listeners that clients are told, by the same names."""
+        return list(
+            _listeners(
+                self.advertised_listeners or self.listeners, _protocols(self.listener_security_protocol_map)
+            )
+        )
+
+    @property
+    def connection_limits_per_ip(self) -> dict[str, int]:
+        """`max.connections.per.ip.overrides` by address."""
+        return dict(map(_address_limit, self.max_connections_per_ip_overrides))
+
+
+class SettingDeclaration(NamedTuple):
+    """What is known of one setting apart from its value."""
+
+    name: str
+    field_name: str
+    kind: Kind[Any]
+    default: Any
+    doc: str
+
+
+def _declarations() -> Iterator[SettingDeclaration]:
+    for declared in dataclasses.fields(NodeConfig):
+        metadata = declared.metadata
+        yield SettingDeclaration(
+            declared.name.replace("_", "."),
+            declared.name,
+            metadata["kind"],
+            declared.default,
+            metadata["doc"],
+        )
+
+
+SETTINGS: Mapping[str, SettingDeclaration] = {declared.name: declared for declared in _declarations()}
+"""Every setting by Kafka's name."""
+
+
+class Entry(NamedTuple):
+    """One setting as found: `place` says where, for messages."""
+
+    name: str
+    text: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedConfig:
+    """A node's settings, and which of them the file or the command line gave."""
+
+    node: NodeConfig
+    given: frozenset[str]
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
+    """Read a YAML or `.properties` file and apply `key=value` overrides.
+
+    Raises ConfigurationError listing every unknown name, invalid value and contradiction with its place.
+    """
+    problems: list[str] = []
+    entries = [*_read_file(path, problems), *_read_overrides(overrides, problems)]
+    values: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    for entry in entries:
+        declaration = SETTINGS.get(entry.name)
+        if declaration is None:
+            hint = suggestion(entry.name, SETTINGS)
+            problems.append(f"{entry.place}: unknown setting {entry.name}{hint}")
+            continue
+        try:
+            values[declaration.field_name] = declaration.kind.parse(entry.text)
+        except ValueError as error:
+            problems.append(f"{entry.place}: {entry.name}: {error}")
+            continue
+        places[entry.name] = entry.place
+    node = NodeConfig(**values)
+    problems += _contradictions(node, path, places)
+    if problems:
+        raise ConfigurationError(problems)
+    return LoadedConfig(node=node, given=frozenset(places))
+
+
+def _contradictions(node: NodeConfig, path: Path, places: Mapping[str, str]) -> Iterator[str]:
+    """What no single value shows."""
+
+    def place(name: str) -> str:
+        return places.get(name, str(path))
+
+    if node.broker_id < 0:
+        yield f"{place('broker.id')}: broker.id must be given, a number that no other node of the cluster has"
+    known: dict[str, SecurityProtocol] = {}
+    try:
+        known = _protocols(node.listener_security_protocol_map)
+    except ValueError as error:
+        yield f"{place('listener.security.protocol.map')}: listener.security.protocol.map: {error}"
+    for name, texts in (("listeners", node.listeners), ("advertised.listeners", node.advertised_listeners)):
+        try:
+            found = [listener.name for listener in _listeners(texts, known)]
+        except ValueError as error:
+            yield f"{place(name)}: {name}: {error}"
+            continue
+        if len(set(found)) != len(found):
+            yield f"{place(name)}: {name}: a listener name is given twice"
+    for listener in _advertised_wildcards(node, known):
+        yield (
+            f"{place('advertised.listeners')}: advertised.listeners: clients cannot be told {listener}, "
+            "give the host they are to use"
+        )
+    if not node.listeners:
+        yield f"{place('listeners')}: listeners: at least one address is needed"
+    for text in node.max_connections_per_ip_overrides:
+        try:
+            _address_limit(text)
+        except ValueError as error:
+            yield f"{place('max.connections.per.ip.overrides')}: max.connections.per.ip.overrides: {error}"
+    if node.group_min_session_timeout_ms > node.group_max_session_timeout_ms:
+        name = "group.min.session.timeout.ms"
+        yield f"{place(name)}: {name} exceeds group.max.session.timeout.ms"
+
+
+def _advertised_wildcards(node: NodeConfig, known: Mapping[str, SecurityProtocol]) -> Iterator[Listener]:
+    """Advertised addresses that name no host; none when the listeners cannot be read."""
+    try:
+        advertised = list(_listeners(node.advertised_listeners or node.listeners, known))
+    except ValueError:
+        return
+    yield from (listener for listener in advertised if listener.address.host in ("", "0.0.0.0", "::"))
+
+
+# Files
+
+
+def _read_file(path: Path, problems: list[str]) -> list[Entry]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        problems.append(f"{path}: cannot be read: {reason}")
+        return []
+    if path.suffix in (".yaml", ".yml"):
+        return _read_yaml(path, text, problems)
+    return list(_read_properties(path, text))
+
+
+def _read_yaml(path: Path, text: str, problems: list[str]) -> list[Entry]:
+    """Entries of a mapping whose keys are dotted names, nested mappings, or both."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        problems.append(f"{path}:{line}: {error.problem or error.context}")
+        return []
+    if root is None:
+        return []
+    entries: list[Entry] = []
+    _walk_yaml(path, "", root, entries, problems)
+    seen: dict[str, str] = {}
+    for entry in entries:
+        if entry.name in seen:
+            problems.append(f"{entry.place}: {entry.name} is given twice, first at {seen[entry.name]}")
+        seen.setdefault(entry.name, entry.place)
+    return entries
+
+
+def _walk_yaml(path: Path, name: str, node: yaml.Node, entries: list[Entry], problems: list[str]) -> None:
+    place = f"{path}:{node.start_mark.line + 1}"
+    match node:
+        case yaml.MappingNode():
+            for key, value in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    problems.append(
+                        f"{path}:{key.start_mark.line + 1}: the name of a setting must be plain text"
+                    )
+                    continue
+                _walk_yaml(path, f"{name}.{key.value}" if name else key.value, value, entries, problems)
+        case yaml.SequenceNode() if name:
+            if all(isinstance(item, yaml.ScalarNode) for item in node.value):
+                entries.append(Entry(name, ",".join(item.value for item in node.value), place))
+            else:
+                problems.append(f"{place}: {name}: the items of a list must be plain values")
+        case yaml.ScalarNode() if name:
+            text = "" if node.tag == "tag:yaml.org,2002:null" else node.value
+            entries.append(Entry(name, text, place))
+        case _:
+            problems.append(f"{place}: expected settings, name: value")
+
+
+_PROPERTY = re.compile(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(.*)", re.DOTALL)
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _read_properties(path: Path, text: str) -> Iterator[Entry]:
+    """Entries of Java's properties format; of a name given twice the last holds, as in Java."""
+    logical, first_line = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.lstrip()
+        if not logical:
+            if not stripped or stripped[0] in "#!":
+                continue
+            first_line = number
+        continues = (len(stripped) - len(stripped.rstrip("\\"))) % 2 == 1
+        logical += stripped[:-1] if continues else stripped
+        if continues:
+            continue
+        yield _property(logical, f"{path}:{first_line}")
+        logical = ""
+    if logical:
+        yield _property(logical, f"{path}:{first_line}")
+
+
+def _property(logical: str, place: str) -> Entry:
+    match = _PROPERTY.match(logical)
+    name, value = match.groups() if match else (logical, "")
+    return Entry(_unescape(name), _unescape(value).strip(), place)
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text)
+
+
+def _read_overrides(overrides: Iterable[str], problems: list[str]) -> Iterator[Entry]:
+    for text in overrides:
+        name, separator, value = text.partition("=")
+        if separator:
+            yield Entry(name.strip(), value.strip(), f"-o {text}")
+        else:
+            problems.append(f"-o {text}: expected key=value")
+
+
+# Values with a structure of their own
+
+
+def _listeners(texts: Iterable[str], protocols: Mapping[str, SecurityProtocol]) -> Iterator[Listener]:
+    for text in texts:
+        name, separator, address = text.partition("://")
+        if not separator:
+            raise ValueError(f"expected NAME://HOST:PORT, not {text!r}")
+        protocol = protocols.get(name.upper())
+        if protocol is None:
+            raise ValueError(f"{name} has no protocol in listener.security.protocol.map")
+        host, _, port = address.rpartition(":")
+        where = HostPort("", int(port)) if not host and port.isdigit() else HostPort.parse(address)
+        yield Listener(name=name.upper(), protocol=protocol, address=where)
+
+
+def _protocols(texts: Iterable[str]) -> dict[str, SecurityProtocol]:
+    protocols = {}
+    for text in texts:
+        name, separator, protocol = text.partition(":")
+        if not separator or protocol not in SecurityProtocol.__members__:
+            known = ", ".join(SecurityProtocol.__members__)
+            raise ValueError(f"expected NAME:PROTOCOL with one of {known}, not {text!r}")
+        protocols[name.upper()] = SecurityProtocol[protocol]
+    return protocols
+
+
+def _address_limit(text: str) -> tuple[str, int]:
+    address, separator, count = text.rpartition(":")
+    if not separator or not count.isdigit():
+        raise ValueError(f"expected ADDRESS:COUNT, not {text!r}")
+    return address, int(count)
+
+
+def _finest(milliseconds: int | None, minutes: int | None, hours: int) -> int:
+    if milliseconds is not None:
+        return milliseconds
+    if minutes is not None:
+        return minutes * _MINUTE_MS if minutes >= 0 else -1
+    return hours * _HOUR_MS if hours >= 0 else -1

@@ -1,0 +1,369 @@
+"""The composition root of one node: what it is built of, in which order it starts, and how it stops.
+
+Start: addresses are bound (nobody can connect yet), ZooKeeper session, cluster id, data directories with
+recovery, registration, controller, first metadata image, listen. So an open port is a ready node. Stop, in
+reverse: accept nothing, answer what was received, end controller and groups, flush and mark the data
+directories clean, leave ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+from broker.client.connection import ConnectionSettings
+from broker.clock import Clock
+from broker.cluster.driver import ControllerDriver
+from broker.cluster.registration import allocate_producer_ids, obtain_cluster_id, register_broker
+from broker.cluster.states import read_cluster_image
+from broker.cluster.topics import write_topic_config
+from broker.config import LoadedConfig
+from broker.coordination.protocol import Coordination, SessionState
+from broker.coordination.znodes import BrokerZnode, Endpoint
+from broker.errors import CoordinationError, RequestTimedOutError
+from broker.groups.coordinator import GroupCoordinator
+from broker.part_configs import (
+    connection_limits,
+    controller_settings,
+    group_config,
+    log_defaults,
+    serving_limits,
+    setting_views,
+    topic_defaults,
+    upkeep_intervals,
+)
+from broker.replication.replicas import Replicas
+from broker.replication.topic_configs import TopicConfigs
+from broker.replication.upkeep import Upkeep
+from broker.server.acceptor import Acceptor, Processor
+from broker.server.cluster_view import ClusterView
+from broker.server.dispatch import Dispatcher
+from broker.server.node_link import NodeLink
+from broker.server.offsets_topic_log import OffsetsTopicLog
+from broker.server.producer_ids import ProducerIds
+from broker.server.routes import ADVERTISED, ROUTES
+from broker.server.security import AllowAll, Listener
+from broker.server.services import Services
+from broker.server.topics import CONSUMER_OFFSETS, Topics
+from broker.storage.disk import Disk
+from broker.storage.log_config import LogConfig
+from broker.storage.log_directory import LogDirectory
+from broker.telemetry import logger
+from broker.types import BrokerId, TopicPartition
+
+log = logger("node")
+
+DRAIN_GRACE_MS = 2_000
+"""How long requests that were received may take to be answered at a stop."""
+FIRST_IMAGE_TIMEOUT_MS = 30_000
+"""How long a node waits to be told its roles, or of another controller, before it opens its port anyway."""
+CONTROLLER_LOOK_MS = 20
+"""How often a starting node looks whether another node was elected."""
+REGISTRATION_RETRY_SECONDS = 1.0
+
+
+class Node:
+    """One broker node; `running` is its whole life."""
+
+    def __init__(
+        self,
+        loaded: LoadedConfig,
+        *,
+        coordination: Coordination,
+        disk: Disk,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._loaded = loaded
+        self._config = loaded.node
+        self._broker_id = BrokerId(loaded.node.broker_id)
+        self._coordination = coordination
+        self._disk = disk
+        self._clock = clock
+        self._rng = rng
+        self._executor = ThreadPoolExecutor(loaded.node.num_io_threads, thread_name_prefix="disk")
+        self._background = _Background()
+        self._session_changed = asyncio.Event()
+        self._registered_session = 0
+        self._services: Services
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Sequence[Listener]]:
+        """Serve from entry to exit; yields the listeners with the ports that are really bound.
+
+        Raises StorageError, CoordinationError or ProtocolError when the node cannot start.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._executor.shutdown)
+            processors: list[Processor] = []
+            acceptors = [
+                stack.enter_context(self._bound(listener, processors))
+                for listener in self._config.listening_on
+            ]
+            await self._connect()
+            stack.push_async_callback(self._coordination.close)
+            cluster_id = await obtain_cluster_id(self._coordination)
+            configs = TopicConfigs(
+                self._coordination, log_defaults(self._config), on_change=self._topic_config_changed
+            )
+            await configs.load()
+            directories = await stack.enter_async_context(self._log_directories(cluster_id, configs))
+            await stack.enter_async_context(self._background)
+            link = NodeLink(self._broker_id, ROUTES, acceptors[0].listener, ConnectionSettings())
+            stack.push_async_callback(link.close)
+            self._services = services = await self._build(cluster_id, configs, directories, link)
+            await self._register(acceptors)
+            await stack.enter_async_context(services.groups)
+            await services.controller.start()
+            stack.push_async_callback(services.controller.close)
+            processor = Processor(
+                Dispatcher(ROUTES, services, AllowAll()), connection_limits(self._config), self._clock
+            )
+            processors.append(processor)
+            self._start_background(configs, processor, acceptors)
+            await self._first_image()
+            async with self._serving(acceptors, processor):
+                yield [acceptor.listener for acceptor in acceptors]
+        log.info("node_stopped", broker_id=self._broker_id)
+
+    # Starting
+
+    @contextlib.contextmanager
+    def _bound(self, listener: Listener, processors: list[Processor]) -> Iterator[Acceptor]:
+        acceptor = Acceptor.open(listener, processors, connection_limits(self._config))
+        try:
+            yield acceptor
+        finally:
+            acceptor.close()
+
+    async def _connect(self) -> None:
+        timeout_ms = self._config.zookeeper_connection_timeout_ms or self._config.zookeeper_session_timeout_ms
+        self._coordination.on_state(self._session_state_changed)
+        await self._coordination.start(timeout_ms=timeout_ms)
+
+    @contextlib.asynccontextmanager
+    async def _log_directories(
+        self, cluster_id: str, configs: TopicConfigs
+    ) -> AsyncIterator[list[LogDirectory]]:
+        """The data roots, recovered; closed as clean at the end.
+
+        Opening and closing block, so they happen in a thread.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            directories = []
+            for path in self._config.data_roots:
+                directory = await asyncio.to_thread(
+                    LogDirectory.open,
+                    self._disk,
+                    path,
+                    self._clock,
+                    broker_id=self._broker_id,
+                    cluster_id=cluster_id,
+                    recovery_threads=self._config.num_recovery_threads_per_data_dir,
+                )
+                await asyncio.to_thread(directory.load, lambda partition: configs.of(partition.topic))
+                # Only now: closing marks the root as clean, which it is not while its logs are not recovered.
+                stack.push_async_callback(asyncio.to_thread, directory.close)
+                directories.append(directory)
+            yield directories
+            for directory in directories:
+                high_watermarks = self._services.replicas.high_watermarks_in(directory)
+                await asyncio.to_thread(directory.write_high_watermarks, high_watermarks)
+
+    async def _build(
+        self, cluster_id: str, configs: TopicConfigs, directories: Sequence[LogDirectory], link: NodeLink
+    ) -> Services:
+        config = self._config
+        view = ClusterView(await read_cluster_image(self._coordination))
+        stored: dict[TopicPartition, int] = {}
+        for directory in directories:
+            stored.update(await asyncio.to_thread(directory.high_watermarks))
+        replicas = Replicas(
+            self._broker_id,
+            directories,
+            clock=self._clock,
+            executor=self._executor,
+            config_of=configs.refresh,
+            high_watermarks=stored,
+            on_leadership=self._leadership_changed,
+        )
+        groups_log = OffsetsTopicLog(
+            view, replicas, self._clock, commit_timeout_ms=config.offsets_commit_timeout_ms
+        )
+        services = Services(
+            broker_id=self._broker_id,
+            clock=self._clock,
+            limits=serving_limits(config),
+            view=view,
+            replicas=replicas,
+            topics=Topics(self._coordination, view, topic_defaults(config), rng=self._rng),
+            topic_configs=configs,
+            groups=GroupCoordinator(groups_log, self._clock, group_config(config)),
+            controller=ControllerDriver(
+                self._coordination,
+                broker_id=self._broker_id,
+                link=link,
+                clock=self._clock,
+                settings=controller_settings(config),
+                listener=config.inter_broker_listener_name or config.listening_on[0].name,
+            ),
+            producer_ids=ProducerIds(lambda: allocate_producer_ids(self._coordination, self._broker_id)),
+            node_settings=setting_views(self._loaded),
+            alter_topic_settings=self._alter_topic_settings,
+            api_versions=ADVERTISED,
+        )
+        link.attach(services)
+        return services
+
+    async def _register(self, acceptors: Sequence[Acceptor]) -> None:
+        ports = {acceptor.listener.name: acceptor.listener.address.port for acceptor in acceptors}
+        broker = BrokerZnode(
+            endpoints=tuple(
+                Endpoint(
+                    listener=listener.name,
+                    host=listener.address.host,
+                    port=listener.address.port or ports[listener.name],
+                    security_protocol=listener.protocol.value,
+                )
+                for listener in self._config.advertised
+            ),
+            rack=self._config.broker_rack,
+            timestamp_ms=self._clock.now_ms(),
+        )
+        epoch = await register_broker(
+            self._coordination,
+            self._broker_id,
+            broker,
+            session_timeout_ms=self._config.zookeeper_session_timeout_ms,
+        )
+        self._registered_session = self._coordination.session_id
+        self._services.replicas.registered(epoch)
+        log.info("node_registered", broker_id=self._broker_id, broker_epoch=epoch)
+
+    def _start_background(
+        self, configs: TopicConfigs, processor: Processor, acceptors: Sequence[Acceptor]
+    ) -> None:
+        upkeep = Upkeep(
+            self._services.replicas,
+            upkeep_intervals(self._config),
+            clock=self._clock,
+            executor=self._executor,
+        )
+        self._background.start(upkeep.run())
+        self._background.start(configs.run())
+        self._background.start(processor.close_idle())
+        self._background.start(self._keep_registered(acceptors))
+
+    async def _first_image(self) -> None:
+        """Wait for the controller's first word.
+
+        A controller elsewhere can only reach an open port: then the image read from ZooKeeper
+        serves.
+        """
+        controller = self._services.controller
+
+        def is_told() -> bool:
+            return controller.controller_id not in (-1, self._broker_id) or self._services.view.is_told
+
+        try:
+            async with asyncio.timeout(FIRST_IMAGE_TIMEOUT_MS / 1000):
+                while not is_told():
+                    with contextlib.suppress(RequestTimedOutError):
+                        await self._services.view.until(lambda _: is_told(), timeout_ms=CONTROLLER_LOOK_MS)
+        except TimeoutError:
+            raise RequestTimedOutError("no controller was elected") from None
+
+    @contextlib.asynccontextmanager
+    async def _serving(self, acceptors: Sequence[Acceptor], processor: Processor) -> AsyncIterator[None]:
+        for acceptor in acceptors:
+            acceptor.start()
+        log.info(
+            "node_started",
+            broker_id=self._broker_id,
+            cluster_id=self._services.view.image.cluster_id,
+            listeners=[str(acceptor.listener) for acceptor in acceptors],
+        )
+        try:
+            yield
+        finally:
+            log.info("node_stopping", broker_id=self._broker_id)
+            for acceptor in acceptors:
+                acceptor.close()
+            self._end_waits()
+            await processor.drain(grace_ms=DRAIN_GRACE_MS)
+
+    def _end_waits(self) -> None:
+        """Have everything answered that waits: fetches, joins of groups, produces."""
+        self._services.replicas.end_waits()
+        offsets_topic = self._services.view.image.topic(CONSUMER_OFFSETS)
+        for partition in offsets_topic.partitions if offsets_topic is not None else ():
+            self._services.groups.on_resigned(partition)
+
+    # While it runs
+
+    def _session_state_changed(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self._session_changed.set()
+        elif state is SessionState.LOST:
+            log.warning("session_lost", broker_id=self._broker_id)
+
+    async def _keep_registered(self, acceptors: Sequence[Acceptor]) -> None:
+        """Register anew after every loss of the session; meanwhile the node serves with the leaders it
+        knows.
+        """
+        while True:
+            await self._session_changed.wait()
+            self._session_changed.clear()
+            if self._coordination.session_id == self._registered_session:
+                continue
+            try:
+                await self._register(acceptors)
+            except CoordinationError as error:
+                log.warning("registration_delayed", reason=str(error))
+                await asyncio.sleep(REGISTRATION_RETRY_SECONDS)
+                self._session_changed.set()
+
+    def _leadership_changed(self, partition: TopicPartition, leader_epoch: int) -> None:
+        if partition.topic != CONSUMER_OFFSETS:
+            return
+        if leader_epoch < 0:
+            self._services.groups.on_resigned(partition.partition)
+        else:
+            self._background.start(self._services.groups.on_elected(partition.partition, leader_epoch))
+
+    def _topic_config_changed(self, topic: str, config: LogConfig) -> None:
+        self._services.replicas.reconfigure(topic, config)
+
+    async def _alter_topic_settings(self, topic: str, settings: Mapping[str, str]) -> None:
+        await write_topic_config(self._coordination, topic, settings)
+        config = await self._services.topic_configs.refresh(topic)
+        self._services.replicas.reconfigure(topic, config)
+
+
+class _Background:
+    """Tasks that live as long as the node; one that fails ends the node."""
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> None:
+        await self._group.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self._group.__aexit__(kind, error, traceback)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` to its end, or to the node's."""
+        task = self._group.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

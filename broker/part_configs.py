@@ -1,0 +1,131 @@
+"""The configuration of each part of a node, out of the node's settings under Kafka's names."""
+
+from __future__ import annotations
+
+from broker.cluster.events import ControllerSettings
+from broker.config import SETTINGS, LoadedConfig, NodeConfig
+from broker.groups.config import GroupConfig
+from broker.replication.upkeep import UpkeepIntervals
+from broker.server.config import ConnectionLimits
+from broker.server.services import ServingLimits
+from broker.server.setting_view import SettingView
+from broker.server.topics import TopicDefaults
+from broker.storage.log_config import UNLIMITED, LogConfig
+
+_MINUTE_MS = 60_000
+_FLUSH_LOOK_MS = 1_000
+"""How often logs are looked at for flushing where the settings ask for nothing more often."""
+
+
+def log_defaults(config: NodeConfig) -> LogConfig:
+    """What a log gets whose topic says nothing."""
+    return LogConfig(
+        cleanup_policy=frozenset(config.log_cleanup_policy),
+        compression_type=config.compression_type,
+        delete_retention_ms=config.log_cleaner_delete_retention_ms,
+        file_delete_delay_ms=config.log_segment_delete_delay_ms,
+        flush_messages=config.log_flush_interval_messages,
+        flush_ms=UNLIMITED if config.log_flush_interval_ms is None else config.log_flush_interval_ms,
+        index_interval_bytes=config.log_index_interval_bytes,
+        max_compaction_lag_ms=config.log_cleaner_max_compaction_lag_ms,
+        max_message_bytes=config.message_max_bytes,
+        message_timestamp_type=config.log_message_timestamp_type,
+        min_cleanable_dirty_ratio=config.log_cleaner_min_cleanable_ratio,
+        min_compaction_lag_ms=config.log_cleaner_min_compaction_lag_ms,
+        min_insync_replicas=config.min_insync_replicas,
+        preallocate=config.log_preallocate,
+        retention_bytes=config.log_retention_bytes,
+        retention_ms=config.retention_ms,
+        segment_bytes=config.log_segment_bytes,
+        segment_index_bytes_max=config.log_index_size_max_bytes,
+        segment_jitter_ms=config.roll_jitter_ms,
+        segment_ms=config.roll_ms,
+        unclean_leader_election_enable=config.unclean_leader_election_enable,
+    )
+
+
+def connection_limits(config: NodeConfig) -> ConnectionLimits:
+    """Bounds of the network side."""
+    return ConnectionLimits(
+        request_size_max=config.socket_request_max_bytes,
+        connections_max=config.max_connections,
+        connections_per_ip_max=config.max_connections_per_ip,
+        connections_per_ip_overrides=config.connection_limits_per_ip,
+        idle_ms_max=config.connections_max_idle_ms,
+        send_buffer_size=config.socket_send_buffer_bytes,
+        receive_buffer_size=config.socket_receive_buffer_bytes,
+        backlog_size=config.socket_listen_backlog_size,
+    )
+
+
+def serving_limits(config: NodeConfig) -> ServingLimits:
+    """Bounds of single requests."""
+    return ServingLimits(
+        fetch_size_max=config.fetch_max_bytes,
+        downconversion=config.log_message_downconversion_enable,
+        batch_size_max=config.message_max_bytes,
+    )
+
+
+def topic_defaults(config: NodeConfig) -> TopicDefaults:
+    """What new topics get that do not say."""
+    return TopicDefaults(
+        partitions=config.num_partitions,
+        replication_factor=config.default_replication_factor,
+        auto_create=config.auto_create_topics_enable,
+        deletable=config.delete_topic_enable,
+        offsets_partitions=config.offsets_topic_num_partitions,
+        offsets_replication_factor=config.offsets_topic_replication_factor,
+        offsets_segment_bytes=config.offsets_topic_segment_bytes,
+    )
+
+
+def group_config(config: NodeConfig) -> GroupConfig:
+    """Bounds and delays of groups."""
+    return GroupConfig(
+        initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_max_size=config.group_max_size,
+        session_timeout_min_ms=config.group_min_session_timeout_ms,
+        session_timeout_max_ms=config.group_max_session_timeout_ms,
+        offset_metadata_size_max=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        batch_bytes_max=min(1_000_000, config.message_max_bytes),
+    )
+
+
+def controller_settings(config: NodeConfig) -> ControllerSettings:
+    """How this node elects leaders when it is the controller."""
+    return ControllerSettings(
+        unclean_leader_election=config.unclean_leader_election_enable,
+        auto_leader_rebalance=config.auto_leader_rebalance_enable,
+        leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_seconds * 1000,
+        leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
+    )
+
+
+def upkeep_intervals(config: NodeConfig) -> UpkeepIntervals:
+    """How often logs are cared for."""
+    flush_ms = min(config.log_flush_scheduler_interval_ms, _FLUSH_LOOK_MS)
+    return UpkeepIntervals(
+        flush_ms=flush_ms,
+        retention_ms=config.log_retention_check_interval_ms,
+        checkpoint_ms=config.log_flush_offset_checkpoint_interval_ms,
+        high_watermark_ms=config.replica_high_watermark_checkpoint_interval_ms,
+        producer_expiration_ms=config.producer_id_expiration_ms,
+    )
+
+
+def setting_views(loaded: LoadedConfig) -> dict[str, SettingView]:
+    """Every setting of the node as DescribeConfigs shows it."""
+    return {
+        name: SettingView(
+            name=name,
+            value=declared.kind.render(getattr(loaded.node, declared.field_name)),
+            default=declared.kind.render(declared.default),
+            type=declared.kind.type,
+            doc=declared.doc,
+            given=name in loaded.given,
+        )
+        for name, declared in SETTINGS.items()
+    }

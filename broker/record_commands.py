@@ -1,0 +1,122 @@
+"""The commands on records: stdin to a topic, a topic to stdout."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+from broker.admin_commands import connected
+from broker.client.cluster import Cluster
+from broker.client.consumer import Consumer
+from broker.client.consumer_settings import ConsumerSettings, OffsetReset
+from broker.client.group import GroupSettings
+from broker.client.producer import Delivery, Producer, ProducerSettings
+from broker.client.record_cursor import ConsumerRecord
+from broker.errors import ConfigurationError
+from broker.records.batch import Codec
+from broker.types import TopicPartition
+
+LINE_SIZE_MAX = 64 * 1024 * 1024
+DELIVERIES_WATCHED_MAX = 10_000
+"""Records whose outcome is not looked at yet while more are read."""
+
+
+async def produce(options: argparse.Namespace) -> None:
+    """Send every line of stdin; ends when all of them are acknowledged. Raises the first failure."""
+    acks = {"0": 0, "1": 1, "all": -1}[options.acks]
+    settings = ProducerSettings(acks=acks, idempotent=acks == -1, codec=Codec[options.compression.upper()])
+    separator = options.key_separator.encode() if options.key_separator else None
+    deliveries: deque[Delivery] = deque()
+    async with connected(options) as cluster, Producer(cluster, settings=settings) as producer:
+        async for line in _lines():
+            key, value = _key_and_value(line, separator)
+            deliveries.append(await producer.send(options.topic, value, key, partition=options.partition))
+            if len(deliveries) > DELIVERIES_WATCHED_MAX:
+                await deliveries.popleft()
+        await producer.flush()
+        for delivery in deliveries:
+            await delivery
+
+
+async def _lines() -> AsyncIterator[bytes]:
+    """The lines of stdin, read without blocking the loop."""
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.buffer.readline, LINE_SIZE_MAX):
+        yield line.removesuffix(b"\n")
+
+
+def _key_and_value(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
+    if separator is None:
+        return None, line
+    key, found, value = line.partition(separator)
+    return (key, value) if found else (None, line)
+
+
+async def consume(options: argparse.Namespace) -> None:
+    """Print records until the count, the timeout or an interrupt ends it."""
+    group = GroupSettings(group_id=options.group) if options.group else None
+    if group is not None and options.partition is not None:
+        raise ConfigurationError(["--partition and --group exclude each other: the group assigns partitions"])
+    reset = OffsetReset.EARLIEST if options.from_beginning else OffsetReset.LATEST
+    settings = ConsumerSettings(offset_reset=reset)
+    async with connected(options) as cluster, Consumer(cluster, settings=settings, group=group) as consumer:
+        if group is not None:
+            consumer.subscribe([options.topic])
+            if consumer.member is not None:
+                await consumer.member.settled()
+        else:
+            consumer.assign(await _partitions(cluster, options))
+        await _print_records(consumer, options)
+        if group is not None:
+            await consumer.commit()
+
+
+async def _partitions(cluster: Cluster, options: argparse.Namespace) -> list[TopicPartition]:
+    await cluster.ensure([options.topic])
+    if options.partition is not None:
+        return [TopicPartition(options.topic, options.partition)]
+    return [TopicPartition(options.topic, number) for number in cluster.partitions(options.topic)]
+
+
+async def _print_records(consumer: Consumer, options: argparse.Namespace) -> None:
+    left: int | None = options.max_messages
+    while left is None or left > 0:
+        records = await consumer.take(timeout_ms=options.timeout_ms, max_records=min(left or 500, 500))
+        if not records and options.timeout_ms is not None:
+            return
+        for record in records:
+            sys.stdout.buffer.write(_rendered(record, options))
+        sys.stdout.buffer.flush()
+        if left is not None:
+            left -= len(records)
+
+
+def _rendered(record: ConsumerRecord, options: argparse.Namespace) -> bytes:
+    if options.output == "json":
+        return json.dumps(_document(record)).encode() + b"\n"
+    value = record.value or b""
+    if options.key_separator:
+        return b"".join((record.key or b"", options.key_separator.encode(), value, b"\n"))
+    return value + b"\n"
+
+
+def _document(record: ConsumerRecord) -> dict[str, Any]:
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _text(record.key),
+        "value": _text(record.value),
+        "headers": {name: _text(value) for name, value in record.headers},
+    }
+
+
+def _text(data: bytes | None) -> str | None:
+    """As text; bytes that are none are shown escaped."""
+    return None if data is None else data.decode(errors="backslashreplace")

@@ -1,0 +1,1 @@
+"""Partitions hosted by a node: leadership, in-sync replicas, high watermarks, delayed requests."""

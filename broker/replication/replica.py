@@ -1,0 +1,151 @@
+"""One hosted replica: its log, its machine, and the requests that wait for it.
+
+Everything but `flush_through` is synchronous and runs on the event loop, so that a produce or fetch request
+steps through all of its partitions at once. A disk that fails takes the replica offline: it neither leads
+nor serves until the node starts anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from broker.errors import ErrorCode, ProtocolError, StorageError
+from broker.replication.partition import Partition, Role
+from broker.replication.waits import CommitWaits, FetchWait
+from broker.storage.appends import Appended
+from broker.storage.file_range import EMPTY, FileRange
+from broker.storage.log import Log
+from broker.telemetry import logger
+from broker.types import TopicPartition
+
+log_event = logger("replica")
+
+READ_COMMITTED = 1
+
+
+class Replica:
+    """A replica on this node; `machine` decides, `log` stores."""
+
+    __slots__ = ("_executor", "_flush", "commit_waits", "fetch_waits", "log", "machine")
+
+    def __init__(self, log: Log, machine: Partition, executor: Executor) -> None:
+        self.log = log
+        self.machine = machine
+        self.fetch_waits: set[FetchWait] = set()
+        self.commit_waits = CommitWaits()
+        self._executor = executor
+        self._flush: asyncio.Future[int] | None = None
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.machine.topic_partition
+
+    @property
+    def high_watermark(self) -> int:
+        return self.machine.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset of the oldest open transaction, at most the high watermark."""
+        return self.machine.high_watermark
+
+    def append(self, records: bytearray | memoryview, *, acks: int, now_ms: int) -> Appended:
+        """Append what a producer sent, in place; the answer may be due only once it is committed and flushed.
+
+        Raises ProtocolError for records that are refused, a replica that does not lead, and too few
+        in-sync replicas.
+        """
+        machine = self.machine
+        if machine.role is not Role.LEADER:
+            machine.require_leader()
+        if acks == -1:
+            machine.require_in_sync(self.log.config.min_insync_replicas)
+        try:
+            appended = self.log.append(records, machine.leader_epoch, now_ms=now_ms)
+        except StorageError as error:
+            raise self._failed(error) from error
+        if not appended.duplicate and machine.appended(appended.last_offset + 1):
+            self._committed(len(records))
+        return appended
+
+    def is_committed(self, next_offset: int) -> bool:
+        """Whether everything below `next_offset` is committed."""
+        return self.machine.high_watermark >= next_offset
+
+    @property
+    def flush_is_due(self) -> bool:
+        """Whether an acknowledgement has to wait for the disk."""
+        return self.log.unflushed_count >= self.log.config.flush_messages
+
+    async def flush_through(self, next_offset: int) -> None:
+        """Return once everything below `next_offset` is on the disk. Appends that wait together
+        share one flush.
+
+        Raises ProtocolError KAFKA_STORAGE_ERROR when the disk fails.
+        """
+        durable_end = -1
+        while durable_end < next_offset:
+            if self._flush is None:
+                loop = asyncio.get_running_loop()
+                self._flush = loop.run_in_executor(self._executor, self.log.flush)
+                self._flush.add_done_callback(self._flushed)
+            try:
+                durable_end = await asyncio.shield(self._flush)
+            except StorageError as error:
+                raise self._failed(error) from error
+
+    def read(self, offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool) -> FileRange | None:
+        """Whole batches from `offset` on, none beyond `up_to`; None when there are none.
+
+        Raises ProtocolError OFFSET_OUT_OF_RANGE, or KAFKA_STORAGE_ERROR when the disk fails.
+        """
+        if offset >= up_to and self.log.log_start_offset <= offset <= self.log.log_end_offset:
+            return None
+        try:
+            found = self.log.read(offset, max_bytes=max_bytes, up_to=up_to, min_one_batch=min_one_batch)
+        except StorageError as error:
+            raise self._failed(error) from error
+        return None if found is EMPTY else found
+
+    def take_offline(self) -> None:
+        """Stop serving; every waiting request is answered."""
+        self.machine.stop()
+        self.end_waits()
+
+    def end_waits(self) -> None:
+        """Leadership or state changed: waiting fetches are answered, waiting produces told to look for the
+        leader.
+        """
+        for wait in list(self.fetch_waits):
+            wait.end()
+        self.commit_waits.fail(
+            ProtocolError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self.topic_partition} changed its leader before the commit",
+            )
+        )
+
+    def committed(self) -> None:
+        """The high watermark moved for another reason than an append."""
+        self._committed(self.log.config.max_message_bytes)
+
+    def _committed(self, size: int) -> None:
+        if self.commit_waits:
+            self.commit_waits.advance(self.machine.high_watermark)
+        if self.fetch_waits:
+            for wait in list(self.fetch_waits):
+                wait.grew(size)
+
+    def _flushed(self, _: asyncio.Future[int]) -> None:
+        self._flush = None
+
+    def _failed(self, error: StorageError) -> ProtocolError:
+        log_event.error("replica_failed", partition=str(self.topic_partition), reason=str(error))
+        self.take_offline()
+        return ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+
+
+LeadershipObserver = Callable[[TopicPartition, int], None]
+"""Told of a partition that this node began to lead, with its epoch; -1: stopped leading."""

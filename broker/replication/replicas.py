@@ -1,0 +1,274 @@
+"""What this node hosts: replicas by topic and partition, and the controller's orders carried out on them.
+
+Orders are carried out one at a time, fenced by controller epoch and broker epoch. Files are touched in
+threads (creating, opening, deleting); roles change on the event loop, between two requests. Logs that were
+found on the disk wait in their directories until the controller says what this node is to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import TypeVar
+
+from broker.clock import Clock
+from broker.errors import ErrorCode, ProtocolError, StorageError
+from broker.replication.partition import Assignment, Partition
+from broker.replication.replica import LeadershipObserver, Replica
+from broker.storage.log import Log
+from broker.storage.log_config import LogConfig
+from broker.storage.log_directory import LogDirectory
+from broker.telemetry import logger
+from broker.types import BrokerId, LeaderEpoch, TopicId, TopicPartition
+from broker.wire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    LeaderAndIsrTopicState,
+)
+from broker.wire.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+
+log_event = logger("replicas")
+
+T = TypeVar("T")
+
+EPOCH_DURING_DELETE = -2
+
+
+class Replicas:
+    """Every replica of this node."""
+
+    def __init__(
+        self,
+        local: BrokerId,
+        directories: Sequence[LogDirectory],
+        *,
+        clock: Clock,
+        executor: Executor,
+        config_of: Callable[[str], Awaitable[LogConfig]],
+        high_watermarks: Mapping[TopicPartition, int],
+        on_leadership: LeadershipObserver,
+    ) -> None:
+        self._local = local
+        self._directories = directories
+        self._clock = clock
+        self._executor = executor
+        self._config_of = config_of
+        self._stored_high_watermarks = high_watermarks
+        self._on_leadership = on_leadership
+        self._topics: dict[str, dict[int, Replica]] = {}
+        self._controller_epoch = -1
+        self._broker_epoch = -1
+        self._orders = asyncio.Lock()
+
+    # Looking up
+
+    def __iter__(self) -> Iterator[Replica]:
+        for partitions in list(self._topics.values()):
+            yield from list(partitions.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._topics.values()))
+
+    def get(self, topic: str, partition: int) -> Replica | None:
+        """The hosted replica, or None."""
+        partitions = self._topics.get(topic)
+        return None if partitions is None else partitions.get(partition)
+
+    def find(self, topic: str, partition: int) -> Replica:
+        """The hosted replica. Raises ProtocolError UNKNOWN_TOPIC_OR_PARTITION."""
+        replica = self.get(topic, partition)
+        if replica is None:
+            raise ProtocolError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"broker {self._local} hosts no {topic}-{partition}"
+            )
+        return replica
+
+    def leader(self, topic: str, partition: int, expected_epoch: int = -1) -> Replica:
+        """The replica if this node leads it, in the epoch that a client named. Raises ProtocolError."""
+        replica = self.find(topic, partition)
+        replica.machine.require_leader(expected_epoch)
+        return replica
+
+    @property
+    def directories(self) -> Sequence[LogDirectory]:
+        return self._directories
+
+    def registered(self, broker_epoch: int) -> None:
+        """The node registered anew: orders for an earlier registration are refused from now on."""
+        self._broker_epoch = broker_epoch
+
+    def reconfigure(self, topic: str, config: LogConfig) -> None:
+        """Give all logs of a topic other settings."""
+        for replica in self._topics.get(topic, {}).values():
+            replica.log.update_config(config)
+
+    def end_waits(self) -> None:
+        """Answer everything that waits: the node stops."""
+        for replica in self:
+            replica.end_waits()
+
+    # Orders of the controller
+
+    def check_epochs(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
+        """Whether an order is from the current controller and for this registration."""
+        if controller_epoch < self._controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if 0 <= broker_epoch < self._broker_epoch:
+            return ErrorCode.STALE_BROKER_EPOCH
+        self._controller_epoch = controller_epoch
+        return ErrorCode.NONE
+
+    async def lead_and_follow(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Take the roles that the controller gives; errors are answered partition by partition."""
+        async with self._orders:
+            refused = self.check_epochs(request.controller_epoch, request.broker_epoch)
+            if refused is not ErrorCode.NONE:
+                return LeaderAndIsrResponse(error_code=refused)
+            topics = [
+                LeaderAndIsrTopicError(
+                    topic_id=topic.topic_id, partition_errors=await self._take_roles(topic)
+                )
+                for topic in request.topic_states
+            ]
+        return LeaderAndIsrResponse(topics=topics)
+
+    async def stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stop serving the named partitions, and delete their logs where told to."""
+        async with self._orders:
+            refused = self.check_epochs(request.controller_epoch, request.broker_epoch)
+            if refused is not ErrorCode.NONE:
+                return StopReplicaResponse(error_code=refused)
+            errors = [
+                StopReplicaPartitionError(
+                    topic_name=topic.topic_name,
+                    partition_index=state.partition_index,
+                    error_code=await self._stop_one(
+                        TopicPartition(topic.topic_name, state.partition_index), state
+                    ),
+                )
+                for topic in request.topic_states
+                for state in topic.partition_states
+            ]
+        return StopReplicaResponse(partition_errors=errors)
+
+    async def _take_roles(self, topic: LeaderAndIsrTopicState) -> list[LeaderAndIsrPartitionError]:
+        partitions = self._topics.setdefault(topic.topic_name, {})
+        config: LogConfig | None = None
+        errors = []
+        for state in topic.partition_states:
+            code = ErrorCode.NONE
+            try:
+                if state.partition_index not in partitions:
+                    config = config or await self._config_of(topic.topic_name)
+                    topic_partition = TopicPartition(topic.topic_name, state.partition_index)
+                    partitions[state.partition_index] = await self._host(
+                        topic_partition, TopicId(topic.topic_id), config
+                    )
+                self._take_role(partitions[state.partition_index], TopicId(topic.topic_id), state)
+            except (ProtocolError, StorageError) as error:
+                code = error.code if isinstance(error, ProtocolError) else ErrorCode.KAFKA_STORAGE_ERROR
+                log_event.warning(
+                    "role_refused", topic=topic.topic_name, partition=state.partition_index, reason=str(error)
+                )
+            errors.append(LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code))
+        if not partitions:
+            del self._topics[topic.topic_name]
+        return errors
+
+    async def _host(self, topic_partition: TopicPartition, topic_id: TopicId, config: LogConfig) -> Replica:
+        """Open or create the log. Raises StorageError when the disk fails."""
+        found = [directory for directory in self._directories if topic_partition in directory.logs]
+        log: Log
+        if found:
+            log = found[0].logs[topic_partition]
+            log.update_config(config)
+        else:
+            directory = min(self._directories, key=lambda directory: len(directory.logs))
+            log = await self._in_thread(partial(directory.create_log, topic_partition, topic_id, config))
+        machine = Partition(
+            topic_partition,
+            self._local,
+            log_end_offset=log.log_end_offset,
+            high_watermark=self._stored_high_watermarks.get(topic_partition, 0),
+        )
+        return Replica(log, machine, self._executor)
+
+    def _take_role(self, replica: Replica, topic_id: TopicId, state: LeaderAndIsrPartitionState) -> None:
+        if topic_id.int:
+            replica.log.assign_topic_id(topic_id)
+        assignment = _assignment(state)
+        machine = replica.machine
+        topic_partition = machine.topic_partition
+        was_leader = machine.is_leader
+        if assignment.leader == self._local:
+            is_new = machine.lead(assignment, now_ms=self._clock.monotonic_ms())
+            replica.committed()
+            if is_new:
+                log_event.info(
+                    "leader_became",
+                    partition=str(topic_partition),
+                    leader_epoch=assignment.leader_epoch,
+                    log_end_offset=machine.log_end_offset,
+                )
+                self._on_leadership(topic_partition, assignment.leader_epoch)
+        elif machine.follow(assignment):
+            replica.end_waits()
+            if was_leader:
+                self._on_leadership(topic_partition, -1)
+
+    async def _stop_one(self, topic_partition: TopicPartition, state: StopReplicaPartitionState) -> ErrorCode:
+        replica = self.get(*topic_partition)
+        if replica is not None:
+            epoch = state.leader_epoch
+            if epoch != EPOCH_DURING_DELETE and 0 <= epoch < replica.machine.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            was_leader = replica.machine.is_leader
+            replica.take_offline()
+            del self._topics[topic_partition.topic][topic_partition.partition]
+            if not self._topics[topic_partition.topic]:
+                del self._topics[topic_partition.topic]
+            if was_leader:
+                self._on_leadership(topic_partition, -1)
+        if not state.delete_partition:
+            return ErrorCode.NONE
+        try:
+            for directory in self._directories:
+                if topic_partition in directory.logs:
+                    await self._in_thread(partial(directory.delete_log, topic_partition))
+                    log_event.info("log_deleted", partition=str(topic_partition))
+        except StorageError as error:
+            log_event.error("log_not_deleted", partition=str(topic_partition), reason=str(error))
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
+
+    def high_watermarks_in(self, directory: LogDirectory) -> dict[TopicPartition, int]:
+        """Of every replica whose log is in the directory, for its checkpoint."""
+        logs = directory.logs
+        return {
+            replica.topic_partition: replica.high_watermark
+            for replica in self
+            if replica.topic_partition in logs
+        }
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+def _assignment(state: LeaderAndIsrPartitionState) -> Assignment:
+    return Assignment(
+        leader=BrokerId(state.leader),
+        leader_epoch=LeaderEpoch(state.leader_epoch),
+        isr=tuple(map(BrokerId, state.isr)),
+        replicas=tuple(map(BrokerId, state.replicas)),
+        partition_epoch=state.partition_epoch,
+    )

@@ -1,0 +1,106 @@
+"""What logs need from time to time: flushes, retention, checkpoints.
+
+Each kind has a loop of its own, a task of the node. Whatever blocks on the disk runs in threads; a log
+directory that fails is logged and tried again at the next turn, as appends to it fail by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from broker.clock import Clock
+from broker.errors import StorageError
+from broker.replication.replicas import Replicas
+from broker.telemetry import logger
+
+T = TypeVar("T")
+
+log_event = logger("upkeep")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepIntervals:
+    """How often, in milliseconds; each field names its setting."""
+
+    flush_ms: int = 1_000
+    """How often logs are looked at for flushing: the smaller of `log.flush.scheduler.interval.ms` and this.
+    """
+    retention_ms: int = 300_000
+    """`log.retention.check.interval.ms`."""
+    checkpoint_ms: int = 60_000
+    """`log.flush.offset.checkpoint.interval.ms`."""
+    high_watermark_ms: int = 5_000
+    """`replica.high.watermark.checkpoint.interval.ms`."""
+    producer_expiration_ms: int = 86_400_000
+    """`producer.id.expiration.ms`."""
+
+
+class Upkeep:
+    """The care of all logs of one node."""
+
+    def __init__(
+        self, replicas: Replicas, intervals: UpkeepIntervals, *, clock: Clock, executor: Executor
+    ) -> None:
+        self._replicas = replicas
+        self._intervals = intervals
+        self._clock = clock
+        self._executor = executor
+
+    async def run(self) -> None:
+        """All loops; ends by cancellation."""
+        intervals = self._intervals
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._repeat(intervals.flush_ms, self.flush))
+            tasks.create_task(self._repeat(intervals.retention_ms, self.apply_retention))
+            tasks.create_task(self._repeat(intervals.checkpoint_ms, self.checkpoint))
+            tasks.create_task(self._repeat(intervals.high_watermark_ms, self.checkpoint_high_watermarks))
+
+    async def flush(self) -> None:
+        """Flush every log whose settings ask for it now. Raises StorageError."""
+        for replica in self._replicas:
+            if replica.log.flush_due():
+                await self._in_thread(replica.log.flush)
+
+    async def apply_retention(self) -> None:
+        """Delete old segments and forget idle producers. Raises StorageError."""
+        for replica in self._replicas:
+            now_ms = self._clock.now_ms()
+            deleted = replica.log.delete_old_segments(now_ms, end_offset_max=replica.high_watermark)
+            replica.log.expire_producers(now_ms, self._intervals.producer_expiration_ms)
+            for segment in deleted:
+                log_event.info(
+                    "segment_deleted",
+                    partition=str(replica.topic_partition),
+                    base_offset=segment.base_offset,
+                    size=segment.size,
+                )
+            await asyncio.sleep(0)
+        for directory in self._replicas.directories:
+            await self._in_thread(directory.remove_deleted)
+
+    async def checkpoint(self) -> None:
+        """Store recovery points and log start offsets. Raises StorageError."""
+        for directory in self._replicas.directories:
+            await self._in_thread(directory.checkpoint)
+
+    async def checkpoint_high_watermarks(self) -> None:
+        """Store the high watermarks. Raises StorageError."""
+        for directory in self._replicas.directories:
+            high_watermarks = self._replicas.high_watermarks_in(directory)
+            await self._in_thread(partial(directory.write_high_watermarks, high_watermarks))
+
+    async def _repeat(self, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            try:
+                await work()
+            except StorageError as error:
+                log_event.error("upkeep_failed", reason=str(error))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)

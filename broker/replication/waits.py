@@ -1,0 +1,96 @@
+"""Requests that wait: fetches for bytes, produces for their records to be committed.
+
+A wait is an object that its request's coroutine awaits and that the partitions it concerns hold. There is at
+most one request in work per connection, so `max.connections` bounds the fetch waits, and a wait leaves every
+partition when its coroutine ends, for whatever reason. All of it runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from typing import Protocol
+
+
+class FetchWait:
+    """One fetch that wants `bytes_missing` more bytes, from any of its partitions."""
+
+    __slots__ = ("_bytes_missing", "_future")
+
+    def __init__(self, bytes_missing: int) -> None:
+        self._bytes_missing = bytes_missing
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def grew(self, size: int) -> None:
+        """One of the partitions has `size` more bytes to read."""
+        self._bytes_missing -= size
+        if self._bytes_missing <= 0:
+            self.end()
+
+    def end(self) -> None:
+        """Answer with what is there: a partition changed its state, or the node stops."""
+        if not self._future.done():
+            self._future.set_result(None)
+
+    async def within(self, timeout_ms: int) -> None:
+        """Return when enough bytes are there, the wait was ended, or the time is up."""
+        timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, self.end)
+        try:
+            await self._future
+        finally:
+            timer.cancel()
+
+
+class HoldsFetchWaits(Protocol):
+    """A partition, as far as a fetch wait needs it."""
+
+    fetch_waits: set[FetchWait]
+
+
+async def wait_for_bytes(replicas: Iterable[HoldsFetchWaits], bytes_missing: int, timeout_ms: int) -> None:
+    """Wait until the partitions together grew by so many bytes, one of them changed its state, or the time
+    is up.
+    """
+    wait = FetchWait(bytes_missing)
+    held = list(replicas)
+    for replica in held:
+        replica.fetch_waits.add(wait)
+    try:
+        await wait.within(timeout_ms)
+    finally:
+        for replica in held:
+            replica.fetch_waits.discard(wait)
+
+
+class CommitWaits:
+    """Produces that wait until the high watermark of one partition passes their records, oldest first."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, next_offset: int) -> asyncio.Future[None]:
+        """A future that is done when the high watermark is at `next_offset` or beyond."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((next_offset, future))
+        return future
+
+    def advance(self, high_watermark: int) -> None:
+        """The high watermark moved: appends are in offset order, so the waits it passed are at the front."""
+        waiting = self._waiting
+        while waiting and (waiting[0][0] <= high_watermark or waiting[0][1].done()):
+            future = waiting.popleft()[1]
+            if not future.done():
+                future.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """The partition is led elsewhere now: nobody here can tell whether the records will be committed."""
+        while self._waiting:
+            future = self._waiting.popleft()[1]
+            if not future.done():
+                future.set_exception(error)

@@ -1,0 +1,28 @@
+"""Bounds of the network side of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """What one node allows its peers; each field names its setting."""
+
+    request_size_max: int = 100 * 1024 * 1024
+    """`socket.request.max.bytes`."""
+    connections_max: int = 2**31 - 1
+    """`max.connections`."""
+    connections_per_ip_max: int = 2**31 - 1
+    """`max.connections.per.ip`."""
+    connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    """`max.connections.per.ip.overrides`."""
+    idle_ms_max: int = 600_000
+    """`connections.max.idle.ms`; negative: never."""
+    send_buffer_size: int = -1
+    """`socket.send.buffer.bytes`; -1 leaves it to the kernel, which adapts it to the link."""
+    receive_buffer_size: int = -1
+    """`socket.receive.buffer.bytes`; likewise."""
+    backlog_size: int = 50
+    """`socket.listen.backlog.size`."""

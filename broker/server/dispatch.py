@@ -1,0 +1,147 @@
+"""From a frame to its answer: header, version, authorisation, handler, response.
+
+The table of APIs in `routes` is all that decides what this node serves; ApiVersions answers from it. A
+handler returns its response (on the hottest path: encoded), None for no answer at all, or a coroutine of
+either where it has to wait. Bytes that are no request of a served version close the connection, but for
+ApiVersions, whose too new versions get the oldest layout as an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from broker.errors import ErrorCode, ProtocolError
+from broker.server.connection import Answer, Connection
+from broker.server.repeated_requests import Repeated
+from broker.server.request import ConnectionClosedError, Encoded, RequestContext
+from broker.server.security import Authoriser
+from broker.server.services import Services
+from broker.telemetry import logger
+from broker.wire.header import RequestHeader, decode_request_header, encode_response
+from broker.wire.message import Message, Request
+from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from broker.wire.messages.produce import ProduceRequest
+from broker.wire.registry import Api, api_of
+
+log = logger("dispatch")
+
+Reply: TypeAlias = Message | Encoded | Coroutine[Any, Any, Message | None] | None
+Handler: TypeAlias = Callable[[Services, RequestContext, Any], Reply]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One served API. `refuse` builds the answer for a request that is refused as a whole;
+
+    None: the connection is closed.
+    """
+
+    request: type[Request[Any]]
+    handle: Handler
+    refuse: Callable[[Any, ProtocolError, int], Message] | None = None
+    version_max: int | None = None
+    """Newest version served; None: the newest there are tables for."""
+
+    @property
+    def newest(self) -> int:
+        return self.request.max_version if self.version_max is None else self.version_max
+
+
+class _Entry(NamedTuple):
+    """A route with what dispatch needs of it."""
+
+    route: Route
+    api: Api[Any]
+    newest: int
+
+
+class Dispatcher:
+    """Answers frames by the table it was given; one for all connections of a node."""
+
+    def __init__(self, routes: Sequence[Route], services: Services, authoriser: Authoriser) -> None:
+        self._services = services
+        self._authoriser = authoriser
+        self._entries: Mapping[int, _Entry] = {
+            route.request.api_key: _Entry(route, api_of(route.request), route.newest) for route in routes
+        }
+        self._produce = self._entries[ProduceRequest.api_key]
+
+    def __call__(self, connection: Connection, frame: memoryview) -> Answer | Coroutine[Any, Any, Answer]:
+        """Answer one frame. Raises WireError or ConnectionClosedError when its connection is to be closed."""
+        repeated = connection.repeated_requests.match(frame)
+        if repeated is not None:
+            return self._handle_produce(connection, repeated)
+        header = decode_request_header(frame)
+        entry = self._entries.get(header.api_key)
+        if entry is None:
+            raise ConnectionClosedError(f"API {header.api_key} is not served")
+        if not 0 <= header.api_version <= entry.newest:
+            return self._refuse_version(entry.api, header)
+        # Bytes may follow the request, as in Kafka: librdkafka appends some to Metadata requests.
+        request, _ = entry.route.request.decode_prefix(frame, header.api_version, header.body_position)
+        context = RequestContext(connection, header.api_version, header.correlation_id, header.client_id)
+        if isinstance(request, ProduceRequest):
+            repeated = connection.repeated_requests.learn(frame, context, request)
+            if repeated is not None:
+                return self._handle_produce(connection, repeated)
+        return self._handle(entry, connection, context, request)
+
+    def _handle_produce(
+        self, connection: Connection, repeated: Repeated
+    ) -> Answer | Coroutine[Any, Any, Answer]:
+        """The records are let go afterwards: a view that was kept would keep the receive buffer with it."""
+        answer = self._handle(self._produce, connection, repeated.context, repeated.request)
+        repeated.data.records = None
+        return answer
+
+    def _handle(
+        self, entry: _Entry, connection: Connection, context: RequestContext, request: Request[Any]
+    ) -> Answer | Coroutine[Any, Any, Answer]:
+        try:
+            if not self._authoriser.allows(connection.principal, request.api_key):
+                raise ProtocolError(
+                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"not allowed to use {entry.api.name}"
+                )
+            reply = entry.route.handle(self._services, context, request)
+        except ProtocolError as error:
+            reply = _refusal(entry, request, error, context.api_version)
+        if reply is None or isinstance(reply, Encoded):
+            return reply
+        if isinstance(reply, Message):
+            return encode_response(reply, entry.api, context.api_version, context.correlation_id)
+        return self._await_reply(reply, entry, context, request)
+
+    async def _await_reply(
+        self,
+        reply: Coroutine[Any, Any, Message | None],
+        entry: _Entry,
+        context: RequestContext,
+        request: Request[Any],
+    ) -> Answer:
+        try:
+            response = await reply
+        except ProtocolError as error:
+            response = _refusal(entry, request, error, context.api_version)
+        if response is None:
+            return None
+        return encode_response(response, entry.api, context.api_version, context.correlation_id)
+
+    def _refuse_version(self, api: Api[Any], header: RequestHeader) -> Answer:
+        if api.request is not ApiVersionsRequest:
+            raise ConnectionClosedError(f"version {header.api_version} of {api.name} is not served")
+        response = ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=self._services.api_versions
+        )
+        return encode_response(response, api, 0, header.correlation_id)
+
+
+def _refusal(entry: _Entry, request: Request[Any], error: ProtocolError, version: int) -> Message:
+    """The answer to a request that failed as a whole."""
+    if entry.route.refuse is not None:
+        return entry.route.refuse(request, error, version)
+    if hasattr(entry.api.response, "error_code"):
+        response: Message = entry.api.response(error_code=error.code)
+        return response
+    raise ConnectionClosedError(f"{entry.api.name} failed: {error}")

@@ -1,0 +1,23 @@
+"""ApiVersions: what this node serves, and who the client says it is."""
+
+from __future__ import annotations
+
+import re
+
+from broker.errors import ErrorCode, ProtocolError
+from broker.server.request import RequestContext
+from broker.server.services import Services
+from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_NAMED_FROM = 3
+
+
+def handle(services: Services, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """Raises ProtocolError INVALID_REQUEST for names of software that a metric could not carry (KIP-511)."""
+    if context.api_version >= _NAMED_FROM:
+        software = (request.client_software_name, request.client_software_version)
+        if not all(map(_SOFTWARE.fullmatch, software)):
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, f"client software {software}")
+        context.session.client_software = software
+    return ApiVersionsResponse(api_keys=list(services.api_versions))

@@ -1,0 +1,50 @@
+"""DeleteRecords: let logs start later; the space is freed by retention."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode, ProtocolError
+from broker.server.request import RequestContext
+from broker.server.services import Services
+from broker.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+_HIGH_WATERMARK = -1
+
+
+def handle(
+    services: Services, context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    """Each partition by itself; -1 means up to the high watermark."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[_delete(services, topic.name, partition) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete(services: Services, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    result = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
+    try:
+        replica = services.replicas.leader(topic, asked.partition_index)
+        if replica.log.config.compacts and not replica.log.config.deletes:
+            raise ProtocolError(ErrorCode.POLICY_VIOLATION, f"{topic} is compacted")
+        offset = replica.high_watermark if asked.offset == _HIGH_WATERMARK else asked.offset
+        if not 0 <= offset <= replica.high_watermark:
+            raise ProtocolError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is beyond the high watermark {replica.high_watermark}",
+            )
+        replica.log.advance_start(offset)
+        result.low_watermark = replica.log.log_start_offset
+    except ProtocolError as error:
+        result.error_code = error.code
+    return result

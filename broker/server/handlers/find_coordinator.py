@@ -1,0 +1,65 @@
+"""FindCoordinator: which broker a group belongs to; the topic that keeps groups is created on first need."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode, ProtocolError
+from broker.server.request import RequestContext
+from broker.server.services import Services
+from broker.server.topics import CONSUMER_OFFSETS
+from broker.types import HostPort, TopicPartition
+from broker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+_BATCHES_FROM = 4
+_GROUP, _TRANSACTION = 0, 1
+
+
+async def handle(
+    services: Services, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """From version 4 on several keys at once."""
+    if context.api_version >= _BATCHES_FROM:
+        return FindCoordinatorResponse(
+            coordinators=[
+                await _coordinator(services, context, key, request.key_type)
+                for key in request.coordinator_keys
+            ]
+        )
+    found = await _coordinator(services, context, request.key, request.key_type)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+async def _coordinator(services: Services, context: RequestContext, key: str, key_type: int) -> Coordinator:
+    try:
+        node_id, address = await _find(services, context, key, key_type)
+    except ProtocolError as error:
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
+        )
+    return Coordinator(key=key, node_id=node_id, host=address.host, port=address.port)
+
+
+async def _find(services: Services, context: RequestContext, key: str, key_type: int) -> tuple[int, HostPort]:
+    if key_type == _TRANSACTION:
+        raise ProtocolError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this node serves no transactions"
+        )
+    if key_type != _GROUP:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are unknown")
+    if services.view.image.topic(CONSUMER_OFFSETS) is None:
+        try:
+            await services.topics.ensure(CONSUMER_OFFSETS)
+        except ProtocolError as error:
+            raise ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
+    image = services.view.image
+    partition = image.partition(TopicPartition(CONSUMER_OFFSETS, services.groups.partition_of(key)))
+    leader = image.brokers.get(partition.leader) if partition is not None else None
+    address = leader.address(context.session.listener.name) if leader is not None else None
+    if leader is None or address is None:
+        raise ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return leader.id, address

@@ -1,0 +1,111 @@
+"""ListOffsets: either end of a log, or the first record at or after a time."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from broker.errors import ErrorCode, ProtocolError, StorageError
+from broker.replication.replica import READ_COMMITTED, Replica
+from broker.server.request import RequestContext
+from broker.server.services import Services
+from broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+_EPOCH_FROM = 4
+
+
+class Special(IntEnum):
+    """Timestamps that mean an end of the log and no time."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+
+
+def handle(services: Services, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Each partition is looked up by itself."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _look_up(services, context.api_version, request, topic.name, partition)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _look_up(
+    services: Services, version: int, request: ListOffsetsRequest, topic: str, partition: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    answer = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
+    try:
+        replica = services.replicas.leader(topic, partition.partition_index, partition.current_leader_epoch)
+        if version == 0:
+            answer.old_style_offsets = _old_style(replica, partition)
+            return answer
+        end = (
+            replica.last_stable_offset
+            if request.isolation_level == READ_COMMITTED
+            else replica.high_watermark
+        )
+        answer.offset, answer.timestamp = _offset_of(replica, partition.timestamp, end)
+        if answer.offset >= 0 and version >= _EPOCH_FROM:
+            answer.leader_epoch = _epoch_of(replica, answer.offset)
+    except StorageError:
+        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    except ProtocolError as error:
+        answer.error_code = error.code
+    return answer
+
+
+def _offset_of(replica: Replica, timestamp: int, end: int) -> tuple[int, int]:
+    """Offset and timestamp; (-1, -1) when no record is that young."""
+    log = replica.log
+    match timestamp:
+        case Special.LATEST:
+            return end, -1
+        case Special.EARLIEST | Special.EARLIEST_LOCAL:
+            return log.log_start_offset, -1
+        case Special.LATEST_TIERED:
+            return -1, -1
+        case Special.MAX_TIMESTAMP:
+            found = log.offset_of_largest_timestamp()
+        case _ if timestamp < 0:
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} means nothing")
+        case _:
+            found = log.offset_for_timestamp(timestamp)
+    if found is None or found.offset >= end:
+        return -1, -1
+    return found.offset, found.timestamp
+
+
+def _epoch_of(replica: Replica, offset: int) -> int:
+    """The leader epoch that the record was written in; the current one for the end of the log."""
+    if offset >= replica.log.log_end_offset:
+        return replica.machine.leader_epoch
+    return replica.log.leader_epochs.epoch_at(offset)
+
+
+def _old_style(replica: Replica, partition: ListOffsetsPartition) -> list[int]:
+    """At most so many offsets at or before a time, the largest first: version 0."""
+    log = replica.log
+    match partition.timestamp:
+        case Special.LATEST:
+            offsets = [replica.high_watermark, log.log_start_offset]
+        case Special.EARLIEST:
+            offsets = [log.log_start_offset]
+        case timestamp:
+            found = log.offset_for_timestamp(timestamp)
+            offsets = [replica.high_watermark if found is None else found.offset, log.log_start_offset]
+    return sorted(set(offsets), reverse=True)[: max(partition.max_num_offsets, 0)]

@@ -1,0 +1,147 @@
+"""Metadata: brokers, topics and leaders out of the cluster image; topics that are asked for by name may be
+created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from broker.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from broker.cluster.topics import validate_topic_name
+from broker.errors import ErrorCode, ProtocolError
+from broker.server.request import RequestContext
+from broker.server.services import Services
+from broker.server.topics import INTERNAL_TOPICS
+from broker.types import NO_TOPIC_ID, TopicId
+from broker.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+_CREATION_ASKED_FROM = 4
+"""Before, asking for a topic was asking for its creation."""
+
+
+def handle(
+    services: Services, context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    """Answer from the image, after the creation of missing topics where that is wanted."""
+    asks_all = request.topics is None or (context.api_version == 0 and not request.topics)
+    asked = [] if request.topics is None or asks_all else request.topics
+    may_create = services.topics.auto_create and (
+        request.allow_auto_topic_creation or context.api_version < _CREATION_ASKED_FROM
+    )
+    missing = [
+        topic.name
+        for topic in asked
+        if may_create and topic.name and services.view.image.topic(topic.name) is None
+    ]
+    if missing:
+        return _answer_after_creation(services, context, asked, missing)
+    return _answer(services, context, None if asks_all else asked, {})
+
+
+async def _answer_after_creation(
+    services: Services, context: RequestContext, asked: list[MetadataRequestTopic], missing: list[str]
+) -> MetadataResponse:
+    errors: dict[str, ErrorCode] = {}
+    for name in missing:
+        try:
+            validate_topic_name(name)
+            await services.topics.ensure(name)
+        except ProtocolError as error:
+            timed_out = error.code is ErrorCode.REQUEST_TIMED_OUT
+            errors[name] = ErrorCode.LEADER_NOT_AVAILABLE if timed_out else error.code
+    return _answer(services, context, asked, errors)
+
+
+def _answer(
+    services: Services,
+    context: RequestContext,
+    asked: list[MetadataRequestTopic] | None,
+    errors: dict[str, ErrorCode],
+) -> MetadataResponse:
+    image = services.view.image
+    listener = context.session.listener.name
+    if asked is None:
+        topics = [_topic(image, topic, listener) for topic in image.topics.values()]
+    else:
+        topics = [_asked(image, topic, listener, errors) for topic in asked]
+    return MetadataResponse(
+        brokers=brokers_on(image, listener),
+        cluster_id=image.cluster_id,
+        controller_id=services.controller.controller_id,
+        topics=topics,
+    )
+
+
+def brokers_on(image: ClusterImage, listener: str) -> list[MetadataResponseBroker]:
+    """The live brokers with their addresses on one listener."""
+    return [
+        MetadataResponseBroker(node_id=broker.id, host=address.host, port=address.port, rack=broker.rack)
+        for broker in image.brokers.values()
+        if (address := broker.address(listener)) is not None
+    ]
+
+
+def _asked(
+    image: ClusterImage, asked: MetadataRequestTopic, listener: str, errors: dict[str, ErrorCode]
+) -> MetadataResponseTopic:
+    by_id = asked.name is None
+    topic = image.topic_of_id(TopicId(asked.topic_id)) if by_id else image.topic(asked.name or "")
+    if topic is not None:
+        return _topic(image, topic, listener)
+    if by_id:
+        return MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id or NO_TOPIC_ID
+        )
+    name = asked.name or ""
+    return MetadataResponseTopic(
+        error_code=errors.get(name) or _reason_for_absence(name),
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+    )
+
+
+def _reason_for_absence(name: str) -> ErrorCode:
+    try:
+        validate_topic_name(name)
+    except ProtocolError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _topic(image: ClusterImage, topic: TopicImage, listener: str) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            _partition(image, number, partition, listener) for number, partition in topic.partitions.items()
+        ],
+    )
+
+
+def _partition(
+    image: ClusterImage, number: int, partition: PartitionImage, listener: str
+) -> MetadataResponsePartition:
+    leader: BrokerInfo | None = image.brokers.get(partition.leader)
+    error = ErrorCode.NONE
+    if leader is None:
+        error = ErrorCode.LEADER_NOT_AVAILABLE
+    elif leader.address(listener) is None:
+        error = ErrorCode.LISTENER_NOT_FOUND
+    return MetadataResponsePartition(
+        error_code=error,
+        partition_index=number,
+        leader_id=partition.leader if leader is not None else -1,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=[replica for replica in partition.replicas if replica not in image.brokers],
+    )

@@ -1,0 +1,256 @@
+"""Produce: append to the partitions that this node leads.
+
+A request is appended as a whole without a pause, straight from the receive buffer. Its answer waits only
+where acks=all needs other replicas, or the flush settings need the disk. An error of acks=0 closes the
+connection, as that is all the client can notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
+
+from broker.errors import ErrorCode, ProtocolError
+from broker.records.batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    HEADER_SIZE,
+    MAGIC_POSITION,
+    TRANSACTIONAL_FLAG,
+    Codec,
+    iterate_batches,
+    verify_crc,
+)
+from broker.records.legacy import to_batches
+from broker.records.validation import InvalidRecordsError, RecordRules, validate_records
+from broker.replication.replica import Replica
+from broker.server.request import ConnectionClosedError, Encoded, RequestContext
+from broker.server.services import Services
+from broker.server.topics import INTERNAL_TOPICS
+from broker.storage.appends import Appended
+from broker.types import Buffer
+from broker.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+EXPANSION_MAX = 64
+"""How many times `message.max.bytes` an old message set, or a batch whose records are looked at, may unpack
+to.
+"""
+_BATCHES_FROM = 3
+"""First version whose records are batches of magic 2."""
+_ZSTD_FROM = 7
+_LOW_ATTRIBUTES = ATTRIBUTES_POSITION + 1
+
+
+class _Outcome(NamedTuple):
+    """What became of one partition of a request: an append, or an error."""
+
+    partition: int
+    replica: Replica | None
+    appended: Appended | None
+    waits: bool
+    """Whether the answer is not due yet."""
+    error: ProtocolError | None
+
+
+class _Pending(NamedTuple):
+    """An append whose answer is not due yet."""
+
+    replica: Replica
+    next_offset: int
+    commit: asyncio.Future[None] | None
+    answer: PartitionProduceResponse
+
+
+def handle(
+    services: Services, context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Encoded | Coroutine[Any, Any, ProduceResponse | None] | None:
+    """Append, and answer at once unless replicas or the disk have to be waited for."""
+    version, acks = context.api_version, request.acks
+    if not -1 <= acks <= 1:
+        if version > 0 or acks < 0:
+            return refuse(request, ProtocolError(ErrorCode.INVALID_REQUIRED_ACKS), version)
+        acks = -1
+    if request.transactional_id is not None:
+        return refuse(request, ProtocolError(ErrorCode.INVALID_TXN_STATE, "no transaction is open"), version)
+    now_ms = services.clock.now_ms()
+    outcomes = [
+        (
+            topic.name,
+            [_append(services, topic.name, data, acks, version, now_ms) for data in topic.partition_data],
+        )
+        for topic in request.topic_data
+    ]
+    if len(outcomes) == 1 and len(outcomes[0][1]) == 1 and acks:
+        topic, (outcome,) = outcomes[0]
+        if outcome.appended is not None and not outcome.waits:
+            return services.produce_answers.encode(
+                version, context.correlation_id, topic, outcome.partition, outcome.appended
+            )
+    pending: list[_Pending] = []
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic, partition_responses=[_answer_one(each, pending) for each in partitions]
+            )
+            for topic, partitions in outcomes
+        ]
+    )
+    if pending:
+        return _answer_later(response, pending, acks, request.timeout_ms)
+    return _answer(response, acks)
+
+
+def refuse(request: ProduceRequest, error: ProtocolError, version: int) -> ProduceResponse:
+    """Every partition answered with the same error."""
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[_failed(data.index, error) for data in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _append(
+    services: Services, topic: str, data: PartitionProduceData, acks: int, version: int, now_ms: int
+) -> _Outcome:
+    index = data.index
+    try:
+        if topic in INTERNAL_TOPICS:
+            raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by its cluster only")
+        replica = services.replicas.find(topic, index)
+        records = _admit(services, replica, data.records, version)
+        appended = replica.append(records, acks=acks, now_ms=now_ms)
+    except ProtocolError as error:
+        return _Outcome(index, None, None, False, error)
+    waits = replica.flush_is_due or (acks == -1 and not replica.is_committed(appended.last_offset + 1))
+    return _Outcome(index, replica, appended, waits, None)
+
+
+def _answer_one(outcome: _Outcome, pending: list[_Pending]) -> PartitionProduceResponse:
+    """The answer for one partition; what has to be waited for is noted in `pending`."""
+    if outcome.error is not None:
+        return _failed(outcome.partition, outcome.error)
+    replica, appended = outcome.replica, outcome.appended
+    assert replica is not None, "an outcome is an append or an error"
+    assert appended is not None, "an outcome is an append or an error"
+    answer = PartitionProduceResponse(
+        index=outcome.partition,
+        base_offset=appended.first_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=appended.log_start_offset,
+    )
+    if outcome.waits:
+        next_offset = appended.last_offset + 1
+        committed = replica.is_committed(next_offset)
+        commit = None if committed else replica.commit_waits.add(next_offset)
+        pending.append(_Pending(replica, next_offset, commit, answer))
+    return answer
+
+
+def _admit(
+    services: Services, replica: Replica, records: Buffer | None, version: int
+) -> bytearray | memoryview:
+    """What the log may append, in a buffer that may be written to.
+
+    Raises ProtocolError for records of a format that the version, the topic or this node does not take.
+    """
+    if records is None or len(records) < HEADER_SIZE:
+        if version < _BATCHES_FROM and records:
+            return to_batches(records, size_max=EXPANSION_MAX * services.limits.batch_size_max)
+        raise ProtocolError(ErrorCode.INVALID_RECORD, "no whole record batch")
+    if records[MAGIC_POSITION] != 2:
+        if version >= _BATCHES_FROM:
+            raise ProtocolError(
+                ErrorCode.INVALID_RECORD,
+                f"magic {records[MAGIC_POSITION]} in a produce request of version {version}",
+            )
+        records = to_batches(records, size_max=EXPANSION_MAX * services.limits.batch_size_max)
+    attributes = records[_LOW_ATTRIBUTES]
+    if attributes & CODEC_MASK == Codec.ZSTD and version < _ZSTD_FROM:
+        raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce version 7")
+    if attributes & TRANSACTIONAL_FLAG:
+        raise ProtocolError(ErrorCode.INVALID_TXN_STATE, "no transaction is open")
+    if replica.log.config.compacts:
+        _require_keys(records, services.limits.batch_size_max)
+    if isinstance(records, bytes):
+        return bytearray(records)
+    return records
+
+
+def _require_keys(records: Buffer, batch_size_max: int) -> None:
+    """Compacted topics take no record without a key."""
+    rules = RecordRules(size_max=EXPANSION_MAX * batch_size_max, key_required=True)
+    for position, header in iterate_batches(records):
+        verify_crc(records, position, header)
+        validate_records(memoryview(records)[position : position + header.size], header, rules)
+
+
+def _failed(index: int, error: ProtocolError) -> PartitionProduceResponse:
+    problems = error.problems if isinstance(error, InvalidRecordsError) else ()
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        record_errors=[
+            BatchIndexAndErrorMessage(
+                batch_index=problem.batch_index, batch_index_error_message=problem.message
+            )
+            for problem in problems
+        ],
+        error_message=error.message,
+    )
+
+
+async def _answer_later(
+    response: ProduceResponse, pending: list[_Pending], acks: int, timeout_ms: int
+) -> ProduceResponse | None:
+    """Wait for the disk and the other replicas; what is not done in time is answered so, and may yet be
+    committed.
+    """
+    finished = 0
+    try:
+        async with asyncio.timeout(max(timeout_ms, 0) / 1000):
+            for append in pending:
+                await _settle(append)
+                finished += 1
+    except TimeoutError:
+        for append in pending[finished:]:
+            append.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+    return _answer(response, acks)
+
+
+async def _settle(append: _Pending) -> None:
+    replica = append.replica
+    try:
+        if replica.flush_is_due:
+            await replica.flush_through(append.next_offset)
+        if append.commit is not None:
+            await append.commit
+            if len(replica.machine.isr) < replica.log.config.min_insync_replicas:
+                raise ProtocolError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    except ProtocolError as error:
+        append.answer.error_code = error.code
+        append.answer.error_message = error.message
+
+
+def _answer(response: ProduceResponse, acks: int) -> ProduceResponse | None:
+    """With acks=0 there is none. Raises ConnectionClosedError when such a request failed."""
+    if acks:
+        return response
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code:
+                error = ErrorCode.of(partition.error_code)
+                raise ConnectionClosedError(f"a produce with acks=0 failed: {error.name}")
+    return None

@@ -1,0 +1,26 @@
+"""UpdateMetadata: the controller tells what changed in the cluster."""
+
+from __future__ import annotations
+
+from broker.cluster.orders import update_of_metadata
+from broker.errors import ErrorCode
+from broker.server.request import RequestContext
+from broker.server.services import Services
+from broker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+
+async def handle(
+    services: Services, context: RequestContext, request: UpdateMetadataRequest
+) -> UpdateMetadataResponse:
+    """Taken into the image, unless an older controller sent it; groups forget deleted topics."""
+    refused = services.replicas.check_epochs(request.controller_epoch, request.broker_epoch)
+    if refused is not ErrorCode.NONE:
+        return UpdateMetadataResponse(error_code=refused)
+    before = services.view.image.topics
+    services.view.apply(update_of_metadata(request))
+    deleted = before.keys() - services.view.image.topics.keys()
+    if deleted:
+        for topic in deleted:
+            services.topic_configs.forget(topic)
+        await services.groups.on_topics_deleted(deleted)
+    return UpdateMetadataResponse()

@@ -1,0 +1,66 @@
+"""`__consumer_offsets` as the group coordinator's log: appends as acks=all, reads of a whole partition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from broker.clock import Clock
+from broker.errors import ErrorCode, ProtocolError
+from broker.replication.replicas import Replicas
+from broker.server.cluster_view import ClusterView
+from broker.server.topics import CONSUMER_OFFSETS
+
+READ_SIZE = 1024 * 1024
+
+
+class OffsetsTopicLog:
+    """Implements the coordinator's GroupLog port on this node's replicas."""
+
+    def __init__(
+        self, view: ClusterView, replicas: Replicas, clock: Clock, *, commit_timeout_ms: int
+    ) -> None:
+        self._view = view
+        self._replicas = replicas
+        self._clock = clock
+        self._commit_timeout_ms = commit_timeout_ms
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions of the topic; 0 while it does not exist."""
+        topic = self._view.image.topic(CONSUMER_OFFSETS)
+        return 0 if topic is None else len(topic.partitions)
+
+    def is_leader(self, partition: int) -> bool:
+        """Whether this node leads `partition` now."""
+        replica = self._replicas.get(CONSUMER_OFFSETS, partition)
+        return replica is not None and replica.machine.is_leader
+
+    async def append(self, partition: int, batch: bytearray) -> None:
+        """Append one batch and return once it is committed.
+
+        Raises ProtocolError, REQUEST_TIMED_OUT among others.
+        """
+        replica = self._replicas.leader(CONSUMER_OFFSETS, partition)
+        appended = replica.append(batch, acks=-1, now_ms=self._clock.now_ms())
+        next_offset = appended.last_offset + 1
+        try:
+            async with asyncio.timeout(self._commit_timeout_ms / 1000):
+                if replica.flush_is_due:
+                    await replica.flush_through(next_offset)
+                if not replica.is_committed(next_offset):
+                    await replica.commit_waits.add(next_offset)
+        except TimeoutError:
+            raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "the in-sync replicas were too slow") from None
+
+    async def read_all(self, partition: int) -> AsyncIterator[bytes]:
+        """The log from start to end, in chunks of whole batches; other connections are served in between."""
+        replica = self._replicas.leader(CONSUMER_OFFSETS, partition)
+        offset, end = replica.log.log_start_offset, replica.log.log_end_offset
+        while offset < end:
+            found = replica.read(offset, max_bytes=READ_SIZE, up_to=end, min_one_batch=True)
+            if found is None:
+                return
+            yield found.read()
+            offset = found.next_offset
+            await asyncio.sleep(0)

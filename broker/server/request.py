@@ -1,0 +1,57 @@
+"""One request on its way through dispatch and handler."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker.groups.requests import Client
+from broker.server.security import Listener, Principal
+from broker.types import HostPort
+
+
+class Session(Protocol):
+    """What a handler may know of the connection that a request came in on."""
+
+    @property
+    def peer(self) -> HostPort: ...
+
+    @property
+    def listener(self) -> Listener: ...
+
+    @property
+    def principal(self) -> Principal: ...
+
+    client_software: tuple[str, str]
+    """Name and version, as ApiVersions told them."""
+    fetch_turn: int
+    """Advances with every fetch that a byte limit cut short, so that other partitions come first next time.
+    """
+
+
+class RequestContext:
+    """Header and origin of one request; lives as long as the request does."""
+
+    __slots__ = ("api_version", "client_id", "correlation_id", "session")
+
+    def __init__(
+        self, session: Session, api_version: int, correlation_id: int, client_id: str | None
+    ) -> None:
+        self.session = session
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+
+    @property
+    def client(self) -> Client:
+        """The client as groups keep it."""
+        return Client(client_id=self.client_id or "", host=f"/{self.session.peer.host}")
+
+
+class Encoded(tuple[bytes, ...]):
+    """A response that its handler encoded itself: the parts of its frame, size prefix included."""
+
+    __slots__ = ()
+
+
+class ConnectionClosedError(Exception):
+    """The connection is to be closed: what its peer sent cannot be answered."""

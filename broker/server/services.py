@@ -1,0 +1,56 @@
+"""What handlers work with: the parts of one running node, put together by its composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from broker.clock import Clock
+from broker.cluster.driver import ControllerDriver
+from broker.groups.coordinator import GroupCoordinator
+from broker.replication.replicas import Replicas
+from broker.replication.topic_configs import TopicConfigs
+from broker.server.cluster_view import ClusterView
+from broker.server.produce_answers import ProduceAnswers
+from broker.server.producer_ids import ProducerIds
+from broker.server.setting_view import SettingView
+from broker.server.topics import Topics
+from broker.types import BrokerId
+from broker.wire.messages.api_versions import ApiVersion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingLimits:
+    """Bounds on single requests; each field names its setting."""
+
+    fetch_size_max: int = 57_671_680
+    """`fetch.max.bytes`."""
+    downconversion: bool = True
+    """`log.message.downconversion.enable`."""
+    batch_size_max: int = 1_048_588
+    """`message.max.bytes`; uncompressed, an old producer's message set may be `EXPANSION_MAX` times as
+    large.
+    """
+
+
+@dataclass(slots=True, kw_only=True)
+class Services:
+    """One node's parts, as its handlers see them."""
+
+    broker_id: BrokerId
+    clock: Clock
+    limits: ServingLimits
+    view: ClusterView
+    replicas: Replicas
+    topics: Topics
+    topic_configs: TopicConfigs
+    groups: GroupCoordinator
+    controller: ControllerDriver
+    producer_ids: ProducerIds
+    node_settings: Mapping[str, SettingView]
+    """This node's settings by name, for DescribeConfigs."""
+    alter_topic_settings: Callable[[str, Mapping[str, str]], Awaitable[None]]
+    """Write all settings of a topic and announce the change."""
+    produce_answers: ProduceAnswers = field(default_factory=ProduceAnswers)
+    api_versions: Sequence[ApiVersion] = field(default_factory=list)
+    """What ApiVersions answers; derived from the table of routes."""

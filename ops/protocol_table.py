@@ -1,0 +1,77 @@
+"""The table of the protocol's APIs in `ops/docs/protocol.md`, written out of the routes that a node serves.
+
+`python -m ops.protocol_table` writes it anew; a test fails where the file is not what this would write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from broker.server.dispatch import Route
+from broker.server.routes import ROUTES
+from broker.wire.registry import APIS, Api
+
+DOCUMENT = Path(__file__).parent / "docs" / "protocol.md"
+
+NOTES: Mapping[str, str] = {
+    "Produce": "not to transactions",
+    "Fetch": "full fetches: sessions are declined with session id 0",
+    "ListOffsets": "nothing is tiered",
+    "LeaderAndIsr": "between nodes",
+    "StopReplica": "between nodes",
+    "UpdateMetadata": "between nodes",
+    "ControlledShutdown": "between nodes",
+    "OffsetCommit": "version 0 is kept where the others are, not in ZooKeeper",
+    "FindCoordinator": "of groups",
+    "InitProducerId": "for idempotence, not for transactional ids",
+    "DescribeConfigs": "of topics and nodes",
+    "AlterConfigs": "of topics",
+    "IncrementalAlterConfigs": "of topics",
+}
+"""What a version number does not tell, by API."""
+
+_INTRODUCTION = """\
+# The protocol, API by API
+
+What a node advertises by ApiVersions, beside the versions that `broker/wire` has tables for (those a client
+of ours can speak). Requests of other APIs and versions close the connection, but for a too new ApiVersions,
+which is answered in version 0 with UNSUPPORTED_VERSION.
+
+This file is written by `python -m ops.protocol_table`.
+"""
+_HEADINGS = ("Key", "API", "Served", "Known", "Note")
+
+
+def render(routes: Sequence[Route], apis: Iterable[Api[Any]]) -> str:
+    """The whole document."""
+    served = {route.request.api_key: route for route in routes}
+    rows = [_row(api, served.get(api.key)) for api in sorted(apis, key=lambda api: api.key)]
+    return f"{_INTRODUCTION}\n" + "".join(f"{line}\n" for line in _table(rows))
+
+
+def _row(api: Api[Any], route: Route | None) -> tuple[str, ...]:
+    served = "" if route is None else _versions(route.request.min_version, route.newest)
+    note = NOTES.get(api.name, "") if route is not None else ""
+    return (str(api.key), api.name, served, _versions(api.min_version, api.max_version), note)
+
+
+def _versions(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
+    yield _line(_HEADINGS, widths)
+    yield _line(["-" * width for width in widths], widths)
+    for row in rows:
+        yield _line(row, widths)
+
+
+def _line(cells: Iterable[str], widths: Iterable[int]) -> str:
+    return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(render(ROUTES, APIS.values()))

@@ -1,0 +1,250 @@
+"""The table of cases: which APIs they try, and from which version to which."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from broker.wire.message import Request
+from broker.wire.messages.alter_configs import AlterConfigsRequest
+from broker.wire.messages.api_versions import ApiVersionsRequest
+from broker.wire.messages.create_partitions import CreatePartitionsRequest
+from broker.wire.messages.create_topics import CreateTopicsRequest
+from broker.wire.messages.delete_groups import DeleteGroupsRequest
+from broker.wire.messages.delete_records import DeleteRecordsRequest
+from broker.wire.messages.delete_topics import DeleteTopicsRequest
+from broker.wire.messages.describe_cluster import DescribeClusterRequest
+from broker.wire.messages.describe_configs import DescribeConfigsRequest
+from broker.wire.messages.describe_groups import DescribeGroupsRequest
+from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from broker.wire.messages.elect_leaders import ElectLeadersRequest
+from broker.wire.messages.fetch import FetchRequest
+from broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from broker.wire.messages.heartbeat import HeartbeatRequest
+from broker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from broker.wire.messages.init_producer_id import InitProducerIdRequest
+from broker.wire.messages.join_group import JoinGroupRequest
+from broker.wire.messages.leave_group import LeaveGroupRequest
+from broker.wire.messages.list_groups import ListGroupsRequest
+from broker.wire.messages.list_offsets import ListOffsetsRequest
+from broker.wire.messages.metadata import MetadataRequest
+from broker.wire.messages.offset_commit import OffsetCommitRequest
+from broker.wire.messages.offset_delete import OffsetDeleteRequest
+from broker.wire.messages.offset_fetch import OffsetFetchRequest
+from broker.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from broker.wire.messages.produce import ProduceRequest
+from broker.wire.messages.sync_group import SyncGroupRequest
+from tests.conformance import group_cases as groups
+from tests.conformance import record_cases as records
+from tests.conformance import topic_cases as topics
+from tests.conformance.scene import Scene
+
+Play = Callable[[Scene, int], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One outcome of one API, the same in every version from `first` to `last` (none: the newest)."""
+
+    request: type[Request[Any]]
+    play: Play
+    first: int = 0
+    last: int | None = None
+
+    def versions(self, newest: int) -> range:
+        """The versions it is played in where `newest` is the newest served."""
+        return range(self.first, min(newest, newest if self.last is None else self.last) + 1)
+
+
+def _cases(
+    request: type[Request[Any]], *plays: Play | tuple[Play, int] | tuple[Play, int, int]
+) -> Iterator[Case]:
+    for play in plays:
+        if isinstance(play, tuple):
+            yield Case(request=request, play=play[0], first=play[1], last=play[2] if len(play) > 2 else None)
+        else:
+            yield Case(request=request, play=play)
+
+
+CASES: tuple[Case, ...] = (
+    *_cases(
+        ProduceRequest,
+        records.produce_appends,
+        records.produce_appends_to_many_partitions,
+        records.produce_stamps_with_the_time_of_append,
+        records.produce_without_acks_is_not_answered,
+        (records.produce_repeats_are_answered_with_their_offset, 3),
+        records.produce_to_an_unknown_topic_is_refused,
+        records.produce_to_an_unknown_partition_is_refused,
+        records.produce_of_damaged_records_is_refused,
+        (records.produce_with_unknown_acks_is_refused, 1),
+        (records.produce_of_zstd_needs_version_7, 3),
+        records.produce_of_a_too_large_batch_is_refused,
+    ),
+    *_cases(
+        FetchRequest,
+        records.fetch_reads_records,
+        (records.fetch_reads_committed_records, 4),
+        records.fetch_at_the_end_is_empty,
+        records.fetch_at_the_end_waits_no_longer_than_it_is_told,
+        records.fetch_out_of_range_is_refused,
+        records.fetch_of_an_unknown_topic_is_refused,
+        records.fetch_of_an_unknown_partition_is_refused,
+        records.fetch_answers_each_partition_by_itself,
+        (records.fetch_in_another_leader_epoch_is_refused, 9),
+        (records.fetch_in_an_unknown_session_is_refused, 7),
+    ),
+    *_cases(
+        ListOffsetsRequest,
+        records.list_offsets_finds_both_ends,
+        (records.list_offsets_finds_a_time, 1),
+        (records.list_offsets_finds_the_largest_time, 7),
+        (records.list_offsets_finds_the_local_start, 8),
+        (records.list_offsets_finds_nothing_in_tiers, 9),
+        records.list_offsets_of_the_unknown_is_refused,
+        (records.list_offsets_in_another_leader_epoch_is_refused, 4),
+    ),
+    *_cases(
+        OffsetForLeaderEpochRequest,
+        records.offset_for_leader_epoch_tells_where_it_ends,
+        records.offset_for_leader_epoch_knows_no_future,
+        records.offset_for_leader_epoch_of_the_unknown_is_refused,
+        (records.offset_for_leader_epoch_in_another_epoch_is_refused, 2),
+    ),
+    *_cases(
+        DeleteRecordsRequest,
+        records.delete_records_lets_the_log_start_later,
+        records.delete_records_past_the_end_is_refused,
+        records.delete_records_of_an_unknown_topic_is_refused,
+    ),
+    *_cases(
+        InitProducerIdRequest,
+        records.init_producer_id_gives_a_fresh_id,
+        records.init_producer_id_refuses_an_empty_transactional_id,
+    ),
+    *_cases(
+        MetadataRequest,
+        topics.metadata_describes_a_topic,
+        (topics.metadata_describes_a_topic_by_id, 12),
+        topics.metadata_describes_all_topics,
+        (topics.metadata_of_no_topics_describes_none, 1),
+        (topics.metadata_of_a_missing_topic_is_an_error, 4),
+        topics.metadata_of_an_impossible_name_is_an_error,
+        topics.metadata_creates_a_missing_topic,
+    ),
+    *_cases(
+        CreateTopicsRequest,
+        topics.create_topics_creates,
+        topics.create_topics_places_replicas_as_told,
+        topics.create_topics_takes_the_defaults,
+        (topics.create_topics_validates_only, 1),
+        topics.create_topics_refuses_what_cannot_be,
+    ),
+    *_cases(
+        DeleteTopicsRequest,
+        topics.delete_topics_deletes_by_name,
+        (topics.delete_topics_deletes_by_id, 6),
+        (topics.delete_topics_refuses_an_unknown_id, 6),
+        topics.delete_topics_refuses_an_unknown_name,
+    ),
+    *_cases(
+        CreatePartitionsRequest,
+        topics.create_partitions_grows_a_topic,
+        topics.create_partitions_refuses_what_cannot_be,
+    ),
+    *_cases(
+        DescribeConfigsRequest,
+        topics.describe_configs_describes_a_topic,
+        topics.describe_configs_describes_what_is_asked_for,
+        topics.describe_configs_describes_the_node,
+        topics.describe_configs_of_the_unknown_is_refused,
+    ),
+    *_cases(
+        AlterConfigsRequest,
+        topics.alter_configs_replaces_all_settings,
+        topics.alter_configs_refuses_what_cannot_be,
+    ),
+    *_cases(
+        IncrementalAlterConfigsRequest,
+        topics.incremental_alter_configs_changes_one_setting,
+        topics.incremental_alter_configs_refuses_what_cannot_be,
+    ),
+    *_cases(
+        DescribeLogDirsRequest,
+        topics.describe_log_dirs_tells_the_size_of_logs,
+        topics.describe_log_dirs_describes_all,
+        topics.describe_log_dirs_of_an_unknown_topic_is_empty,
+    ),
+    *_cases(
+        ElectLeadersRequest,
+        topics.elect_leaders_tells_where_none_is_needed,
+        topics.elect_leaders_elects_everywhere,
+        topics.elect_leaders_of_an_unknown_topic_is_refused,
+    ),
+    *_cases(
+        DescribeClusterRequest,
+        topics.describe_cluster_lists_the_brokers,
+        (topics.describe_cluster_has_no_controller_endpoints, 1),
+    ),
+    *_cases(
+        ApiVersionsRequest,
+        topics.api_versions_lists_what_is_served,
+        (topics.api_versions_refuses_software_that_is_no_name, 3),
+    ),
+    *_cases(FindCoordinatorRequest, groups.find_coordinator_names_the_node),
+    *_cases(
+        JoinGroupRequest,
+        groups.join_group_makes_a_leader,
+        (groups.join_group_keeps_a_static_member, 5),
+        groups.join_group_refuses_what_cannot_be,
+    ),
+    *_cases(
+        SyncGroupRequest,
+        groups.sync_group_hands_out_the_assignment,
+        groups.sync_group_refuses_strangers,
+        (groups.sync_group_refuses_another_protocol, 5),
+    ),
+    *_cases(
+        HeartbeatRequest,
+        groups.heartbeat_is_heard,
+        groups.heartbeat_of_strangers_is_refused,
+        (groups.heartbeat_of_another_instance_is_refused, 3),
+    ),
+    *_cases(LeaveGroupRequest, groups.leave_group_ends_a_membership, groups.leave_group_refuses_strangers),
+    *_cases(
+        DescribeGroupsRequest,
+        groups.describe_groups_shows_members,
+        groups.describe_groups_shows_the_unknown_as_dead,
+    ),
+    *_cases(
+        ListGroupsRequest,
+        groups.list_groups_lists_groups,
+        (groups.list_groups_lists_what_is_asked_for, 4),
+    ),
+    *_cases(
+        OffsetCommitRequest,
+        groups.offset_commit_keeps_positions,
+        (groups.offset_commit_of_a_member_is_kept, 1),
+        (groups.offset_commit_of_strangers_is_refused, 1),
+        groups.offset_commit_into_the_unknown_is_refused,
+        groups.offset_commit_of_too_much_metadata_is_refused,
+    ),
+    *_cases(
+        OffsetFetchRequest,
+        groups.offset_fetch_reads_positions,
+        (groups.offset_fetch_reads_all_positions, 2),
+        (groups.offset_fetch_of_an_unknown_group_finds_nothing, 1),
+    ),
+    *_cases(
+        OffsetDeleteRequest,
+        groups.offset_delete_forgets_positions,
+        groups.offset_delete_spares_what_members_read,
+        groups.offset_delete_of_an_unknown_group_is_refused,
+    ),
+    *_cases(
+        DeleteGroupsRequest,
+        groups.delete_groups_deletes_and_refuses,
+        groups.groups_can_be_joined_again_after_deletion,
+    ),
+)

@@ -1,0 +1,168 @@
+"""The `broker` command against a real node."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from broker.embedded import EmbeddedCluster, free_ports
+
+TIMEOUT_SECONDS = 60
+
+
+class Outcome:
+    """What a command printed and how it ended."""
+
+    def __init__(self, finished: subprocess.CompletedProcess[str]) -> None:
+        self.code = finished.returncode
+        self.lines = finished.stdout.splitlines()
+        self.errors = finished.stderr
+
+    @property
+    def json(self) -> Any:
+        return json.loads("\n".join(self.lines))
+
+
+def broker(*arguments: str, stdin: str = "") -> Outcome:
+    return Outcome(
+        subprocess.run(
+            [sys.executable, "-m", "broker.cli", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+    )
+
+
+@pytest.fixture
+def bootstrap(node: EmbeddedCluster) -> str:
+    return f"--bootstrap-server={node.bootstrap[0]}"
+
+
+def done(*arguments: str, stdin: str = "") -> Outcome:
+    """Run a command that has to succeed without a word on stderr."""
+    outcome = broker(*arguments, stdin=stdin)
+    assert outcome.code == 0, outcome.errors
+    assert outcome.errors == ""
+    return outcome
+
+
+def test_topics_are_created_described_altered_and_deleted(bootstrap: str, topic: str) -> None:
+    done("topics", "create", topic, "--partitions", "2", "--config", "retention.ms=5000", bootstrap)
+    assert topic in done("topics", "list", bootstrap).lines
+    assert done("topics", "describe", topic, bootstrap).lines == [
+        f"Topic: {topic}\tPartition: 0\tLeader: 1\tReplicas: 1\tIsr: 1",
+        f"Topic: {topic}\tPartition: 1\tLeader: 1\tReplicas: 1\tIsr: 1",
+    ]
+    done("topics", "alter", topic, "--partitions", "3", "--config", "segment.ms=7000", bootstrap)
+    assert len(done("topics", "describe", topic, bootstrap, "--output", "json").json) == 3
+    assert done("configs", "describe", "--topic", topic, bootstrap).lines == [
+        "max.message.bytes=100000\tbroker_static",
+        "retention.ms=5000\ttopic",
+        "segment.ms=7000\ttopic",
+    ]
+    done("topics", "alter", topic, "--delete-config", "retention.ms", bootstrap)
+    assert "retention.ms=5000\ttopic" not in done("configs", "describe", "--topic", topic, bootstrap).lines
+    done("topics", "delete", topic, bootstrap)
+    assert topic not in done("topics", "list", bootstrap).lines
+
+
+def test_lines_are_produced_and_consumed(bootstrap: str, topic: str) -> None:
+    done("topics", "create", topic, bootstrap)
+    done("produce", topic, "--compression", "zstd", bootstrap, stdin="one\ntwo\nthree\n")
+    done("produce", topic, "--key-separator", ":", bootstrap, stdin="k:four\nfive\n")
+    reading = ("consume", topic, "--from-beginning", "--max-messages", "5", bootstrap)
+    assert done(*reading).lines == ["one", "two", "three", "four", "five"]
+    assert done(*reading, "--key-separator", "=").lines[3:] == ["k=four", "=five"]
+    last = [json.loads(line) for line in done(*reading, "--output", "json").lines][-2:]
+    assert [(record["offset"], record["key"], record["value"]) for record in last] == [
+        (3, "k", "four"),
+        (4, None, "five"),
+    ]
+
+
+def test_a_group_goes_on_where_it_stopped_and_is_described(bootstrap: str, topic: str) -> None:
+    done("topics", "create", topic, bootstrap)
+    done("produce", topic, bootstrap, stdin="one\ntwo\nthree\n")
+    reading = ("consume", topic, "--group", f"group-of-{topic}", "--from-beginning", bootstrap)
+    assert done(*reading, "--max-messages", "2").lines == ["one", "two"]
+    assert done(*reading, "--max-messages", "1").lines == ["three"]
+    (group,) = done("groups", "describe", f"group-of-{topic}", bootstrap, "--output", "json").json
+    assert group["offsets"] == [{"topic": topic, "partition": 0, "offset": 3, "end": 3, "lag": 0}]
+    assert f"group-of-{topic}\tEmpty" in done("groups", "list", bootstrap).lines
+    done("groups", "delete", f"group-of-{topic}", bootstrap)
+    assert not any(topic in line for line in done("groups", "list", bootstrap).lines)
+
+
+def test_reading_ends_when_nothing_comes(bootstrap: str, topic: str) -> None:
+    done("topics", "create", topic, bootstrap)
+    assert done("consume", topic, "--from-beginning", "--timeout-ms", "100", bootstrap).lines == []
+
+
+def test_settings_of_the_node_are_shown_with_their_sources(bootstrap: str) -> None:
+    lines = done("configs", "describe", "--broker", "1", bootstrap).lines
+    assert "broker.id=1\tbroker_static" in lines
+    assert (
+        "num.partitions=1\tdefault" in done("configs", "describe", "--broker", "1", "--all", bootstrap).lines
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("topics", "describe", "absent"), "topic absent"),
+        (("topics", "delete", "absent"), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (("topics", "create", "bad/name"), "INVALID_TOPIC_EXCEPTION"),
+        (("topics", "create", "t", "--replication-factor", "9"), "INVALID_REPLICATION_FACTOR"),
+        (("topics", "create", "t", "--config", "no.such=1"), "INVALID_CONFIG"),
+        (("configs", "describe", "--topic", "absent"), "UNKNOWN_TOPIC_OR_PARTITION"),
+    ],
+)
+def test_a_refusal_is_one_line_and_code_1(bootstrap: str, arguments: tuple[str, ...], expected: str) -> None:
+    outcome = broker(*arguments, bootstrap)
+    assert outcome.code == 1
+    assert outcome.errors.startswith("broker: ")
+    assert outcome.errors.count("\n") == 1
+    assert expected in outcome.errors
+
+
+def test_an_address_where_nobody_listens_is_told() -> None:
+    (port,) = free_ports(1)
+    outcome = broker("topics", "list", "--bootstrap-server", f"127.0.0.1:{port}")
+    assert outcome.code == 1
+    assert f"127.0.0.1:{port}" in outcome.errors
+    assert "Traceback" not in outcome.errors
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("no-such-command",),
+        ("topics", "create"),
+        ("topics", "list", "--bootstrap-server", "nonsense"),
+        ("topics", "create", "t", "--partitions", "0"),
+        ("topics", "create", "t", "--config", "nonsense"),
+        ("start",),
+    ],
+)
+def test_wrong_usage_is_code_2(arguments: tuple[str, ...]) -> None:
+    assert broker(*arguments).code == 2
+
+
+def test_the_version_is_told() -> None:
+    assert done("--version").lines[0].startswith("broker ")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("start",), ("zookeeper",), ("topics", "create"), ("produce",), ("consume",), ("groups", "describe")],
+)
+def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
+    assert "usage: broker" in done(*command, "--help").lines[0]

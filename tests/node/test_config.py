@@ -1,0 +1,161 @@
+"""Settings of a node: files, overrides, and the errors in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.config import SETTINGS, LoadedConfig, NodeConfig, load_config
+from broker.errors import ConfigurationError
+from broker.part_configs import log_defaults, setting_views
+from broker.types import HostPort
+
+
+def load(tmp_path: Path, text: str, *overrides: str, name: str = "node.yaml") -> LoadedConfig:
+    path = tmp_path / name
+    path.write_text(text)
+    return load_config(path, overrides)
+
+
+def problems_of(tmp_path: Path, text: str, *overrides: str, name: str = "node.yaml") -> list[str]:
+    with pytest.raises(ConfigurationError) as refused:
+        load(tmp_path, text, *overrides, name=name)
+    return [problem.removeprefix(f"{tmp_path}/") for problem in refused.value.problems]
+
+
+def test_flat_and_nested_names_are_the_same(tmp_path: Path) -> None:
+    flat = load(tmp_path, "broker.id: 3\nlog.retention.hours: 5\nlog.dirs: /a,/b\n")
+    nested = load(tmp_path, "broker: {id: 3}\nlog:\n  retention.hours: 5\n  dirs: [/a, /b]\n")
+    assert flat == nested
+    assert nested.node.data_roots == [Path("/a"), Path("/b")]
+
+
+def test_properties_say_the_same_as_yaml(tmp_path: Path) -> None:
+    text = "# comment\n! too\nbroker.id=3\nlog.retention.hours : 5\nlog.dirs = /a,\\\n   /b\n\n"
+    properties = load(tmp_path, text, name="server.properties")
+    assert properties == load(tmp_path, "broker.id: 3\nlog: {retention.hours: 5, dirs: [/a, /b]}\n")
+
+
+def test_overrides_come_last(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "broker.id: 3\nnum.partitions: 2\n", "num.partitions=7")
+    assert loaded.node.num_partitions == 7
+    assert loaded.given == {"broker.id", "num.partitions"}
+
+
+def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) -> None:
+    text = (
+        "num.partitions: many\nlog:\n  segmnt.bytes: 5\n  roll.hours: 0\nauto.create.topics.enable: maybe\n"
+    )
+    assert problems_of(tmp_path, text, "compression.type=rar", "nonsense") == [
+        "-o nonsense: expected key=value",
+        "node.yaml:1: num.partitions: expected a whole number, not 'many'",
+        "node.yaml:3: unknown setting log.segmnt.bytes (did you mean log.segment.bytes?)",
+        "node.yaml:4: log.roll.hours: expected a whole number from 1 to 2147483647, not 0",
+        "node.yaml:5: auto.create.topics.enable: expected true or false, not 'maybe'",
+        "-o compression.type=rar: compression.type: expected one of uncompressed, zstd, lz4, snappy, gzip, "
+        "producer, not 'rar'",
+        "node.yaml: broker.id must be given, a number that no other node of the cluster has",
+    ]
+
+
+def test_properties_problems_have_lines_too(tmp_path: Path) -> None:
+    text = "broker.id=1\n\nlog.dirs=/a,\\\n  /b\nnum.partition=1\n"
+    assert problems_of(tmp_path, text, name="server.properties") == [
+        "server.properties:5: unknown setting num.partition (did you mean num.partitions?)"
+    ]
+
+
+def test_broken_yaml_is_told_with_its_line(tmp_path: Path) -> None:
+    (first, *_) = problems_of(tmp_path, "broker.id: 1\nlog: [1, 2\nx: y: z\n")
+    assert first.startswith("node.yaml:3: ")
+
+
+def test_a_setting_given_twice_is_told_with_both_places(tmp_path: Path) -> None:
+    (problem,) = problems_of(tmp_path, "broker.id: 1\nlog: {dirs: /a}\nlog.dirs: /b\n")
+    assert problem.startswith("node.yaml:3: log.dirs is given twice, first at ")
+    assert problem.endswith("node.yaml:2")
+
+
+@pytest.mark.parametrize(
+    "text", ["- a\n- b\n", "broker.id: {1: {2: [x, {y: z}]}}\n", "just text\n", "? [a]\n: b\n"]
+)
+def test_yaml_of_another_shape_is_refused(tmp_path: Path, text: str) -> None:
+    assert problems_of(tmp_path, text)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load_config(tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("listeners: 127.0.0.1:9092", "NAME://HOST:PORT"),
+        ("listeners: PLAINTEXT://127.0.0.1:port", "is not host:port"),
+        ("listeners: SSL://127.0.0.1:9092", "has no protocol"),
+        ("listeners: 'PLAINTEXT://a:1,PLAINTEXT://b:2'", "twice"),
+        ("listeners: []", "at least one"),
+        ("listeners: PLAINTEXT://0.0.0.0:9092", "clients cannot be told"),
+        ("listener.security.protocol.map: PLAINTEXT:SECRET", "NAME:PROTOCOL"),
+        ("max.connections.per.ip.overrides: 127.0.0.1", "ADDRESS:COUNT"),
+        ("group.min.session.timeout.ms: 2000000", "exceeds"),
+    ],
+)
+def test_contradictions_are_told_at_their_line(tmp_path: Path, setting: str, expected: str) -> None:
+    problems = problems_of(tmp_path, f"broker.id: 1\n{setting}\n")
+    assert any(expected in problem for problem in problems), problems
+
+
+def test_several_listeners_are_understood_with_their_own_names_and_addresses(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path,
+        "broker.id: 1\n"
+        "listeners: [INSIDE://10.0.0.1:1, 'OUTSIDE://[::1]:2']\n"
+        "advertised.listeners: [INSIDE://inside:1, OUTSIDE://outside:3]\n"
+        "listener.security.protocol.map: [INSIDE:PLAINTEXT, OUTSIDE:PLAINTEXT]\n",
+    )
+    assert [listener.address for listener in loaded.node.listening_on] == [
+        HostPort("10.0.0.1", 1),
+        HostPort("::1", 2),
+    ]
+    assert [str(listener) for listener in loaded.node.advertised] == [
+        "INSIDE://inside:1",
+        "OUTSIDE://outside:3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("log.retention.hours: 2", 2 * 3_600_000),
+        ("log.retention.minutes: 3\nlog.retention.hours: 2", 180_000),
+        ("log.retention.ms: 4\nlog.retention.minutes: 3", 4),
+        ("log.retention.hours: -1", -1),
+    ],
+)
+def test_the_finest_unit_of_retention_holds(tmp_path: Path, text: str, expected_ms: int) -> None:
+    assert load(tmp_path, f"broker.id: 1\n{text}\n").node.retention_ms == expected_ms
+
+
+def test_every_default_is_of_its_own_kind() -> None:
+    defaults = NodeConfig()
+    for name, declared in SETTINGS.items():
+        value = getattr(defaults, declared.field_name)
+        assert declared.kind.parse(declared.kind.render(value)) == value, name
+        assert declared.doc
+
+
+def test_defaults_of_logs_are_kafkas(tmp_path: Path) -> None:
+    config = log_defaults(load(tmp_path, "broker.id: 1\n").node)
+    assert config.segment_bytes == 1 << 30
+    assert config.retention_ms == 7 * 24 * 3_600_000
+    assert config.max_message_bytes == 1_048_588
+
+
+def test_settings_tell_where_they_come_from(tmp_path: Path) -> None:
+    views = setting_views(load(tmp_path, "broker.id: 1\n", "num.partitions=4"))
+    assert (views["num.partitions"].value, views["num.partitions"].default) == ("4", "1")
+    assert views["num.partitions"].given
+    assert not views["log.segment.bytes"].given
