@@ -1,0 +1,1 @@
+"""Mirrors between clusters that speak the Kafka protocol, declared in YAML, and Spark pipelines on top."""

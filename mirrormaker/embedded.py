@@ -1,0 +1,72 @@
+"""The clusters of a topology that this machine runs itself: one ZooKeeper for all, and their nodes."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from broker.embedded import ClusterSpec as EmbeddedClusterSpec
+from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
+from mirrormaker.topology.model import ClusterName, Topology
+
+NODE_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
+"""On one machine all members of a group come at once: nothing is gained by waiting for more."""
+
+
+class EmbeddedTopology:
+    """Starts every cluster that says `embedded`; a context manager that returns when all are ready.
+
+    State is kept in `data_dir/zookeeper` and `data_dir/clusters/NAME`, and found again by the next start.
+    Starting and stopping block. Children die with this process, however it ends. Raises ConfigurationError
+    and EmbeddedError.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self.clusters: dict[ClusterName, EmbeddedCluster] = {}
+        self.zookeeper: EmbeddedZooKeeper | None = None
+        self._topology = topology
+        self._stack = ExitStack()
+
+    def start(self) -> None:
+        """Start ZooKeeper, then all clusters; on failure nothing is left running."""
+        embedded = [cluster for cluster in self._topology.clusters.values() if cluster.embedded is not None]
+        if not embedded:
+            return
+        with ExitStack() as stack:
+            self.zookeeper = stack.enter_context(EmbeddedZooKeeper(self._topology.data_dir / "zookeeper"))
+            for cluster in embedded:
+                assert cluster.embedded is not None
+                spec = EmbeddedClusterSpec(
+                    name=cluster.name,
+                    zookeeper_connect=self.zookeeper.connect_string(cluster.name),
+                    port=cluster.embedded.port,
+                    directory=self._topology.data_dir / "clusters" / cluster.name,
+                    brokers=cluster.embedded.brokers,
+                    settings=NODE_SETTINGS,
+                )
+                self.clusters[cluster.name] = stack.enter_context(EmbeddedCluster(spec))
+            self._stack = stack.pop_all()
+
+    def stop(self) -> None:
+        """Stop the clusters, then ZooKeeper; their data stays."""
+        self._stack.close()
+        self.clusters.clear()
+        self.zookeeper = None
+
+    def dead_nodes(self) -> dict[str, str]:
+        """Nodes that ended by themselves, as `CLUSTER node N`, with the end of their log."""
+        return {
+            f"{name} node {broker_id}": log
+            for name, cluster in self.clusters.items()
+            for broker_id, log in cluster.dead_nodes().items()
+        }
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

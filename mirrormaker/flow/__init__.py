@@ -1,0 +1,1 @@
+"""Copying: which topics go where, how partitions are shared out, the copy machine, and its driver."""

@@ -1,0 +1,64 @@
+"""What travels: a run of whole batches of a partition, produced, acknowledged and repeated as one. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from broker.errors import ErrorCode
+
+
+class DeepReason(Enum):
+    """Why a batch could not cross as it is and was decoded and built anew."""
+
+    FORCED = "forced"
+    LEGACY_FORMAT = "legacy_format"
+    LOG_APPEND_TIME = "log_append_time"
+    DELETE_HORIZON = "delete_horizon"
+    COMPACTED = "compacted"
+    RESUMED_INSIDE = "resumed_inside"
+
+
+class Frame:
+    """Received bytes that stay in memory until the last chunk cut from them is let go."""
+
+    __slots__ = ("holders", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.holders = 0
+
+
+class BatchSpan:
+    """Where a batch lies in its chunk's bytes, and how many sequence numbers it takes."""
+
+    __slots__ = ("count", "position", "size")
+
+    def __init__(self, position: int, size: int, count: int) -> None:
+        self.position = position
+        self.size = size
+        self.count = count
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Chunk:
+    """A run of batches with where the source goes on after it, and how its sending stands."""
+
+    records: bytearray | memoryview
+    batches: list[BatchSpan]
+    frame: Frame
+    first_offset: int
+    next_offset: int
+    """Of the source: what is committed once this chunk and all before it are acknowledged."""
+    max_timestamp: int
+    count: int
+    """Sequence numbers, which is records."""
+    size: int
+    """Of the records, in bytes."""
+    base_sequence: int = -1
+    """-1 until it is stamped; a repeat keeps it."""
+    in_flight: bool = False
+    acknowledged: bool = False
+    maybe_written: bool = False
+    """It is at the destination, or might be: its sequence may not be given to other records."""
+    error: ErrorCode | None = None

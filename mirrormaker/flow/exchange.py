@@ -1,0 +1,97 @@
+"""What goes into the copy machine and what comes out of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.client.fetch import AbortedTransaction, PartitionPosition
+from broker.types import BrokerId, TopicPartition
+from mirrormaker.flow.chunk import Chunk
+from mirrormaker.flow.facts import Fact
+from mirrormaker.flow.partition import Partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowConfig:
+    """Bounds and waits of a machine; see `Resources` of the topology for the meaning of those in bytes."""
+
+    buffer_bytes: int = 48 << 20
+    partition_buffer_bytes: int = 8 << 20
+    fetch_bytes: int = 8 << 20
+    fetch_partition_bytes: int = 1 << 20
+    fetch_partition_bytes_max: int = 64 << 20
+    """A partition whose answers hold not one whole batch asks for twice as much, up to this."""
+    produce_bytes: int = 1 << 20
+    requests_in_flight: int = 5
+    chunk_batches_max: int = 1
+    """Batches of one partition in one request; 1 is what stock brokers take."""
+    deep: bool = False
+    retry_backoff_ms: int = 50
+    retry_backoff_max_ms: int = 5_000
+    pause_ms: int = 30_000
+    """A paused partition is tried again after this."""
+    damage_retries: int = 4
+    """Bytes that the destination finds damaged are fetched again so often before the partition is paused."""
+    producer_quiet_ms: int = 600_000
+    """After so long without an answer a broker may have forgotten the producer: it is sent one chunk
+    alone.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A partition to copy: where to, in which bucket, and the source offset to start at."""
+
+    source: TopicPartition
+    destination: TopicPartition
+    bucket: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedPartition:
+    """One partition's part of a fetch answer."""
+
+    source: TopicPartition
+    offset: int
+    """The one asked for."""
+    records: bytearray | memoryview
+    source_end: int
+    """First offset that readers of committed records do not see yet."""
+    aborted: Sequence[AbortedTransaction] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPlan:
+    """What to ask of one source broker now; empty when nothing is wanted or there is no room."""
+
+    positions: list[PartitionPosition]
+    answer_bytes: int
+    pressed: bool
+    """Partitions were left out for lack of room: do not let the request wait long for the others."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ProduceCommand:
+    """One produce request to send. Its bytes must leave unchanged; it ends with `answered` or `failed`."""
+
+    broker: BrokerId
+    entries: list[tuple[Partition, Chunk]]
+    bytes: int
+
+    def parts(self) -> list[tuple[TopicPartition, bytearray | memoryview]]:
+        """Destination partition and bytes of each entry."""
+        return [(partition.destination, chunk.records) for partition, chunk in self.entries]
+
+
+@dataclass(slots=True, kw_only=True)
+class Ready:
+    """What the driver is to do, in this order: look leaders up again, get producer ids, send the requests."""
+
+    refresh_leaders: bool
+    buckets: list[int]
+    requests: list[ProduceCommand]
+    facts: list[Fact]
+    wake_at_ms: int | None
+    """When to ask again even if nothing happens."""

@@ -1,0 +1,126 @@
+"""What a copy machine reports: what happened, for the log and for `status`, and running counts. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from broker.errors import ErrorCode
+from broker.types import TopicPartition
+from mirrormaker.flow.chunk import DeepReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPaused:
+    """The destination refuses records of this partition for good; it is tried again much later."""
+
+    source: TopicPartition
+    destination: TopicPartition
+    error: ErrorCode
+    offset: int
+    """Of the source: the first record that is not at the destination."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRecovered:
+    """A partition that failed or was paused copies again."""
+
+    source: TopicPartition
+    failures: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendingFailed:
+    """A produce failed and is repeated. Told at the 1st, 2nd, 4th, 8th, ... failure in a row."""
+
+    source: TopicPartition
+    destination: TopicPartition
+    error: ErrorCode
+    failures: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerLost:
+    """The destination lost track of the producer id; what was unanswered may be there twice."""
+
+    source: TopicPartition
+    bucket: int
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceGap:
+    """Records went away before they were copied: the offsets from `lost_from` up to `resumed_at`."""
+
+    source: TopicPartition
+    lost_from: int
+    resumed_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTruncated:
+    """The source ends before the position reached: it lost records that the destination has."""
+
+    source: TopicPartition
+    position: int
+    resumed_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecreated:
+    """The source topic was deleted and created again; copying goes on with the new one's first record."""
+
+    source: TopicPartition
+    position: int
+    resumed_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFailed:
+    """The source refuses to be read, or gives bytes that are no batches; it is asked again ever later."""
+
+    source: TopicPartition
+    offset: int
+    problem: str
+
+
+Fact = (
+    PartitionPaused
+    | PartitionRecovered
+    | SendingFailed
+    | ProducerLost
+    | SourceGap
+    | SourceTruncated
+    | SourceFailed
+    | TopicRecreated
+)
+
+EVENT_NAMES: Mapping[type[Fact], str] = {
+    PartitionPaused: "partition_paused",
+    PartitionRecovered: "partition_recovered",
+    SendingFailed: "sending_failed",
+    ProducerLost: "producer_lost",
+    SourceFailed: "source_failed",
+    SourceGap: "source_gap_met",
+    SourceTruncated: "source_truncated",
+    TopicRecreated: "topic_recreated",
+}
+"""What facts are called in logs and in `status`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class FlowCounts:
+    """Running totals of one route since its machine was made."""
+
+    batches: int = 0
+    """Acknowledged by the destination; so are bytes and records."""
+    bytes: int = 0
+    records: int = 0
+    requests: int = 0
+    repeated_chunks: int = 0
+    deep_batches: Counter[DeepReason] = field(default_factory=Counter)
+    control_batches_dropped: int = 0
+    aborted_batches_dropped: int = 0
+    offsets_lost_at_source: int = 0
+    errors: Counter[ErrorCode] = field(default_factory=Counter)

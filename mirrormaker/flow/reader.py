@@ -1,0 +1,240 @@
+"""The source side of a route: one fetch loop for every source broker that leads a partition at hand.
+
+A loop sends its next fetch as soon as the answer before has been cut up, before any of that answer is
+produced: the broker works while the mirror does. Owned by the event loop of the route's copier; all tasks
+live in its task group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+from broker.client.cluster import Cluster
+from broker.client.fetch import AbortedTransaction, FetchTerms, build_fetch, read_fetch, version_limit
+from broker.client.offsets import EARLIEST, LATEST, list_offsets
+from broker.clock import Clock
+from broker.errors import BrokerError, ErrorCode, ProtocolError
+from broker.telemetry import logger
+from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from broker.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from mirrormaker.flow.exchange import FetchedPartition, FetchPlan
+from mirrormaker.flow.lag import EndHistory
+from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.partition import LEADER_CODES
+from mirrormaker.flow.signal import Signal
+
+FETCH_LANE = "fetch"
+FETCH_WAIT_MS = 500
+PRESSED_WAIT_MS = 5
+"""How long a fetch may wait for data while other partitions of the broker wait for room in the buffer."""
+NOTHING_TO_FETCH_WAIT_MS = 100
+OUT_OF_RANGE_HOLD_MS = 5_000
+REFRESH_SPACING_MS = 100
+
+_log = logger("reader")
+
+
+class SourceReader:
+    """Fetches for one copier. `spread` whenever partitions or leaders have changed."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        machine: FlowMachine,
+        tasks: asyncio.TaskGroup,
+        clock: Clock,
+        on_progress: Callable[[], None],
+    ) -> None:
+        self.histories: dict[TopicPartition, EndHistory] = {}
+        self.room = Signal()
+        """Set when the destination has acknowledged something."""
+        self._cluster = cluster
+        self._machine = machine
+        self._tasks = tasks
+        self._clock = clock
+        self._on_progress = on_progress
+        self._by_leader: dict[int, list[TopicPartition]] = {}
+        self._fetchers: set[int] = set()
+        self._topic_ids: dict[TopicPartition, TopicId] = {}
+        """The topic's id when copying of a partition began."""
+        self._out_of_range: set[TopicPartition] = set()
+        self._stale = Signal()
+
+    def topic_id(self, source: TopicPartition) -> TopicId:
+        """The id of the source topic that is being copied, NO_TOPIC_ID where the source does not tell."""
+        return self._topic_ids.get(source, NO_TOPIC_ID)
+
+    def forget(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Drop what is only of use for the lag of records before these positions."""
+        for source, position in positions.items():
+            history = self.histories.get(source)
+            if history is not None:
+                history.forget_before(position)
+
+    def spread(self) -> None:
+        """Hand the machine's partitions to the loops of their leaders, and start loops that are missing."""
+        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        for source in self._machine.partitions:
+            leader = self._cluster.leader(source)
+            if leader is None:
+                self._stale.set()
+            else:
+                by_leader[leader].append(source)
+        self._by_leader = by_leader
+        self._find_recreated()
+        for source in self.histories.keys() - self._machine.partitions.keys():
+            del self.histories[source]
+        for node_id in by_leader.keys() - self._fetchers:
+            self._fetchers.add(node_id)
+            self._tasks.create_task(self._fetch_from(node_id), name=f"fetch from {node_id}")
+
+    def _find_recreated(self) -> None:
+        """Start anew with partitions whose topic has another id than before."""
+        for source in self._topic_ids.keys() - self._machine.partitions.keys():
+            del self._topic_ids[source]
+        for source in self._machine.partitions:
+            now = self._known_topic_id(source)
+            if now != NO_TOPIC_ID and self._topic_ids.setdefault(source, now) != now:
+                self._machine.hold_fetch(source, self._clock.monotonic_ms() + OUT_OF_RANGE_HOLD_MS)
+                self._look_for_range(source)
+
+    def _known_topic_id(self, source: TopicPartition) -> TopicId:
+        known = self._cluster.topics.get(source.topic)
+        return known.topic_id if known is not None else NO_TOPIC_ID
+
+    async def follow_leaders(self) -> None:
+        """Look the source's leaders up whenever a fetch says that they may have moved, until cancelled."""
+        failures = 0
+        while True:
+            await self._stale.wait()
+            topics = {source.topic for source in self._machine.partitions}
+            try:
+                if topics:
+                    await self._cluster.refresh(topics)
+            except BrokerError as error:
+                _log.info("source_metadata_not_refreshed", error=str(error))
+            led = all(self._cluster.leader(source) is not None for source in self._machine.partitions)
+            failures = 0 if led else failures + 1
+            self.spread()
+            wait_ms = self._cluster.backoff.delay_ms(failures, self._cluster.random) if failures else 0
+            await asyncio.sleep(max(wait_ms, REFRESH_SPACING_MS) / 1000)
+
+    async def _fetch_from(self, node_id: int) -> None:
+        """The loop of one source broker; ends when it leads nothing at hand any more."""
+        try:
+            failures = 0
+            while sources := self._by_leader.get(node_id):
+                now_ms = self._clock.monotonic_ms()
+                plan = self._machine.plan_fetch(sources, len(self._by_leader), now_ms)
+                if not plan.positions:
+                    await self.room.wait(timeout_ms=NOTHING_TO_FETCH_WAIT_MS)
+                    continue
+                try:
+                    await self._fetch(node_id, plan)
+                    failures = 0
+                except BrokerError as error:
+                    failures += 1
+                    _log.info("fetch_failed", node=node_id, failures=failures, error=str(error))
+                    self._stale.set()
+                    await asyncio.sleep(self._cluster.backoff.delay_ms(failures, self._cluster.random) / 1000)
+        finally:
+            self._fetchers.discard(node_id)
+
+    async def _fetch(self, node_id: int, plan: FetchPlan) -> None:
+        terms = FetchTerms(
+            max_wait_ms=PRESSED_WAIT_MS if plan.pressed else FETCH_WAIT_MS,
+            min_bytes=1,
+            max_bytes=plan.answer_bytes,
+            read_committed=True,
+        )
+        metadata = self._cluster.metadata
+        request = build_fetch(plan.positions, terms, metadata)
+        connection = await self._cluster.connection(node_id, FETCH_LANE)
+        version = connection.version_of(FetchRequest, at_most=version_limit(plan.positions, metadata))
+        response = await connection.request(request, version)
+        served = self._take(response, request, plan)
+        self._serve_last(node_id, served)
+
+    def _serve_last(self, node_id: int, served: set[TopicPartition]) -> None:
+        """Brokers fill an answer in the order asked: whoever got something stands back for the others
+        next time.
+        """
+        sources = self._by_leader.get(node_id)
+        if sources is not None and 0 < len(served) < len(sources):
+            sources.sort(key=served.__contains__)
+
+    def _take(self, response: FetchResponse, request: FetchRequest, plan: FetchPlan) -> set[TopicPartition]:
+        """Hand an answer to the machine; the partitions that it had records of."""
+        now_ms = self._clock.monotonic_ms()
+        offsets = {position.topic_partition: position.offset for position in plan.positions}
+        answers: list[FetchedPartition] = []
+        frame_bytes = 0
+        for source, data in read_fetch(response, request):
+            if source not in offsets:
+                continue
+            if data.error_code:
+                self._refused(source, ErrorCode.of(data.error_code), now_ms)
+                continue
+            answer = _answer_of(source, offsets[source], data)
+            frame_bytes += len(answer.records)
+            self._observe(source, answer.source_end, now_ms)
+            answers.append(answer)
+        self._machine.fetched(answers, frame_bytes, now_ms)
+        if frame_bytes:
+            self._on_progress()
+        return {answer.source for answer in answers if len(answer.records)}
+
+    def _observe(self, source: TopicPartition, end: int, now_ms: int) -> None:
+        history = self.histories.get(source)
+        if history is None:
+            history = self.histories[source] = EndHistory()
+        history.observe(end, now_ms)
+
+    def _refused(self, source: TopicPartition, code: ErrorCode, now_ms: int) -> None:
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._machine.hold_fetch(source, now_ms + OUT_OF_RANGE_HOLD_MS)
+            self._look_for_range(source)
+            return
+        if code in LEADER_CODES or code is ErrorCode.UNKNOWN_TOPIC_ID:
+            self._stale.set()
+        self._machine.source_failed(source, code, now_ms)
+
+    def _look_for_range(self, source: TopicPartition) -> None:
+        if source not in self._out_of_range:
+            self._out_of_range.add(source)
+            self._tasks.create_task(self._find_range(source), name=f"range of {source}")
+
+    async def _find_range(self, source: TopicPartition) -> None:
+        """The source has not what was asked for: learn what it has, and let the machine go on there."""
+        try:
+            topic_id = self._known_topic_id(source)
+            start = (await list_offsets(self._cluster, {source: EARLIEST}))[source].offset
+            end = (await list_offsets(self._cluster, {source: LATEST}))[source].offset
+            if self._topic_ids.get(source, topic_id) == topic_id:
+                self._machine.resume_at(source, start, end)
+            else:
+                self._machine.restart(source, start)
+                self._topic_ids[source] = topic_id
+            self._on_progress()
+        except BrokerError as error:
+            code = error.code if isinstance(error, ProtocolError) else ErrorCode.NETWORK_EXCEPTION
+            _log.info("range_not_found", partition=str(source), error=str(error))
+            self._machine.source_failed(source, code, self._clock.monotonic_ms())
+        finally:
+            self._out_of_range.discard(source)
+
+
+def _answer_of(source: TopicPartition, offset: int, data: PartitionData) -> FetchedPartition:
+    records = data.records if data.records is not None else bytearray()
+    return FetchedPartition(
+        source=source,
+        offset=offset,
+        records=bytearray(records) if isinstance(records, bytes) else records,
+        source_end=data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark,
+        aborted=[
+            AbortedTransaction(aborted.producer_id, aborted.first_offset)
+            for aborted in data.aborted_transactions or ()
+        ],
+    )

@@ -1,0 +1,272 @@
+"""The destination side of a route: performs what the machine says.
+
+A link's requests are sent in the order in which the machine gave them, and answered in that order; its task
+awaits the answers one after the other. Owned by the event loop of the route's copier; all tasks live in its
+task group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection
+
+from broker.client.cluster import Cluster
+from broker.client.connection import Connection
+from broker.clock import Clock
+from broker.errors import BrokerError, ErrorCode, ProtocolError
+from broker.telemetry import logger
+from broker.types import BrokerId, TopicPartition
+from broker.wire.messages.api_versions import ApiVersionsRequest
+from broker.wire.messages.init_producer_id import InitProducerIdRequest
+from broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from mirrormaker.flow.exchange import ProduceCommand
+from mirrormaker.flow.facts import Fact
+from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.partition import ProducerIdentity
+from mirrormaker.flow.signal import Signal
+
+PRODUCE_LANE = "produce"
+ACKS_ALL = -1
+PRODUCE_TIMEOUT_MS = 25_000
+ANSWER_TIMEOUT_MS = 30_000
+REFRESH_SPACING_MS = 100
+BATCHES_FEATURE = "mirrormaker.produce.batches"
+"""A feature in ApiVersions: so many batches of a partition, as its level says, may share a request."""
+
+_FIRST_VERSION_WITH_FEATURES = 3
+
+_log = logger("writer")
+
+
+class DestinationWriter:
+    """Performs the machine's effects for one copier. `pump` whenever the machine has been stepped."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        machine: FlowMachine,
+        tasks: asyncio.TaskGroup,
+        clock: Clock,
+        *,
+        on_acknowledged: Callable[[], None],
+        on_fact: Callable[[Fact], None],
+    ) -> None:
+        self._cluster = cluster
+        self._machine = machine
+        self._tasks = tasks
+        self._clock = clock
+        self._on_acknowledged = on_acknowledged
+        self._on_fact = on_fact
+        self._links: dict[BrokerId, ProduceLink] = {}
+        self._pumped = Signal()
+        self._stale = Signal()
+
+    def pump(self) -> None:
+        """Look at the machine soon: several calls in one turn of the event loop cost one look."""
+        self._pumped.set()
+
+    def look_up_leaders(self) -> None:
+        """Ask the destination again who leads what."""
+        self._stale.set()
+
+    async def perform(self) -> None:
+        """Do what the machine says, whenever it was stepped or a wait is over. Runs until cancelled."""
+        wake_at_ms: int | None = None
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            timeout_ms = None if wake_at_ms is None else max(wake_at_ms - now_ms, 0)
+            await self._pumped.wait(timeout_ms)
+            ready = self._machine.ready(self._clock.monotonic_ms())
+            if ready.refresh_leaders:
+                self._stale.set()
+            for bucket in ready.buckets:
+                self._tasks.create_task(self._get_producer(bucket), name=f"producer id of bucket {bucket}")
+            for command in ready.requests:
+                self._link_to(command.broker).submit(command)
+            for fact in ready.facts:
+                self._on_fact(fact)
+            wake_at_ms = ready.wake_at_ms
+
+    async def follow_leaders(self) -> None:
+        """Tell the machine who leads the destination, whenever that is doubted, until cancelled."""
+        failures = 0
+        while True:
+            await self._stale.wait()
+            try:
+                complete = await self._tell_leaders()
+            except BrokerError as error:
+                complete = False
+                _log.info("destination_metadata_not_refreshed", failures=failures, error=str(error))
+            failures = 0 if complete else failures + 1
+            if not complete:
+                self._stale.set()
+            wait_ms = self._cluster.backoff.delay_ms(failures, self._cluster.random) if failures else 0
+            await asyncio.sleep(max(wait_ms, REFRESH_SPACING_MS) / 1000)
+
+    def _destinations(self) -> Collection[TopicPartition]:
+        return [partition.destination for partition in self._machine.partitions.values()]
+
+    async def _tell_leaders(self) -> bool:
+        """Look the leaders up; whether every partition has one."""
+        topics = {destination.topic for destination in self._destinations()}
+        if topics:
+            await self._cluster.refresh(topics)
+        leaders = {
+            destination: BrokerId(leader)
+            for destination in self._destinations()
+            if (leader := self._cluster.leader(destination)) is not None
+        }
+        self._machine.set_leaders(leaders)
+        self.pump()
+        return all(destination in leaders for destination in self._destinations())
+
+    def _link_to(self, broker: BrokerId) -> ProduceLink:
+        link = self._links.get(broker)
+        if link is None:
+            link = self._links[broker] = ProduceLink(
+                self._cluster, broker, on_answer=self._take_answer, on_failure=self._take_failure
+            )
+            self._tasks.create_task(link.run(), name=f"produce to {broker}")
+        return link
+
+    def _take_answer(self, command: ProduceCommand, response: ProduceResponse) -> None:
+        codes = {
+            TopicPartition(topic.name, partition.index): ErrorCode.of(partition.error_code)
+            for topic in response.responses
+            for partition in topic.partition_responses
+        }
+        self._machine.answered(command, codes, self._clock.monotonic_ms())
+        self._on_acknowledged()
+        self.pump()
+
+    def _take_failure(self, command: ProduceCommand, error: BrokerError) -> None:
+        _log.info("produce_failed", node=command.broker, bytes=command.bytes, error=str(error))
+        self._machine.failed(command, self._clock.monotonic_ms())
+        self._on_acknowledged()
+        self.pump()
+
+    async def _get_producer(self, bucket: int) -> None:
+        failures = 0
+        while True:
+            try:
+                identity = await obtain_producer_id(self._cluster)
+                break
+            except BrokerError as error:
+                failures += 1
+                _log.warning("producer_id_not_obtained", bucket=bucket, failures=failures, error=str(error))
+                await asyncio.sleep(self._cluster.backoff.delay_ms(failures, self._cluster.random) / 1000)
+        self._machine.set_producer(bucket, identity)
+        self.pump()
+
+
+class ProduceLink:
+    """Requests to one destination broker, several in flight, in the order of `submit`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        broker: BrokerId,
+        *,
+        on_answer: Callable[[ProduceCommand, ProduceResponse], None],
+        on_failure: Callable[[ProduceCommand, BrokerError], None],
+    ) -> None:
+        self._cluster = cluster
+        self._broker = broker
+        self._on_answer = on_answer
+        self._on_failure = on_failure
+        self._connection: Connection | None = None
+        self._unsent: deque[ProduceCommand] = deque()
+        self._sent: deque[tuple[ProduceCommand, asyncio.Future[ProduceResponse]]] = deque()
+        self._work = Signal()
+
+    def submit(self, command: ProduceCommand) -> None:
+        """Send now when connected and nothing waits before it, else as soon as there is a connection."""
+        self._unsent.append(command)
+        if self._connection is not None and not self._connection.closed:
+            self._send_all(self._connection)
+        self._work.set()
+
+    async def run(self) -> None:
+        """Connect when needed, and take answers in order. Runs until cancelled."""
+        while True:
+            if self._sent:
+                await self._take_one()
+            elif self._unsent:
+                await self._connect()
+            else:
+                await self._work.wait()
+
+    async def _connect(self) -> None:
+        try:
+            self._connection = await self._cluster.connection(self._broker, PRODUCE_LANE)
+            self._send_all(self._connection)
+        except BrokerError as error:
+            self._fail_unsent(error)
+
+    async def _take_one(self) -> None:
+        command, future = self._sent[0]
+        try:
+            response = await future
+        except BrokerError as error:
+            self._sent.popleft()
+            self._on_failure(command, error)
+        else:
+            self._sent.popleft()
+            self._on_answer(command, response)
+
+    def _send_all(self, connection: Connection) -> None:
+        while self._unsent:
+            try:
+                future = connection.send(produce_request(self._unsent[0]), timeout_ms=ANSWER_TIMEOUT_MS)
+            except BrokerError as error:
+                self._fail_unsent(error)
+                return
+            self._sent.append((self._unsent.popleft(), future))
+
+    def _fail_unsent(self, error: BrokerError) -> None:
+        while self._unsent:
+            self._on_failure(self._unsent.popleft(), error)
+
+
+def produce_request(command: ProduceCommand) -> ProduceRequest:
+    """The command as a request: record bytes stay where they are."""
+    topics: dict[str, list[PartitionProduceData]] = {}
+    for destination, records in command.parts():
+        data = PartitionProduceData(index=destination.partition, records=records)
+        topics.setdefault(destination.topic, []).append(data)
+    return ProduceRequest(
+        acks=ACKS_ALL,
+        timeout_ms=PRODUCE_TIMEOUT_MS,
+        topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
+    )
+
+
+async def obtain_producer_id(cluster: Cluster) -> ProducerIdentity:
+    """A producer id that nobody has used. Raises BrokerError."""
+    connection = await cluster.any_connection()
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=PRODUCE_TIMEOUT_MS)
+    response = await connection.request(request)
+    if response.error_code:
+        raise ProtocolError(ErrorCode.of(response.error_code), "producer id")
+    return ProducerIdentity(response.producer_id, response.producer_epoch)
+
+
+async def batches_taken_at_once(cluster: Cluster) -> int:
+    """Batches of one partition that a request may carry: 1 toward stock brokers. Raises BrokerError."""
+    connection = await cluster.any_connection()
+    version = connection.version_of(ApiVersionsRequest)
+    if version < _FIRST_VERSION_WITH_FEATURES:
+        return 1
+    response = await connection.request(
+        ApiVersionsRequest(client_software_name="mirrormaker", client_software_version="0"), version
+    )
+    levels = [
+        feature.max_version for feature in response.supported_features if feature.name == BATCHES_FEATURE
+    ]
+    return max(levels, default=1)

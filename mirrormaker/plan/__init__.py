@@ -1,0 +1,1 @@
+"""Differences between what the topology asks for and what the clusters have, as data. Pure."""

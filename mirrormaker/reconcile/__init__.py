@@ -1,0 +1,1 @@
+"""Making the clusters match what the topology asks for: look, compare, repair."""

@@ -1,0 +1,108 @@
+"""`status` for eyes and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+
+from mirrormaker.flow.lag import Lag
+from mirrormaker.status import PartitionStatus, RouteStatus
+
+QUIET_STATES = frozenset({"copying", "unassigned"})
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+WIDTH_WITHOUT_TERMINAL = 160
+
+
+def render_text(routes: Sequence[RouteStatus], stream: TextIO) -> None:
+    """One line a route, then what needs attention."""
+    console = Console(file=stream, width=None if stream.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False)
+    table = Table(box=None, pad_edge=False)
+    for title in ("ROUTE", "STATE"):
+        table.add_column(title)
+    for title in ("PARTITIONS", "LAG MESSAGES", "LAG BYTES", "LAG SECONDS", "COPIED BYTES", "DEEP BATCHES"):
+        table.add_column(title, justify="right")
+    for route in routes:
+        table.add_row(*_row(route))
+    console.print(table)
+    for line in attention(routes):
+        console.print(line, markup=False)
+
+
+def attention(routes: Sequence[RouteStatus]) -> list[str]:
+    """A line for everything that does not go as it should."""
+    lines: list[str] = []
+    for route in routes:
+        if route.problem:
+            lines.append(f"{route.name}: {route.problem}")
+        lines += (f"{route.name}: {topic} is not copied: {why}" for topic, why in route.obstacles.items())
+        lines += (
+            f"{route.name}: {partition.source} is {partition.state}"
+            + (f": {partition.problem}" if partition.problem else "")
+            for partition in route.partitions
+            if partition.problem or partition.state not in QUIET_STATES
+        )
+    return lines
+
+
+def render_json(routes: Sequence[RouteStatus]) -> dict[str, Any]:
+    """Plain data; lag that is not known is null."""
+    return {"routes": [_route_json(route) for route in routes]}
+
+
+def _row(route: RouteStatus) -> tuple[str, ...]:
+    lag = route.lag
+    counts = route.counts
+    return (
+        route.name,
+        route.state,
+        str(len(route.partitions)),
+        "?" if lag is None else f"{lag.messages:,}",
+        "?" if lag is None or lag.bytes is None else format_bytes(lag.bytes),
+        "?" if lag is None or lag.seconds is None else f"{lag.seconds:.1f}",
+        format_bytes(counts.get("bytes", 0)) if counts else "-",
+        f"{sum(counts.get('deep_batches', {}).values()):,}" if counts else "-",
+    )
+
+
+def format_bytes(size: float) -> str:
+    """Three digits or so, with a binary unit."""
+    for unit in _UNITS[:-1]:
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} {_UNITS[-1]}"
+
+
+def _route_json(route: RouteStatus) -> dict[str, Any]:
+    return {
+        "name": route.name,
+        "from": route.source,
+        "to": route.destination,
+        "state": route.state,
+        "problem": route.problem,
+        "lag": _lag_json(route.lag),
+        "partitions": [_partition_json(partition) for partition in route.partitions],
+        "obstacles": dict(route.obstacles),
+        "counts": dict(route.counts),
+        "events": [dict(event) for event in route.events],
+    }
+
+
+def _partition_json(partition: PartitionStatus) -> dict[str, Any]:
+    return {
+        "topic": partition.source.topic,
+        "partition": partition.source.partition,
+        "destination_topic": partition.destination.topic,
+        "state": partition.state,
+        "problem": partition.problem,
+        "committed": partition.committed,
+        "end": partition.end,
+        "lag": _lag_json(partition.lag),
+    }
+
+
+def _lag_json(lag: Lag | None) -> dict[str, Any] | None:
+    return None if lag is None else {"messages": lag.messages, "bytes": lag.bytes, "seconds": lag.seconds}

@@ -1,0 +1,90 @@
+"""What a daemon keeps in the topology's `data_dir`: its lock, its name, and a picture of its state.
+
+Files of `data_dir/daemon/`: `lock` (held by flock while a daemon runs: a second one is refused, and `status`
+sees whether one is alive), `id` (a name that survives restarts), `state.json` (rewritten every second by
+writing aside and renaming: a reader never sees half of it, and after a kill the last picture stays).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from broker.errors import ConfigurationError
+
+STATE_VERSION = 1
+
+
+class StateDirectory:
+    """The daemon's folder below `data_dir`."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.path = data_dir / "daemon"
+        self._lock = self.path / "lock"
+        self._state = self.path / "state.json"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the one daemon here. Raises ConfigurationError when there is one, or nothing can be written."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ConfigurationError([f"{self.path}: cannot be written: {error.strerror}"]) from error
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ConfigurationError(
+                    [f"{self.path}: another daemon is running on this data_dir"]
+                ) from error
+            yield
+        finally:
+            os.close(descriptor)
+
+    def is_locked(self) -> bool:
+        """Whether a daemon runs on this directory."""
+        try:
+            descriptor = os.open(self._lock, os.O_RDWR)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def daemon_id(self) -> str:
+        """The daemon's name, made up the first time."""
+        file = self.path / "id"
+        if file.exists() and (name := file.read_text(encoding="ascii").strip()):
+            return name
+        name = uuid.uuid4().hex[:12]
+        _write_whole(file, name + "\n")
+        return name
+
+    def write(self, state: dict[str, Any]) -> None:
+        """Replace the picture. Raises OSError."""
+        _write_whole(self._state, json.dumps(state, separators=(",", ":")))
+
+    def read(self) -> dict[str, Any] | None:
+        """The last picture; None when there is none, or it is of another version."""
+        try:
+            state = json.loads(self._state.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return state if isinstance(state, dict) and state.get("version") == STATE_VERSION else None
+
+
+def _write_whole(file: Path, text: str) -> None:
+    aside = file.with_suffix(".tmp")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(file)

@@ -1,0 +1,246 @@
+"""How every route of a topology stands: lag, asked of the clusters, and what the daemon tells of its work.
+
+Positions and ends come from the clusters themselves, so the figures hold whether a daemon runs here,
+elsewhere, or not at all. What only the daemon on this `data_dir` knows is read from its state: why a
+partition does not move, how long records have been waiting, how large they are. Where it does not know, the
+first batch that waits is looked at: then seconds are the age of that batch by its own timestamp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.client.cluster import Cluster
+from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch, read_fetch, version_limit
+from broker.client.group_offsets import fetch_offsets
+from broker.client.offsets import EARLIEST, LATEST, list_offsets
+from broker.clock import Clock
+from broker.errors import BrokerError, CorruptRecordsError
+from broker.records.batch import MAGIC_POSITION, read_header
+from broker.types import Buffer, TopicPartition
+from broker.wire.messages.fetch import FetchRequest
+from mirrormaker.clusters import open_cluster
+from mirrormaker.flow.lag import NO_LAG, Lag
+from mirrormaker.plan.topics import select_topics
+from mirrormaker.state import StateDirectory
+from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
+from mirrormaker.topology.naming import compile_naming
+
+QUERY_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """One source partition of a route."""
+
+    source: TopicPartition
+    destination: TopicPartition
+    state: str
+    """What the daemon does with it; "unassigned" when no daemon here has it."""
+    problem: str | None
+    committed: int
+    end: int
+    lag: Lag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteStatus:
+    """One route. `problem` says why there are no figures, or what is wrong with it as a whole."""
+
+    name: str
+    source: ClusterName
+    destination: ClusterName
+    state: str
+    """The daemon's word for it; "stopped" when no daemon runs here."""
+    problem: str | None
+    lag: Lag | None
+    partitions: tuple[PartitionStatus, ...] = ()
+    obstacles: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    events: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sample:
+    """The first batch that waits in a partition."""
+
+    timestamp_ms: int
+    bytes_per_offset: float
+
+
+async def read_status(topology: Topology, clock: Clock) -> list[RouteStatus]:
+    """The status of every route, in the file's order. A cluster that cannot be asked is told in `problem`."""
+    directory = StateDirectory(topology.data_dir)
+    state = directory.read() if directory.is_locked() else None
+    observed = await asyncio.gather(
+        *(_observe_or_tell(topology, route, state or {}, clock) for route in topology.routes)
+    )
+    return list(observed)
+
+
+async def _observe_or_tell(
+    topology: Topology, route: RouteSpec, state: Mapping[str, Any], clock: Clock
+) -> RouteStatus:
+    told: Mapping[str, Any] = state.get("routes", {}).get(route.name, {})
+    try:
+        async with (
+            asyncio.timeout(QUERY_TIMEOUT_MS / 1000),
+            open_cluster(topology.clusters[route.source]) as source,
+        ):
+            partitions = await _observe(route, source, told, state.get("at_ms"), clock)
+    except (BrokerError, TimeoutError) as error:
+        problem = str(error) or f"cluster {route.source!r}: no answer within {QUERY_TIMEOUT_MS} ms"
+        return _route_status(route, told, problem, None, ())
+    return _route_status(
+        route, told, None, Lag.total([partition.lag for partition in partitions]), partitions
+    )
+
+
+def _route_status(
+    route: RouteSpec,
+    told: Mapping[str, Any],
+    problem: str | None,
+    lag: Lag | None,
+    partitions: tuple[PartitionStatus, ...],
+) -> RouteStatus:
+    return RouteStatus(
+        name=route.name,
+        source=route.source,
+        destination=route.destination,
+        state=told.get("state", "stopped"),
+        problem=told.get("error") or told.get("reconcile_problem") or problem,
+        lag=lag,
+        partitions=partitions,
+        obstacles=told.get("obstacles", {}),
+        counts=told.get("counts", {}),
+        events=tuple(told.get("events", ())),
+    )
+
+
+async def _observe(
+    route: RouteSpec, source: Cluster, told: Mapping[str, Any], told_at_ms: int | None, clock: Clock
+) -> tuple[PartitionStatus, ...]:
+    metadata = await source.refresh()
+    destinations = select_topics(compile_naming(route.source, route.topics), metadata)
+    sources = metadata.topic_partitions(sorted(destinations))
+    committed = await fetch_offsets(source, route.group, sources, timeout_ms=QUERY_TIMEOUT_MS)
+    ends = await list_offsets(source, dict.fromkeys(sources, LATEST), read_committed=True)
+    fresh = [partition for partition in sources if partition not in committed]
+    starts = await list_offsets(source, dict.fromkeys(fresh, EARLIEST)) if fresh else {}
+    positions = {
+        partition: committed[partition].offset if partition in committed else starts[partition].offset
+        for partition in sources
+    }
+    partitions_told: Mapping[str, Mapping[str, Any]] = told.get("partitions", {})
+    unknown = [
+        partition
+        for partition in sources
+        if positions[partition] < ends[partition].offset
+        and not _knows_all(partitions_told.get(str(partition), {}))
+    ]
+    samples = await _sample(source, unknown, positions)
+    now_ms = clock.now_ms()
+    return tuple(
+        _partition_status(
+            partition,
+            TopicPartition(destinations[partition.topic], partition.partition),
+            positions[partition],
+            ends[partition].offset,
+            partitions_told.get(str(partition), {}),
+            samples.get(partition),
+            told_at_ms,
+            now_ms,
+        )
+        for partition in sources
+    )
+
+
+def _knows_all(told: Mapping[str, Any]) -> bool:
+    return told.get("bytes_per_offset") is not None and _waiting_since(told, 0) is not None
+
+
+def _waiting_since(told: Mapping[str, Any], told_at_ms: int) -> int | None:
+    """When the daemon first saw what waits. What it saw nothing of came after it looked. None: unknown."""
+    since_ms: int | None = told.get("waiting_since_ms")
+    if since_ms is None and 0 <= told.get("source_end", -1) <= told["acknowledged"]:
+        return told_at_ms
+    return since_ms
+
+
+def _partition_status(
+    source: TopicPartition,
+    destination: TopicPartition,
+    committed: int,
+    end: int,
+    told: Mapping[str, Any],
+    sample: _Sample | None,
+    told_at_ms: int | None,
+    now_ms: int,
+) -> PartitionStatus:
+    return PartitionStatus(
+        source=source,
+        destination=destination,
+        state=told.get("state", "unassigned"),
+        problem=told.get("source_problem") or told.get("error"),
+        committed=committed,
+        end=end,
+        lag=_lag(end - committed, told, sample, told_at_ms, now_ms),
+    )
+
+
+def _lag(
+    messages: int, told: Mapping[str, Any], sample: _Sample | None, told_at_ms: int | None, now_ms: int
+) -> Lag:
+    if messages <= 0:
+        return NO_LAG
+    bytes_per_offset = told.get("bytes_per_offset") or (sample.bytes_per_offset if sample else None)
+    since_ms = _waiting_since(told, told_at_ms) if told and told_at_ms is not None else None
+    if since_ms is None and sample is not None:
+        since_ms = sample.timestamp_ms
+    return Lag(
+        messages=messages,
+        bytes=None if bytes_per_offset is None else round(messages * bytes_per_offset),
+        seconds=None if since_ms is None or since_ms < 0 else max(now_ms - since_ms, 0) / 1000,
+    )
+
+
+async def _sample(
+    cluster: Cluster, partitions: Collection[TopicPartition], positions: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, _Sample]:
+    """The first batch that waits in each partition; those whose leader does not tell are left out."""
+    samples = await asyncio.gather(
+        *(_sample_one(cluster, partition, positions[partition]) for partition in partitions)
+    )
+    return {
+        partition: sample for partition, sample in zip(partitions, samples, strict=True) if sample is not None
+    }
+
+
+async def _sample_one(cluster: Cluster, partition: TopicPartition, offset: int) -> _Sample | None:
+    """One partition a request: only the first of a request is sure to be answered with a whole batch."""
+    leader = cluster.leader(partition)
+    if leader is None:
+        return None
+    asked = [PartitionPosition(topic_partition=partition, offset=offset, max_bytes=1)]
+    terms = FetchTerms(max_wait_ms=0, min_bytes=0, max_bytes=1, read_committed=True)
+    request = build_fetch(asked, terms, cluster.metadata)
+    connection = await cluster.connection(leader)
+    version = connection.version_of(FetchRequest, at_most=version_limit(asked, cluster.metadata))
+    for _, data in read_fetch(await connection.request(request, version), request):
+        if not data.error_code:
+            return _read_sample(data.records or b"")
+    return None
+
+
+def _read_sample(records: Buffer) -> _Sample | None:
+    if len(records) <= MAGIC_POSITION or records[MAGIC_POSITION] < 2:
+        return None
+    try:
+        header = read_header(records)
+    except CorruptRecordsError:
+        return None
+    size_per_offset = header.size / (header.last_offset_delta + 1)
+    return _Sample(timestamp_ms=header.base_timestamp, bytes_per_offset=size_per_offset)

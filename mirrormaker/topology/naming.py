@@ -1,0 +1,78 @@
+"""Which topics a route takes, and what they are called at the destination.
+
+Patterns match the whole name. Internal topics are never matched: those that start with two underscores, as
+Kafka's own do, and those that the cluster itself marks as internal (the caller leaves them out).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from string import Formatter
+
+from mirrormaker.topology.model import TopicSelection
+
+INTERNAL_PREFIX = "__"
+TOPIC_NAME_SIZE_MAX = 249
+FIELDS = ("cluster", "topic")
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def is_internal(topic: str) -> bool:
+    """Whether the name is one that clusters keep for themselves."""
+    return topic.startswith(INTERNAL_PREFIX)
+
+
+def is_legal_topic(name: str) -> bool:
+    """Kafka's rule for topic names."""
+    return len(name) <= TOPIC_NAME_SIZE_MAX and name not in (".", "..") and _LEGAL.fullmatch(name) is not None
+
+
+def template_problem(template: str) -> str | None:
+    """What is wrong with a topic name template, or None when nothing is."""
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError as error:
+        return f"not a template: {error}"
+    fields = [field for _, field, _, _ in parts if field is not None]
+    for _, field, specification, conversion in parts:
+        if field is not None and (specification or conversion):
+            return f"{{{field}}} takes no conversion and no format"
+    unknown = [field for field in fields if field not in FIELDS]
+    if unknown:
+        return f"unknown field {{{unknown[0]}}}: there are {{cluster}} and {{topic}}"
+    if "topic" not in fields:
+        return "lacks {topic}: all topics would get the same name"
+    if not is_legal_topic(template.format(cluster="c", topic="t")):
+        return "topic names hold only letters, digits, '.', '_' and '-'"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNaming:
+    """The topic rules of one route, compiled. Build it with `compile_naming`."""
+
+    cluster: str
+    template: str
+    include: tuple[re.Pattern[str], ...]
+    exclude: tuple[re.Pattern[str], ...]
+
+    def selects(self, topic: str) -> bool:
+        """Whether the route takes `topic` of the source."""
+        if is_internal(topic) or not any(pattern.fullmatch(topic) for pattern in self.include):
+            return False
+        return not any(pattern.fullmatch(topic) for pattern in self.exclude)
+
+    def destination_of(self, topic: str) -> str:
+        """The name of the source's `topic` at the destination; too long a one may be illegal there."""
+        return self.template.format(cluster=self.cluster, topic=topic)
+
+
+def compile_naming(cluster: str, selection: TopicSelection) -> TopicNaming:
+    """Compile the rules of a route from `cluster`. Raises re.error for a pattern that does not compile."""
+    return TopicNaming(
+        cluster=cluster,
+        template=selection.name,
+        include=tuple(re.compile(pattern) for pattern in selection.include),
+        exclude=tuple(re.compile(pattern) for pattern in selection.exclude),
+    )

@@ -1,0 +1,337 @@
+"""The mirror beside a bare loop that receives and sends the same bytes.
+
+Run: `python -m ops.bench.mirror [--mebibytes N] [--partitions P] [--batch-kibibytes K ...] [--directory
+DIR]`. Two real nodes on one core, the mirror on another; the source is filled with snappy batches of JSON-
+like records before the mirror starts. Printed for each batch size: MB/s, CPU seconds of the mirror's process
+per GB (10^9 bytes of compressed batches), resident memory of mirror and nodes. The reference moves as many
+bytes from one socket to another, on the same core, with neither Kafka nor checksums in between.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import yaml
+
+from broker.client.cluster import Cluster
+from broker.client.offsets import latest_offsets
+from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
+from broker.errors import ErrorCode
+from broker.records.batch import Codec
+from broker.records.builder import BatchBuilder
+from broker.types import HostPort, TopicPartition
+from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+TOPIC = "flights"
+COPY = f"source.{TOPIC}"
+NODE_CORES = [0]
+MIRROR_CORES = [1]
+CARRIERS = ("UA", "AA", "B6", "DL", "EV", "MQ", "US", "WN")
+SNAPPY_RATIO = 3.4
+"""Of these records; only a first guess, the figures are of what was stored."""
+REQUEST_BYTES = 1 << 20
+LOOP_BYTES = 1 << 20
+POLL_SECONDS = 0.02
+TIMEOUT_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """What one run took. Bytes are those of compressed batches."""
+
+    bytes: int
+    seconds: float
+    cpu_seconds: float
+    resident_bytes: int = 0
+
+    @property
+    def megabytes_per_second(self) -> float:
+        return self.bytes / self.seconds / 1e6
+
+    @property
+    def cpu_seconds_per_gigabyte(self) -> float:
+        return self.cpu_seconds / self.bytes * 1e9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mebibytes", type=int, default=512, help="compressed bytes to copy in each run")
+    parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument(
+        "--batch-kibibytes", type=int, nargs="+", default=[4, 16, 128], help="compressed size"
+    )
+    parser.add_argument(
+        "--directory", type=Path, help="where the nodes keep their data (default: a new one in /tmp)"
+    )
+    parser.add_argument(
+        "--resource", action="append", default=[], metavar="KEY=BYTES", help="of the route, see `resources`"
+    )
+    parser.add_argument("--profile", type=Path, help="write a cProfile of the mirror here")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="mirror-bench-", dir=options.directory))
+    try:
+        reference = bare_loop(options.mebibytes << 20)
+        print(f"bare loop: {reference.megabytes_per_second:.0f} MB/s, ", end="")
+        print(f"{reference.cpu_seconds_per_gigabyte:.2f} CPU s/GB")
+        for kibibytes in options.batch_kibibytes:
+            run(folder / str(kibibytes), options, kibibytes, reference)
+    finally:
+        shutil.rmtree(folder)
+
+
+def run(folder: Path, options: argparse.Namespace, kibibytes: int, reference: Figure) -> None:
+    """Fill, mirror, measure, print."""
+    with (
+        EmbeddedZooKeeper(folder / "zookeeper", fsync=False) as zookeeper,
+        _node(folder, "source", zookeeper) as source,
+        _node(folder, "destination", zookeeper) as destination,
+    ):
+        for cluster in (source, destination):
+            psutil.Process(cluster.pids[1]).cpu_affinity(NODE_CORES)
+        bootstraps = (source.bootstrap[0], destination.bootstrap[0])
+        asyncio.run(fill(bootstraps[0], options.partitions, options.mebibytes << 20, kibibytes << 10))
+        stored = _log_bytes(folder / "source")
+        figure = mirror(folder, bootstraps, options, stored)
+        memory = [
+            psutil.Process(cluster.pids[1]).memory_info().rss >> 20 for cluster in (source, destination)
+        ]
+        assert _log_bytes(folder / "destination") == stored, "the copy has another size"
+    share = figure.megabytes_per_second / reference.megabytes_per_second
+    print(
+        f"mirror, batches of {kibibytes} KiB, {options.partitions} partitions: "
+        f"{figure.megabytes_per_second:.0f} MB/s ({share:.2f} of the bare loop), "
+        f"{figure.cpu_seconds_per_gigabyte:.2f} CPU s/GB, resident {figure.resident_bytes >> 20} MiB "
+        f"(source node {memory[0]}, destination node {memory[1]})"
+    )
+
+
+@contextlib.contextmanager
+def _node(folder: Path, name: str, zookeeper: EmbeddedZooKeeper) -> Iterator[EmbeddedCluster]:
+    spec = ClusterSpec(
+        name=name,
+        zookeeper_connect=zookeeper.connect_string(name),
+        port=free_ports(1)[0],
+        directory=folder / name,
+        settings={"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1},
+    )
+    with EmbeddedCluster(spec) as cluster:
+        yield cluster
+
+
+def _log_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.glob(f"node-1/*{TOPIC}-*/*.log"))
+
+
+# ---- filling the source
+
+
+async def fill(bootstrap: HostPort, partitions: int, size: int, batch_bytes: int) -> None:
+    """Produce about `size` bytes of compressed batches of about `batch_bytes` each."""
+    batches = [_batch(index, batch_bytes) for index in range(16)]
+    async with Cluster([bootstrap]) as cluster:
+        await _create_topic(cluster, partitions)
+        per_request = max(REQUEST_BYTES // batch_bytes // partitions, 1)
+        node = cluster.leader(TopicPartition(TOPIC, 0))
+        assert node is not None
+        connection = await cluster.connection(node, "fill")
+        sent = index = 0
+        while sent < size:
+            data = []
+            for partition in range(partitions):
+                records = b"".join(batches[(index + number) % len(batches)] for number in range(per_request))
+                data.append(PartitionProduceData(index=partition, records=records))
+                sent += len(records)
+            index += 1
+            topics = [TopicProduceData(name=TOPIC, partition_data=data)]
+            response = await connection.request(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics))
+            for answer in response.responses[0].partition_responses:
+                assert not answer.error_code, ErrorCode.of(answer.error_code)
+
+
+async def _create_topic(cluster: Cluster, partitions: int) -> None:
+    await cluster.refresh([])
+    connection = await cluster.controller()
+    topic = CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=1)
+    await connection.request(CreateTopicsRequest(timeout_ms=30_000, topics=[topic]))
+    await cluster.ensure([TOPIC])
+    while any(cluster.leader(TopicPartition(TOPIC, index)) is None for index in range(partitions)):
+        await cluster.refresh([TOPIC])
+
+
+def _batch(seed: int, batch_bytes: int) -> bytes:
+    """JSON-like records, snappy-compressed to about `batch_bytes`."""
+    source = random.Random(seed)
+    builder = BatchBuilder(Codec.SNAPPY, size_max=64 << 20)
+    while builder.size < batch_bytes * SNAPPY_RATIO:
+        tail = f"N{source.randrange(10_000, 99_999)}"
+        record = (
+            f'{{"year":2013,"month":{source.randrange(1, 13)},"day":{source.randrange(1, 29)},'
+            f'"dep_delay":{source.randrange(-20, 300)},"arr_delay":{source.randrange(-40, 300)},'
+            f'"carrier":"{source.choice(CARRIERS)}","flight":{source.randrange(6000)},"tailnum":"{tail}",'
+            f'"origin":"JFK","dest":"LAX","air_time":{source.randrange(20, 600)},'
+            f'"distance":{source.randrange(80, 4900)}}}'
+        )
+        builder.append(1_357_000_000_000 + source.randrange(10**9), tail.encode(), record.encode())
+    return bytes(builder.build())
+
+
+# ---- the mirror
+
+
+def mirror(
+    folder: Path, bootstraps: tuple[HostPort, HostPort], options: argparse.Namespace, size: int
+) -> Figure:
+    """Run the daemon until the destination has everything; CPU and time from its first copied byte on."""
+    topology = {
+        "clusters": {
+            "source": {"bootstrap": [str(bootstraps[0])]},
+            "destination": {"bootstrap": [str(bootstraps[1])]},
+        },
+        "routes": [
+            {
+                "from": "source",
+                "to": "destination",
+                "topics": {"include": [TOPIC]},
+                "resources": {
+                    key: int(value) for key, _, value in (r.partition("=") for r in options.resource)
+                },
+            }
+        ],
+        "data_dir": str(folder / "data"),
+    }
+    file = folder / "topology.yaml"
+    file.write_text(yaml.safe_dump(topology))
+    profiler = ["-m", "cProfile", "-o", str(options.profile)] if options.profile else []
+    command = [sys.executable, *profiler, "-m", "mirrormaker.cli", "--log-level", "warning", "run", str(file)]
+    with subprocess.Popen(command) as process:
+        try:
+            watched = psutil.Process(process.pid)
+            watched.cpu_affinity(MIRROR_CORES)
+            return asyncio.run(_watch(watched, bootstraps, options.partitions, size))
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+async def _watch(
+    process: psutil.Process, bootstraps: tuple[HostPort, HostPort], partitions: int, size: int
+) -> Figure:
+    async with Cluster([bootstraps[0]]) as source, Cluster([bootstraps[1]]) as destination:
+        await source.ensure([TOPIC])
+        wanted = await latest_offsets(source, [TopicPartition(TOPIC, index) for index in range(partitions)])
+        copies = [TopicPartition(COPY, index) for index in range(partitions)]
+        await _until_created(destination, copies)
+        started, cpu_started, reached = time.monotonic(), _cpu(process), 0
+        resident = 0
+        while reached < sum(wanted.values()):
+            if not reached:
+                started, cpu_started = time.monotonic(), _cpu(process)
+            if time.monotonic() - started > TIMEOUT_SECONDS:
+                raise SystemExit(f"only {reached} of {sum(wanted.values())} records were copied")
+            await asyncio.sleep(POLL_SECONDS)
+            reached = sum((await latest_offsets(destination, copies)).values())
+            resident = max(resident, process.memory_info().rss)
+        return Figure(
+            bytes=size,
+            seconds=time.monotonic() - started,
+            cpu_seconds=_cpu(process) - cpu_started,
+            resident_bytes=resident,
+        )
+
+
+async def _until_created(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
+    while any(cluster.leader(partition) is None for partition in partitions):
+        await cluster.refresh([COPY])
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+# ---- the reference
+
+
+def bare_loop(size: int) -> Figure:
+    """A process that receives `size` bytes into one reused buffer and sends them on."""
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    children = [
+        _fork(lambda: _pour(listeners[0], size), NODE_CORES),
+        _fork(lambda: _drain(listeners[1]), NODE_CORES),
+    ]
+    started = time.monotonic()
+    loop = _fork(lambda: asyncio.run(_pass_on(ports[0], ports[1])), MIRROR_CORES)
+    usage = os.wait4(loop, 0)[2]
+    seconds = time.monotonic() - started
+    for child in children:
+        os.waitpid(child, 0)
+    for listener in listeners:
+        listener.close()
+    return Figure(bytes=size, seconds=seconds, cpu_seconds=usage.ru_utime + usage.ru_stime)
+
+
+def _fork(work: Callable[[], None], cores: list[int]) -> int:
+    """Run `work` in a child on the given cores; its process id."""
+    child = os.fork()
+    if child:
+        return child
+    os.sched_setaffinity(0, cores)
+    work()
+    os._exit(0)
+
+
+def _pour(listener: socket.socket, size: int) -> None:
+    connection, _ = listener.accept()
+    with tempfile.TemporaryFile() as file:
+        file.write(os.urandom(LOOP_BYTES))
+        file.flush()
+        for _ in range(size // LOOP_BYTES):
+            position = 0
+            while position < LOOP_BYTES:
+                position += os.sendfile(connection.fileno(), file.fileno(), position, LOOP_BYTES - position)
+    connection.close()
+
+
+def _drain(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    buffer = bytearray(LOOP_BYTES)
+    while connection.recv_into(buffer):
+        pass
+    connection.close()
+
+
+async def _pass_on(port_from: int, port_to: int) -> None:
+    loop = asyncio.get_running_loop()
+    with (
+        socket.create_connection(("127.0.0.1", port_from)) as source,
+        socket.create_connection(("127.0.0.1", port_to)) as destination,
+    ):
+        source.setblocking(False)
+        destination.setblocking(False)
+        buffer = memoryview(bytearray(LOOP_BYTES))
+        while count := await loop.sock_recv_into(source, buffer):
+            await loop.sock_sendall(destination, buffer[:count])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""A daemon as a real process between real clusters."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from broker.embedded import EmbeddedCluster
+from broker.types import HostPort
+
+PATIENCE_SECONDS = 40.0
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+    """Return when `condition` holds; fail with `what` when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.05)
+
+
+@dataclass
+class MirrorProcess:
+    """`mirrormaker VERB FILE`, started and stopped at will."""
+
+    file: Path
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+    verb: str = "run"
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "mirrormaker.cli", self.verb, str(self.file)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        """As `kill -9` does."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def status(self) -> dict[str, Any]:
+        """The first route as `status --output json` tells it."""
+        done = mirrormaker("status", str(self.file), "--output", "json")
+        route: dict[str, Any] = json.loads(done.stdout)["routes"][0]
+        return route
+
+    def wait_for(self, condition: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+        """Ask for the status until `condition` holds of it."""
+        told: dict[str, Any] = {}
+
+        def holds() -> bool:
+            told.clear()
+            told.update(self.status())
+            return condition(told)
+
+        try:
+            wait_until(holds, what)
+        except AssertionError:
+            raise AssertionError(f"{what}: {told}\n{self.log.read_text()[-4000:]}") from None
+        return told
+
+    def wait_copied(self) -> dict[str, Any]:
+        """Until nothing is left to copy."""
+        return self.wait_for(lambda told: _is_copied(told), "everything copied")
+
+
+def _is_copied(told: Mapping[str, Any]) -> bool:
+    return bool(told["lag"]) and told["lag"]["messages"] == 0 and bool(told["partitions"])
+
+
+def mirrormaker(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "mirrormaker.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+@dataclass
+class MirrorFactory:
+    """Makes topologies of one route from `jfk` to `aggregate`."""
+
+    folder: Path
+    stack: contextlib.ExitStack
+    made: int = field(default=0)
+
+    def __call__(
+        self, source: EmbeddedCluster, destination: EmbeddedCluster, **route: object
+    ) -> MirrorProcess:
+        self.made += 1
+        file = self.folder / f"topology-{self.made}.yaml"
+        file.write_text(yaml.safe_dump(self._topology(source.bootstrap, destination.bootstrap, route)))
+        return self.of_file(file)
+
+    def of_file(self, file: Path, verb: str = "run") -> MirrorProcess:
+        """A process for a topology that is there already."""
+        mirror = MirrorProcess(file, file.with_suffix(".log"), verb=verb)
+        self.stack.callback(_end, mirror)
+        return mirror
+
+    def _topology(
+        self, source: tuple[HostPort, ...], destination: tuple[HostPort, ...], route: Mapping[str, object]
+    ) -> dict[str, Any]:
+        return {
+            "clusters": {
+                "jfk": {"bootstrap": [str(address) for address in source]},
+                "aggregate": {"bootstrap": [str(address) for address in destination]},
+            },
+            "routes": [
+                {
+                    "from": "jfk",
+                    "to": "aggregate",
+                    "topics": {"include": ["flights.*"]},
+                    "refresh_interval_ms": 300,
+                    "commit_interval_ms": 100,
+                    **route,
+                }
+            ],
+            "data_dir": f"data-{self.made}",
+        }
+
+
+def _end(mirror: MirrorProcess) -> None:
+    if mirror.process is not None and mirror.process.poll() is None:
+        mirror.kill()
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Iterator[MirrorFactory]:
+    """Mirrors that end with the test."""
+    with contextlib.ExitStack() as stack:
+        yield MirrorFactory(tmp_path, stack)

@@ -1,0 +1,79 @@
+"""The command line by itself: exit codes, messages, and what `status` shows of clusters that are away."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import free_ports
+from tests.daemon.conftest import mirrormaker
+
+GOOD = """\
+clusters:
+  jfk: {{bootstrap: ["127.0.0.1:{port}"]}}
+  aggregate: {{embedded: {{brokers: 1, port: {other}}}}}
+routes:
+  - {{from: jfk, to: aggregate, topics: {{include: [flights]}}}}
+"""
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    """A valid topology whose clusters do not run."""
+    port, other = free_ports(2)
+    file = tmp_path / "good.yaml"
+    file.write_text(GOOD.format(port=port, other=other))
+    return file
+
+
+def test_a_good_file_is_valid(good: Path) -> None:
+    done = mirrormaker("validate", str(good))
+    assert done.returncode == 0
+    assert done.stdout == f"{good}: 2 clusters, 1 routes, no problems\n"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("verb", ["validate", "run", "up", "status"])
+def test_a_bad_file_is_refused_with_one_readable_message_by_every_verb(tmp_path: Path, verb: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(
+        "clusters:\n  jfk: {bootstrap: [9092]}\nroutes:\n  - {from: jfk, to: lga, topics: {include: [a]}}\n"
+    )
+    done = mirrormaker(verb, str(file))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        f"{file}:2: clusters.jfk.bootstrap[0]: expected text, found a whole number (9092)",
+        f"{file}:4: routes[0].to: there is no cluster 'lga'",
+    ]
+
+
+def test_the_status_of_clusters_that_are_away_says_so_and_exits_1(good: Path) -> None:
+    done = mirrormaker("status", str(good), "--output", "json")
+    assert done.returncode == 1
+    (route,) = json.loads(done.stdout)["routes"]
+    assert route["lag"] is None
+    assert route["state"] == "stopped"
+    assert route["problem"].startswith("cluster 'jfk': no node can be reached")
+    shown = mirrormaker("status", str(good))
+    assert "jfk-to-aggregate  stopped" in shown.stdout
+    assert "cluster 'jfk': no node can be reached" in shown.stdout
+
+
+def test_a_port_in_use_keeps_up_from_starting(good: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        good.write_text(GOOD.format(port=free_ports(1)[0], other=taken.getsockname()[1]))
+        done = mirrormaker("up", str(good))
+    assert done.returncode == 1
+    assert str(taken_port := good.read_text().split("port: ")[1].split("}")[0]) in done.stderr, taken_port
+
+
+def test_a_data_dir_that_cannot_be_written_keeps_the_daemon_from_starting(good: Path, tmp_path: Path) -> None:
+    (tmp_path / "blocked").write_text("a file where a folder should be")
+    good.write_text(good.read_text() + "data_dir: blocked\n")
+    done = mirrormaker("run", str(good))
+    assert done.returncode == 1
+    assert "blocked/daemon: cannot be written: Not a directory" in done.stderr

@@ -1,0 +1,99 @@
+"""What `status` shows."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from broker.types import TopicPartition
+from mirrormaker.flow.lag import NO_LAG, Lag
+from mirrormaker.report import attention, format_bytes, render_json, render_text
+from mirrormaker.status import PartitionStatus, RouteStatus
+from mirrormaker.topology.model import ClusterName
+
+BEHIND = Lag(messages=1_234_567, bytes=5 << 20, seconds=12.34)
+
+
+def partition(state: str, problem: str | None = None, lag: Lag = NO_LAG) -> PartitionStatus:
+    return PartitionStatus(
+        source=TopicPartition("flights", 3),
+        destination=TopicPartition("jfk.flights", 3),
+        state=state,
+        problem=problem,
+        committed=10,
+        end=10 + lag.messages,
+        lag=lag,
+    )
+
+
+def route(*partitions: PartitionStatus, lag: Lag | None = BEHIND, problem: str | None = None) -> RouteStatus:
+    return RouteStatus(
+        name="jfk-to-aggregate",
+        source=ClusterName("jfk"),
+        destination=ClusterName("aggregate"),
+        state="running",
+        problem=problem,
+        lag=lag,
+        partitions=partitions,
+        obstacles={"flights-x": "the name is too long"},
+        counts={"bytes": 2048, "deep_batches": {"compacted": 3, "forced": 4}},
+    )
+
+
+def test_a_route_is_one_line_of_figures() -> None:
+    shown = io.StringIO()
+    render_text([route(partition("copying"))], shown)
+    line = shown.getvalue().splitlines()[1]
+    assert line.split() == [
+        "jfk-to-aggregate",
+        "running",
+        "1",
+        "1,234,567",
+        "5.0",
+        "MiB",
+        "12.3",
+        "2.0",
+        "KiB",
+        "7",
+    ]
+
+
+def test_what_is_not_known_is_a_question_mark() -> None:
+    shown = io.StringIO()
+    render_text([route(lag=None), route(lag=Lag(messages=1, bytes=None, seconds=None))], shown)
+    assert shown.getvalue().splitlines()[1].split()[3:6] == ["?", "?", "?"]
+    assert shown.getvalue().splitlines()[2].split()[3:6] == ["1", "?", "?"]
+
+
+def test_only_what_does_not_go_as_it_should_needs_attention() -> None:
+    healthy = RouteStatus(
+        name="a",
+        source=ClusterName("x"),
+        destination=ClusterName("y"),
+        state="running",
+        problem=None,
+        lag=NO_LAG,
+    )
+    assert attention([healthy]) == []
+    troubled = route(partition("copying"), partition("paused", "MESSAGE_TOO_LARGE"), problem="away")
+    assert attention([troubled]) == [
+        "jfk-to-aggregate: away",
+        "jfk-to-aggregate: flights-x is not copied: the name is too long",
+        "jfk-to-aggregate: flights-3 is paused: MESSAGE_TOO_LARGE",
+    ]
+
+
+def test_programs_get_plain_numbers() -> None:
+    (told,) = render_json([route(partition("copying", lag=BEHIND))])["routes"]
+    assert told["lag"] == {"messages": 1_234_567, "bytes": 5 << 20, "seconds": 12.34}
+    assert told["partitions"][0]["topic"] == "flights"
+    assert render_json([route(lag=None)])["routes"][0]["lag"] is None
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB"), (9 << 50, "9216.0 TiB")],
+)
+def test_sizes_have_binary_units(size: int, shown: str) -> None:
+    assert format_bytes(size) == shown

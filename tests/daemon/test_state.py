@@ -1,0 +1,43 @@
+"""What a daemon leaves in its `data_dir`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.errors import ConfigurationError
+from mirrormaker.state import STATE_VERSION, StateDirectory
+
+
+def test_a_directory_has_one_daemon_at_a_time(tmp_path: Path) -> None:
+    directory, same = StateDirectory(tmp_path), StateDirectory(tmp_path)
+    assert not directory.is_locked()
+    with directory.locked():
+        assert same.is_locked()
+        with pytest.raises(ConfigurationError, match="another daemon"), same.locked():
+            pass
+    assert not same.is_locked()
+
+
+def test_the_name_of_a_daemon_survives_restarts(tmp_path: Path) -> None:
+    with StateDirectory(tmp_path).locked():
+        name = StateDirectory(tmp_path).daemon_id()
+    assert StateDirectory(tmp_path).daemon_id() == name
+    assert len(name) == 12
+
+
+def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path)
+    with directory.locked():
+        assert directory.read() is None
+        directory.write({"version": STATE_VERSION, "routes": {}})
+        assert StateDirectory(tmp_path).read() == {"version": STATE_VERSION, "routes": {}}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 99}'])
+def test_a_state_of_another_version_or_in_pieces_is_none(tmp_path: Path, content: str) -> None:
+    directory = StateDirectory(tmp_path)
+    with directory.locked():
+        (directory.path / "state.json").write_text(content)
+        assert directory.read() is None

@@ -1,0 +1,64 @@
+"""Lag in messages, bytes and seconds."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrormaker.flow.lag import NO_LAG, SAMPLES_MAX, EndHistory, Lag
+
+
+def test_seconds_count_from_when_the_first_waiting_record_was_seen() -> None:
+    history = EndHistory()
+    history.observe(10, 1_000)
+    history.observe(20, 2_000)
+    history.observe(20, 3_000)
+    history.observe(30, 4_000)
+    assert history.known_since_ms(0) == 1_000
+    assert history.known_since_ms(10) == 2_000
+    assert history.known_since_ms(19) == 2_000
+    assert history.known_since_ms(20) == 4_000
+    assert history.known_since_ms(30) is None
+
+
+def test_a_source_that_shrank_starts_anew() -> None:
+    history = EndHistory()
+    history.observe(30, 1_000)
+    history.observe(5, 2_000)
+    assert history.known_since_ms(4) == 2_000
+    assert history.known_since_ms(5) is None
+
+
+@given(steps=st.lists(st.integers(1, 50), min_size=1, max_size=600), position=st.integers(0, 10_000))
+def test_thinned_samples_never_make_a_record_older_than_it_is(steps: list[int], position: int) -> None:
+    history, exact, end = EndHistory(), {}, 0
+    for now, step in enumerate(steps):
+        for offset in range(end, end + step):
+            exact[offset] = now
+        end += step
+        history.observe(end, now)
+    assert len(history._ends) <= SAMPLES_MAX
+    known = history.known_since_ms(position)
+    if position < end:
+        assert known is not None
+        assert exact[position] <= known
+    else:
+        assert known is None
+
+
+def test_what_is_copied_needs_no_samples_any_more() -> None:
+    history = EndHistory()
+    for end in range(1, 50):
+        history.observe(end, end * 10)
+    history.forget_before(40)
+    assert len(history._ends) == 10
+    assert history.known_since_ms(45) == 460
+
+
+def test_a_total_adds_messages_and_bytes_and_takes_the_oldest() -> None:
+    parts = [Lag(messages=3, bytes=30, seconds=1.5), NO_LAG, Lag(messages=4, bytes=50, seconds=0.5)]
+    assert Lag.total(parts) == Lag(messages=7, bytes=80, seconds=1.5)
+    assert Lag.total([*parts, Lag(messages=1, bytes=None, seconds=None)]) == Lag(
+        messages=8, bytes=None, seconds=None
+    )
+    assert Lag.total([]) == NO_LAG

@@ -1,0 +1,605 @@
+"""The copy machine against a destination that enforces Kafka's rules of idempotence, under every kind of
+trouble.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.errors import ErrorCode
+from broker.records.batch import Codec, iterate_batches, next_sequence, rebase, verify_crc
+from broker.records.builder import BatchBuilder
+from broker.records.reader import read_records
+from broker.types import BrokerId, TopicPartition
+from mirrormaker.flow.exchange import Assignment, FetchedPartition, FlowConfig, ProduceCommand
+from mirrormaker.flow.facts import (
+    PartitionPaused,
+    PartitionRecovered,
+    ProducerLost,
+    SourceGap,
+    SourceTruncated,
+)
+from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.partition import TRANSITIONS, PartitionState, ProducerIdentity
+
+WINDOW = 5
+SIZE_MAX = 1 << 20
+LASTING_FAULTS = (
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+)
+
+
+def source_of(index: int) -> TopicPartition:
+    return TopicPartition("flights", index)
+
+
+def destination_of(source: TopicPartition) -> TopicPartition:
+    return TopicPartition(f"jfk.{source.topic}", source.partition)
+
+
+def build_batch(base_offset: int, count: int, codec: Codec = Codec.NONE) -> bytearray:
+    builder = BatchBuilder(codec, size_max=SIZE_MAX)
+    for offset in range(base_offset, base_offset + count):
+        builder.append(1_000 + offset, b"key", b"%d" % offset)
+    batch = builder.build()
+    rebase(batch, 0, base_offset, 7)
+    return batch
+
+
+@dataclass
+class SourceLog:
+    """Batches of one source partition, served whole from the one that holds the offset asked for."""
+
+    batches: list[tuple[int, bytearray]] = field(default_factory=list)
+    end: int = 0
+
+    def append(self, count: int) -> None:
+        self.batches.append((self.end, build_batch(self.end, count)))
+        self.end += count
+
+    def read(self, offset: int, batches_max: int) -> bytearray:
+        later = [batch for base, batch in self.batches if base >= offset]
+        return bytearray(b"".join(later[:batches_max]))
+
+
+@dataclass
+class ProducerState:
+    """What a broker remembers of one producer in one partition."""
+
+    last: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+
+class Destination:
+    """Logs and producer states behind brokers that answer in order, one connection each."""
+
+    def __init__(self, brokers: int) -> None:
+        self.brokers = brokers
+        self.leaders: dict[TopicPartition, int] = {}
+        self.logs: dict[TopicPartition, list[int]] = defaultdict(list)
+        self.states: dict[TopicPartition, dict[int, ProducerState]] = defaultdict(dict)
+        self.wire: dict[int, deque[ProduceCommand]] = {broker: deque() for broker in range(brokers)}
+        self.batches_seen_max = 0
+        self.broken: dict[TopicPartition, ErrorCode] = {}
+
+    def produce(self, broker: int, destination: TopicPartition, records: bytearray | memoryview) -> ErrorCode:
+        broken = self.broken.get(destination)
+        if broken in (None, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+            code = self.append(broker, destination, records)
+            return broken if broken and code is ErrorCode.NONE else code
+        return broken or ErrorCode.NONE
+
+    def append(self, broker: int, destination: TopicPartition, records: bytearray | memoryview) -> ErrorCode:
+        if self.leaders[destination] != broker:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        spans = list(iterate_batches(records))
+        self.batches_seen_max = max(self.batches_seen_max, len(spans))
+        first, last = spans[0][1], spans[-1][1]
+        state = self.states[destination].get(first.producer_id)
+        sequences = (first.base_sequence, last.last_sequence)
+        if state is not None:
+            if sequences in state.last:
+                return ErrorCode.NONE
+            if first.base_sequence != next_sequence(state.last[-1][1], 1):
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        for position, header in spans:
+            verify_crc(records, position, header)
+            assert (header.base_offset, header.leader_epoch, header.producer_epoch) == (0, -1, 3)
+            batch = memoryview(records)[position : position + header.size]
+            self.logs[destination] += [
+                int(record.value or b"") for record in read_records(batch, header, size_max=SIZE_MAX)
+            ]
+        self.states[destination].setdefault(first.producer_id, ProducerState()).last.append(sequences)
+        return ErrorCode.NONE
+
+
+class World:
+    """Source logs, a machine and a destination; every step picks something that may happen next."""
+
+    def __init__(self, random: Random, config: FlowConfig, partitions: int, brokers: int) -> None:
+        self.random = random
+        self.machine = FlowMachine(config)
+        self.config = config
+        self.sources = {source_of(index): SourceLog() for index in range(partitions)}
+        self.destination = Destination(brokers)
+        self.now_ms = 0
+        self.producer_ids = 1000
+        self.resets = False
+        self.committed: dict[TopicPartition, int] = dict.fromkeys(self.sources, 0)
+        self.facts: list[object] = []
+        self.buckets_asked: list[int] = []
+        for source in self.sources:
+            self.destination.leaders[destination_of(source)] = random.randrange(brokers)
+        self.machine.assign(
+            Assignment(
+                source=source, destination=destination_of(source), bucket=source.partition % 2, position=0
+            )
+            for source in self.sources
+        )
+
+    def perform(self) -> None:
+        """Do what the machine says; producer ids and leaders may come at once or later."""
+        ready = self.machine.ready(self.now_ms)
+        self.facts += ready.facts
+        self.buckets_asked += ready.buckets
+        if ready.refresh_leaders:
+            self.tell_leaders()
+        for command in ready.requests:
+            assert len({partition.source for partition, _ in command.entries}) == len(command.entries)
+            self.destination.wire[command.broker].append(command)
+        for requests in self.destination.wire.values():
+            assert len(requests) <= self.config.requests_in_flight
+            for source in self.sources:
+                sent = sum(
+                    partition.source == source for command in requests for partition, _ in command.entries
+                )
+                assert sent <= WINDOW
+
+    def tell_leaders(self) -> None:
+        leaders = {partition: BrokerId(leader) for partition, leader in self.destination.leaders.items()}
+        self.machine.set_leaders(leaders)
+
+    def give_producer_ids(self) -> None:
+        while self.buckets_asked:
+            self.producer_ids += 1
+            self.machine.set_producer(self.buckets_asked.pop(), ProducerIdentity(self.producer_ids, 3))
+
+    def fetch(self) -> None:
+        plan = self.machine.plan_fetch(self.sources, 1, self.now_ms)
+        answers = [
+            FetchedPartition(
+                source=wanted.topic_partition,
+                offset=wanted.offset,
+                records=self.sources[wanted.topic_partition].read(wanted.offset, self.random.randint(0, 4)),
+                source_end=self.sources[wanted.topic_partition].end,
+            )
+            for wanted in plan.positions
+        ]
+        size = sum(len(answer.records) for answer in answers)
+        self.machine.fetched(answers, size, self.now_ms)
+
+    def serve(self, broker: int, fault: ErrorCode | None = None, after: bool = False) -> None:
+        """Answer the oldest request of a broker; a fault replaces the answer, before or after the append."""
+        if not self.destination.wire[broker]:
+            return
+        command = self.destination.wire[broker].popleft()
+        codes = {}
+        for destination, records in command.parts():
+            code = ErrorCode.NONE if fault and not after else self.append(broker, destination, records)
+            codes[destination] = fault or code
+        self.machine.answered(command, codes, self.now_ms)
+
+    def append(self, broker: int, destination: TopicPartition, records: bytearray | memoryview) -> ErrorCode:
+        return self.destination.produce(broker, destination, records)
+
+    def disconnect(self, broker: int) -> None:
+        """Some of what is on the wire arrives; none of it is answered."""
+        requests = self.destination.wire[broker]
+        for index in range(self.random.randint(0, len(requests))):
+            for destination, records in requests[index].parts():
+                self.append(broker, destination, records)
+        commands = list(requests)
+        requests.clear()
+        for command in commands:
+            self.machine.failed(command, self.now_ms)
+
+    def commit(self) -> None:
+        positions = self.machine.uncommitted()
+        for source, offset in positions.items():
+            arrived = set(self.destination.logs[destination_of(source)])
+            assert set(range(offset)) <= arrived, f"{source}: committed {offset} before it was there"
+            assert offset >= self.committed[source]
+        self.committed.update(positions)
+        self.machine.committed(positions)
+
+    def trouble(self) -> None:
+        """One thing goes wrong."""
+        random, destination = self.random, self.destination
+        broker = random.randrange(destination.brokers)
+        match random.randrange(7):
+            case 0:
+                self.disconnect(broker)
+            case 1:
+                self.serve(broker, ErrorCode.NOT_ENOUGH_REPLICAS)
+            case 2:
+                self.serve(broker, ErrorCode.REQUEST_TIMED_OUT, after=True)
+            case 3:
+                partition = random.choice(list(destination.leaders))
+                destination.leaders[partition] = random.randrange(destination.brokers)
+            case 4:
+                self.serve(broker, ErrorCode.UNKNOWN_SERVER_ERROR, after=random.random() < 0.5)
+            case 5:
+                self.now_ms += random.randrange(3000)
+            case 6:
+                partition = random.choice(list(destination.leaders))
+                if destination.broken.pop(partition, None) is None:
+                    destination.broken[partition] = random.choice(LASTING_FAULTS)
+
+    def lose_producers(self) -> None:
+        """The destination forgets producers but for a stub that makes it refuse what follows."""
+        self.resets = True
+        partition = self.random.choice(list(self.destination.leaders))
+        for state in self.destination.states[partition].values():
+            state.last.clear()
+            state.last.append((1 << 29, 1 << 29))
+
+    def step(self) -> None:
+        match self.random.randrange(8):
+            case 0:
+                self.random.choice(list(self.sources.values())).append(self.random.randint(1, 3))
+            case 1 | 2:
+                self.fetch()
+            case 3 | 4:
+                self.serve(self.random.randrange(self.destination.brokers))
+            case 5:
+                self.give_producer_ids()
+                self.now_ms += self.random.randrange(200)
+            case 6:
+                self.commit()
+            case 7:
+                self.trouble()
+        self.perform()
+
+    def finish(self) -> None:
+        """No more trouble: everything must arrive in bounded time."""
+        self.destination.broken.clear()
+        for _ in range(1000):
+            if self.machine.uncommitted() == {} and all(
+                self.machine.partitions[source].acknowledged == log.end
+                for source, log in self.sources.items()
+            ):
+                return
+            self.now_ms += 40_000
+            self.tell_leaders()
+            self.give_producer_ids()
+            self.perform()
+            self.fetch()
+            self.perform()
+            for broker in range(self.destination.brokers):
+                while self.destination.wire[broker]:
+                    self.serve(broker)
+                    self.perform()
+            self.commit()
+        raise AssertionError(f"stuck: {[partition.state for partition in self.machine.partitions.values()]}")
+
+    def check_arrived(self) -> None:
+        for source, log in self.sources.items():
+            arrived = self.destination.logs[destination_of(source)]
+            if not self.resets:
+                assert arrived == list(range(log.end)), source
+            else:
+                assert list(dict.fromkeys(arrived)) == list(range(log.end)), source
+        assert self.machine.buffered_bytes == 0
+        assert all(partition.buffered_bytes == 0 for partition in self.machine.partitions.values())
+
+
+def make_world(seed: int = 0, *, partitions: int = 1, brokers: int = 1, **config: int) -> World:
+    return World(Random(seed), FlowConfig(**config), partitions, brokers)  # type: ignore[arg-type]
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 1 << 32), several=st.booleans(), small_buffer=st.booleans())
+def test_every_record_arrives_once_and_in_order_through_any_trouble(
+    seed: int, several: bool, small_buffer: bool
+) -> None:
+    world = make_world(
+        seed,
+        partitions=3,
+        brokers=2,
+        chunk_batches_max=3 if several else 1,
+        buffer_bytes=2_000 if small_buffer else 48 << 20,
+        partition_buffer_bytes=1_000 if small_buffer else 8 << 20,
+        fetch_partition_bytes=500,
+        produce_bytes=600,
+    )
+    for _ in range(300):
+        world.step()
+    world.finish()
+    world.check_arrived()
+    assert several or world.destination.batches_seen_max <= 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_forgotten_producers_cost_repeats_but_neither_records_nor_order(seed: int) -> None:
+    world = make_world(seed, partitions=2, brokers=2)
+    for index in range(300):
+        world.step()
+        if index % 60 == 59:
+            world.lose_producers()
+    world.finish()
+    world.check_arrived()
+
+
+def filled_world(batches: int, **config: int) -> World:
+    """A world with that many batches of one record taken in and a producer id at hand."""
+    world = make_world(**config)
+    for _ in range(batches):
+        world.sources[source_of(0)].append(1)
+    world.perform()
+    world.give_producer_ids()
+    while world.machine.partitions[source_of(0)].position < batches:
+        world.fetch()
+    world.perform()
+    return world
+
+
+def test_a_fresh_producer_sends_one_batch_alone_and_then_five_at_a_time() -> None:
+    world = filled_world(12)
+    assert len(world.destination.wire[0]) == 1
+    world.serve(0)
+    world.perform()
+    assert len(world.destination.wire[0]) == WINDOW
+
+
+def test_after_a_long_silence_one_batch_goes_ahead_alone_again() -> None:
+    world = filled_world(3)
+    while world.destination.wire[0]:
+        world.serve(0)
+        world.perform()
+    world.now_ms += world.config.producer_quiet_ms + 1
+    for _ in range(4):
+        world.sources[source_of(0)].append(1)
+    while world.machine.partitions[source_of(0)].position < 7:
+        world.fetch()
+    world.perform()
+    assert len(world.destination.wire[0]) == 1
+    world.finish()
+    world.check_arrived()
+
+
+def test_a_request_that_failed_is_repeated_with_all_that_followed_it_in_order() -> None:
+    world = filled_world(6)
+    world.serve(0)
+    world.perform()
+    world.serve(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    while world.destination.wire[0]:
+        world.serve(0)
+        world.perform()
+    assert world.destination.logs[destination_of(source_of(0))] == [0]
+    assert world.machine.partitions[source_of(0)].state is PartitionState.WAITING
+    world.finish()
+    world.check_arrived()
+    assert world.machine.counts.repeated_chunks == 5
+
+
+def test_nothing_goes_to_a_new_leader_while_the_old_one_owes_an_answer() -> None:
+    world = make_world(1, brokers=2)
+    source = source_of(0)
+    for _ in range(4):
+        world.sources[source].append(1)
+    old = world.destination.leaders[destination_of(source)]
+    world.perform()
+    world.give_producer_ids()
+    while world.machine.partitions[source].position < 4:
+        world.fetch()
+    world.perform()
+    world.serve(old)
+    world.perform()
+    world.destination.leaders[destination_of(source)] = 1 - old
+    world.tell_leaders()
+    world.perform()
+    assert not world.destination.wire[1 - old]
+    world.finish()
+    world.check_arrived()
+
+
+def test_a_refused_partition_pauses_and_the_others_go_on() -> None:
+    world = make_world(partitions=2)
+    for log in world.sources.values():
+        log.append(1)
+    world.perform()
+    world.give_producer_ids()
+    while any(partition.position == 0 for partition in world.machine.partitions.values()):
+        world.fetch()
+    world.perform()
+    refused = destination_of(source_of(0))
+    while world.destination.wire[0]:
+        command = world.destination.wire[0].popleft()
+        codes = {
+            destination: ErrorCode.MESSAGE_TOO_LARGE
+            if destination == refused
+            else world.append(0, destination, records)
+            for destination, records in command.parts()
+        }
+        world.machine.answered(command, codes, world.now_ms)
+    world.perform()
+    paused = world.machine.partitions[source_of(0)]
+    assert paused.state is PartitionState.PAUSED
+    assert paused.error is ErrorCode.MESSAGE_TOO_LARGE
+    assert any(isinstance(fact, PartitionPaused) and fact.offset == 0 for fact in world.facts)
+    wanted = world.machine.plan_fetch(world.sources, 1, 0).positions
+    assert [position.topic_partition for position in wanted] == [source_of(1)]
+    assert world.destination.logs[destination_of(source_of(1))] == [0]
+    assert world.machine.uncommitted() == {source_of(1): 1}
+    world.finish()
+    world.check_arrived()
+    assert any(isinstance(fact, PartitionRecovered) for fact in world.facts)
+
+
+def test_a_chunk_of_several_batches_that_is_refused_is_sent_one_by_one() -> None:
+    world = filled_world(4, chunk_batches_max=10)
+    while world.destination.wire[0]:
+        command = world.destination.wire[0].popleft()
+        several = any(len(chunk.batches) > 1 for _, chunk in command.entries)
+        codes = {
+            destination: ErrorCode.INVALID_RECORD if several else world.append(0, destination, records)
+            for destination, records in command.parts()
+        }
+        world.machine.answered(command, codes, world.now_ms)
+        world.perform()
+    world.finish()
+    world.check_arrived()
+    assert world.destination.batches_seen_max <= 1 or not world.machine.partitions[source_of(0)].one_by_one
+
+
+def test_damage_on_the_way_is_refused_by_the_destination_and_fetched_again() -> None:
+    world = make_world()
+    source = source_of(0)
+    world.sources[source].append(1)
+    world.perform()
+    world.give_producer_ids()
+    damaged = world.sources[source].read(0, 1)
+    damaged[-3] ^= 0x10
+    answer = FetchedPartition(source=source, offset=0, records=damaged, source_end=1)
+    world.machine.fetched([answer], len(damaged), 0)
+    (command,) = world.machine.ready(0).requests
+    ((_, records),) = command.parts()
+    ((position, header),) = iterate_batches(records)
+    with pytest.raises(Exception, match="CRC of the batch"):
+        verify_crc(records, position, header)
+    world.machine.answered(command, {destination_of(source): ErrorCode.CORRUPT_MESSAGE}, 0)
+    assert world.machine.partitions[source].position == 0
+    world.finish()
+    world.check_arrived()
+
+
+def test_a_lost_producer_is_replaced_only_when_nothing_is_in_flight() -> None:
+    world = filled_world(8)
+    world.serve(0)
+    world.perform()
+    world.serve(0, ErrorCode.UNKNOWN_PRODUCER_ID)
+    for _ in range(4):
+        assert world.machine.ready(10_000).buckets == []
+        world.serve(0)
+    world.now_ms = 10_000
+    world.perform()
+    assert world.buckets_asked == [0]
+    assert any(isinstance(fact, ProducerLost) for fact in world.facts)
+    world.finish()
+    world.check_arrived()
+
+
+def test_a_partition_that_keeps_failing_gives_its_buffer_back_without_repeats() -> None:
+    world = filled_world(20)
+    world.destination.broken[destination_of(source_of(0))] = ErrorCode.NOT_ENOUGH_REPLICAS
+    for _ in range(6):
+        while world.destination.wire[0]:
+            world.serve(0)
+        world.now_ms += 10_000
+        world.perform()
+    partition = world.machine.partitions[source_of(0)]
+    assert partition.attempts >= 3
+    assert world.machine.buffered_bytes == partition.buffered_bytes == 0
+    world.finish()
+    world.check_arrived()
+
+
+def test_a_gap_at_the_source_is_told_and_jumped_after_what_is_queued() -> None:
+    world = filled_world(2)
+    world.machine.resume_at(source_of(0), 10, 20)
+    assert world.machine.uncommitted() == {}
+    while world.destination.wire[0]:
+        world.serve(0)
+        world.perform()
+    assert world.machine.uncommitted() == {source_of(0): 10}
+    assert world.facts == [SourceGap(source=source_of(0), lost_from=2, resumed_at=10)]
+    assert world.machine.counts.offsets_lost_at_source == 8
+
+
+def test_a_source_that_ends_before_the_position_is_told_and_followed_at_its_end() -> None:
+    world = filled_world(3)
+    while world.destination.wire[0]:
+        world.serve(0)
+        world.perform()
+    world.machine.resume_at(source_of(0), 0, 2)
+    assert world.machine.uncommitted() == {source_of(0): 2}
+    world.perform()
+    assert world.facts == [SourceTruncated(source=source_of(0), position=3, resumed_at=2)]
+
+
+def test_released_partitions_let_their_memory_go_when_their_requests_end() -> None:
+    world = filled_world(6)
+    world.machine.stop([source_of(0)])
+    world.perform()
+    assert world.machine.in_flight([source_of(0)]) == 1
+    world.machine.release([source_of(0)])
+    assert world.machine.buffered_bytes > 0
+    world.serve(0)
+    assert world.machine.buffered_bytes == 0
+    assert world.machine.uncommitted() == {}
+
+
+def test_fetching_stops_when_half_of_the_buffer_is_taken() -> None:
+    world = make_world(buffer_bytes=1_000, fetch_partition_bytes=100, partition_buffer_bytes=1_000)
+    for _ in range(20):
+        world.sources[source_of(0)].append(1)
+    world.perform()
+    world.give_producer_ids()
+    for _ in range(20):
+        world.fetch()
+    assert 500 < world.machine.buffered_bytes <= 1_000
+    plan = world.machine.plan_fetch(world.sources, 1, 0)
+    assert plan.positions == []
+    assert plan.pressed
+    world.finish()
+    world.check_arrived()
+    assert world.machine.plan_fetch(world.sources, 1, world.now_ms).positions
+
+
+def test_a_partition_whose_answers_hold_no_whole_batch_asks_for_more() -> None:
+    world = make_world(fetch_partition_bytes=100)
+    source = source_of(0)
+    world.perform()
+    world.give_producer_ids()
+    world.sources[source].append(20)
+    torn = world.sources[source].read(0, 1)[:100]
+    answer = FetchedPartition(source=source, offset=0, records=torn, source_end=20)
+    world.machine.fetched([answer], 100, 0)
+    assert [wanted.max_bytes for wanted in world.machine.plan_fetch([source], 1, 0).positions] == [200]
+    world.fetch()
+    world.finish()
+    assert world.machine.partitions[source].fetch_bytes == 100
+
+
+def test_unreadable_bytes_rest_the_source_and_what_came_before_them_goes_on() -> None:
+    world = make_world()
+    source = source_of(0)
+    world.perform()
+    world.give_producer_ids()
+    world.sources[source].append(2)
+    good = world.sources[source].read(0, 1)
+    garbage = bytearray(b"\x00" * 8 + b"\x00\x00\x00\x40" + b"\xff" * 64)
+    answer = FetchedPartition(source=source, offset=0, records=good + garbage, source_end=9)
+    world.machine.fetched([answer], len(good + garbage), 0)
+    assert world.machine.partitions[source].position == 2
+    again = FetchedPartition(source=source, offset=2, records=garbage, source_end=9)
+    world.machine.fetched([again], len(garbage), 0)
+    assert world.machine.plan_fetch([source], 1, 0).positions == []
+    assert "CORRUPT_MESSAGE" in (world.machine.partitions[source].source_problem or "")
+    world.finish()
+    world.check_arrived()
+
+
+def test_every_state_can_be_left_for_stopping_and_stopping_for_nothing() -> None:
+    assert set(TRANSITIONS) == set(PartitionState)
+    for state, following in TRANSITIONS.items():
+        assert state not in following
+        assert (PartitionState.STOPPING in following) == (state is not PartitionState.STOPPING)

@@ -1,0 +1,85 @@
+"""Which topics a route takes and what they become."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrormaker.topology.loops import example_of
+from mirrormaker.topology.model import TopicSelection
+from mirrormaker.topology.naming import compile_naming, is_legal_topic, template_problem
+
+
+def test_patterns_match_whole_names_and_excludes_win() -> None:
+    naming = compile_naming(
+        "jfk", TopicSelection(include=("flights.*", "planes"), exclude=("flights-test.*",))
+    )
+    taken = ["flights", "flights-2013", "planes"]
+    left = ["planes2", "myflights", "flights-test-1", "weather"]
+    assert [topic for topic in taken + left if naming.selects(topic)] == taken
+
+
+def test_internal_topics_are_never_taken() -> None:
+    naming = compile_naming("jfk", TopicSelection(include=(".*",)))
+    assert not naming.selects("__consumer_offsets")
+    assert naming.selects("_schemas")
+
+
+def test_the_template_names_the_destination_topic() -> None:
+    assert compile_naming("jfk", TopicSelection(include=("x",))).destination_of("flights") == "jfk.flights"
+    kept = TopicSelection(include=("x",), name="{topic}")
+    assert compile_naming("jfk", kept).destination_of("flights") == "flights"
+
+
+@pytest.mark.parametrize("template", ["{topic}", "{cluster}.{topic}", "{cluster}-{topic}-copy", "x{topic}"])
+def test_good_templates_have_no_problem(template: str) -> None:
+    assert template_problem(template) is None
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "",
+        "{}",
+        "x",
+        "{cluster}",
+        "{topic!r}",
+        "{topic:>9}",
+        "{topic",
+        "a{b}{topic}",
+        "{topic} x",
+        "{0}{topic}",
+    ],
+)
+def test_bad_templates_have_a_problem(template: str) -> None:
+    assert template_problem(template)
+
+
+def test_names_over_249_characters_are_illegal() -> None:
+    assert is_legal_topic("a" * 249)
+    assert not is_legal_topic("a" * 250)
+    assert not is_legal_topic(".")
+    assert not is_legal_topic("")
+
+
+@given(
+    pattern=st.sampled_from(
+        [
+            "a.*",
+            "[a-z]+-[0-9]{3}",
+            "(orders|sales)(\\.[a-z]+)?",
+            "[^x]y",
+            "\\w\\d-?",
+            "(?:a|b){2,4}",
+            "x*?y+?",
+            "(?>ab)c",
+            ".",
+            "[^\\d.]+",
+        ]
+    )
+)
+def test_an_example_matches_its_pattern(pattern: str) -> None:
+    assert re.fullmatch(pattern, example_of(pattern))
