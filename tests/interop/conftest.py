@@ -1,0 +1,214 @@
+"""Apache Kafka from Maven Central, and one of our nodes; needs Maven, Java and, for franz-go, Go."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from broker.embedded import (
+    ChildProcess,
+    ClusterSpec,
+    EmbeddedCluster,
+    EmbeddedError,
+    EmbeddedZooKeeper,
+    free_ports,
+)
+from broker.types import HostPort
+
+pytest.register_assert_rewrite(
+    "tests.conformance.group_cases", "tests.conformance.record_cases", "tests.conformance.topic_cases"
+)
+
+HERE = Path(__file__).parent
+PROCESS_TIMEOUT_SECONDS = 120
+JAVA = (shutil.which("java") or "java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""Java that starts quickly; most of these programs run for a moment."""
+Tool = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def kafka_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Classpath of Apache Kafka 3.9 with its tools."""
+    if shutil.which("mvn") is None:
+        pytest.skip("Maven is not installed (Debian: apt-get install maven)")
+    jars = tmp_path_factory.mktemp("kafka-jars")
+    command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
+    subprocess.run([*command, f"-DoutputDirectory={jars}"], check=True, timeout=600)
+    return f"{jars}/*"
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"), fsync=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def node(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    """A cluster of one of our nodes."""
+    spec = ClusterSpec(
+        name="node",
+        zookeeper_connect=zookeeper.connect_string("node"),
+        port=free_ports(1)[0],
+        directory=tmp_path_factory.mktemp("node"),
+        settings={"group.initial.rebalance.delay.ms": 200},
+    )
+    with EmbeddedCluster(spec) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def bootstrap(node: EmbeddedCluster) -> str:
+    """Address of our node."""
+    return str(node.bootstrap[0])
+
+
+@pytest.fixture(scope="session")
+def data_root(node: EmbeddedCluster) -> Path:
+    """Where our node keeps its logs."""
+    return node.spec.directory / "node-1"
+
+
+class ApacheKafka:
+    """One broker of Apache Kafka as a child process; returns from `with` when it is in its own metadata."""
+
+    def __init__(self, classpath: str, zookeeper_connect: str, directory: Path) -> None:
+        self.address = HostPort("127.0.0.1", free_ports(1)[0])
+        self.bootstrap = (self.address,)
+        self._directory = directory
+        self._broker: ChildProcess | None = None
+        settings = {
+            "broker.id": 1,
+            "listeners": f"PLAINTEXT://{self.address}",
+            "zookeeper.connect": zookeeper_connect,
+            "log.dirs": directory / "data",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 3,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+        }
+        self._properties = directory / "server.properties"
+        self._properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self._command = [*JAVA, "-Xmx512m", "-cp", classpath, "kafka.Kafka", str(self._properties)]
+
+    def _answers(self) -> bool:
+        listing = subprocess.run(
+            ["kcat", "-b", str(self.address), "-L", "-m", "2"], capture_output=True, text=True, check=False
+        )
+        return "1 brokers:" in listing.stdout
+
+    def __enter__(self) -> Self:
+        self._broker = ChildProcess.start("apache kafka", self._command, self._directory / "kafka.log")
+        try:
+            self._broker.wait_until(self._answers, timeout_ms=60_000)
+        except EmbeddedError:
+            self._broker.stop(timeout_ms=0)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._broker is not None:
+            self._broker.stop(timeout_ms=10_000)
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(
+    kafka_classpath: str, zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApacheKafka]:
+    """A broker of Apache Kafka for all tests."""
+    directory = tmp_path_factory.mktemp("apache-kafka")
+    with ApacheKafka(kafka_classpath, zookeeper.connect_string("apache"), directory) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def java_tool(kafka_classpath: str) -> Tool:
+    """Run a main class of Apache Kafka; returns what it printed."""
+
+    def run(main_class: str, *arguments: str, stdin: str = "") -> str:
+        finished = subprocess.run(
+            [*JAVA, "-Xmx256m", "-cp", kafka_classpath, main_class, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=PROCESS_TIMEOUT_SECONDS,
+            check=False,
+        )
+        assert finished.returncode == 0, finished.stdout + finished.stderr
+        return finished.stdout
+
+    return run
+
+
+class RunningJava:
+    """A Java program at work."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+
+    def output(self) -> str:
+        """What it printed so far."""
+        return self._log.read_text()
+
+
+JavaProcess = Callable[..., AbstractContextManager[RunningJava]]
+
+
+@pytest.fixture
+def java_process(kafka_classpath: str, tmp_path: Path) -> JavaProcess:
+    """Run a main class of Apache Kafka until the end of a `with`."""
+
+    @contextmanager
+    def run(main_class: str, *arguments: str) -> Iterator[RunningJava]:
+        log = tmp_path / f"{main_class.rpartition('.')[2]}.log"
+        command = [*JAVA, "-Xmx256m", "-cp", kafka_classpath, main_class, *arguments]
+        process = ChildProcess.start(main_class, command, log)
+        try:
+            yield RunningJava(log)
+        finally:
+            process.stop(timeout_ms=10_000)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def franz_go(tmp_path_factory: pytest.TempPathFactory) -> Tool:
+    """Run the Go client under tests/interop/go; returns what it printed."""
+    if shutil.which("go") is None:
+        pytest.skip("Go is not installed")
+    program = tmp_path_factory.mktemp("go") / "client"
+    subprocess.run(
+        ["go", "build", "-o", str(program), "."],
+        cwd=HERE / "go",
+        check=True,
+        timeout=600,
+        env={**os.environ, "GOFLAGS": "-mod=mod"},
+    )
+
+    def run(*arguments: str) -> str:
+        finished = subprocess.run(
+            [str(program), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=PROCESS_TIMEOUT_SECONDS,
+            check=False,
+        )
+        assert finished.returncode == 0, finished.stdout + finished.stderr
+        return finished.stdout
+
+    return run
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses."""
+    return f"topic-{uuid.uuid4().hex[:12]}"

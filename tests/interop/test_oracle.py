@@ -1,0 +1,36 @@
+"""The cases that our node must pass in every version are true of Apache Kafka too: the tests themselves are
+tested here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.client.connection import Connection
+from broker.wire.registry import api_of
+from tests.conformance.cases import CASES, Case
+from tests.conformance.scene import Place, Scene, prepare
+from tests.interop.conftest import ApacheKafka
+
+TIMEOUT_SECONDS = 30
+
+
+@pytest.fixture(scope="module")
+def place(apache_kafka: ApacheKafka) -> Place:
+    """Apache Kafka, with a topic that has records."""
+    return asyncio.run(prepare(apache_kafka.address))
+
+
+@pytest.mark.parametrize(
+    "case", CASES, ids=[f"{api_of(case.request).name}-{case.play.__name__}" for case in CASES]
+)
+def test_apache_kafka_has_the_same_outcome_in_every_version(place: Place, case: Case) -> None:
+    async def play() -> None:
+        async with await Connection.open(place.address) as connection:
+            for version in case.versions(connection.version_of(case.request)):
+                async with asyncio.timeout(TIMEOUT_SECONDS):
+                    await case.play(Scene(place=place, connection=connection), version)
+
+    asyncio.run(play())
