@@ -17,6 +17,7 @@ from broker.clock import Clock
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import BrokerId, TopicPartition
+from broker.wire.features import PRODUCE_BATCHES
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.produce import (
@@ -36,8 +37,6 @@ ACKS_ALL = -1
 PRODUCE_TIMEOUT_MS = 25_000
 ANSWER_TIMEOUT_MS = 30_000
 REFRESH_SPACING_MS = 100
-BATCHES_FEATURE = "mirrormaker.produce.batches"
-"""A feature in ApiVersions: so many batches of a partition, as its level says, may share a request."""
 
 _FIRST_VERSION_WITH_FEATURES = 3
 
@@ -267,6 +266,6 @@ async def batches_taken_at_once(cluster: Cluster) -> int:
         ApiVersionsRequest(client_software_name="mirrormaker", client_software_version="0"), version
     )
     levels = [
-        feature.max_version for feature in response.supported_features if feature.name == BATCHES_FEATURE
+        feature.max_version for feature in response.supported_features if feature.name == PRODUCE_BATCHES
     ]
     return max(levels, default=1)

@@ -12,6 +12,12 @@ from typing import Any
 
 import pytest
 
+from broker.client.assignors import (
+    Assignor,
+    CooperativeStickyAssignor,
+    RangeAssignor,
+    RoundRobinAssignor,
+)
 from broker.client.cluster import Cluster
 from broker.client.consumer import Consumer, ConsumerRecord, ConsumerSettings, OffsetReset
 from broker.client.group import GroupSettings
@@ -310,8 +316,23 @@ def test_our_partitioner_places_keys_where_java_does(
     assert all(len(partitions) == 1 for partitions in asyncio.run(produce_and_consume()).values())
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (RangeAssignor(), "RangeAssignor"),
+        (RoundRobinAssignor(), "RoundRobinAssignor"),
+        (CooperativeStickyAssignor(), "CooperativeStickyAssignor"),
+    ],
+    ids=["range", "roundrobin", "cooperative-sticky"],
+)
 def test_java_and_our_consumer_share_a_group(
-    java_process: JavaProcess, java_tool: Tool, server: tuple[str, str], bootstrap: str, topic: str
+    java_process: JavaProcess,
+    java_tool: Tool,
+    server: tuple[str, str],
+    bootstrap: str,
+    topic: str,
+    ours: Assignor,
+    theirs: str,
 ) -> None:
     java_tool(TOPICS, *server, "--create", "--topic", topic, "--partitions", "4")
     group = GroupSettings(group_id=f"group-{topic}", session_timeout_ms=6_000, heartbeat_interval_ms=100)
@@ -319,20 +340,21 @@ def test_java_and_our_consumer_share_a_group(
     async def share() -> None:
         async with (
             Cluster([HostPort.parse(bootstrap)]) as client,
-            Consumer(client, settings=READ_ALL, group=group) as consumer,
+            Consumer(client, settings=READ_ALL, group=group, assignors=[ours]) as consumer,
         ):
             consumer.subscribe([topic])
             await _until(lambda: len(consumer.assignment) == 4)
             arguments = ("--topic", topic, "--group-id", group.group_id, "--verbose")
-            with java_process(VERIFIABLE_CONSUMER, *server, *arguments) as java:
+            strategy = ("--assignment-strategy", f"org.apache.kafka.clients.consumer.{theirs}")
+            with java_process(VERIFIABLE_CONSUMER, *server, *arguments, *strategy) as java:
                 await _until(lambda: len(consumer.assignment) == 2)
                 async with Producer(client) as producer:
                     for index in range(400):
                         await producer.send(topic, b"%d" % index, partition=index % 4)
-                ours = [int(record.value or b"") for record in await _take(consumer, 200)]
+                here = [int(record.value or b"") for record in await _take(consumer, 200)]
                 await _until(lambda: len(_values(java.output())) >= 200)
-                theirs = _values(java.output())
-            assert sorted(ours + theirs) == list(range(400))
+                there = _values(java.output())
+            assert sorted(here + there) == list(range(400))
             await _until(lambda: len(consumer.assignment) == 4)
 
     async def limited() -> None:

@@ -7,7 +7,8 @@ import re
 from broker.errors import ErrorCode, ProtocolError
 from broker.server.request import RequestContext
 from broker.server.services import Services
-from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from broker.wire.features import PRODUCE_BATCHES, PRODUCE_BATCHES_MAX
+from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _NAMED_FROM = 3
@@ -20,4 +21,5 @@ def handle(services: Services, context: RequestContext, request: ApiVersionsRequ
         if not all(map(_SOFTWARE.fullmatch, software)):
             raise ProtocolError(ErrorCode.INVALID_REQUEST, f"client software {software}")
         context.session.client_software = software
-    return ApiVersionsResponse(api_keys=list(services.api_versions))
+    batches = SupportedFeatureKey(name=PRODUCE_BATCHES, min_version=1, max_version=PRODUCE_BATCHES_MAX)
+    return ApiVersionsResponse(api_keys=list(services.api_versions), supported_features=[batches])
