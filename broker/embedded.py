@@ -356,7 +356,7 @@ class EmbeddedCluster:
 
     def _wait_ready(self, index: int) -> None:
         address = self.bootstrap[index]
-        self._children[index + 1].wait_until(lambda: _accepts(address), timeout_ms=self._timeout_ms)
+        self._children[index + 1].wait_until(lambda: accepts(address), timeout_ms=self._timeout_ms)
 
     def __enter__(self) -> Self:
         self.start()
@@ -460,7 +460,8 @@ def free_ports(count: int) -> list[int]:
         return [probe.getsockname()[1] for probe in probes]
 
 
-def _accepts(address: HostPort) -> bool:
+def accepts(address: HostPort) -> bool:
+    """Whether somebody listens there: for a node, that it is ready."""
     try:
         with socket.create_connection(address, timeout=_PROBE_SECONDS):
             return True

@@ -201,7 +201,7 @@ class Node:
             limits=serving_limits(config),
             view=view,
             replicas=replicas,
-            topics=Topics(self._coordination, view, topic_defaults(config), rng=self._rng),
+            topics=Topics(self._coordination, view, topic_defaults(self._loaded), rng=self._rng),
             topic_configs=configs,
             groups=GroupCoordinator(groups_log, self._clock, group_config(config)),
             controller=ControllerDriver(

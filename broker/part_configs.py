@@ -12,6 +12,8 @@ from broker.server.setting_view import SettingView
 from broker.server.topics import TopicDefaults
 from broker.storage.log_config import UNLIMITED, LogConfig
 
+OFFSETS_REPLICATION_FACTOR = "offsets.topic.replication.factor"
+
 _MINUTE_MS = 60_000
 _FLUSH_LOOK_MS = 1_000
 """How often logs are looked at for flushing where the settings ask for nothing more often."""
@@ -67,8 +69,9 @@ def serving_limits(config: NodeConfig) -> ServingLimits:
     )
 
 
-def topic_defaults(config: NodeConfig) -> TopicDefaults:
+def topic_defaults(loaded: LoadedConfig) -> TopicDefaults:
     """What new topics get that do not say."""
+    config = loaded.node
     return TopicDefaults(
         partitions=config.num_partitions,
         replication_factor=config.default_replication_factor,
@@ -76,6 +79,7 @@ def topic_defaults(config: NodeConfig) -> TopicDefaults:
         deletable=config.delete_topic_enable,
         offsets_partitions=config.offsets_topic_num_partitions,
         offsets_replication_factor=config.offsets_topic_replication_factor,
+        offsets_replication_required=OFFSETS_REPLICATION_FACTOR in loaded.given,
         offsets_segment_bytes=config.offsets_topic_segment_bytes,
     )
 

@@ -74,6 +74,8 @@ class TopicDefaults:
     """`offsets.topic.num.partitions`."""
     offsets_replication_factor: int = 3
     """`offsets.topic.replication.factor`."""
+    offsets_replication_required: bool = True
+    """Whether that setting was given. Its default gives way to the number of brokers (ops/adr/0004)."""
     offsets_segment_bytes: int = 104_857_600
     """`offsets.topic.segment.bytes`."""
     ensure_timeout_ms: int = 5_000
@@ -185,10 +187,13 @@ class Topics:
                 raise
 
     def _offsets_topic(self) -> NewTopic:
+        replicas = self._defaults.offsets_replication_factor
+        if not self._defaults.offsets_replication_required:
+            replicas = min(replicas, len(self._view.image.brokers))
         return NewTopic(
             name=CONSUMER_OFFSETS,
             partitions=self._defaults.offsets_partitions,
-            replication_factor=self._defaults.offsets_replication_factor,
+            replication_factor=replicas,
             settings={
                 "cleanup.policy": "compact",
                 "compression.type": "producer",

@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -18,8 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from broker.embedded import ChildProcess
-from broker.types import HostPort
+from broker.embedded import ChildProcess, accepts
 from mirrormaker.demo.figures import Figures, RouteFigures, delay_table, rate_table, route_table
 from mirrormaker.demo.flights import (
     Flight,
@@ -198,7 +196,7 @@ def _everything_up(topology: Topology, folder: Path) -> Iterator[None]:
     process = ChildProcess.start("mirrormaker up", command, folder / "up.log")
     try:
         addresses = [address for cluster in topology.clusters.values() for address in cluster.bootstrap]
-        process.wait_until(lambda: all(map(_accepts, addresses)), timeout_ms=_START_TIMEOUT_MS)
+        process.wait_until(lambda: all(map(accepts, addresses)), timeout_ms=_START_TIMEOUT_MS)
         yield
     finally:
         process.stop(timeout_ms=_STOP_TIMEOUT_MS)
@@ -218,14 +216,6 @@ def _standard_error_in(file: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-def _accepts(address: HostPort) -> bool:
-    try:
-        with socket.create_connection(address, timeout=1):
-            return True
-    except OSError:
-        return False
 
 
 def _stay(console: Console, topology: Topology) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -16,8 +17,11 @@ from pathlib import Path
 
 import yaml
 
-from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper, free_ports
-from broker.types import HostPort
+from broker.client.admin import Admin, NewTopic
+from broker.client.cluster import Cluster
+from broker.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets
+from broker.embedded import ChildProcess, EmbeddedCluster, EmbeddedZooKeeper, accepts, free_ports
+from broker.types import HostPort, TopicPartition
 from broker.wire.messages.metadata import MetadataRequest
 from tests.conftest import TEST_SETTINGS, ClusterFactory, until
 from tests.node.raw_client import (
@@ -141,6 +145,32 @@ def test_an_id_in_use_is_refused_once_its_session_had_time_to_end(
 
 
 # Stop and start
+
+
+def test_a_cluster_of_one_keeps_offsets_without_being_told_how_often(
+    zookeeper: EmbeddedZooKeeper, tmp_path: Path
+) -> None:
+    settings = settings_of(zookeeper, tmp_path)
+    path = tmp_path / "node.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    address = HostPort.parse(str(settings["listeners"]).removeprefix("PLAINTEXT://"))
+    node = ChildProcess.start(
+        "node", [sys.executable, "-m", "broker.cli", "start", str(path)], tmp_path / "node.log"
+    )
+    try:
+        node.wait_until(lambda: accepts(address), timeout_ms=TIMEOUT_SECONDS * 1000)
+        partition = TopicPartition("topic", 0)
+
+        async def commit_and_fetch() -> int | None:
+            async with Cluster([address]) as cluster:
+                await Admin(cluster).create_topic(NewTopic(name="topic", partitions=1, replication_factor=1))
+                await commit_offsets(cluster, "group", {partition: OffsetAndMetadata(offset=7)})
+                found = await fetch_offsets(cluster, "group", [partition])
+                return found[partition].offset if found[partition] else None
+
+        assert asyncio.run(commit_and_fetch()) == 7
+    finally:
+        assert node.stop(timeout_ms=TIMEOUT_SECONDS * 1000) == 0
 
 
 def test_sigterm_ends_with_code_0_and_answers_what_waits(cluster: ClusterFactory) -> None:
