@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,7 +105,7 @@ def zookeeper_command(port: int, directory: Path, *, fsync: bool = True) -> list
     """
     java = _find_java()
     jars = _find_jars()
-    _require_free_port(port)
+    require_free_ports([port])
     _write_zookeeper_files(port, directory)
     return [
         java,
@@ -159,13 +159,21 @@ def _spark_homes() -> list[str]:
     return [*([home] if home else []), *(spec.submodule_search_locations or [] if spec else [])]
 
 
-def _require_free_port(port: int) -> None:
+def require_free_ports(ports: Iterable[int]) -> None:
+    """Raises ConfigurationError that names every one of these ports of 127.0.0.1 that is taken."""
+    problems = [problem for port in ports if (problem := _port_problem(port))]
+    if problems:
+        raise ConfigurationError(problems)
+
+
+def _port_problem(port: int) -> str | None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
         except (OSError, OverflowError) as error:
-            raise ConfigurationError([f"cannot listen on {LOOPBACK}:{port}: {error}"]) from error
+            return f"cannot listen on {LOOPBACK}:{port}: {error}"
+    return None
 
 
 def _write_zookeeper_files(port: int, directory: Path) -> None:
@@ -342,7 +350,7 @@ class EmbeddedCluster:
             self.stop_node(broker_id)
 
     def _launch(self, index: int) -> None:
-        _require_free_port(self.spec.port + index)
+        require_free_ports([self.spec.port + index])
         settings = self.spec.directory / f"node-{index + 1}.yaml"
         try:
             self.spec.directory.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from broker.embedded import ClusterSpec as EmbeddedClusterSpec
-from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
+from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper, require_free_ports
 from mirrormaker.topology.model import ClusterName, Topology
 
 NODE_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
@@ -33,6 +33,7 @@ class EmbeddedTopology:
         embedded = [cluster for cluster in self._topology.clusters.values() if cluster.embedded is not None]
         if not embedded:
             return
+        require_free_ports(address.port for cluster in embedded for address in cluster.bootstrap)
         with ExitStack() as stack:
             self.zookeeper = stack.enter_context(EmbeddedZooKeeper(self._topology.data_dir / "zookeeper"))
             for cluster in embedded:

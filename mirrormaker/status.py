@@ -24,6 +24,7 @@ from broker.types import Buffer, TopicPartition
 from broker.wire.messages.fetch import FetchRequest
 from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.lag import NO_LAG, Lag
+from mirrormaker.flow.partition import PartitionState
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
@@ -159,7 +160,9 @@ async def _observe(
 
 
 def _knows_all(told: Mapping[str, Any]) -> bool:
-    return told.get("bytes_per_offset") is not None and _waiting_since(told, 0) is not None
+    """Whether a look at the source tells nothing new. What a paused one has copied is unlike what waits."""
+    measured = told.get("bytes_per_offset") is not None and told.get("state") != PartitionState.PAUSED.value
+    return measured and _waiting_since(told, 0) is not None
 
 
 def _waiting_since(told: Mapping[str, Any], told_at_ms: int) -> int | None:
@@ -196,7 +199,7 @@ def _lag(
 ) -> Lag:
     if messages <= 0:
         return NO_LAG
-    bytes_per_offset = told.get("bytes_per_offset") or (sample.bytes_per_offset if sample else None)
+    bytes_per_offset = sample.bytes_per_offset if sample else told.get("bytes_per_offset")
     since_ms = _waiting_since(told, told_at_ms) if told and told_at_ms is not None else None
     if since_ms is None and sample is not None:
         since_ms = sample.timestamp_ms

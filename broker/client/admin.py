@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.client.config_admin import ConfigAdmin, ConfigEntry, ConfigSource
+from broker.client.config_admin import ConfigAdmin, ConfigEntry
 from broker.client.group_admin import GroupAdmin, GroupDescription, GroupListing, MemberDescription
 from broker.client.topic_admin import CLUSTER_DEFAULT, HIGH_WATERMARK, NewTopic, TopicAdmin
 
@@ -11,7 +11,6 @@ __all__ = [
     "HIGH_WATERMARK",
     "Admin",
     "ConfigEntry",
-    "ConfigSource",
     "GroupDescription",
     "GroupListing",
     "MemberDescription",

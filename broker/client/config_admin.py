@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from broker.client.admin_requests import AdminRequests, error_of
 from broker.errors import ErrorCode, ProtocolError
+from broker.settings import ConfigSource, ResourceType
 from broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -20,25 +21,6 @@ from broker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-
-
-class ResourceType(IntEnum):
-    """What has settings, by its number in the protocol."""
-
-    TOPIC = 2
-    BROKER = 4
-
-
-class ConfigSource(IntEnum):
-    """Where a value comes from, by its number in the protocol."""
-
-    UNKNOWN = 0
-    TOPIC = 1
-    BROKER_DYNAMIC = 2
-    CLUSTER_DYNAMIC = 3
-    BROKER_STATIC = 4
-    DEFAULT = 5
-    BROKER_LOGGER = 6
 
 
 class _Operation(IntEnum):
@@ -77,10 +59,6 @@ class ConfigAdmin(AdminRequests):
     async def alter_topic_configs(self, topic: str, changes: Mapping[str, str | None]) -> None:
         """Set the topic's settings, or with None take them back to the default. Raises ProtocolError."""
         await self._alter(ResourceType.TOPIC, topic, changes, None)
-
-    async def alter_broker_configs(self, node_id: int, changes: Mapping[str, str | None]) -> None:
-        """Set the node's dynamic settings, or with None take them back. Raises ProtocolError."""
-        await self._alter(ResourceType.BROKER, str(node_id), changes, node_id)
 
     async def _describe(
         self, kind: ResourceType, name: str, names: Collection[str] | None, node_id: int | None

@@ -12,10 +12,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
+from broker.client.aborted import AbortedTransaction
 from broker.client.assignors import Assignor, RangeAssignor
 from broker.client.cluster import Cluster
 from broker.client.consumer_settings import ConsumerSettings, Isolation, OffsetReset
-from broker.client.fetch import AbortedTransaction, FetchedBatches
+from broker.client.fetch import FetchedBatches
 from broker.client.fetch_state import PartitionError, PartitionState
 from broker.client.fetcher import Fetcher
 from broker.client.group import GroupMember, GroupSettings, PartitionsCallback, TopicFilter
@@ -267,12 +268,6 @@ class Consumer:
             }
         await self._member.commit(offsets)
 
-    def commit_soon(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
-    ) -> asyncio.Task[None]:
-        """As `commit`, in the background; a failure is logged. The task returned ends when it is done."""
-        return self._start_task(self._commit_logged(offsets), "commit")
-
     async def committed(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -281,7 +276,7 @@ class Consumer:
             raise RuntimeError("only a subscribed consumer has committed offsets")
         return await self._member.committed(partitions)
 
-    async def _commit_logged(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None) -> None:
+    async def _commit_logged(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         try:
             await self.commit(offsets)
         except BrokerError as error:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from broker.client.aborted import AbortedTransaction, aborted_transactions
 from broker.client.metadata import ClusterMetadata
 from broker.errors import ErrorCode, ProtocolError
 from broker.records.batch import MAGIC_POSITION, peek_size, read_header
@@ -28,13 +28,6 @@ NAMES_VERSION_MAX = 12
 """From version 13 on topics are asked for by id (KIP-516)."""
 _CONSUMER = -1
 _OFFSET_BYTES = 8
-
-
-class AbortedTransaction(NamedTuple):
-    """A transaction that did not happen: batches of the producer from the offset on, up to its marker."""
-
-    producer_id: int
-    first_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +141,7 @@ def cut_batches(position: PartitionPosition, answer: PartitionData) -> FetchedBa
         high_watermark=answer.high_watermark,
         last_stable_offset=answer.last_stable_offset,
         log_start_offset=answer.log_start_offset,
-        aborted=_aborted(answer),
+        aborted=aborted_transactions(answer),
     )
 
 
@@ -170,13 +163,6 @@ def _end_of(entry: memoryview) -> tuple[int, int]:
         return int.from_bytes(entry[:_OFFSET_BYTES], "big", signed=True) + 1, -1
     header = read_header(entry)
     return header.next_offset, header.leader_epoch
-
-
-def _aborted(answer: PartitionData) -> tuple[AbortedTransaction, ...]:
-    return tuple(
-        AbortedTransaction(transaction.producer_id, transaction.first_offset)
-        for transaction in answer.aborted_transactions or ()
-    )
 
 
 def _topic_id(metadata: ClusterMetadata, name: str) -> TopicId:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from broker.client.fetch import AbortedTransaction, FetchedBatches
-from broker.records.batch import BatchHeader
+from broker.client.aborted import AbortedBatches
+from broker.client.fetch import FetchedBatches
 from broker.records.reader import FetchedBatch, read_batches
 from broker.records.record import Header, Record
 from broker.types import TopicPartition
@@ -42,7 +42,7 @@ class RecordCursor:
         self._batches = read_batches(
             fetched.records, start_offset=fetched.start_offset, size_max=decoded_bytes_max
         )
-        self._visibility = _Visibility(fetched.aborted if committed_only else ())
+        self._aborted = AbortedBatches(fetched.aborted if committed_only else ())
         self._records: Iterator[Record] = iter(())
         self._batch_end = fetched.start_offset
 
@@ -68,28 +68,10 @@ class RecordCursor:
         if batch is None:
             return False
         self._batch_end = batch.next_offset
-        self._records = iter(batch.records if self._visibility.shows(batch) else ())
+        self._records = iter(batch.records if self._is_visible(batch) else ())
         return True
 
-
-class _Visibility:
-    """Which batches consumers see: no markers, and nothing of the transactions that were aborted."""
-
-    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
-        self._pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-        self._aborting: set[int] = set()
-
-    def shows(self, batch: FetchedBatch) -> bool:
-        """Whether the batch is visible; to be asked in the order of the log."""
+    def _is_visible(self, batch: FetchedBatch) -> bool:
+        """Consumers see no markers, and nothing of the transactions that were aborted."""
         header = batch.header
-        if header is None:
-            return True
-        self._begin_aborted(header)
-        if header.is_control:
-            self._aborting.discard(header.producer_id)
-            return False
-        return not (header.is_transactional and header.producer_id in self._aborting)
-
-    def _begin_aborted(self, header: BatchHeader) -> None:
-        while self._pending and self._pending[-1].first_offset <= header.last_offset:
-            self._aborting.add(self._pending.pop().producer_id)
+        return header is None or not (self._aborted.includes(header) or header.is_control)

@@ -55,9 +55,9 @@ class Figures:
 
 def route_table(figures: Figures) -> Table:
     """A row for each route and one for all of them."""
-    table = Table(title="From three airports to the aggregate")
-    table.add_column("route")
-    for name in ("in", "mirrored", "read by Spark", "wire MB", "plain MB", "ratio", "lag"):
+    table = Table(title="From three airports to the aggregate", pad_edge=False)
+    table.add_column("route", no_wrap=True)
+    for name in ("in", "mirrored", "read by\nSpark", "wire\nMB", "plain\nMB", "ratio", "lag"):
         table.add_column(name, justify="right")
     for route in figures.routes:
         arrival = figures.arrivals.get(route.topic, Arrival(records=0, rows=0))

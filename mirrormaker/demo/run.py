@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from broker.embedded import ChildProcess, accepts
+from broker.embedded import ChildProcess, accepts, require_free_ports
 from mirrormaker.demo.figures import Figures, RouteFigures, delay_table, rate_table, route_table
 from mirrormaker.demo.flights import (
     Flight,
@@ -191,11 +191,16 @@ def _work_folder() -> Iterator[Path]:
 
 @contextmanager
 def _everything_up(topology: Topology, folder: Path) -> Iterator[None]:
-    """Run `mirrormaker up` until the block ends. Raises EmbeddedError with the end of its log."""
+    """Run `mirrormaker up` until the block ends.
+
+    Raises EmbeddedError with the end of its log, ConfigurationError when a port is taken: whoever listens
+    there is not to be mistaken for what was started.
+    """
+    addresses = [address for cluster in topology.clusters.values() for address in cluster.bootstrap]
+    require_free_ports(address.port for address in addresses)
     command = [sys.executable, "-m", "mirrormaker.cli", "up", str(folder / TOPOLOGY_FILE.name)]
     process = ChildProcess.start("mirrormaker up", command, folder / "up.log")
     try:
-        addresses = [address for cluster in topology.clusters.values() for address in cluster.bootstrap]
         process.wait_until(lambda: all(map(accepts, addresses)), timeout_ms=_START_TIMEOUT_MS)
         yield
     finally:

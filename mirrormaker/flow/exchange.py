@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.client.fetch import AbortedTransaction, PartitionPosition
+from broker.client.aborted import AbortedTransaction
+from broker.client.fetch import PartitionPosition
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.facts import Fact

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from broker.client.fetch import AbortedTransaction
+from broker.client.aborted import AbortedBatches, AbortedTransaction
 from broker.errors import CorruptRecordsError
 from broker.records.batch import (
     CONTROL_FLAG,
@@ -94,8 +94,7 @@ class _Cutter:
         self._records = memoryview(records)
         self._config = config
         self._frame = frame
-        self._pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-        self._aborting: set[int] = set()
+        self._aborted = AbortedBatches(aborted)
         self._run: list[BatchSpan] = []
         self._run_at = 0
         self._run_size = 0
@@ -167,18 +166,12 @@ class _Cutter:
             self._run_timestamp = header.max_timestamp
 
     def _is_dropped(self, header: BatchHeader) -> bool:
-        while self._pending and self._pending[-1].first_offset <= header.last_offset:
-            self._aborting.add(self._pending.pop().producer_id)
+        is_aborted = self._aborted.includes(header)
         if header.is_control:
-            self._aborting.discard(
-                header.producer_id
-            )  # a producer's next marker ends the aborted transaction
             self.intake.control_batches += 1
-            return True
-        if header.is_transactional and header.producer_id in self._aborting:
+        elif is_aborted:
             self.intake.aborted_batches += 1
-            return True
-        return header.record_count == 0
+        return header.is_control or is_aborted or header.record_count == 0
 
     def _deep_reason(self, header: BatchHeader) -> DeepReason | None:
         if header.is_log_append_time:

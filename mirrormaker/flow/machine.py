@@ -182,7 +182,7 @@ class FlowMachine:
         if partition is not None:
             partition.fetch_not_before_ms = 0
             fact = TopicRecreated(source=source, position=partition.position, resumed_at=log_start)
-            partition.extend_to(log_start)
+            partition.begin_anew(log_start)
             self._facts.append(fact)
 
     def resume_at(self, source: TopicPartition, log_start: int, log_end: int) -> None:
@@ -199,7 +199,7 @@ class FlowMachine:
             partition.extend_to(log_start)
         else:
             fact = SourceTruncated(source=source, position=partition.position, resumed_at=log_end)
-            partition.extend_to(log_end)
+            partition.return_to(log_end)
         self._facts.append(fact)
 
     # ---- the destination side

@@ -284,7 +284,7 @@ class Partition:
             self.acknowledged = chunk.next_offset
             self.last_timestamp = max(self.last_timestamp, chunk.max_timestamp)
             self.copied_bytes += chunk.size
-            self.copied_offsets += chunk.next_offset - chunk.first_offset
+            self.copied_offsets += max(chunk.next_offset - chunk.first_offset, chunk.count)
             taken.append(chunk)
         return taken
 
@@ -301,3 +301,16 @@ class Partition:
             self.queue[-1].next_offset = offset
         else:
             self.acknowledged = offset
+
+    def begin_anew(self, offset: int) -> None:
+        """The source is another log now, from `offset` on: offsets of the former mean nothing in it."""
+        self.position = self.acknowledged = offset
+        for chunk in self.queue:
+            chunk.next_offset = offset
+
+    def return_to(self, offset: int) -> None:
+        """The source ends at `offset` now: what is queued or acknowledged beyond that moves no position."""
+        self.position = offset
+        self.acknowledged = min(self.acknowledged, offset)
+        for chunk in self.queue:
+            chunk.next_offset = min(chunk.next_offset, offset)

@@ -11,8 +11,9 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
+from broker.client.aborted import aborted_transactions
 from broker.client.cluster import Cluster
-from broker.client.fetch import AbortedTransaction, FetchTerms, build_fetch, read_fetch, version_limit
+from broker.client.fetch import FetchTerms, build_fetch, read_fetch, version_limit
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.clock import Clock
 from broker.errors import BrokerError, ErrorCode, ProtocolError
@@ -233,8 +234,5 @@ def _answer_of(source: TopicPartition, offset: int, data: PartitionData) -> Fetc
         offset=offset,
         records=bytearray(records) if isinstance(records, bytes) else records,
         source_end=data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark,
-        aborted=[
-            AbortedTransaction(aborted.producer_id, aborted.first_offset)
-            for aborted in data.aborted_transactions or ()
-        ],
+        aborted=aborted_transactions(data),
     )

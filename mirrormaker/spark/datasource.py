@@ -31,6 +31,8 @@ _CLIENT_ID = "mirrormaker-spark"
 _ROWS_PER_ARROW_BATCH = 16_384
 _BATCH_SIZE_MAX = 512 * 1024 * 1024
 """Uncompressed bytes of one record batch that a task is ready to hold."""
+_START_TIMEOUT_MS = 5_000
+"""How long the driver tries to reach the cluster before it says that it cannot."""
 _FETCH_TIMEOUT_MS = 120_000
 
 
@@ -82,11 +84,15 @@ class MirrorReader(DataSourceReader):
 
 
 async def _plan(options: SourceOptions) -> list[OffsetRange]:
-    async with _cluster(options) as cluster:
+    cluster = _cluster(options)
+    try:
+        await cluster.start(timeout_ms=_START_TIMEOUT_MS)
         partitions = select_partitions(options, await cluster.refresh())
         earliest = await earliest_offsets(cluster, partitions)
         latest = await latest_offsets(cluster, partitions)
         return plan_ranges(options, earliest, latest)
+    finally:
+        await cluster.close()
 
 
 def select_partitions(options: SourceOptions, metadata: ClusterMetadata) -> list[TopicPartition]:

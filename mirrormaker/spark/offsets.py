@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
+from broker.errors import ConfigurationError
 from broker.types import TopicPartition
 from mirrormaker.spark.options import EARLIEST, LATEST, SourceOptions
 
@@ -35,8 +36,10 @@ def plan_ranges(
 ) -> list[OffsetRange]:
     """One range for each partition that has something to read, split further where `minPartitions` asks.
 
-    Offsets outside the log are clamped to it. Raises DataLossError instead when `failOnDataLoss` holds.
+    Offsets outside the log are clamped to it. Raises DataLossError instead when `failOnDataLoss` holds, and
+    ConfigurationError for offsets that cannot take effect.
     """
+    _check_partitions(options, latest.keys())
     ranges = []
     for partition in sorted(latest):
         low, high = earliest[partition], latest[partition]
@@ -46,10 +49,22 @@ def plan_ranges(
             raise DataLossError(f"{partition}: starting offset {start} is outside the log's {low} to {high}")
         if options.fail_on_data_loss and not low <= end <= high:
             raise DataLossError(f"{partition}: ending offset {end} is outside the log's {low} to {high}")
+        if low <= end < start <= high:
+            raise ConfigurationError([f"{partition}: starting offset {start} lies after ending offset {end}"])
         start, end = min(max(start, low), high), min(max(end, low), high)
         if start < end:
             ranges.append(OffsetRange(partition=partition, start=start, end=end))
     return split_ranges(ranges, options.partitions_min)
+
+
+def _check_partitions(options: SourceOptions, selected: Set[TopicPartition]) -> None:
+    problems = [
+        f"option {name}: {partition} is not among the partitions to read"
+        for name, offsets in (("startingOffsets", options.starting), ("endingOffsets", options.ending))
+        for partition in sorted(offsets.by_partition.keys() - selected)
+    ]
+    if problems:
+        raise ConfigurationError(problems)
 
 
 def _resolve(offset: int, low: int, high: int) -> int:

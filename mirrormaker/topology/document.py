@@ -13,10 +13,12 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import yaml
+from yaml.reader import ReaderError
 
 from broker.errors import ConfigurationError
 
 _TAG = "tag:yaml.org,2002:"
+_VALUE_SIZE_SHOWN = 60
 _KINDS = {
     f"{_TAG}str": "text",
     f"{_TAG}int": "a whole number",
@@ -125,9 +127,9 @@ class Section:
         if not isinstance(node, yaml.ScalarNode) or node.tag != f"{_TAG}int":
             self._problems.report(path, f"expected a whole number, found {_describe(node)}")
             return stand_in
-        number: int = yaml.SafeLoader("").construct_yaml_int(node)
-        if not low <= number <= high:
-            self._problems.report(path, f"{number} is not between {low} and {high}")
+        number = _number_of(node)
+        if number is None or not low <= number <= high:
+            self._problems.report(path, f"{_clipped(node.value)} is not between {low} and {high}")
             return stand_in
         return number
 
@@ -207,20 +209,32 @@ def read_document(file: Path, problems: Problems) -> Section:
 
     Raises ConfigurationError at once when it cannot be read, is not YAML, or is not a mapping.
     """
+    text = _read_text(file)
     try:
-        node = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except OSError as error:
-        raise ConfigurationError([f"{file}: {error.strerror or error}"]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError([f"{file}: not UTF-8 text: {error.reason} at byte {error.start}"]) from error
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         raise ConfigurationError([_render_syntax_error(file, error)]) from error
-    except yaml.YAMLError as error:
-        raise ConfigurationError([f"{file}: {' '.join(str(error).split())}"]) from error
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ConfigurationError([f"{file}:{line}: not YAML: {error.reason}"]) from error
+    except RecursionError as error:
+        raise ConfigurationError([f"{file}: not a topology: nested too deeply"]) from error
     if not isinstance(node, yaml.MappingNode):
         found = "nothing" if node is None else _describe(node)
         raise ConfigurationError([f"{file}:1: expected a mapping, found {found}"])
     return Section(node, "", problems)
+
+
+def _read_text(file: Path) -> str:
+    try:
+        data = file.read_bytes()
+        return data.decode("utf-8")
+    except OSError as error:
+        raise ConfigurationError([f"{file}: {error.strerror or error}"]) from error
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        problem = f"{file}:{line}: not UTF-8 text: {error.reason} at byte {error.start}"
+        raise ConfigurationError([problem]) from error
 
 
 def _render_syntax_error(file: Path, error: yaml.MarkedYAMLError) -> str:
@@ -234,10 +248,22 @@ def _line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
 
 
+def _number_of(node: yaml.ScalarNode) -> int | None:
+    """The value of a whole number; None for one that is absurdly long or has no digits."""
+    try:
+        return int(yaml.SafeLoader("").construct_yaml_int(node))
+    except ValueError:
+        return None
+
+
+def _clipped(value: str) -> str:
+    return value if len(value) <= _VALUE_SIZE_SHOWN else f"{value[:_VALUE_SIZE_SHOWN]}..."
+
+
 def _describe(node: yaml.Node) -> str:
     kind = _KINDS.get(node.tag, f"a value of type {node.tag}")
     shown = isinstance(node, yaml.ScalarNode) and node.tag != f"{_TAG}null"
-    return f"{kind} ({node.value})" if shown else kind
+    return f"{kind} ({_clipped(node.value)})" if shown else kind
 
 
 def _suggestion(word: str, known: Collection[str]) -> str:

@@ -47,9 +47,12 @@ def _read_topology(document: Section, folder: Path, problems: Problems) -> Topol
     routes = tuple(_read_route(section) for section in document.sections("routes"))
     if any(True for _ in document.sections("pipelines")):
         document.report("pipelines", "pipelines are not supported: the list must be empty")
-    data_dir = folder / document.text("data_dir", DEFAULT_DATA_DIR)
+    data_dir = document.text("data_dir", DEFAULT_DATA_DIR)
+    if "\0" in data_dir:
+        document.report("data_dir", f"{data_dir!r} is not a path")
+        data_dir = DEFAULT_DATA_DIR
     document.finish()
-    return Topology(clusters=clusters, routes=routes, data_dir=data_dir.resolve())
+    return Topology(clusters=clusters, routes=routes, data_dir=(folder / data_dir).resolve())
 
 
 def _read_clusters(document: Section, problems: Problems) -> dict[ClusterName, ClusterSpec]:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
 from mirrormaker.topology.model import ClusterName, RouteSpec
-from mirrormaker.topology.naming import TopicNaming, compile_naming
+from mirrormaker.topology.naming import TOPIC_NAME_SIZE_MAX, TopicNaming, compile_naming
 
 _SAMPLE_CHARACTER = "x"
 _OTHER_CHARACTER = "o"
@@ -37,9 +38,9 @@ def find_echoes(routes: Sequence[RouteSpec]) -> Iterator[tuple[int, str]]:
 
 def example_of(pattern: str) -> str:
     """A short text that `pattern` is likely to match in full; look-arounds and back references are not
-    followed.
+    followed. What needs more than a topic name has room for is cut off, and matched no more.
     """
-    return "".join(_characters(_parser.parse(pattern)))
+    return "".join(islice(_characters(_parser.parse(pattern)), TOPIC_NAME_SIZE_MAX + 1))
 
 
 def _follow(

@@ -7,6 +7,7 @@ Kafka's own do, and those that the cluster itself marks as internal (the caller 
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass
 from string import Formatter
 
@@ -26,6 +27,19 @@ def is_internal(topic: str) -> bool:
 def is_legal_topic(name: str) -> bool:
     """Kafka's rule for topic names."""
     return len(name) <= TOPIC_NAME_SIZE_MAX and name not in (".", "..") and _LEGAL.fullmatch(name) is not None
+
+
+def pattern_problem(pattern: str) -> str | None:
+    """What is wrong with a regular expression for topics, or None when nothing is."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)
+            re.compile(pattern)
+    except (re.error, OverflowError, FutureWarning) as error:
+        return f"{pattern!r} is not a regular expression: {error}"
+    except RecursionError:
+        return "not a regular expression: nested too deeply"
+    return None
 
 
 def template_problem(template: str) -> str | None:

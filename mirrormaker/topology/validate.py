@@ -14,9 +14,9 @@ from itertools import combinations
 from broker.coordination.connect_string import ConnectString
 from broker.errors import ConfigurationError
 from broker.types import HostPort
-from mirrormaker.topology.loops import find_echoes
+from mirrormaker.topology.loops import example_of, find_echoes
 from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteSpec, Topology
-from mirrormaker.topology.naming import template_problem
+from mirrormaker.topology.naming import compile_naming, pattern_problem, template_problem
 
 CLUSTER_NAME_SIZE_MAX = 80
 ROUTE_NAME_SIZE_MAX = 200
@@ -46,8 +46,8 @@ def check(topology: Topology) -> Iterator[Finding]:
     for index, route in enumerate(topology.routes):
         yield from _check_route(f"routes[{index}]", route, topology)
     yield from _check_route_names(topology.routes)
-    yield from _check_clashes(topology.routes)
     if all(_compiles(route) and template_problem(route.topics.name) is None for route in topology.routes):
+        yield from _check_clashes(topology.routes)
         for index, echo in find_echoes(topology.routes):
             yield Finding(path=f"routes[{index}].topics", message=echo)
 
@@ -94,11 +94,8 @@ def _check_route(path: str, route: RouteSpec, topology: Topology) -> Iterator[Fi
 def _check_patterns(path: str, route: RouteSpec) -> Iterator[Finding]:
     for key, patterns in (("include", route.topics.include), ("exclude", route.topics.exclude)):
         for index, pattern in enumerate(patterns):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                message = f"{pattern!r} is not a regular expression: {error}"
-                yield Finding(path=f"{path}.{key}[{index}]", message=message)
+            if problem := pattern_problem(pattern):
+                yield Finding(path=f"{path}.{key}[{index}]", message=problem)
 
 
 def _check_resources(path: str, route: RouteSpec) -> Iterator[Finding]:
@@ -122,14 +119,23 @@ def _check_route_names(routes: tuple[RouteSpec, ...]) -> Iterator[Finding]:
 
 
 def _check_clashes(routes: tuple[RouteSpec, ...]) -> Iterator[Finding]:
-    """Routes that would surely write the same topic: same pattern, same names there, same destination."""
+    """Routes that would surely write the same topic: both take a topic, same name there, same destination."""
     for (first, one), (second, other) in combinations(enumerate(routes), 2):
-        shared = set(one.topics.include) & set(other.topics.include)
-        if one.destination == other.destination and shared and _written_name(one) == _written_name(other):
+        same_names = one.destination == other.destination and _written_name(one) == _written_name(other)
+        if same_names and _share_topics(one, other):
             message = (
                 f"writes the same topics of {one.destination!r} as routes[{first}]: use {{cluster}} in 'name'"
             )
             yield Finding(path=f"routes[{second}].topics", message=message)
+
+
+def _share_topics(one: RouteSpec, other: RouteSpec) -> bool:
+    """Whether a pattern stands in both, or both take a topic made up from a pattern of either."""
+    if set(one.topics.include) & set(other.topics.include):
+        return True
+    takers = [compile_naming(route.source, route.topics) for route in (one, other)]
+    examples = map(example_of, (*one.topics.include, *other.topics.include))
+    return any(all(taker.selects(example) for taker in takers) for example in examples)
 
 
 def _written_name(route: RouteSpec) -> str:

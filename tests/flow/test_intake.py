@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.client.fetch import AbortedTransaction
+from broker.client.aborted import AbortedTransaction
 from broker.records.batch import (
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,

@@ -535,6 +535,35 @@ def test_a_source_that_ends_before_the_position_is_told_and_followed_at_its_end(
     assert world.facts == [SourceTruncated(source=source_of(0), position=3, resumed_at=2)]
 
 
+def test_positions_of_a_source_that_lost_records_never_pass_its_end() -> None:
+    world = filled_world(8)
+    world.serve(0)
+    world.perform()
+    world.serve(0)
+    world.perform()
+    world.machine.resume_at(source_of(0), 0, 1)
+    assert world.machine.uncommitted() == {source_of(0): 1}
+    while world.destination.wire[0]:
+        world.serve(0)
+        world.perform()
+        assert world.machine.uncommitted() == {source_of(0): 1}
+
+
+def test_positions_in_a_topic_that_is_gone_are_not_taken_for_the_new_ones() -> None:
+    world = filled_world(8)
+    world.serve(0)
+    world.perform()
+    assert world.machine.uncommitted() == {source_of(0): 1}
+    world.machine.restart(source_of(0), 0)
+    while world.destination.wire[0]:
+        assert world.machine.uncommitted() == {}
+        world.serve(0)
+        world.perform()
+    partition = world.machine.partitions[source_of(0)]
+    assert (partition.position, partition.acknowledged, partition.copied_offsets) == (0, 0, 8)
+    assert world.machine.uncommitted() == {}
+
+
 def test_released_partitions_let_their_memory_go_when_their_requests_end() -> None:
     world = filled_world(6)
     world.machine.stop([source_of(0)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from datetime import UTC, datetime
 
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
 from broker.client.producer import Producer, ProducerSettings
+from broker.embedded import free_ports
 from broker.records.batch import Codec
 from broker.types import HostPort
 
@@ -113,6 +115,14 @@ def test_an_empty_topic_is_an_empty_frame(spark: SparkSession, bootstrap: str) -
 def test_a_missing_topic_is_an_error_that_names_it(spark: SparkSession, bootstrap: str) -> None:
     with pytest.raises(PySparkException, match="nowhere does not exist in the cluster"):
         load(spark, bootstrap, subscribe="nowhere").count()
+
+
+def test_servers_that_cannot_be_reached_are_named_within_seconds(spark: SparkSession) -> None:
+    (port,) = free_ports(1)
+    started = time.monotonic()
+    with pytest.raises(PySparkException, match=rf"no node can be reached: 127\.0\.0\.1:{port}"):
+        load(spark, f"127.0.0.1:{port}", subscribe="a").count()
+    assert time.monotonic() - started < 20
 
 
 def test_an_unknown_option_is_an_error_that_names_it(spark: SparkSession, bootstrap: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.errors import ConfigurationError
 from broker.types import TopicPartition
 from mirrormaker.spark.offsets import DataLossError, OffsetRange, plan_ranges, split_ranges
 from mirrormaker.spark.options import parse_options
@@ -29,6 +30,22 @@ def test_offsets_outside_the_log_are_clamped_when_loss_is_accepted() -> None:
     given_offsets = {"startingOffsets": '{"a": {"0": 2}}', "endingOffsets": '{"a": {"0": 100}}'}
     options = parse_options({**OPTIONS, **given_offsets, "failOnDataLoss": "false"})
     assert plan_ranges(options, {P0: 5}, {P0: 9}) == [OffsetRange(partition=P0, start=5, end=9)]
+
+
+def test_offsets_of_partitions_that_are_not_read_are_refused() -> None:
+    given_offsets = {"startingOffsets": '{"a": {"1": 0}, "b": {"0": 2}}', "endingOffsets": '{"a": {"7": 2}}'}
+    with pytest.raises(ConfigurationError) as caught:
+        plan_ranges(parse_options({**OPTIONS, **given_offsets}), {P0: 0, P1: 0}, {P0: 9, P1: 9})
+    assert caught.value.problems == [
+        "option startingOffsets: b-0 is not among the partitions to read",
+        "option endingOffsets: a-7 is not among the partitions to read",
+    ]
+
+
+def test_a_start_after_the_end_is_refused() -> None:
+    given_offsets = {"startingOffsets": '{"a": {"0": 7}}', "endingOffsets": '{"a": {"0": 6}}'}
+    with pytest.raises(ConfigurationError, match="a-0: starting offset 7 lies after ending offset 6"):
+        plan_ranges(parse_options({**OPTIONS, **given_offsets}), {P0: 5}, {P0: 9})
 
 
 @given(

@@ -180,6 +180,28 @@ BAD_ROUTES = {
             "no sign first"
         ],
     ),
+    "a repetition beyond all numbers": (
+        "{from: jfk, to: aggregate, topics: {include: ['a{9999999999}']}}",
+        [
+            "5: routes[0].topics.include[0]: 'a{9999999999}' is not a regular expression: "
+            "the repetition number is too large"
+        ],
+    ),
+    "a pattern nested too deeply": (
+        f"{{from: jfk, to: aggregate, topics: {{include: ['{'(' * 3000}x{')' * 3000}']}}}}",
+        ["5: routes[0].topics.include[0]: not a regular expression: nested too deeply"],
+    ),
+    "a pattern that will mean something else": (
+        "{from: jfk, to: aggregate, topics: {include: ['[[a]x']}}",
+        [
+            "5: routes[0].topics.include[0]: '[[a]x' is not a regular expression: "
+            "Possible nested set at position 1"
+        ],
+    ),
+    "a number of thousands of digits": (
+        f"{{from: jfk, to: aggregate, topics: {{include: [a]}}, buckets: {'9' * 5000}}}",
+        [f"5: routes[0].buckets: {'9' * 60}... is not between 1 and 1024"],
+    ),
     "a route that is no mapping": (
         "jfk",
         ["5: routes[0]: expected a mapping, found text (jfk)"],
@@ -289,6 +311,29 @@ routes:
     ]
 
 
+def test_routes_with_different_patterns_for_the_same_topics_are_refused(tmp_path: Path) -> None:
+    text = """\
+clusters: {a: {bootstrap: ["a:1"]}, c: {bootstrap: ["c:1"]}}
+routes:
+  - {from: a, to: c, topics: {include: ["flights.*"], exclude: [flights-test]}}
+  - {from: a, to: c, topics: {include: [flights-late]}, name: late}
+  - {from: a, to: c, topics: {include: [flights-test]}, name: test}
+"""
+    assert problems_of(tmp_path, text) == [
+        "4: routes[1].topics: writes the same topics of 'c' as routes[0]: use {cluster} in 'name'"
+    ]
+
+
+def test_a_pattern_of_endless_repetitions_is_checked_in_no_time(tmp_path: Path) -> None:
+    route = "  - {from: jfk, to: aggregate, topics: {include: ['(a{60000}){60000}']}}\n"
+    assert load(tmp_path, CLUSTERS + "routes:\n" + route)
+
+
+def test_a_data_dir_that_is_no_path_is_refused(tmp_path: Path) -> None:
+    problems = problems_of(tmp_path, CLUSTERS + 'data_dir: "a\\0b"\n')
+    assert problems == ["4: data_dir: 'a\\x00b' is not a path"]
+
+
 TWO_WAYS = """\
 clusters: {{a: {{bootstrap: ["a:1"]}}, b: {{bootstrap: ["b:1"]}}, c: {{bootstrap: ["c:1"]}}}}
 routes:
@@ -329,6 +374,8 @@ def test_topics_that_would_go_in_circles_are_refused(
         ("", "1: expected a mapping, found nothing"),
         ("a: 1\n---\nb: 2\n", "2: not YAML: but found another document expected a single document"),
         ("a: *b\n", "1: not YAML: found undefined alias 'b'"),
+        ("a: 1\nb: \x01\n", "2: not YAML: special characters are not allowed"),
+        ("[" * 3000 + "]" * 3000, " not a topology: nested too deeply"),
     ],
 )
 def test_what_is_not_one_yaml_mapping_is_told_with_its_line(tmp_path: Path, text: str, expected: str) -> None:
@@ -340,6 +387,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"missing\.yaml: No such file or directory"):
         load_topology(tmp_path / "missing.yaml")
     binary = tmp_path / "binary.yaml"
-    binary.write_bytes(b"\xff\xfe\xfa")
-    with pytest.raises(ConfigurationError, match=r"binary\.yaml: not UTF-8 text"):
+    binary.write_bytes(b"a: 1\nb: \xff\xfe\xfa")
+    with pytest.raises(ConfigurationError, match=r"binary\.yaml:2: not UTF-8 text"):
         load_topology(binary)
