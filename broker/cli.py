@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from broker import admin_commands, record_commands
+from broker import admin_commands, import_commands, inspection_commands, record_commands
 from broker.clock import SystemClock
 from broker.config import load_config
 from broker.coordination.zookeeper import ZooKeeper
@@ -74,6 +74,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_groups(commands)
     _add_configs(commands)
     _add_records(commands)
+    inspection_commands.add_commands(commands)
+    loading = "load a directory of Kafka 0.7 or MetaQ into a topic"
+    import_commands.add_options(
+        _client_command(commands, "import", import_commands.import_directory, loading)
+    )
     return parser
 
 

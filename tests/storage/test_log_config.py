@@ -13,7 +13,6 @@ def test_settings_are_read_by_kafkas_names() -> None:
         {
             "cleanup.policy": "compact, delete",
             "segment.index.bytes": "1024",
-            "min.cleanable.dirty.ratio": "0.1",
             "unclean.leader.election.enable": "TRUE",
             "message.timestamp.type": "LogAppendTime",
         }
@@ -21,7 +20,6 @@ def test_settings_are_read_by_kafkas_names() -> None:
     assert config.compacts
     assert config.deletes
     assert config.segment_index_bytes_max == 1024
-    assert config.min_cleanable_dirty_ratio == 0.1
     assert config.unclean_leader_election_enable
     assert config.stamps_append_time
 
@@ -38,15 +36,15 @@ def test_every_problem_is_listed() -> None:
                 "retention.hours": "1",
                 "segment.bytes": "1",
                 "cleanup.policy": "shred",
-                "preallocate": "maybe",
-                "min.cleanable.dirty.ratio": "2",
+                "unclean.leader.election.enable": "maybe",
+                "message.timestamp.type": "Sundial",
             }
         )
     assert caught.value.problems == [
-        "retention.ms: 'soon' is no whole number",
+        "retention.ms: expected a whole number, not 'soon'",
         "retention.hours: unknown setting of a topic",
-        "segment.bytes: 1 is not between 14 and 2147483647",
-        "cleanup.policy: 'shred' is none of delete, compact",
-        "preallocate: 'maybe' is neither true nor false",
-        "min.cleanable.dirty.ratio: 2.0 is not between 0 and 1",
+        "segment.bytes: expected a whole number from 14 to 2147483647, not 1",
+        "cleanup.policy: expected a list of delete, compact, not 'shred'",
+        "unclean.leader.election.enable: expected true or false, not 'maybe'",
+        "message.timestamp.type: expected one of CreateTime, LogAppendTime, not 'Sundial'",
     ]

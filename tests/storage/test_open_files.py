@@ -41,6 +41,7 @@ def test_pinned_files_stay_open_over_the_bound(tmp_path: Path) -> None:
         with pool.file(tmp_path / str(index), create=True):
             pass
     opened.pwrite(b"still open", 0)
+    assert opened.pread(10, 0) == b"still open"
     first.release()
 
 

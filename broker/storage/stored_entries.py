@@ -1,0 +1,110 @@
+"""Walks over a log that go on past damage: every entry with its bytes, and what is wrong with it.
+
+Where `stored_batches` serves recovery, which stops at the first entry that fails, this serves tools that
+show or judge all of a file. Memory is bounded by the largest entry that is looked into.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from broker.errors import CorruptRecordsError
+from broker.records.batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    HEADER_SIZE,
+    MAGIC_POSITION,
+    BatchHeader,
+    Codec,
+)
+from broker.records.message_set import read_message
+from broker.records.reader import iterate_records
+from broker.records.record import Record
+from broker.storage.disk import File
+from broker.storage.dump_line import Damage
+from broker.storage.stored_batches import stored_header
+
+READ_BYTES = 1 << 20
+ENTRY_BYTES_MAX = 256 << 20
+"""Entries larger than this, as stored or uncompressed, are reported and not looked into."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """A batch, or a message of magic 0 or 1, as it is in the file; `position` in bytes."""
+
+    position: int
+    header: BatchHeader
+    data: memoryview
+    checksum: int
+    """Of the bytes as they are; `header.crc` is what it should be."""
+
+    @property
+    def is_valid(self) -> bool:
+        return self.checksum == self.header.crc
+
+    @property
+    def damage(self) -> Damage | None:
+        """What a checksum that does not hold comes to."""
+        if self.is_valid:
+            return None
+        offset, expected = self.header.base_offset, self.header.crc
+        return Damage(
+            self.position, f"checksum of the entry at offset {offset} is {self.checksum}, not {expected}"
+        )
+
+
+def stored_entries(
+    file: File, end: int, *, entry_bytes_max: int = ENTRY_BYTES_MAX
+) -> Iterator[StoredEntry | Damage]:
+    """Every entry up to position `end`, whether its checksum holds or not; bytes that are no entry end the
+    walk with a Damage. Raises StorageError when the disk fails.
+    """
+    held, start, position = memoryview(b""), 0, 0
+    while position < end:
+        at = position - start
+        if len(held) - at < min(HEADER_SIZE, end - position):
+            start, at, held = position, 0, memoryview(file.pread(min(READ_BYTES, end - position), position))
+        try:
+            header = stored_header(held, at)
+        except CorruptRecordsError as error:
+            yield Damage(position, f"the last {end - position} bytes are no entry: {error.message}")
+            return
+        if header.size > end - position:
+            yield Damage(position, f"an entry of {header.size} bytes ends after {end - position}")
+            return
+        if header.size > entry_bytes_max:
+            yield Damage(position, f"an entry of {header.size} bytes is too large to be looked into")
+            position += header.size
+            continue
+        if header.size > len(held) - at:
+            size = min(max(READ_BYTES, header.size), end - position)
+            start, at, held = position, 0, memoryview(file.pread(size, position))
+        data = held[at : at + header.size]
+        yield StoredEntry(position, header, data, _checksum(data, header))
+        position += header.size
+
+
+def records_of(entry: StoredEntry, *, size_max: int = ENTRY_BYTES_MAX) -> Iterator[Record]:
+    """The records inside an entry, uncompressed to at most `size_max` bytes. Raises CorruptRecordsError."""
+    if entry.header.magic == 2:
+        yield from iterate_records(entry.data, entry.header, size_max=size_max)
+    else:
+        yield from read_message(entry.data, size_max=size_max, check_crc=entry.is_valid)
+
+
+def codec_name(header: BatchHeader) -> str:
+    """The codec in small letters, as Kafka names it."""
+    number = header.attributes & CODEC_MASK
+    return Codec(number).name.lower() if number <= Codec.ZSTD else f"unknown({number})"
+
+
+def _checksum(data: memoryview, header: BatchHeader) -> int:
+    checksum: int = (
+        crc32c(data[ATTRIBUTES_POSITION:]) if header.magic == 2 else zlib.crc32(data[MAGIC_POSITION:])
+    )
+    return checksum
