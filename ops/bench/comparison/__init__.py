@@ -1,0 +1,1 @@
+"""One of our nodes beside one of Apache Kafka: `python -m ops.bench.kafka_comparison`."""
