@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Self
@@ -24,7 +24,7 @@ from broker.embedded import (
 from broker.types import HostPort
 
 pytest.register_assert_rewrite(
-    "tests.conformance.group_cases", "tests.conformance.record_cases", "tests.conformance.topic_cases"
+    *(f"tests.conformance.{name}_cases" for name in ("group", "node", "record", "topic"))
 )
 
 HERE = Path(__file__).parent
@@ -36,13 +36,23 @@ Tool = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def kafka_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Classpath of Apache Kafka 3.9 with its tools."""
+    """Classpath of the last Apache Kafka that works with ZooKeeper, with its tools."""
+    return _classpath("3.9.1", tmp_path_factory.mktemp("kafka-3-jars"))
+
+
+@pytest.fixture(scope="session")
+def newest_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Classpath of an Apache Kafka whose clients no longer speak the oldest versions (KIP-896)."""
+    return _classpath("4.1.0", tmp_path_factory.mktemp("kafka-4-jars"))
+
+
+def _classpath(version: str, directory: Path) -> str:
     if shutil.which("mvn") is None:
         pytest.skip("Maven is not installed (Debian: apt-get install maven)")
-    jars = tmp_path_factory.mktemp("kafka-jars")
-    command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
-    subprocess.run([*command, f"-DoutputDirectory={jars}"], check=True, timeout=600)
-    return f"{jars}/*"
+    command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), f"-Dkafka.version={version}"]
+    copying = ["dependency:copy-dependencies", f"-DoutputDirectory={directory}"]
+    subprocess.run([*command, *copying], check=True, timeout=600)
+    return f"{directory}/*"
 
 
 @pytest.fixture(scope="session")
@@ -133,10 +143,19 @@ def apache_kafka(
 @pytest.fixture(scope="session")
 def java_tool(kafka_classpath: str) -> Tool:
     """Run a main class of Apache Kafka; returns what it printed."""
+    return _tool(kafka_classpath)
 
+
+@pytest.fixture(scope="session")
+def newest_java_tool(newest_classpath: str) -> Tool:
+    """As `java_tool`, of the newest Kafka."""
+    return _tool(newest_classpath)
+
+
+def _tool(classpath: str) -> Tool:
     def run(main_class: str, *arguments: str, stdin: str = "") -> str:
         finished = subprocess.run(
-            [*JAVA, "-Xmx256m", "-cp", kafka_classpath, main_class, *arguments],
+            [*JAVA, "-Xmx256m", "-cp", classpath, main_class, *arguments],
             input=stdin,
             capture_output=True,
             text=True,
@@ -183,20 +202,28 @@ def java_process(kafka_classpath: str, tmp_path: Path) -> JavaProcess:
 @pytest.fixture(scope="session")
 def franz_go(tmp_path_factory: pytest.TempPathFactory) -> Tool:
     """Run the Go client under tests/interop/go; returns what it printed."""
+    return _go_program(tmp_path_factory.mktemp("go") / "client", "build", ".")
+
+
+@pytest.fixture(scope="session")
+def franz_go_tests(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Tool:
+    """Run the tests that franz-go brings, against our node; returns what they printed."""
+    program = tmp_path_factory.mktemp("go") / "tests"
+    cluster = {"KGO_SEEDS": bootstrap, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "50000"}
+    return _go_program(program, "test", "-c", "github.com/twmb/franz-go/pkg/kgo", environment=cluster)
+
+
+def _go_program(program: Path, *build: str, environment: Mapping[str, str] | None = None) -> Tool:
     if shutil.which("go") is None:
         pytest.skip("Go is not installed")
-    program = tmp_path_factory.mktemp("go") / "client"
-    subprocess.run(
-        ["go", "build", "-o", str(program), "."],
-        cwd=HERE / "go",
-        check=True,
-        timeout=600,
-        env={**os.environ, "GOFLAGS": "-mod=mod"},
-    )
+    verb, *what = build
+    go = {**os.environ, "GOFLAGS": "-mod=mod"}
+    subprocess.run(["go", verb, "-o", str(program), *what], cwd=HERE / "go", check=True, timeout=600, env=go)
 
     def run(*arguments: str) -> str:
         finished = subprocess.run(
             [str(program), *arguments],
+            env={**os.environ, **(environment or {})},
             capture_output=True,
             text=True,
             timeout=PROCESS_TIMEOUT_SECONDS,

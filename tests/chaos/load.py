@@ -1,0 +1,248 @@
+"""Load on a cluster by librdkafka, and the accounts of it: what was acknowledged, what can be read.
+
+Every partition of a topic gets the numbers 0, 1, 2, … as values, so that whatever is lost, doubled or out of
+order shows.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+PARTITIONS = 4
+PATIENCE_SECONDS = 90
+RECORDS_PER_SECOND = 2_000
+NOISE = Random(0).randbytes(50_000).hex()
+"""What values are padded with: it hardly compresses, so that logs grow."""
+NOISE_PER_RECORD = 400
+CLIENT_SETTINGS: dict[str, Any] = {
+    "socket.timeout.ms": 3_000,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 500,
+    "topic.metadata.refresh.interval.ms": 1_000,
+    "log_level": 0,
+}
+
+Placed = dict[int, list[tuple[int, int]]]
+"""Partition -> offset and number of every record, in the order of offsets."""
+
+
+def create_topic(bootstrap: str, topic: str) -> None:
+    """A topic of `PARTITIONS` partitions."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, **CLIENT_SETTINGS})
+    (created,) = admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values()
+    created.result(PATIENCE_SECONDS)
+
+
+class Writer:
+    """An idempotent producer with acks=all at steady work within a `with`, whose end waits for every answer.
+
+    It never gives up: what breaks is sent again, however long that takes.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, *, codec: str) -> None:
+        self.acknowledged: Placed = defaultdict(list)
+        self.failures: list[str] = []
+        self._topic = topic
+        self._sent = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="writer")
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "acks": "all",
+                "compression.codec": codec,
+                "linger.ms": 5,
+                "message.timeout.ms": 0,
+                "request.timeout.ms": 2_000,
+                "retry.backoff.ms": 50,
+                "error_cb": self._on_error,
+                **CLIENT_SETTINGS,
+            }
+        )
+
+    @property
+    def acknowledged_count(self) -> int:
+        """Records that were acknowledged so far."""
+        return sum(map(len, self.acknowledged.values()))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+        left = self._producer.flush(PATIENCE_SECONDS if error is None else 0)
+        if error is None:
+            assert left == 0, f"{left} records were not answered within {PATIENCE_SECONDS} s"
+            assert self.failures == []
+
+    def _run(self) -> None:
+        started = time.monotonic()
+        while not self._stopping.is_set() and not self.failures:
+            due = int((time.monotonic() - started) * RECORDS_PER_SECOND)
+            while self._sent < due and not self._stopping.is_set():
+                self._send()
+            self._producer.poll(0.01)
+
+    def _send(self) -> None:
+        number, partition = divmod(self._sent, PARTITIONS)
+        try:
+            self._producer.produce(
+                self._topic, _value(number), partition=partition, on_delivery=self._on_delivery
+            )
+            self._sent += 1
+        except BufferError:
+            self._producer.poll(0.05)
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failures.append(f"record {_number(message)} of partition {message.partition()}: {error}")
+        else:
+            self.acknowledged[message.partition()].append((message.offset(), _number(message)))
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self.failures.append(str(error))
+
+
+class Follower:
+    """A member of a consumer group that reads along from the beginning, until the end of a `with`."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        self.seen: dict[int, set[int]] = defaultdict(set)
+        self._topic = topic
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="follower")
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": 500,
+                "session.timeout.ms": 6_000,
+                "heartbeat.interval.ms": 500,
+                **CLIENT_SETTINGS,
+            }
+        )
+
+    def __enter__(self) -> Self:
+        self._consumer.subscribe([self._topic])
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def has_seen(self, placed: Placed) -> bool:
+        """Whether it has read every one of these records."""
+        return all(
+            self.seen[partition].issuperset(number for _, number in records)
+            for partition, records in placed.items()
+        )
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            for message in self._consumer.consume(500, timeout=0.1):
+                if message.error() is None:
+                    self.seen[message.partition()].add(_number(message))
+
+
+def read_all(bootstrap: str, topic: str) -> Placed:
+    """Every record of the topic as it can be read now."""
+    placed: Placed = {partition: [] for partition in range(PARTITIONS)}
+    unfinished = set(placed)
+    with _reader(bootstrap) as consumer:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in placed])
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while unfinished and time.monotonic() < deadline:
+            for message in consumer.consume(5_000, timeout=1.0):
+                error = message.error()
+                if error is None:
+                    placed[message.partition()].append((message.offset(), _number(message)))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unfinished.discard(message.partition())
+                elif not error.retriable() and error.code() >= 0:
+                    raise KafkaException(error)
+    assert not unfinished, f"partitions {unfinished} were not read to their end"
+    return placed
+
+
+@contextmanager
+def _reader(bootstrap: str) -> Iterator[Consumer]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            **CLIENT_SETTINGS,
+        }
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def assert_written_once_and_in_order(acknowledged: Placed, placed: Placed) -> None:
+    """Everything that was acknowledged is there, once, where it was said to be, in the order it was sent."""
+    for partition, records in placed.items():
+        numbers = [number for _, number in records]
+        assert numbers == list(range(len(numbers))), _first_fault(partition, records)
+        assert sorted(acknowledged[partition]) == records, f"partition {partition}: acknowledged elsewhere"
+
+
+def assert_nothing_is_missing(acknowledged: Placed, placed: Placed) -> None:
+    """Everything that was acknowledged is there; records may be repeated, but in order otherwise."""
+    for partition, records in acknowledged.items():
+        firsts = list(dict.fromkeys(number for _, number in placed[partition]))
+        assert firsts == sorted(firsts), f"partition {partition} is out of order"
+        missing = {number for _, number in records} - set(firsts)
+        assert not missing, f"partition {partition}: {len(missing)} missing, the first {min(missing)}"
+
+
+class NotInTimeError(AssertionError):
+    """Something did not happen for too long."""
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Return when the condition holds. Raises NotInTimeError with `what` when it does not for too long."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise NotInTimeError(f"not within {PATIENCE_SECONDS} s: {what}")
+        time.sleep(0.1)
+
+
+def _first_fault(partition: int, records: list[tuple[int, int]]) -> str:
+    for index, (offset, number) in enumerate(records):
+        if number != index:
+            return f"partition {partition}, offset {offset}: number {number} where {index} is next"
+    return f"partition {partition} is sound"
+
+
+def _value(number: int) -> str:
+    start = number * 37 % (len(NOISE) - NOISE_PER_RECORD)
+    return f"{number} {NOISE[start : start + NOISE_PER_RECORD]}"
+
+
+def _number(message: Message) -> int:
+    value = message.value()
+    assert isinstance(value, bytes)
+    return int(value.split(b" ", 1)[0])

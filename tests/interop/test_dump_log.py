@@ -1,0 +1,70 @@
+"""What `broker dump-log` prints against Kafka's own DumpLogSegments, on files that one of our nodes wrote."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import EmbeddedCluster
+from tests.interop.conftest import JAVA, PROCESS_TIMEOUT_SECONDS
+
+
+@pytest.fixture(scope="module")
+def directory(node: EmbeddedCluster) -> Path:
+    """The data directory of a node that holds records, a group and its offsets."""
+    bootstrap = str(node.bootstrap[0])
+    lines = "".join(f"key-{number}:value {number}\n" for number in range(2000))
+    _broker("topics", "create", "dumped", "--bootstrap-server", bootstrap)
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        producing = ("produce", "dumped", "--key-separator", ":", "--compression", codec)
+        _broker(*producing, "--bootstrap-server", bootstrap, stdin=lines)
+    consuming = ("consume", "dumped", "--from-beginning", "--group", "dumpers", "--max-messages", "10")
+    _broker(*consuming, "--bootstrap-server", bootstrap)
+    (meta,) = Path(node.spec.directory).rglob("meta.properties")
+    return meta.parent
+
+
+def _broker(*arguments: str, stdin: str = "") -> list[str]:
+    command = [sys.executable, "-m", "broker.cli", *arguments]
+    finished = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=PROCESS_TIMEOUT_SECONDS, check=True
+    )
+    return finished.stdout.splitlines()
+
+
+def _kafka(classpath: str, *arguments: str) -> list[str]:
+    command = [*JAVA, "-cp", classpath, "kafka.tools.DumpLogSegments", *arguments]
+    finished = subprocess.run(
+        command, capture_output=True, text=True, timeout=PROCESS_TIMEOUT_SECONDS, check=True
+    )
+    return [line.rstrip() for line in finished.stdout.splitlines()]
+
+
+def _files(directory: Path, pattern: str) -> str:
+    return ",".join(str(path) for path in sorted(directory.glob(pattern)) if path.stat().st_size)
+
+
+@pytest.mark.parametrize("pattern", ["*/*.log", "dumped-*/*.index", "*/*.snapshot"])
+def test_files_are_shown_as_kafka_shows_them(kafka_classpath: str, directory: Path, pattern: str) -> None:
+    if files := _files(directory, pattern):
+        assert _broker("dump-log", "--files", files) == _kafka(kafka_classpath, "--files", files)
+
+
+def test_records_and_committed_offsets_are_shown_as_kafka_shows_them(
+    kafka_classpath: str, directory: Path
+) -> None:
+    def data(lines: list[str]) -> list[str]:
+        return [found[0] for line in lines if (found := re.search(r"(?: key: | payload: ).*", line))]
+
+    for pattern, flag in (
+        ("dumped-*/*.log", "--print-data-log"),
+        ("__consumer_offsets-*/*.log", "--offsets-decoder"),
+    ):
+        arguments = ("--files", _files(directory, pattern), flag)
+        ours = data(_broker("dump-log", *arguments))
+        assert ours
+        assert ours == data(_kafka(kafka_classpath, *arguments))
