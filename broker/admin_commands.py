@@ -11,10 +11,10 @@ from typing import Any
 
 from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
-from broker.client.config_admin import ConfigSource
 from broker.client.connection import ConnectionSettings
 from broker.client.offsets import latest_offsets
 from broker.errors import ErrorCode, ProtocolError
+from broker.settings import ConfigSource
 from broker.types import TopicPartition
 
 CONNECT_TIMEOUT_MS = 5_000

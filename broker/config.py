@@ -23,7 +23,6 @@ from broker.settings import (
     LONG_MAX,
     Kind,
     boolean,
-    double,
     integer,
     long,
     names,
@@ -32,13 +31,14 @@ from broker.settings import (
     string,
     suggestion,
 )
+from broker.storage.log_config import CLEANUP_POLICIES, COMPRESSION_TYPES, TIMESTAMP_TYPES
 from broker.types import HostPort
 
 T = TypeVar("T")
 
-CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-CLEANUP_POLICIES = ("compact", "delete")
-TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+NAME_PARTS_MAX = 12
+"""Mappings nested deeper than any name of a setting has parts are refused, as are those that hold themselves.
+"""
 
 _HOUR_MS = 60 * 60 * 1000
 _MINUTE_MS = 60 * 1000
@@ -97,21 +97,16 @@ class NodeConfig:
     socket_receive_buffer_bytes: int = _setting(
         integer(-1), -1, "SO_RCVBUF; -1: the kernel adapts it to the link."
     )
-    socket_listen_backlog_size: int = _setting(integer(1), 50, "Connections that may wait to be accepted.")
-    num_network_threads: int = _setting(integer(1), 1, "Accepted for old files; a node has one event loop.")
+    socket_listen_backlog_size: int = _setting(
+        integer(1), 1024, "Connections that may wait to be accepted; a storm over it costs clients seconds."
+    )
+    num_network_threads: int = _setting(integer(1), 1, "No effect: a node has one event loop.")
     num_io_threads: int = _setting(integer(1), 8, "Threads for the disk: flushes, recovery, cold reads.")
     num_recovery_threads_per_data_dir: int = _setting(
         integer(1), 1, "Logs of one directory recovered at once."
     )
-    background_threads: int = _setting(
-        integer(1), 10, "Accepted for old files; background work shares the disk threads."
-    )
-    queued_max_requests: int = _setting(
-        integer(1), 500, "Accepted for old files; a connection has one request in work."
-    )
     request_timeout_ms: int = _setting(integer(1), 30_000, "How long requests between nodes may take.")
     fetch_max_bytes: int = _setting(integer(1024), 57_671_680, "Bytes of records in one fetch response.")
-    max_incremental_fetch_session_cache_slots: int = _setting(integer(0), 1000, "Fetch sessions kept.")
 
     # Topics
     num_partitions: int = _setting(integer(1), 1, "Partitions of a topic that does not say how many.")
@@ -127,7 +122,7 @@ class NodeConfig:
         "Whether a replica that is not in sync may lead when no other is left: loses records.",
     )
     compression_type: str = _setting(
-        string(CODECS), "producer", "Codec of stored batches; producer: as they come."
+        string(COMPRESSION_TYPES), "producer", "Codec of stored batches; producer: as they come."
     )
     message_max_bytes: int = _setting(integer(0), 1_048_588, "Size of one record batch.")
 
@@ -141,7 +136,6 @@ class NodeConfig:
     log_roll_jitter_hours: int = _setting(integer(0), 0, "As log.roll.jitter.ms, in hours.")
     log_index_interval_bytes: int = _setting(integer(0), 4096, "Bytes of log between two index entries.")
     log_index_size_max_bytes: int = _setting(integer(4), 10_485_760, "Size of one index file.")
-    log_preallocate: bool = _setting(boolean(), False, "Whether segments are allocated when they are made.")
     log_flush_interval_messages: int = _setting(
         long(1), LONG_MAX, "Records after which a log is flushed to the disk."
     )
@@ -149,13 +143,13 @@ class NodeConfig:
         optional_long(0), None, "Age of records at which a log is flushed."
     )
     log_flush_scheduler_interval_ms: int = _setting(
-        long(1), LONG_MAX, "How often logs are looked at for flushing."
+        long(1), LONG_MAX, "How often logs are looked at for flushing; once a second at least."
     )
     log_flush_offset_checkpoint_interval_ms: int = _setting(
-        integer(1), 60_000, "How often recovery points are saved."
+        integer(1), 60_000, "How often recovery points and log start offsets are saved."
     )
     log_flush_start_offset_checkpoint_interval_ms: int = _setting(
-        integer(1), 60_000, "How often log start offsets are saved."
+        integer(1), 60_000, "The same; the shorter of the two holds."
     )
     log_retention_ms: int | None = _setting(
         optional_long(-1), None, "Age at which segments are deleted; -1: never."
@@ -166,71 +160,32 @@ class NodeConfig:
         long(-1), -1, "Size of a partition above which segments are deleted; -1: any."
     )
     log_retention_check_interval_ms: int = _setting(long(1), 300_000, "How often retention is applied.")
-    log_segment_delete_delay_ms: int = _setting(long(0), 60_000, "How long files of deleted segments stay.")
     log_cleanup_policy: tuple[str, ...] = _setting(
-        names(CLEANUP_POLICIES), ("delete",), "What happens to old segments."
-    )
-    log_cleaner_enable: bool = _setting(boolean(), True, "Whether compacted topics are compacted.")
-    log_cleaner_threads: int = _setting(integer(0), 1, "Threads that compact.")
-    log_cleaner_backoff_ms: int = _setting(long(0), 15_000, "Pause when there is nothing to compact.")
-    log_cleaner_dedupe_buffer_size: int = _setting(long(), 134_217_728, "Memory for keys while compacting.")
-    log_cleaner_io_buffer_size: int = _setting(
-        integer(0), 524_288, "Memory for reading and writing while compacting."
-    )
-    log_cleaner_io_max_bytes_per_second: float = _setting(
-        double(), 1.7976931348623157e308, "Pace of compaction."
-    )
-    log_cleaner_delete_retention_ms: int = _setting(long(0), 86_400_000, "How long tombstones stay.")
-    log_cleaner_min_cleanable_ratio: float = _setting(
-        double(0, 1), 0.5, "Share of dirty log at which it is compacted."
-    )
-    log_cleaner_min_compaction_lag_ms: int = _setting(
-        long(0), 0, "Records younger than this are not compacted."
-    )
-    log_cleaner_max_compaction_lag_ms: int = _setting(
-        long(1), LONG_MAX, "Records older than this are compacted soon."
+        names(CLEANUP_POLICIES),
+        ("delete",),
+        "delete: old segments go. compact: records need keys; nothing is compacted yet.",
     )
     log_message_timestamp_type: str = _setting(
         string(TIMESTAMP_TYPES),
         "CreateTime",
         "Whether records carry the producer's time or the time of append.",
     )
-    log_message_timestamp_before_max_ms: int = _setting(
-        long(0), LONG_MAX, "How far behind a create time may be."
-    )
-    log_message_timestamp_after_max_ms: int = _setting(
-        long(0), LONG_MAX, "How far ahead a create time may be."
-    )
     log_message_downconversion_enable: bool = _setting(
         boolean(), True, "Whether old clients get converted records."
     )
 
     # Replication
-    replica_lag_time_max_ms: int = _setting(long(1), 30_000, "A follower that lags longer leaves the ISR.")
-    replica_fetch_max_bytes: int = _setting(
-        integer(0), 1_048_576, "Bytes per partition that a follower asks for."
+    replica_lag_time_max_ms: int = _setting(
+        long(1), 30_000, "A follower that lags longer leaves the ISR. No effect yet: nodes do not follow."
     )
-    replica_fetch_min_bytes: int = _setting(integer(0), 1, "Bytes that a follower waits for.")
-    replica_fetch_wait_max_ms: int = _setting(integer(1), 500, "How long a follower waits for them.")
-    replica_fetch_response_max_bytes: int = _setting(
-        integer(0), 10_485_760, "Bytes per response to a follower."
-    )
-    replica_fetch_backoff_ms: int = _setting(integer(0), 1000, "Pause of a follower after an error.")
-    replica_socket_timeout_ms: int = _setting(integer(1), 30_000, "How long a follower waits for an answer.")
     replica_high_watermark_checkpoint_interval_ms: int = _setting(
         long(1), 5000, "How often high watermarks are saved."
     )
-    num_replica_fetchers: int = _setting(integer(1), 1, "Connections to each leader that a node follows.")
     auto_leader_rebalance_enable: bool = _setting(
         boolean(), True, "Whether leadership returns to preferred replicas."
     )
     leader_imbalance_check_interval_seconds: int = _setting(long(1), 300, "How often that is checked.")
     leader_imbalance_per_broker_percentage: int = _setting(integer(0), 10, "Imbalance that is tolerated.")
-    controlled_shutdown_enable: bool = _setting(
-        boolean(), True, "Whether leadership moves before a node stops."
-    )
-    controlled_shutdown_max_retries: int = _setting(integer(0), 3, "Attempts to move it.")
-    controlled_shutdown_retry_backoff_ms: int = _setting(long(0), 5000, "Pause between them.")
 
     # Groups
     group_initial_rebalance_delay_ms: int = _setting(
@@ -251,25 +206,15 @@ class NodeConfig:
     offsets_retention_check_interval_ms: int = _setting(long(1), 600_000, "How often that is checked.")
     offsets_commit_timeout_ms: int = _setting(integer(1), 5000, "How long a commit waits for its replicas.")
 
-    # Producers
+    # Producers and transactions
     producer_id_expiration_ms: int = _setting(
         integer(1), 86_400_000, "How long an idle producer is remembered."
     )
-    transactional_id_expiration_ms: int = _setting(
-        integer(1), 604_800_000, "How long an unused transactional id is kept."
-    )
-    transaction_state_log_num_partitions: int = _setting(integer(1), 50, "Partitions of __transaction_state.")
     transaction_state_log_replication_factor: int = _setting(
-        integer(1, 32767), 3, "Replicas of __transaction_state."
+        integer(1, 32767), 3, "Replicas of __transaction_state. No effect yet."
     )
     transaction_state_log_min_isr: int = _setting(
-        integer(1), 2, "In-sync replicas that __transaction_state needs."
-    )
-    transaction_state_log_segment_bytes: int = _setting(
-        integer(1), 104_857_600, "Segment size of __transaction_state."
-    )
-    transaction_max_timeout_ms: int = _setting(
-        integer(1), 900_000, "Longest transaction that may be asked for."
+        integer(1), 2, "In-sync replicas that __transaction_state needs. No effect yet."
     )
 
     @property
@@ -361,9 +306,13 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     Raises ConfigurationError listing every unknown name, invalid value and contradiction with its place.
     """
     problems: list[str] = []
-    entries = [*_read_file(path, problems), *_read_overrides(overrides, problems)]
+    in_file = _read_file(path, problems)
+    if problems and not in_file:
+        raise ConfigurationError(problems)
+    entries = [*in_file, *_read_overrides(overrides, problems)]
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
+    refused: set[str] = set()
     for entry in entries:
         declaration = SETTINGS.get(entry.name)
         if declaration is None:
@@ -374,10 +323,14 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
             values[declaration.field_name] = declaration.kind.parse(entry.text)
         except ValueError as error:
             problems.append(f"{entry.place}: {entry.name}: {error}")
+            refused.add(entry.name)
             continue
         places[entry.name] = entry.place
     node = NodeConfig(**values)
     problems += _contradictions(node, path, places)
+    if node.broker_id < 0 and "broker.id" not in refused:
+        place = places.get("broker.id", path)
+        problems.append(f"{place}: broker.id must be given, a number that no other node of the cluster has")
     if problems:
         raise ConfigurationError(problems)
     return LoadedConfig(node=node, given=frozenset(places))
@@ -389,8 +342,6 @@ def _contradictions(node: NodeConfig, path: Path, places: Mapping[str, str]) -> 
     def place(name: str) -> str:
         return places.get(name, str(path))
 
-    if node.broker_id < 0:
-        yield f"{place('broker.id')}: broker.id must be given, a number that no other node of the cluster has"
     known: dict[str, SecurityProtocol] = {}
     try:
         known = _protocols(node.listener_security_protocol_map)
@@ -453,6 +404,10 @@ def _read_yaml(path: Path, text: str, problems: list[str]) -> list[Entry]:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         problems.append(f"{path}:{line}: {error.problem or error.context}")
         return []
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        problems.append(f"{path}:{line}: the character {chr(error.character)!r} cannot stand in YAML")
+        return []
     if root is None:
         return []
     entries: list[Entry] = []
@@ -468,7 +423,7 @@ def _read_yaml(path: Path, text: str, problems: list[str]) -> list[Entry]:
 def _walk_yaml(path: Path, name: str, node: yaml.Node, entries: list[Entry], problems: list[str]) -> None:
     place = f"{path}:{node.start_mark.line + 1}"
     match node:
-        case yaml.MappingNode():
+        case yaml.MappingNode() if name.count(".") < NAME_PARTS_MAX:
             for key, value in node.value:
                 if not isinstance(key, yaml.ScalarNode):
                     problems.append(

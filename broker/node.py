@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-from broker.client.connection import ConnectionSettings
 from broker.clock import Clock
 from broker.cluster.driver import ControllerDriver
 from broker.cluster.registration import allocate_producer_ids, obtain_cluster_id, register_broker
@@ -28,6 +27,7 @@ from broker.coordination.znodes import BrokerZnode, Endpoint
 from broker.errors import CoordinationError, RequestTimedOutError
 from broker.groups.coordinator import GroupCoordinator
 from broker.part_configs import (
+    between_nodes,
     connection_limits,
     controller_settings,
     group_config,
@@ -114,7 +114,7 @@ class Node:
             await configs.load()
             directories = await stack.enter_async_context(self._log_directories(cluster_id, configs))
             await stack.enter_async_context(self._background)
-            link = NodeLink(self._broker_id, ROUTES, acceptors[0].listener, ConnectionSettings())
+            link = NodeLink(self._broker_id, ROUTES, acceptors[0].listener, between_nodes(self._config))
             stack.push_async_callback(link.close)
             self._services = services = await self._build(cluster_id, configs, directories, link)
             await self._register(acceptors)

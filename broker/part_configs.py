@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.client.connection import ConnectionSettings
 from broker.cluster.events import ControllerSettings
 from broker.config import SETTINGS, LoadedConfig, NodeConfig
 from broker.groups.config import GroupConfig
@@ -24,18 +25,12 @@ def log_defaults(config: NodeConfig) -> LogConfig:
     return LogConfig(
         cleanup_policy=frozenset(config.log_cleanup_policy),
         compression_type=config.compression_type,
-        delete_retention_ms=config.log_cleaner_delete_retention_ms,
-        file_delete_delay_ms=config.log_segment_delete_delay_ms,
         flush_messages=config.log_flush_interval_messages,
         flush_ms=UNLIMITED if config.log_flush_interval_ms is None else config.log_flush_interval_ms,
         index_interval_bytes=config.log_index_interval_bytes,
-        max_compaction_lag_ms=config.log_cleaner_max_compaction_lag_ms,
         max_message_bytes=config.message_max_bytes,
         message_timestamp_type=config.log_message_timestamp_type,
-        min_cleanable_dirty_ratio=config.log_cleaner_min_cleanable_ratio,
-        min_compaction_lag_ms=config.log_cleaner_min_compaction_lag_ms,
         min_insync_replicas=config.min_insync_replicas,
-        preallocate=config.log_preallocate,
         retention_bytes=config.log_retention_bytes,
         retention_ms=config.retention_ms,
         segment_bytes=config.log_segment_bytes,
@@ -58,6 +53,11 @@ def connection_limits(config: NodeConfig) -> ConnectionLimits:
         receive_buffer_size=config.socket_receive_buffer_bytes,
         backlog_size=config.socket_listen_backlog_size,
     )
+
+
+def between_nodes(config: NodeConfig) -> ConnectionSettings:
+    """How this node speaks to others."""
+    return ConnectionSettings(request_timeout_ms=config.request_timeout_ms)
 
 
 def serving_limits(config: NodeConfig) -> ServingLimits:
@@ -110,11 +110,13 @@ def controller_settings(config: NodeConfig) -> ControllerSettings:
 
 def upkeep_intervals(config: NodeConfig) -> UpkeepIntervals:
     """How often logs are cared for."""
-    flush_ms = min(config.log_flush_scheduler_interval_ms, _FLUSH_LOOK_MS)
     return UpkeepIntervals(
-        flush_ms=flush_ms,
+        flush_ms=min(config.log_flush_scheduler_interval_ms, _FLUSH_LOOK_MS),
         retention_ms=config.log_retention_check_interval_ms,
-        checkpoint_ms=config.log_flush_offset_checkpoint_interval_ms,
+        checkpoint_ms=min(
+            config.log_flush_offset_checkpoint_interval_ms,
+            config.log_flush_start_offset_checkpoint_interval_ms,
+        ),
         high_watermark_ms=config.replica_high_watermark_checkpoint_interval_ms,
         producer_expiration_ms=config.producer_id_expiration_ms,
     )

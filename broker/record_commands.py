@@ -17,11 +17,13 @@ from broker.client.consumer_settings import ConsumerSettings, OffsetReset
 from broker.client.group import GroupSettings
 from broker.client.producer import Delivery, Producer, ProducerSettings
 from broker.client.record_cursor import ConsumerRecord
-from broker.errors import ConfigurationError
+from broker.errors import ConfigurationError, ErrorCode, ProtocolError
 from broker.records.batch import Codec
 from broker.types import TopicPartition
 
 LINE_SIZE_MAX = 64 * 1024 * 1024
+REQUEST_SIZE_MAX = 16 * 1024 * 1024
+"""Bound of one request: how large a record may be is for the topic to say."""
 DELIVERIES_WATCHED_MAX = 10_000
 """Records whose outcome is not looked at yet while more are read."""
 
@@ -29,7 +31,12 @@ DELIVERIES_WATCHED_MAX = 10_000
 async def produce(options: argparse.Namespace) -> None:
     """Send every line of stdin; ends when all of them are acknowledged. Raises the first failure."""
     acks = {"0": 0, "1": 1, "all": -1}[options.acks]
-    settings = ProducerSettings(acks=acks, idempotent=acks == -1, codec=Codec[options.compression.upper()])
+    settings = ProducerSettings(
+        acks=acks,
+        idempotent=acks == -1,
+        codec=Codec[options.compression.upper()],
+        max_request_bytes=REQUEST_SIZE_MAX,
+    )
     separator = options.key_separator.encode() if options.key_separator else None
     deliveries: deque[Delivery] = deque()
     async with connected(options) as cluster, Producer(cluster, settings=settings) as producer:
@@ -77,10 +84,17 @@ async def consume(options: argparse.Namespace) -> None:
 
 
 async def _partitions(cluster: Cluster, options: argparse.Namespace) -> list[TopicPartition]:
+    """What to read without a group. Raises ProtocolError for a partition that is not there."""
     await cluster.ensure([options.topic])
-    if options.partition is not None:
-        return [TopicPartition(options.topic, options.partition)]
-    return [TopicPartition(options.topic, number) for number in cluster.partitions(options.topic)]
+    numbers = cluster.partitions(options.topic)
+    if options.partition is not None and options.partition not in numbers:
+        raise ProtocolError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"{options.topic} has {len(numbers)} partitions and no partition {options.partition}",
+        )
+    return [
+        TopicPartition(options.topic, number) for number in numbers if options.partition in (None, number)
+    ]
 
 
 async def _print_records(consumer: Consumer, options: argparse.Namespace) -> None:

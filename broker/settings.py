@@ -8,7 +8,6 @@ what was expected.
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -32,6 +31,25 @@ class SettingType(IntEnum):
     LIST = 7
     CLASS = 8
     PASSWORD = 9
+
+
+class ResourceType(IntEnum):
+    """What has settings, by its number in the protocol."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, by its number in the protocol."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    BROKER_DYNAMIC = 2
+    CLUSTER_DYNAMIC = 3
+    BROKER_STATIC = 4
+    DEFAULT = 5
+    BROKER_LOGGER = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,21 +96,6 @@ def optional_long(low: int = -(2**63)) -> Kind[int | None]:
     )
 
 
-def double(low: float = -math.inf, high: float = math.inf) -> Kind[float]:
-    """A floating-point number from `low` to `high`."""
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise ValueError(f"expected a number, not {text!r}") from None
-        if not low <= value <= high:
-            raise ValueError(f"expected a number from {low} to {high}, not {text.strip()}")
-        return value
-
-    return Kind(type=SettingType.DOUBLE, parse=parse)
-
-
 def string(choices: tuple[str, ...] = ()) -> Kind[str]:
     """Text, one of `choices` where any are given."""
 
@@ -116,7 +119,29 @@ def optional_string() -> Kind[str | None]:
 
 def names(choices: tuple[str, ...] = ()) -> Kind[tuple[str, ...]]:
     """Comma-separated names, each one of `choices` where any are given."""
+    return Kind(type=SettingType.LIST, parse=_list_of(choices), render=",".join)
 
+
+def name_set(choices: tuple[str, ...]) -> Kind[frozenset[str]]:
+    """Comma-separated names in any order, each one of `choices` and at least one."""
+    parse_list = _list_of(choices)
+
+    def parse(text: str) -> frozenset[str]:
+        values = frozenset(parse_list(text))
+        if not values:
+            raise ValueError(f"expected a list of {', '.join(choices)}, not nothing")
+        return values
+
+    return Kind(type=SettingType.LIST, parse=parse, render=lambda values: ",".join(sorted(values)))
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`" (did you mean ...?)"` for a misspelt name, or nothing when no known name is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _list_of(choices: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
         values = tuple(part.strip() for part in text.split(",") if part.strip())
         strange = [value for value in values if choices and value not in choices]
@@ -124,13 +149,7 @@ def names(choices: tuple[str, ...] = ()) -> Kind[tuple[str, ...]]:
             raise ValueError(f"expected a list of {', '.join(choices)}, not {strange[0]!r}")
         return values
 
-    return Kind(type=SettingType.LIST, parse=parse, render=",".join)
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """`" (did you mean ...?)"` for a misspelt name, or nothing when no known name is near."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
-    return f" (did you mean {near[0]}?)" if near else ""
+    return parse
 
 
 def _whole_number(low: int, high: int) -> Callable[[str], int]:

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from broker.server.dispatch import Route
 from broker.server.routes import ROUTES
 from broker.wire.registry import APIS, Api
+from ops.markdown_table import table
 
 DOCUMENT = Path(__file__).parent / "docs" / "protocol.md"
 
@@ -48,29 +49,17 @@ def render(routes: Sequence[Route], apis: Iterable[Api[Any]]) -> str:
     """The whole document."""
     served = {route.request.api_key: route for route in routes}
     rows = [_row(api, served.get(api.key)) for api in sorted(apis, key=lambda api: api.key)]
-    return f"{_INTRODUCTION}\n" + "".join(f"{line}\n" for line in _table(rows))
+    return f"{_INTRODUCTION}\n{table(_HEADINGS, rows)}"
 
 
 def _row(api: Api[Any], route: Route | None) -> tuple[str, ...]:
-    served = "" if route is None else _versions(route.request.min_version, route.newest)
+    served = "" if route is None else _versions(route.oldest, route.newest)
     note = NOTES.get(api.name, "") if route is not None else ""
     return (str(api.key), api.name, served, _versions(api.min_version, api.max_version), note)
 
 
 def _versions(first: int, last: int) -> str:
     return str(first) if first == last else f"{first} to {last}"
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
-    yield _line(_HEADINGS, widths)
-    yield _line(["-" * width for width in widths], widths)
-    for row in rows:
-        yield _line(row, widths)
-
-
-def _line(cells: Iterable[str], widths: Iterable[int]) -> str:
-    return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
 
 
 if __name__ == "__main__":

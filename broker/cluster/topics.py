@@ -32,6 +32,9 @@ TOPIC_NAME_LENGTH_MAX = 249
 ZNODE_BYTES_MAX = 1_000_000
 """Just below the default limit of a ZooKeeper server (jute.maxbuffer)."""
 
+NEW_PARTITIONS_MAX = 10_000
+"""Partitions that a topic may begin with, or grow by at once: placing them keeps the event loop busy."""
+
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -70,6 +73,7 @@ def plan_topic(
         return _checked_assignment(assignment, image.brokers, first_partition=0)
     if partitions < 1:
         raise ProtocolError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; a topic has at least 1")
+    _check_count(partitions)
     _check_replication_factor(replication_factor, len(image.brokers))
     brokers = _placement_brokers(image)
     start, shift = (rng.randrange(len(brokers)), rng.randrange(len(brokers))) if rng else (0, 0)
@@ -195,6 +199,14 @@ def _check_unused(image: ClusterImage, name: str) -> None:
             )
 
 
+def _check_count(new_partitions: int) -> None:
+    if new_partitions > NEW_PARTITIONS_MAX:
+        raise ProtocolError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{new_partitions} new partitions; at most {NEW_PARTITIONS_MAX} are made at once",
+        )
+
+
 def _check_replication_factor(replication_factor: int, brokers: int) -> None:
     if not 1 <= replication_factor <= brokers:
         raise ProtocolError(
@@ -239,6 +251,7 @@ def _growth(
             image.brokers,
             first_partition=have,
         )
+    _check_count(total - have)
     replication_factor = len(topic.partitions[0])
     _check_replication_factor(replication_factor, len(image.brokers))
     ids = sorted(image.brokers)

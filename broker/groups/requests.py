@@ -66,6 +66,9 @@ COMMIT_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 FETCH_VERSION_WITH_GROUP_ERROR = 2
 FETCH_VERSION_WITH_GROUPS = 8
 
+TIMESTAMP_MS_MAX = (1 << 63) - 1
+"""What a stored timestamp can hold; a retention may ask for more."""
+
 MEMBER_ID_PREFIX_LENGTH_MAX = 249
 """Characters of a client or instance id that a member id begins with: the longest name Kafka allows, far
 below a string's limit.
@@ -202,7 +205,9 @@ def commit_of(request: OffsetCommitRequest, *, now_ms: int) -> dict[TopicPartiti
                 leader_epoch=partition.committed_leader_epoch,
                 metadata=partition.committed_metadata or "",
                 commit_timestamp_ms=timestamp_ms if timestamp_ms != NO_TIMESTAMP_MS else now_ms,
-                expire_timestamp_ms=now_ms + retention_ms if retention_ms >= 0 else NO_TIMESTAMP_MS,
+                expire_timestamp_ms=min(now_ms + retention_ms, TIMESTAMP_MS_MAX)
+                if retention_ms >= 0
+                else NO_TIMESTAMP_MS,
             )
     return commit
 

@@ -33,7 +33,9 @@ class UpkeepIntervals:
     retention_ms: int = 300_000
     """`log.retention.check.interval.ms`."""
     checkpoint_ms: int = 60_000
-    """`log.flush.offset.checkpoint.interval.ms`."""
+    """The smaller of `log.flush.offset.checkpoint.interval.ms` and
+    `log.flush.start.offset.checkpoint.interval.ms`.
+    """
     high_watermark_ms: int = 5_000
     """`replica.high.watermark.checkpoint.interval.ms`."""
     producer_expiration_ms: int = 86_400_000

@@ -71,7 +71,7 @@ class Processor:
             await asyncio.sleep(max(0.05, min(30.0, idle_ms_max / 2000)))
             horizon_ms = self._clock.monotonic_ms() - idle_ms_max
             for connection in list(self._connections):
-                if connection.last_active_ms < horizon_ms and not connection.busy:
+                if connection.last_active_ms < horizon_ms and not connection.is_kept_waiting:
                     log.info("idle_connection_closed", peer=str(connection.peer))
                     connection.abort()
 

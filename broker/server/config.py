@@ -24,5 +24,5 @@ class ConnectionLimits:
     """`socket.send.buffer.bytes`; -1 leaves it to the kernel, which adapts it to the link."""
     receive_buffer_size: int = -1
     """`socket.receive.buffer.bytes`; likewise."""
-    backlog_size: int = 50
+    backlog_size: int = 1024
     """`socket.listen.backlog.size`."""

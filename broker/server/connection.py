@@ -1,10 +1,11 @@
 """One client connection: frames in, answers out, in order, one request at a time.
 
 Owned by one task on its processor's loop. The socket's reader stays registered all the time: bytes are
-received into the free space of the buffer by the loop's callback, the task takes frames out. So a peer that
-goes away is noticed while its request waits, and the waiting handler is cancelled. Answers to pipelined
-requests that were already received leave in one `sendmsg`; a file range leaves by `sendfile`. Nothing more
-is read from a peer that does not take its answers.
+received into the free space of the buffer by the loop's callback, the task takes frames out. So a reset is
+noticed while a request waits, and the waiting handler is cancelled. A peer that only stops sending may still
+read: what it asked for is done and answered. Answers to pipelined requests that were already received leave
+in one `sendmsg`; a file range leaves by `sendfile`. Nothing more is read from a peer that does not take its
+answers.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class Connection:
         "_dispatch",
         "_fd",
         "_frame_waiter",
+        "_input_ended",
         "_loop",
-        "_peer_is_gone",
         "_pending",
         "_pending_size",
         "_reading",
@@ -110,7 +111,7 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         self._reading = False
         self._closing = False
-        self._peer_is_gone = False
+        self._input_ended = False
 
     async def run(self) -> None:
         """Serve until the peer leaves, breaks a rule, or `finish` is called; closes the socket anyway."""
@@ -126,6 +127,11 @@ class Connection:
             log.info("connection_lost", peer=str(self.peer), reason=str(error))
         finally:
             self._close()
+
+    @property
+    def is_kept_waiting(self) -> bool:
+        """Whether a peer that may yet send more is silent because it waits for an answer."""
+        return self.busy and not self._input_ended
 
     def finish(self) -> None:
         """Close once the requests that were received are answered."""
@@ -161,8 +167,6 @@ class Connection:
         """The answer of a request that waits; earlier ones are not kept waiting with it."""
         try:
             await self._flush()
-            if self._peer_is_gone:
-                return None
             self.busy = True
             return await work
         finally:
@@ -197,9 +201,12 @@ class Connection:
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:
-                count = 0
+                self._end_input()
+                if self.busy:
+                    self.abort()
+                return
             if not count:
-                self._peer_left()
+                self._end_input()
                 return
             buffer.received(count)
             if count < wanted or buffer.is_due:
@@ -208,11 +215,9 @@ class Connection:
         if self._frame_waiter is not None and buffer.is_due:
             self._wake()
 
-    def _peer_left(self) -> None:
+    def _end_input(self) -> None:
         self._pause_reading()
-        self._closing = self._peer_is_gone = True
-        if self.busy:
-            self.abort()
+        self._closing = self._input_ended = True
         self._wake()
 
     def _wake(self) -> None:

@@ -41,8 +41,14 @@ class Route:
     request: type[Request[Any]]
     handle: Handler
     refuse: Callable[[Any, ProtocolError, int], Message] | None = None
+    version_min: int | None = None
+    """Oldest version served; None: the oldest there are tables for."""
     version_max: int | None = None
     """Newest version served; None: the newest there are tables for."""
+
+    @property
+    def oldest(self) -> int:
+        return self.request.min_version if self.version_min is None else self.version_min
 
     @property
     def newest(self) -> int:
@@ -54,6 +60,7 @@ class _Entry(NamedTuple):
 
     route: Route
     api: Api[Any]
+    oldest: int
     newest: int
 
 
@@ -64,7 +71,8 @@ class Dispatcher:
         self._services = services
         self._authoriser = authoriser
         self._entries: Mapping[int, _Entry] = {
-            route.request.api_key: _Entry(route, api_of(route.request), route.newest) for route in routes
+            route.request.api_key: _Entry(route, api_of(route.request), route.oldest, route.newest)
+            for route in routes
         }
         self._produce = self._entries[ProduceRequest.api_key]
 
@@ -77,7 +85,7 @@ class Dispatcher:
         entry = self._entries.get(header.api_key)
         if entry is None:
             raise ConnectionClosedError(f"API {header.api_key} is not served")
-        if not 0 <= header.api_version <= entry.newest:
+        if not entry.oldest <= header.api_version <= entry.newest:
             return self._refuse_version(entry.api, header)
         # Bytes may follow the request, as in Kafka: librdkafka appends some to Metadata requests.
         request, _ = entry.route.request.decode_prefix(frame, header.api_version, header.body_position)

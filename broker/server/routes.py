@@ -74,10 +74,11 @@ ROUTES = (
     Route(request=ProduceRequest, handle=produce.handle, refuse=produce.refuse),
     Route(request=FetchRequest, handle=fetch.handle, refuse=fetch.refuse),
     Route(request=ListOffsetsRequest, handle=list_offsets.handle),
-    Route(request=MetadataRequest, handle=metadata.handle),
-    Route(request=LeaderAndIsrRequest, handle=leader_and_isr.handle),
-    Route(request=StopReplicaRequest, handle=stop_replica.handle),
-    Route(request=UpdateMetadataRequest, handle=update_metadata.handle),
+    Route(request=MetadataRequest, handle=metadata.handle, refuse=metadata.refuse),
+    # Between nodes only what nodes send: older versions lay their partitions out otherwise.
+    Route(request=LeaderAndIsrRequest, handle=leader_and_isr.handle, version_min=5),
+    Route(request=StopReplicaRequest, handle=stop_replica.handle, version_min=3),
+    Route(request=UpdateMetadataRequest, handle=update_metadata.handle, version_min=5),
     Route(request=ControlledShutdownRequest, handle=controlled_shutdown.handle),
     Route(request=OffsetCommitRequest, handle=offset_commit.handle),
     Route(request=OffsetFetchRequest, handle=offset_fetch.handle),
@@ -106,7 +107,7 @@ ROUTES = (
 )
 
 ADVERTISED = tuple(
-    ApiVersion(api_key=route.request.api_key, min_version=route.request.min_version, max_version=route.newest)
+    ApiVersion(api_key=route.request.api_key, min_version=route.oldest, max_version=route.newest)
     for route in ROUTES
 )
 """What ApiVersions tells clients."""

@@ -3,26 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
-from broker.settings import SettingType
-
-
-class ConfigSource(IntEnum):
-    """Where a value comes from, as numbered in the protocol."""
-
-    DYNAMIC_TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-
-
-class ResourceType(IntEnum):
-    """What settings belong to, as numbered in the protocol."""
-
-    TOPIC = 2
-    BROKER = 4
+from broker.settings import ConfigSource, SettingType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,4 +21,4 @@ class SettingView:
 
     @property
     def source(self) -> ConfigSource:
-        return ConfigSource.STATIC_BROKER if self.given else ConfigSource.DEFAULT
+        return ConfigSource.BROKER_STATIC if self.given else ConfigSource.DEFAULT

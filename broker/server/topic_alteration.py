@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from broker.errors import ConfigurationError, CoordinationError, ErrorCode, ProtocolError
 from broker.server.services import Services
-from broker.server.setting_view import ResourceType
+from broker.settings import ResourceType
 
 
 def require_topic(services: Services, resource_type: int, name: str) -> None:

@@ -429,7 +429,7 @@ class Log:
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not within {self._start} to {end}"
             )
         up_to = min(up_to, end)
-        if offset >= up_to:
+        if offset >= up_to or (max_bytes <= 0 and not min_one_batch):
             return EMPTY
         items, bases = self._segments
         index = bisect_right(bases, offset) - 1

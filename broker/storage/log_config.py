@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from broker.errors import ConfigurationError
+from broker.records.batch import Codec
+from broker.settings import LONG_MAX, Kind, boolean, integer, long, name_set, string
 
-UNLIMITED = (1 << 63) - 1
-_INT32_MAX = (1 << 31) - 1
+UNLIMITED = LONG_MAX
 CLEANUP_POLICIES = ("delete", "compact")
 COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
@@ -23,19 +24,12 @@ class LogConfig:
 
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     compression_type: str = "producer"
-    delete_retention_ms: int = 86_400_000
-    file_delete_delay_ms: int = 60_000
     flush_messages: int = UNLIMITED
     flush_ms: int = UNLIMITED
     index_interval_bytes: int = 4096
-    max_compaction_lag_ms: int = UNLIMITED
     max_message_bytes: int = 1_048_588
     message_timestamp_type: str = "CreateTime"
-    min_cleanable_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
-    preallocate: bool = False
-    """Taken, without effect: appending to a preallocated file would make its size no longer tell its end."""
     retention_bytes: int = -1
     retention_ms: int = 604_800_000
     segment_bytes: int = 1_073_741_824
@@ -55,6 +49,17 @@ class LogConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def codec(self) -> Codec | None:
+        """The codec that batches are stored with; None: the producer's."""
+        match self.compression_type:
+            case "producer":
+                return None
+            case "uncompressed":
+                return Codec.NONE
+            case name:
+                return Codec[name.upper()]
+
+    @property
     def stamps_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
 
@@ -71,7 +76,7 @@ class LogConfig:
                 problems.append(f"{name}: unknown setting of a topic")
                 continue
             try:
-                values[setting.field] = setting.parse(text)
+                values[setting.field] = setting.kind.parse(text)
             except ValueError as error:
                 problems.append(f"{name}: {error}")
         if problems:
@@ -81,83 +86,34 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSetting:
-    """One setting: the field it sets and how its text is read."""
+    """One setting: the field it sets and the kind of its value."""
 
     field: str
-    parse: Callable[[str], Any]
+    kind: Kind[Any]
 
 
-def _integer(low: int, high: int = UNLIMITED) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError(f"{text!r} is no whole number") from None
-        if not low <= value <= high:
-            raise ValueError(f"{value} is not between {low} and {high}")
-        return value
-
-    return parse
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in {"true", "false"}:
-        raise ValueError(f"{text!r} is neither true nor false")
-    return text.lower() == "true"
-
-
-def _ratio(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is no number") from None
-    if not 0 <= value <= 1:
-        raise ValueError(f"{value} is not between 0 and 1")
-    return value
-
-
-def _one_of(allowed: tuple[str, ...]) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in allowed:
-            raise ValueError(f"{text!r} is none of {', '.join(allowed)}")
-        return text
-
-    return parse
-
-
-def _policies(text: str) -> frozenset[str]:
-    one = _one_of(CLEANUP_POLICIES)
-    return frozenset(one(word.strip()) for word in text.split(","))
-
-
-_PARSERS: dict[str, Callable[[str], Any]] = {
-    "cleanup_policy": _policies,
-    "compression_type": _one_of(COMPRESSION_TYPES),
-    "delete_retention_ms": _integer(0),
-    "file_delete_delay_ms": _integer(0),
-    "flush_messages": _integer(1),
-    "flush_ms": _integer(0),
-    "index_interval_bytes": _integer(0, _INT32_MAX),
-    "max_compaction_lag_ms": _integer(1),
-    "max_message_bytes": _integer(0, _INT32_MAX),
-    "message_timestamp_type": _one_of(TIMESTAMP_TYPES),
-    "min_cleanable_dirty_ratio": _ratio,
-    "min_compaction_lag_ms": _integer(0),
-    "min_insync_replicas": _integer(1, _INT32_MAX),
-    "preallocate": _boolean,
-    "retention_bytes": _integer(-1),
-    "retention_ms": _integer(-1),
-    "segment_bytes": _integer(14, _INT32_MAX),
-    "segment_index_bytes_max": _integer(4, _INT32_MAX),
-    "segment_jitter_ms": _integer(0),
-    "segment_ms": _integer(1),
-    "unclean_leader_election_enable": _boolean,
+_KINDS: Mapping[str, Kind[Any]] = {
+    "cleanup_policy": name_set(CLEANUP_POLICIES),
+    "compression_type": string(COMPRESSION_TYPES),
+    "flush_messages": long(1),
+    "flush_ms": long(0),
+    "index_interval_bytes": integer(0),
+    "max_message_bytes": integer(0),
+    "message_timestamp_type": string(TIMESTAMP_TYPES),
+    "min_insync_replicas": integer(1),
+    "retention_bytes": long(-1),
+    "retention_ms": long(-1),
+    "segment_bytes": integer(14),
+    "segment_index_bytes_max": integer(4),
+    "segment_jitter_ms": long(0),
+    "segment_ms": long(1),
+    "unclean_leader_election_enable": boolean(),
 }
 _NAMES = {"segment_index_bytes_max": "segment.index.bytes"}
 
 SETTINGS: Mapping[str, LogSetting] = {
     _NAMES.get(field.name, field.name.replace("_", ".")): LogSetting(
-        field=field.name, parse=_PARSERS[field.name]
+        field=field.name, kind=_KINDS[field.name]
     )
     for field in fields(LogConfig)
 }

@@ -94,6 +94,7 @@ def test_a_topic_is_placed_on_live_brokers() -> None:
         ({"name": "a_b"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ({"name": "a/b"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ({"partitions": 0}, ErrorCode.INVALID_PARTITIONS),
+        ({"partitions": 0x7FFFFFFF}, ErrorCode.INVALID_PARTITIONS),
         ({"replication_factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ({"replication_factor": 4}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ({"assignment": {}}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
@@ -159,7 +160,7 @@ def test_partitions_only_grow() -> None:
         await create_topic(session, "t", assignment={0: ids(2, 3)}, config={})
         await add_partitions(session, image(), "t", 3)
         assert await assignment_of(session, "t") == {0: (2, 3), 1: (3, 1), 2: (1, 2)}
-        for total in (3, 2, 0):
+        for total in (3, 2, 0, 0x7FFFFFFF):
             with refused(ErrorCode.INVALID_PARTITIONS):
                 await add_partitions(session, image(), "t", total)
         with refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):

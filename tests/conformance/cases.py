@@ -9,6 +9,7 @@ from typing import Any
 from broker.wire.message import Request
 from broker.wire.messages.alter_configs import AlterConfigsRequest
 from broker.wire.messages.api_versions import ApiVersionsRequest
+from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from broker.wire.messages.create_partitions import CreatePartitionsRequest
 from broker.wire.messages.create_topics import CreateTopicsRequest
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
@@ -25,6 +26,7 @@ from broker.wire.messages.heartbeat import HeartbeatRequest
 from broker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.join_group import JoinGroupRequest
+from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from broker.wire.messages.leave_group import LeaveGroupRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.list_offsets import ListOffsetsRequest
@@ -34,35 +36,43 @@ from broker.wire.messages.offset_delete import OffsetDeleteRequest
 from broker.wire.messages.offset_fetch import OffsetFetchRequest
 from broker.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from broker.wire.messages.produce import ProduceRequest
+from broker.wire.messages.stop_replica import StopReplicaRequest
 from broker.wire.messages.sync_group import SyncGroupRequest
+from broker.wire.messages.update_metadata import UpdateMetadataRequest
 from tests.conformance import group_cases as groups
+from tests.conformance import node_cases as nodes
 from tests.conformance import record_cases as records
 from tests.conformance import topic_cases as topics
 from tests.conformance.scene import Scene
 
 Play = Callable[[Scene, int], Awaitable[None]]
 
+BETWEEN_NODES = (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+    ControlledShutdownRequest,
+)
+"""APIs that only nodes use."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One outcome of one API, the same in every version from `first` to `last` (none: the newest)."""
+    """One outcome of one API, the same in every version from `first` on."""
 
     request: type[Request[Any]]
     play: Play
     first: int = 0
-    last: int | None = None
 
     def versions(self, newest: int) -> range:
         """The versions it is played in where `newest` is the newest served."""
-        return range(self.first, min(newest, newest if self.last is None else self.last) + 1)
+        return range(self.first, newest + 1)
 
 
-def _cases(
-    request: type[Request[Any]], *plays: Play | tuple[Play, int] | tuple[Play, int, int]
-) -> Iterator[Case]:
+def _cases(request: type[Request[Any]], *plays: Play | tuple[Play, int]) -> Iterator[Case]:
     for play in plays:
         if isinstance(play, tuple):
-            yield Case(request=request, play=play[0], first=play[1], last=play[2] if len(play) > 2 else None)
+            yield Case(request=request, play=play[0], first=play[1])
         else:
             yield Case(request=request, play=play)
 
@@ -126,7 +136,7 @@ CASES: tuple[Case, ...] = (
     *_cases(
         MetadataRequest,
         topics.metadata_describes_a_topic,
-        (topics.metadata_describes_a_topic_by_id, 12),
+        (topics.metadata_describes_a_topic_by_id, 10),
         topics.metadata_describes_all_topics,
         (topics.metadata_of_no_topics_describes_none, 1),
         (topics.metadata_of_a_missing_topic_is_an_error, 4),
@@ -247,4 +257,8 @@ CASES: tuple[Case, ...] = (
         groups.delete_groups_deletes_and_refuses,
         groups.groups_can_be_joined_again_after_deletion,
     ),
+    *_cases(LeaderAndIsrRequest, (nodes.leader_and_isr_of_a_former_controller_is_refused, 5)),
+    *_cases(StopReplicaRequest, (nodes.stop_replica_of_a_former_controller_is_refused, 3)),
+    *_cases(UpdateMetadataRequest, (nodes.update_metadata_of_a_former_controller_is_refused, 5)),
+    *_cases(ControlledShutdownRequest, nodes.controlled_shutdown_of_an_unknown_broker_is_refused),
 )

@@ -16,7 +16,7 @@ import pytest
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
 
 pytest.register_assert_rewrite(
-    "tests.conformance.group_cases", "tests.conformance.record_cases", "tests.conformance.topic_cases"
+    *(f"tests.conformance.{name}_cases" for name in ("group", "node", "record", "topic"))
 )
 
 PROCESS_TIMEOUT_SECONDS = 60

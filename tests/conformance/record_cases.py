@@ -57,13 +57,15 @@ def _only(response: ProduceResponse) -> PartitionProduceResponse:
 
 async def produce_appends(scene: Scene, version: int) -> None:
     topic = await scene.new_topic()
-    for base_offset in (0, 3):
-        answer = _only(await scene.ask(produce_request(topic, records_for(version)), version))
-        assert (answer.error_code, answer.base_offset, answer.index) == (NONE, base_offset, 0)
+    written: list[bytes] = []
+    for values in (SHELF_VALUES, (b"d" * 100,), (b"e" * 20_000,), (b"f",)):
+        answer = _only(await scene.ask(produce_request(topic, records_for(version, values)), version))
+        assert (answer.error_code, answer.base_offset, answer.index) == (NONE, len(written), 0)
         assert answer.log_append_time_ms == -1
         assert answer.log_start_offset == (0 if version >= 5 else -1)
         assert answer.record_errors == []
-    assert await scene.values(topic) == [*SHELF_VALUES, *SHELF_VALUES]
+        written += values
+    assert await scene.values(topic) == written
 
 
 async def produce_appends_to_many_partitions(scene: Scene, version: int) -> None:

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from broker.records.batch import Codec
 from broker.records.builder import BatchBuilder
 from broker.records.reader import read_all
 from broker.types import Buffer, HostPort
@@ -81,10 +82,12 @@ def connected(address: HostPort) -> Iterator[RawClient]:
         yield RawClient(sock)
 
 
-def batch_of(*values: bytes, producer_id: int = -1, epoch: int = -1, sequence: int = -1) -> bytearray:
+def batch_of(
+    *values: bytes, codec: Codec = Codec.NONE, producer_id: int = -1, epoch: int = -1, sequence: int = -1
+) -> bytearray:
     """One batch with these values."""
     builder = BatchBuilder(
-        size_max=1 << 20, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+        codec, size_max=1 << 20, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
     )
     for value in values:
         builder.append(NOW_MS, b"key", value)

@@ -100,6 +100,23 @@ def test_a_group_goes_on_where_it_stopped_and_is_described(bootstrap: str, topic
     assert not any(topic in line for line in done("groups", "list", bootstrap).lines)
 
 
+def test_how_large_a_line_may_be_is_for_the_topic_to_say(bootstrap: str, topic: str) -> None:
+    done("topics", "create", topic, "--config", "max.message.bytes=1600000", bootstrap)
+    line = "x" * 1_500_000
+    done("produce", topic, bootstrap, stdin=line)
+    assert done("consume", topic, "--from-beginning", "--max-messages", "1", bootstrap).lines == [line]
+    outcome = broker("produce", topic, bootstrap, stdin="x" * 1_700_000)
+    assert outcome.code == 1
+    assert "broker: MESSAGE_TOO_LARGE" in outcome.errors
+
+
+def test_reading_a_partition_that_is_not_there_is_refused(bootstrap: str, topic: str) -> None:
+    done("topics", "create", topic, bootstrap)
+    outcome = broker("consume", topic, "--partition", "9", bootstrap)
+    assert (outcome.code, outcome.lines) == (1, [])
+    assert f"{topic} has 1 partitions and no partition 9" in outcome.errors
+
+
 def test_reading_ends_when_nothing_comes(bootstrap: str, topic: str) -> None:
     done("topics", "create", topic, bootstrap)
     assert done("consume", topic, "--from-beginning", "--timeout-ms", "100", bootstrap).lines == []

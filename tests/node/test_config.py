@@ -53,8 +53,8 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) 
         "node.yaml:3: unknown setting log.segmnt.bytes (did you mean log.segment.bytes?)",
         "node.yaml:4: log.roll.hours: expected a whole number from 1 to 2147483647, not 0",
         "node.yaml:5: auto.create.topics.enable: expected true or false, not 'maybe'",
-        "-o compression.type=rar: compression.type: expected one of uncompressed, zstd, lz4, snappy, gzip, "
-        "producer, not 'rar'",
+        "-o compression.type=rar: compression.type: expected one of producer, uncompressed, gzip, snappy, "
+        "lz4, zstd, not 'rar'",
         "node.yaml: broker.id must be given, a number that no other node of the cluster has",
     ]
 
@@ -71,6 +71,21 @@ def test_broken_yaml_is_told_with_its_line(tmp_path: Path) -> None:
     assert first.startswith("node.yaml:3: ")
 
 
+def test_a_character_that_yaml_does_not_take_is_told_with_its_line(tmp_path: Path) -> None:
+    (problem,) = problems_of(tmp_path, "broker.id: 1\nlog.dirs: \x07\n")
+    assert problem == "node.yaml:2: the character '\\x07' cannot stand in YAML"
+
+
+def test_a_mapping_that_holds_itself_is_refused(tmp_path: Path) -> None:
+    (problem,) = problems_of(tmp_path, "broker.id: 1\nlog: &log {dirs: *log}\n")
+    assert problem == "node.yaml:2: expected settings, name: value"
+
+
+def test_an_id_that_is_no_number_is_told_once(tmp_path: Path) -> None:
+    (problem,) = problems_of(tmp_path, "broker.id: one\n")
+    assert problem == "node.yaml:1: broker.id: expected a whole number, not 'one'"
+
+
 def test_a_setting_given_twice_is_told_with_both_places(tmp_path: Path) -> None:
     (problem,) = problems_of(tmp_path, "broker.id: 1\nlog: {dirs: /a}\nlog.dirs: /b\n")
     assert problem.startswith("node.yaml:3: log.dirs is given twice, first at ")
@@ -85,8 +100,10 @@ def test_yaml_of_another_shape_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be read"):
-        load_config(tmp_path / "absent.yaml")
+    path = tmp_path / "absent.yaml"
+    with pytest.raises(ConfigurationError) as caught:
+        load_config(path)
+    assert caught.value.problems == [f"{path}: cannot be read: No such file or directory"]
 
 
 @pytest.mark.parametrize(

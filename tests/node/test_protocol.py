@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 
 from broker.errors import ErrorCode
-from broker.records.batch import Codec, read_header
+from broker.records.batch import HEADER_SIZE, Codec, iterate_batches, read_header
 from broker.records.builder import BatchBuilder
+from broker.records.legacy import from_batches
 from broker.types import HostPort
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -139,6 +140,29 @@ def test_newer_versions_of_fetch_name_topics_by_id(client: RawClient, topic: str
         assert values_of(fetched.records) == ([] if code else [b"one"])
 
 
+@pytest.mark.parametrize(("compression_type", "codec"), [("gzip", Codec.GZIP), ("uncompressed", Codec.NONE)])
+def test_batches_are_stored_with_the_codec_that_their_topic_asks_for(
+    client: RawClient, topic: str, compression_type: str, codec: Codec
+) -> None:
+    create_topic(client, topic, compression_type=compression_type)
+    for sent in (Codec.SNAPPY, Codec.NONE, Codec.GZIP):
+        batch = batch_of(b"one" * 100, b"two", codec=sent)
+        assert produce(client, topic, batch).error_code == 0
+    records = fetch(client, topic, 0).records
+    assert [header.codec for _, header in iterate_batches(records or b"")] == [codec] * 3
+    assert values_of(records) == [b"one" * 100, b"two"] * 3
+
+
+def test_a_damaged_batch_is_refused_before_it_is_given_another_codec(client: RawClient, topic: str) -> None:
+    create_topic(client, topic, compression_type="zstd")
+    whole = batch_of(b"one")
+    damaged = bytearray(whole)
+    damaged[-1] ^= 1
+    for records in (damaged, whole + whole[:-1]):
+        assert produce(client, topic, records).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert fetch(client, topic, 0).high_watermark == 0
+
+
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1)])
 def test_old_clients_get_their_own_format(client: RawClient, topic: str, version: int, magic: int) -> None:
     create_topic(client, topic)
@@ -181,11 +205,12 @@ def test_a_fetch_gets_at_least_one_batch_over_its_limits(client: RawClient, topi
     assert values_of(fetched.records) == [b"x" * 5000]
 
 
-def test_a_byte_limit_starves_no_partition(client: RawClient, topic: str) -> None:
+@pytest.mark.parametrize("max_bytes", [5000, 8000], ids=["used_up", "leaving_a_rest"])
+def test_a_byte_limit_starves_no_partition(client: RawClient, topic: str, max_bytes: int) -> None:
     create_topic(client, topic, partitions=3)
     for partition in range(3):
         client.request(produce_request(topic, batch_of(b"x" * 5000), partition=partition))
-    request = fetch_request(topic, 0, 0, 0, max_bytes=5000)
+    request = fetch_request(topic, 0, 0, 0, max_bytes=max_bytes)
     served = set()
     for _ in range(3):
         answers = client.request(request, FETCH_VERSION).responses[0].partitions
@@ -299,6 +324,30 @@ def test_a_limit_of_the_topic_holds_too(client: RawClient, topic: str) -> None:
     create_topic(client, topic, max_message_bytes="1000")
     assert produce(client, topic, batch_of(b"x" * 1000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert produce(client, topic, batch_of(b"x" * 800)).error_code == ErrorCode.NONE
+
+
+def test_a_small_message_of_an_old_producer_is_held_to_its_topics_settings(
+    client: RawClient, topic: str
+) -> None:
+    create_topic(client, topic, cleanup_policy="compact", compression_type="gzip")
+    builder = BatchBuilder(size_max=1 << 20)
+    builder.append(NOW_MS, None, b"x")
+    keyless = from_batches(builder.build(), 0, size_max=1 << 20)
+    keyed = from_batches(batch_of(b"x"), 0, size_max=1 << 20)
+    assert len(keyed) < HEADER_SIZE
+    assert produce(client, topic, keyless, version=0).error_code == ErrorCode.INVALID_RECORD
+    assert produce(client, topic, keyed, version=0).error_code == 0
+    assert read_header(fetch(client, topic, 0).records or b"").codec is Codec.GZIP
+
+
+def test_a_transactional_batch_behind_a_plain_one_is_refused(client: RawClient, topic: str) -> None:
+    create_topic(client, topic)
+    builder = BatchBuilder(
+        size_max=1 << 20, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    builder.append(NOW_MS, b"key", b"two")
+    records = batch_of(b"one") + builder.build()
+    assert produce(client, topic, records).error_code == ErrorCode.INVALID_TXN_STATE
 
 
 def test_a_record_without_key_is_refused_on_a_compacted_topic(client: RawClient, topic: str) -> None:

@@ -139,7 +139,7 @@ def test_a_request_may_have_no_answer() -> None:
     run(scenario())
 
 
-def test_a_peer_that_leaves_cancels_the_request_that_waits() -> None:
+def test_a_reset_cancels_the_request_that_waits() -> None:
     async def scenario() -> None:
         cancelled = asyncio.Event()
         waiting = asyncio.Event()
@@ -152,12 +152,37 @@ def test_a_peer_that_leaves_cancels_the_request_that_waits() -> None:
                 cancelled.set()
             return None
 
-        async with connected(lambda *_: forever()) as (peer, task, _):
-            await peer.send(framed(b"poll"))
+        def dispatch(_: Connection, frame: memoryview) -> Answer | Coroutine[Any, Any, Answer]:
+            return [framed(b"now")] if frame == b"now" else forever()
+
+        async with connected(dispatch) as (peer, task, _):
+            await peer.send(framed(b"now") + framed(b"poll"))
             await waiting.wait()
-            peer.socket.close()
+            peer.socket.close()  # with the first answer unread, which makes it a reset
             await cancelled.wait()
             await asyncio.wait([task])
+
+    run(scenario())
+
+
+def test_a_request_that_waits_is_answered_to_a_peer_that_only_stopped_sending() -> None:
+    async def scenario() -> None:
+        waiting, due = asyncio.Event(), asyncio.Event()
+
+        async def later() -> Answer:
+            waiting.set()
+            await due.wait()
+            return [framed(b"answer")]
+
+        async with connected(lambda *_: later()) as (peer, _, connection):
+            await peer.send(framed(b"poll"))
+            await waiting.wait()
+            assert connection.is_kept_waiting
+            peer.socket.shutdown(socket.SHUT_WR)
+            while connection.is_kept_waiting:  # noqa: ASYNC110 - one turn of the loop, no time passes
+                await asyncio.sleep(0)
+            due.set()
+            assert await peer.receive_end() == framed(b"answer")
 
     run(scenario())
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from broker.errors import ErrorCode, ProtocolError
 from broker.server.request import RequestContext
 from broker.server.services import Services
-from broker.server.setting_view import ConfigSource, ResourceType, SettingView
+from broker.server.setting_view import SettingView
 from broker.server.topic_settings import TOPIC_SETTINGS
+from broker.settings import ConfigSource, ResourceType
 from broker.storage.log_config import SETTINGS, LogConfig
 from broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -90,18 +91,18 @@ def topic_entries(
         if name in overrides:
             synonyms.insert(
                 0,
-                DescribeConfigsSynonym(name=name, value=overrides[name], source=ConfigSource.DYNAMIC_TOPIC),
+                DescribeConfigsSynonym(name=name, value=overrides[name], source=ConfigSource.TOPIC),
             )
         source = ConfigSource(synonyms[0].source)
         yield DescribeConfigsResourceResult(
             name=name,
             value=overrides.get(name, default),
             read_only=False,
-            is_default=source is not ConfigSource.DYNAMIC_TOPIC,
+            is_default=source is not ConfigSource.TOPIC,
             config_source=source,
             is_sensitive=False,
             synonyms=synonyms,
-            config_type=setting.type,
+            config_type=SETTINGS[name].kind.type,
             documentation=setting.doc,
         )
 
@@ -112,7 +113,7 @@ def _node_synonyms(setting: SettingView | None, default: str) -> Iterator[Descri
         return
     if setting.given:
         yield DescribeConfigsSynonym(
-            name=setting.name, value=setting.value, source=ConfigSource.STATIC_BROKER
+            name=setting.name, value=setting.value, source=ConfigSource.BROKER_STATIC
         )
     yield DescribeConfigsSynonym(name=setting.name, value=setting.default, source=ConfigSource.DEFAULT)
 
@@ -133,11 +134,5 @@ def _node_entry(setting: SettingView) -> DescribeConfigsResourceResult:
 
 def render(config: LogConfig, name: str) -> str:
     """A topic-level setting's value as Kafka writes it."""
-    value = getattr(config, SETTINGS[name].field)
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case frozenset():
-            return ",".join(sorted(value))
-        case _:
-            return str(value)
+    setting = SETTINGS[name]
+    return setting.kind.render(getattr(config, setting.field))

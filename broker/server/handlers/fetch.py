@@ -135,22 +135,23 @@ def _read(services: Services, context: RequestContext, request: FetchRequest, wa
     left = min(request.max_bytes, services.limits.fetch_size_max)
     version = context.api_version
     needs_batch = version >= _MIN_BATCH_FROM
-    size = 0
+    size, is_full = 0, False
     turn = context.session.fetch_turn % len(wanted) if wanted else 0
-    for found in wanted[turn:] + wanted[:turn] if turn else wanted:
+    for index, found in enumerate(wanted[turn:] + wanted[:turn] if turn else wanted):
         if found.replica is None:
             continue
         try:
-            read = _read_one(
+            read, is_cut = _read_one(
                 services, found, found.replica, request, version, left, needs_batch and size == 0
             )
         except ProtocolError as error:
             _fail(found, found.replica, error, version)
             continue
         size += read
-        left -= read
-    if left <= 0:
-        context.session.fetch_turn += 1
+        left = max(left - read, 0)
+        if not is_full and (is_cut or (read and not left)):
+            is_full, left = True, 0
+            context.session.fetch_turn = turn + index + (read > 0)
     return size
 
 
@@ -162,7 +163,8 @@ def _read_one(
     version: int,
     left: int,
     min_one_batch: bool,
-) -> int:
+) -> tuple[int, bool]:
+    """How many bytes the partition got, and whether `left` was too little for more."""
     partition, answer = found.partition, found.answer
     replica.machine.require_leader(partition.current_leader_epoch)
     answer.high_watermark = replica.high_watermark
@@ -181,15 +183,17 @@ def _read_one(
         up_to=up_to,
         min_one_batch=min_one_batch or (version < _MIN_BATCH_FROM and left > 0),
     )
+    next_offset = partition.fetch_offset if records is None else records.next_offset
+    is_cut = left <= partition.partition_max_bytes and next_offset < up_to
     if records is None:
         answer.records = b""
-        return 0
+        return 0, is_cut
     if version <= _MIN_BATCH_FROM:
         converted = _convert(services, records.read(), version, partition)
         answer.records = converted
-        return len(converted)
+        return len(converted), is_cut
     answer.records = cast(Buffer, records)  # sent from the file, see `Connection`
-    return len(records)
+    return len(records), is_cut
 
 
 def _convert(services: Services, batches: bytes, version: int, partition: FetchPartition) -> bytes:

@@ -9,8 +9,8 @@ from broker.server.handlers.describe_configs import render
 from broker.server.request import RequestContext
 from broker.server.services import Services
 from broker.server.topic_alteration import alter, require_topic
-from broker.server.topic_settings import TOPIC_SETTINGS
 from broker.settings import SettingType
+from broker.storage.log_config import SETTINGS
 from broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -55,7 +55,7 @@ async def _alter(
 
 
 def _change(services: Services, topic: str, settings: dict[str, str], change: AlterableConfig) -> None:
-    setting = TOPIC_SETTINGS.get(change.name)
+    setting = SETTINGS.get(change.name)
     if setting is None:
         raise ProtocolError(ErrorCode.INVALID_CONFIG, f"{change.name}: unknown setting of a topic")
     match change.config_operation:
@@ -66,7 +66,7 @@ def _change(services: Services, topic: str, settings: dict[str, str], change: Al
         case _Operation.DELETE:
             settings.pop(change.name, None)
         case _Operation.APPEND | _Operation.SUBTRACT:
-            if setting.type is not SettingType.LIST:
+            if setting.kind.type is not SettingType.LIST:
                 raise ProtocolError(ErrorCode.INVALID_CONFIG, f"{change.name} is no list")
             current = render(services.topic_configs.of(topic), change.name).split(",")
             words = (change.value or "").split(",")

@@ -25,14 +25,21 @@ from broker.wire.messages.metadata import (
 
 _CREATION_ASKED_FROM = 4
 """Before, asking for a topic was asking for its creation."""
+_IDS_FROM = 12
+"""Versions 10 and 11 have a field for ids, but their answers cannot leave out the name."""
 
 
 def handle(
     services: Services, context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
-    """Answer from the image, after the creation of missing topics where that is wanted."""
+    """Answer from the image, after the creation of missing topics where that is wanted.
+
+    Raises ProtocolError INVALID_REQUEST for an id in a version that has no answer for it.
+    """
     asks_all = request.topics is None or (context.api_version == 0 and not request.topics)
     asked = [] if request.topics is None or asks_all else request.topics
+    if context.api_version < _IDS_FROM and any(map(_is_by_id, asked)):
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"version {context.api_version} asks by name")
     may_create = services.topics.auto_create and (
         request.allow_auto_topic_creation or context.api_version < _CREATION_ASKED_FROM
     )
@@ -44,6 +51,20 @@ def handle(
     if missing:
         return _answer_after_creation(services, context, asked, missing)
     return _answer(services, context, None if asks_all else asked, {})
+
+
+def refuse(request: MetadataRequest, error: ProtocolError, version: int) -> MetadataResponse:
+    """Every topic answered with the same error."""
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(error_code=error.code, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in request.topics or ()
+        ]
+    )
+
+
+def _is_by_id(topic: MetadataRequestTopic) -> bool:
+    return topic.name is None or topic.topic_id != NO_TOPIC_ID
 
 
 async def _answer_after_creation(

@@ -20,8 +20,10 @@ from broker.records.batch import (
     TRANSACTIONAL_FLAG,
     Codec,
     iterate_batches,
+    peek_size,
     verify_crc,
 )
+from broker.records.builder import recompress
 from broker.records.legacy import to_batches
 from broker.records.validation import InvalidRecordsError, RecordRules, validate_records
 from broker.replication.replica import Replica
@@ -40,9 +42,7 @@ from broker.wire.messages.produce import (
 )
 
 EXPANSION_MAX = 64
-"""How many times `message.max.bytes` an old message set, or a batch whose records are looked at, may unpack
-to.
-"""
+"""How many times `message.max.bytes` an old message set, or a batch that is opened, may unpack to."""
 _BATCHES_FROM = 3
 """First version whose records are batches of magic 2."""
 _ZSTD_FROM = 7
@@ -165,27 +165,35 @@ def _admit(
 
     Raises ProtocolError for records of a format that the version, the topic or this node does not take.
     """
+    if version < _BATCHES_FROM and records and (len(records) < HEADER_SIZE or records[MAGIC_POSITION] != 2):
+        records = to_batches(records, size_max=EXPANSION_MAX * services.limits.batch_size_max)
     if records is None or len(records) < HEADER_SIZE:
-        if version < _BATCHES_FROM and records:
-            return to_batches(records, size_max=EXPANSION_MAX * services.limits.batch_size_max)
         raise ProtocolError(ErrorCode.INVALID_RECORD, "no whole record batch")
     if records[MAGIC_POSITION] != 2:
-        if version >= _BATCHES_FROM:
-            raise ProtocolError(
-                ErrorCode.INVALID_RECORD,
-                f"magic {records[MAGIC_POSITION]} in a produce request of version {version}",
-            )
-        records = to_batches(records, size_max=EXPANSION_MAX * services.limits.batch_size_max)
-    attributes = records[_LOW_ATTRIBUTES]
+        raise ProtocolError(
+            ErrorCode.INVALID_RECORD,
+            f"magic {records[MAGIC_POSITION]} in a produce request of version {version}",
+        )
+    _require_taken(records[_LOW_ATTRIBUTES], version)
+    if peek_size(records) != len(records):
+        for position, _ in iterate_batches(records):
+            _require_taken(records[position + _LOW_ATTRIBUTES], version)
+    config = replica.log.config
+    if config.compacts:
+        _require_keys(records, services.limits.batch_size_max)
+    if config.codec is not None:
+        return _recompressed(records, config.codec, services.limits.batch_size_max)
+    if isinstance(records, bytes):
+        return bytearray(records)
+    return records
+
+
+def _require_taken(attributes: int, version: int) -> None:
+    """Raise ProtocolError for a batch whose kind the version or this node does not take."""
     if attributes & CODEC_MASK == Codec.ZSTD and version < _ZSTD_FROM:
         raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce version 7")
     if attributes & TRANSACTIONAL_FLAG:
         raise ProtocolError(ErrorCode.INVALID_TXN_STATE, "no transaction is open")
-    if replica.log.config.compacts:
-        _require_keys(records, services.limits.batch_size_max)
-    if isinstance(records, bytes):
-        return bytearray(records)
-    return records
 
 
 def _require_keys(records: Buffer, batch_size_max: int) -> None:
@@ -194,6 +202,20 @@ def _require_keys(records: Buffer, batch_size_max: int) -> None:
     for position, header in iterate_batches(records):
         verify_crc(records, position, header)
         validate_records(memoryview(records)[position : position + header.size], header, rules)
+
+
+def _recompressed(records: Buffer, codec: Codec, batch_size_max: int) -> bytearray:
+    """The batches with the codec that their topic asks for; those that have it already stay as they are."""
+    converted, end = bytearray(), 0
+    for position, header in iterate_batches(records):
+        end = position + header.size
+        batch = memoryview(records)[position:end]
+        if header.codec is not codec:
+            verify_crc(records, position, header)
+            batch = memoryview(recompress(batch, header, codec, size_max=EXPANSION_MAX * batch_size_max))
+        converted += batch
+    converted += memoryview(records)[end:]  # a torn tail is the log's to refuse
+    return converted
 
 
 def _failed(index: int, error: ProtocolError) -> PartitionProduceResponse:
