@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from time import process_time
 from typing import Any
 
 import pytest
@@ -115,13 +114,8 @@ def test_runs_longer_than_the_bound_come_back() -> None:
         assert FetchRequest.decode(request.encode(12), 12) == request
 
 
-def test_alternating_layouts_take_time_in_proportion_to_their_number() -> None:
-    def seconds_to_decode(count: int) -> float:
-        items = [MetadataResponsePartition(isr_nodes=[1] * (n % 2)) for n in range(count)]
-        encoded = MetadataResponse(topics=[MetadataResponseTopic(name="a", partitions=items)]).encode(12)
-        started = process_time()
-        MetadataResponse.decode(encoded, 12)
-        return process_time() - started
-
-    seconds_to_decode(10)
-    assert seconds_to_decode(40_000) < 100 * max(seconds_to_decode(2_000), 0.001)
+def test_very_many_alternating_layouts_are_read_right() -> None:
+    """No run is longer than one structure here: work that grew with the square would not end."""
+    items = [MetadataResponsePartition(isr_nodes=[1] * (n % 2)) for n in range(100_000)]
+    message = MetadataResponse(topics=[MetadataResponseTopic(name="a", partitions=items)])
+    assert MetadataResponse.decode(message.encode(12), 12) == message
