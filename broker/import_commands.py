@@ -1,9 +1,9 @@
 """The command that loads a directory of Kafka 0.7 or MetaQ into a topic.
 
 The n-th message of a source partition becomes the record at offset n of the partition with its number: that
-is the whole bookkeeping. A run that was cut short is resumed by the same command, which compares the last
-record that is there with the message that must have become it, and goes on behind it; a run after a complete
-one loads nothing. A partition that anybody else wrote to is refused, for the same reason.
+is the whole bookkeeping. A run that was cut short is resumed by the same command, which compares what is
+there with the messages that must have become it, and goes on behind it; a run after a complete one loads
+nothing. A partition that anybody else wrote to is refused, for the same reason.
 
 All of the source is checked before anything is loaded. What a message carried is kept: its payload is the
 value, its position (the message id of that time) the header `import.position`, of MetaQ also id, flag and
@@ -59,7 +59,7 @@ MESSAGES_READ_AHEAD = 500
 _REQUEST_BYTES_MIN = 1 << 20
 _RECORD_OVERHEAD_BYTES = 4096
 _BATCH_BYTES = 256 << 10
-_LAST_RECORD_TIMEOUT_MS = 30_000
+_READ_TIMEOUT_MS = 30_000
 
 
 class LegacyImportError(BrokerError):
@@ -92,13 +92,7 @@ async def import_directory(options: argparse.Namespace) -> None:
     async with connected(options) as cluster:
         await _prepare_topic(cluster, options.topic, max(partition.number for partition in partitions) + 1)
         loads = await _find_present(cluster, disk, options.topic, partitions, tallies)
-        settings = ProducerSettings(
-            codec=Codec[options.compression.upper()],
-            batch_bytes=_BATCH_BYTES,
-            max_request_bytes=max(
-                _REQUEST_BYTES_MIN, *(tally.payload_size_max + _RECORD_OVERHEAD_BYTES for tally in tallies)
-            ),
-        )
+        settings = await _producer_settings(cluster, options, tallies)
         with progress_bar("loaded") as progress:
             progress.begin(sum(load.source.size for load in loads))
             async with Producer(cluster, settings=settings) as producer, asyncio.TaskGroup() as group:
@@ -140,6 +134,25 @@ async def _prepare_topic(cluster: Cluster, topic: str, partition_count: int) -> 
         raise LegacyImportError(f"{topic} has {count} partitions, the source needs {partition_count}")
 
 
+async def _producer_settings(
+    cluster: Cluster, options: argparse.Namespace, tallies: Sequence[SourceTally]
+) -> ProducerSettings:
+    """Settings whose batches the topic takes. Raises LegacyImportError when a message is too large for it."""
+    codec = Codec[options.compression.upper()]
+    configs = await Admin(cluster).describe_topic_configs(options.topic)
+    bytes_max = int(configs["max.message.bytes"].value or _BATCH_BYTES)
+    largest = max(tally.payload_size_max for tally in tallies)
+    if codec is Codec.NONE and largest >= bytes_max:
+        raise LegacyImportError(
+            f"a message has {largest} bytes, and max.message.bytes of {options.topic} is {bytes_max}"
+        )
+    return ProducerSettings(
+        codec=codec,
+        batch_bytes=min(_BATCH_BYTES, bytes_max),
+        max_request_bytes=max(_REQUEST_BYTES_MIN, largest + _RECORD_OVERHEAD_BYTES),
+    )
+
+
 # What is there already
 
 
@@ -162,33 +175,35 @@ async def _find_present(
 
 
 async def _check_present(cluster: Cluster, disk: Disk, load: PartitionLoad, start_offset: int) -> None:
-    """Raises LegacyImportError unless the partition ends with what an earlier run loaded."""
-    last_offset = load.present - 1
+    """Raises LegacyImportError unless the partition holds what an earlier run loaded, and only that."""
     if load.missing < 0:
         raise LegacyImportError(
             f"{load.target} ends at offset {load.present}, and {load.source.path} has {load.tally.messages} "
             "messages: it was written by somebody else"
         )
-    if start_offset > last_offset:
+    if start_offset >= load.present:
         raise LegacyImportError(f"the records of {load.target} are deleted: what is loaded cannot be told")
-    legacy, message = await asyncio.to_thread(_message_at, disk, load.source, last_offset)
-    record = await _record_at(cluster, load.target, last_offset)
-    if record is None or record.value != message.payload or list(record.headers) != _headers(message):
-        raise LegacyImportError(
-            f"the record at offset {last_offset} of {load.target} is not message {last_offset} of "
-            f"{legacy.path.parent}: it was written by somebody else, choose an empty topic"
-        )
-
-
-def _message_at(disk: Disk, source: SourcePartition, number: int) -> tuple[LegacyFile, LegacyMessage]:
-    return next(islice(_messages(disk, source), number, None))
-
-
-async def _record_at(cluster: Cluster, target: TopicPartition, offset: int) -> ConsumerRecord | None:
+    messages = islice(_messages(disk, load.source), start_offset, load.present)
+    offset = start_offset
     async with Consumer(cluster) as consumer:
-        consumer.assign({target: offset})
-        records = await consumer.take(timeout_ms=_LAST_RECORD_TIMEOUT_MS, max_records=1)
-    return records[0] if records and records[0].offset == offset else None
+        consumer.assign({load.target: start_offset})
+        while offset < load.present:
+            records = await consumer.take(timeout_ms=_READ_TIMEOUT_MS, max_records=MESSAGES_READ_AHEAD)
+            if not records:
+                raise LegacyImportError(f"the record at offset {offset} of {load.target} cannot be read")
+            part = await asyncio.to_thread(_take, messages, len(records))
+            for record, (legacy, message) in zip(records, part, strict=False):
+                if not _is_record_of(record, offset, message):
+                    raise LegacyImportError(
+                        f"the record at offset {record.offset} of {load.target} is not message {offset} of "
+                        f"{legacy.path.parent}: it was written by somebody else, choose an empty topic"
+                    )
+                offset += 1
+
+
+def _is_record_of(record: ConsumerRecord, offset: int, message: LegacyMessage) -> bool:
+    same_place = record.offset == offset and list(record.headers) == _headers(message)
+    return same_place and record.value == message.payload
 
 
 # Loading
@@ -199,7 +214,7 @@ async def _load(producer: Producer, disk: Disk, load: PartitionLoad, progress: P
     messages = _messages(disk, load.source)
     deliveries: deque[Delivery] = deque()
     position, number, written = -1, 0, load.present
-    while part := await asyncio.to_thread(lambda: list(islice(messages, MESSAGES_READ_AHEAD))):
+    while part := await asyncio.to_thread(_take, messages, MESSAGES_READ_AHEAD):
         for legacy, message in part:
             if message.position != position:
                 position = message.position
@@ -216,7 +231,9 @@ async def _load(producer: Producer, disk: Disk, load: PartitionLoad, progress: P
                     headers=_headers(message),
                 )
             )
-            if len(deliveries) > DELIVERIES_WATCHED_MAX:
+            # A node that has not heard of a producer takes any sequence from it. Only once it has the first
+            # record will it refuse what follows a record that did not come through.
+            if written == load.present or len(deliveries) > DELIVERIES_WATCHED_MAX:
                 await _written(load.target, deliveries.popleft(), written)
                 written += 1
     for delivery in deliveries:
@@ -232,6 +249,12 @@ async def _written(target: TopicPartition, delivery: Delivery, offset: int) -> N
             f"message {offset} went to offset {actual} of {target}: somebody else writes to it, or its order "
             "was not kept"
         )
+
+
+def _take(
+    messages: Iterator[tuple[LegacyFile, LegacyMessage]], count: int
+) -> list[tuple[LegacyFile, LegacyMessage]]:
+    return list(islice(messages, count))
 
 
 def _messages(disk: Disk, source: SourcePartition) -> Iterator[tuple[LegacyFile, LegacyMessage]]:

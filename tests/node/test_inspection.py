@@ -210,6 +210,27 @@ def test_a_topic_that_somebody_else_wrote_to_is_refused(bootstrap: str, topic: s
     assert outcome.errors.count("\n") == 1
 
 
+def test_a_source_that_is_not_what_was_loaded_is_refused(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    arguments = ("import", str(tmp_path), "--topic", topic, bootstrap)
+    write_files(tmp_path / "flights-0", [b"".join(map(kafka_message, PAYLOADS[10:15]))], "kafka")
+    done(*arguments)
+    changed = [*PAYLOADS[10:12], b"massage 12", *PAYLOADS[13:20]]
+    write_files(tmp_path / "flights-0", [b"".join(map(kafka_message, changed))], "kafka")
+    outcome = broker(*arguments)
+    assert outcome.code == 1
+    assert "the record at offset 2 of" in outcome.errors
+
+
+def test_a_message_that_is_too_large_for_the_topic_is_refused(
+    bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    write_files(tmp_path / "flights-0", [kafka_message(bytes(200_000))], "kafka")
+    outcome = broker("import", str(tmp_path), "--topic", topic, bootstrap)
+    assert outcome.code == 1
+    assert "max.message.bytes" in outcome.errors
+    done("import", str(tmp_path), "--topic", topic, bootstrap, "--compression", "gzip")
+
+
 def test_a_topic_with_too_few_partitions_is_refused(bootstrap: str, topic: str, tmp_path: Path) -> None:
     done("topics", "create", topic, bootstrap)
     outcome = broker("import", str(kafka_directory(tmp_path)), "--topic", topic, bootstrap)
