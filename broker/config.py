@@ -8,14 +8,12 @@ is refused as a whole, with every problem listed at once and each one placed at 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import yaml
-
+from broker.config_file import read_file, read_overrides
 from broker.errors import ConfigurationError
 from broker.server.security import Listener, SecurityProtocol
 from broker.settings import (
@@ -35,10 +33,6 @@ from broker.storage.log_config import CLEANUP_POLICIES, COMPRESSION_TYPES, TIMES
 from broker.types import HostPort
 
 T = TypeVar("T")
-
-NAME_PARTS_MAX = 12
-"""Mappings nested deeper than any name of a setting has parts are refused, as are those that hold themselves.
-"""
 
 _HOUR_MS = 60 * 60 * 1000
 _MINUTE_MS = 60 * 1000
@@ -284,14 +278,6 @@ SETTINGS: Mapping[str, SettingDeclaration] = {declared.name: declared for declar
 """Every setting by Kafka's name."""
 
 
-class Entry(NamedTuple):
-    """One setting as found: `place` says where, for messages."""
-
-    name: str
-    text: str
-    place: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedConfig:
     """A node's settings, and which of them the file or the command line gave."""
@@ -306,10 +292,10 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     Raises ConfigurationError listing every unknown name, invalid value and contradiction with its place.
     """
     problems: list[str] = []
-    in_file = _read_file(path, problems)
+    in_file = read_file(path, problems)
     if problems and not in_file:
         raise ConfigurationError(problems)
-    entries = [*in_file, *_read_overrides(overrides, problems)]
+    entries = [*in_file, *read_overrides(overrides, problems)]
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
     refused: set[str] = set()
@@ -379,110 +365,6 @@ def _advertised_wildcards(node: NodeConfig, known: Mapping[str, SecurityProtocol
     except ValueError:
         return
     yield from (listener for listener in advertised if listener.address.host in ("", "0.0.0.0", "::"))
-
-
-# Files
-
-
-def _read_file(path: Path, problems: list[str]) -> list[Entry]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        problems.append(f"{path}: cannot be read: {reason}")
-        return []
-    if path.suffix in (".yaml", ".yml"):
-        return _read_yaml(path, text, problems)
-    return list(_read_properties(path, text))
-
-
-def _read_yaml(path: Path, text: str, problems: list[str]) -> list[Entry]:
-    """Entries of a mapping whose keys are dotted names, nested mappings, or both."""
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 0
-        problems.append(f"{path}:{line}: {error.problem or error.context}")
-        return []
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        problems.append(f"{path}:{line}: the character {chr(error.character)!r} cannot stand in YAML")
-        return []
-    if root is None:
-        return []
-    entries: list[Entry] = []
-    _walk_yaml(path, "", root, entries, problems)
-    seen: dict[str, str] = {}
-    for entry in entries:
-        if entry.name in seen:
-            problems.append(f"{entry.place}: {entry.name} is given twice, first at {seen[entry.name]}")
-        seen.setdefault(entry.name, entry.place)
-    return entries
-
-
-def _walk_yaml(path: Path, name: str, node: yaml.Node, entries: list[Entry], problems: list[str]) -> None:
-    place = f"{path}:{node.start_mark.line + 1}"
-    match node:
-        case yaml.MappingNode() if name.count(".") < NAME_PARTS_MAX:
-            for key, value in node.value:
-                if not isinstance(key, yaml.ScalarNode):
-                    problems.append(
-                        f"{path}:{key.start_mark.line + 1}: the name of a setting must be plain text"
-                    )
-                    continue
-                _walk_yaml(path, f"{name}.{key.value}" if name else key.value, value, entries, problems)
-        case yaml.SequenceNode() if name:
-            if all(isinstance(item, yaml.ScalarNode) for item in node.value):
-                entries.append(Entry(name, ",".join(item.value for item in node.value), place))
-            else:
-                problems.append(f"{place}: {name}: the items of a list must be plain values")
-        case yaml.ScalarNode() if name:
-            text = "" if node.tag == "tag:yaml.org,2002:null" else node.value
-            entries.append(Entry(name, text, place))
-        case _:
-            problems.append(f"{place}: expected settings, name: value")
-
-
-_PROPERTY = re.compile(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(.*)", re.DOTALL)
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def _read_properties(path: Path, text: str) -> Iterator[Entry]:
-    """Entries of Java's properties format; of a name given twice the last holds, as in Java."""
-    logical, first_line = "", 0
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.lstrip()
-        if not logical:
-            if not stripped or stripped[0] in "#!":
-                continue
-            first_line = number
-        continues = (len(stripped) - len(stripped.rstrip("\\"))) % 2 == 1
-        logical += stripped[:-1] if continues else stripped
-        if continues:
-            continue
-        yield _property(logical, f"{path}:{first_line}")
-        logical = ""
-    if logical:
-        yield _property(logical, f"{path}:{first_line}")
-
-
-def _property(logical: str, place: str) -> Entry:
-    match = _PROPERTY.match(logical)
-    name, value = match.groups() if match else (logical, "")
-    return Entry(_unescape(name), _unescape(value).strip(), place)
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text)
-
-
-def _read_overrides(overrides: Iterable[str], problems: list[str]) -> Iterator[Entry]:
-    for text in overrides:
-        name, separator, value = text.partition("=")
-        if separator:
-            yield Entry(name.strip(), value.strip(), f"-o {text}")
-        else:
-            problems.append(f"-o {text}: expected key=value")
 
 
 # Values with a structure of their own
