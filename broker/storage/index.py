@@ -85,8 +85,8 @@ class IndexCache:
             self.size -= len(dropped)
 
 
-class _Index:
-    """What both kinds share: entries of one fixed size in memory and in a file."""
+class SegmentIndex:
+    """What all kinds share: entries of one fixed size in memory and in a file."""
 
     __slots__ = ("_active", "_cache", "_pool", "_written", "base_offset", "file")
 
@@ -180,7 +180,7 @@ class _Index:
         return data[: len(data) - len(data) % self.entry.size]
 
 
-class OffsetIndex(_Index):
+class OffsetIndex(SegmentIndex):
     """Offset -> position."""
 
     __slots__ = ()
@@ -227,7 +227,7 @@ class OffsetIndex(_Index):
         return OffsetEntry(self.base_offset + relative, position)
 
 
-class TimeIndex(_Index):
+class TimeIndex(SegmentIndex):
     """Timestamp -> offset."""
 
     __slots__ = ("_last_timestamp",)

@@ -42,6 +42,8 @@ class FoundSegment:
     modified_ms: int
     offset_index_size: int | None
     time_index_size: int | None
+    has_aborted: bool
+    """Whether there is an index of aborted transactions."""
 
     @property
     def indexes_damaged(self) -> bool:
@@ -102,6 +104,7 @@ class PartitionDirectory:
                 modified_ms=modified[offset, kind],
                 offset_index_size=sizes.get((offset, FileKind.OFFSET_INDEX)),
                 time_index_size=sizes.get((offset, FileKind.TIME_INDEX)),
+                has_aborted=(offset, FileKind.TRANSACTION_INDEX) in sizes,
             )
             for (offset, kind), size in sorted(sizes.items(), key=lambda item: item[0][0])
             if kind is FileKind.LOG
@@ -118,6 +121,7 @@ class PartitionDirectory:
             index_interval_bytes=config.index_interval_bytes,
             now_ms=now_ms,
             modified_ms=found.modified_ms,
+            has_aborted=found.has_aborted,
         )
 
     def create_segment(self, base_offset: int, config: LogConfig, now_ms: int) -> Segment:

@@ -1,4 +1,4 @@
-"""One segment of a log: a `.log` file of batches, and its two sparse indexes.
+"""One segment of a log: a `.log` file of batches, its two sparse indexes, and that of aborted transactions.
 
 A lookup goes by the offset index to the nearest batch below, then over batch headers by small reads. The
 positions found are remembered, a few per segment (`POSITIONS_MAX`): a consumer that reads on from where its
@@ -25,6 +25,7 @@ from broker.storage.filenames import DELETED_SUFFIX, FileKind, segment_file_name
 from broker.storage.index import IndexCache, OffsetEntry, OffsetIndex, TimeIndex
 from broker.storage.open_files import FilePool, PooledFile
 from broker.storage.stored_batches import walk, walk_verified
+from broker.storage.transaction_index import AbortedTransaction, TransactionIndex
 from broker.types import Buffer
 
 POSITIONS_MAX = 64
@@ -53,6 +54,7 @@ class Segment:
         "_largest_timestamp",
         "_largest_timestamp_offset",
         "_positions",
+        "aborted",
         "base_offset",
         "created_ms",
         "index_interval_bytes",
@@ -75,6 +77,7 @@ class Segment:
         index_interval_bytes: int,
         now_ms: int,
         modified_ms: int = NO_TIMESTAMP,
+        has_aborted: bool = False,
     ) -> None:
         def path(kind: FileKind) -> Path:
             return directory / segment_file_name(base_offset, kind)
@@ -84,6 +87,7 @@ class Segment:
         self.log: PooledFile = pool.file(path(FileKind.LOG))
         self.offsets = OffsetIndex(pool, cache, path(FileKind.OFFSET_INDEX), base_offset)
         self.times = TimeIndex(pool, cache, path(FileKind.TIME_INDEX), base_offset)
+        self.aborted = TransactionIndex.beside(self.offsets) if has_aborted else None
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = now_ms
         self.modified_ms = modified_ms
@@ -123,6 +127,7 @@ class Segment:
             now_ms=now_ms,
             modified_ms=now_ms,
         )
+        segment.forget_aborted()
         segment.start_indexes_over()
         return segment
 
@@ -165,10 +170,11 @@ class Segment:
         """
         if self._largest_timestamp is not None:
             self.times.append_if_later(self._largest_timestamp, self._largest_timestamp_offset)
-        self.offsets.write_out()
-        self.times.write_out()
-        self.offsets.seal()
-        self.times.seal()
+        indexes = [self.offsets, self.times, *([self.aborted] if self.aborted else [])]
+        for index in indexes:
+            index.write_out()
+        for index in indexes:
+            index.seal()
 
     def activate(self) -> int:
         """Make ready for appending; the offset after the last batch, found by reading on from the last index
@@ -180,6 +186,8 @@ class Segment:
             self.rebuild_indexes()
         self.offsets.activate()
         self.times.activate()
+        if self.aborted is not None:
+            self.aborted.activate()
         self._positions.clear()
         latest = self.times.last()
         self._largest_timestamp = latest.timestamp if latest else NO_TIMESTAMP
@@ -198,7 +206,7 @@ class Segment:
         return next_offset
 
     def start_indexes_over(self) -> None:
-        """Empty both indexes, to be filled by `note_stored` or by appends."""
+        """Empty both sparse indexes, to be filled by `note_stored` or by appends."""
         self.offsets.start_over()
         self.times.start_over()
         self.indexes_durable = False
@@ -211,8 +219,24 @@ class Segment:
         """Index a batch that is in the file already."""
         self._note(position, header.size, header.last_offset, header.max_timestamp)
 
+    def note_aborted(self, aborted: AbortedTransaction) -> None:
+        """Index a transaction whose abort marker is in the segment. Raises StorageError."""
+        index = self.aborted
+        if index is None:
+            index = self.aborted = TransactionIndex.beside(self.offsets)
+            index.start_over()
+        index.activate()
+        index.append(aborted)
+
+    def forget_aborted(self) -> None:
+        """Remove the index of aborted transactions, if there is one. Raises StorageError."""
+        (self.aborted or TransactionIndex.beside(self.offsets)).remove()
+        self.aborted = None
+
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the headers, as far as the file is readable; they are left sealed."""
+        """Make both sparse indexes anew from the headers, as far as the file is readable; they are left
+        sealed.
+        """
         self.start_indexes_over()
         with suppress(CorruptRecordsError):  # what lies behind is reported to whoever reads it
             for position, header in self._headers_in_order(0):
@@ -323,8 +347,16 @@ class Segment:
         position = self.locate(offset)
         self.offsets.keep(self.offsets.count_below(position))
         self.times.keep(self.times.count_below(offset))
+        if self.aborted is not None:
+            self._keep_aborted(self.aborted.count_below(offset))
         self.cut_file(position)
         return self.activate()
+
+    def _keep_aborted(self, count: int) -> None:
+        if not count:
+            self.forget_aborted()
+        elif self.aborted is not None:
+            self.aborted.keep(count)
 
     def cut_file(self, position: int) -> None:
         """Cut the log file at `position`, durably, so that no crash brings back what was cut."""
@@ -336,9 +368,10 @@ class Segment:
         if not position:
             self._first_timestamp = None
 
-    def files(self) -> tuple[PooledFile, PooledFile, PooledFile]:
-        """The log and both indexes."""
-        return self.log, self.offsets.file, self.times.file
+    def files(self) -> tuple[PooledFile, ...]:
+        """The log, and its indexes."""
+        aborted = (self.aborted.file,) if self.aborted is not None else ()
+        return self.log, self.offsets.file, self.times.file, *aborted
 
     def mark_deleted(self, disk: Disk) -> list[Path]:
         """Give the files their `.deleted` names, which are returned; open ones stay open while they are
@@ -356,6 +389,8 @@ class Segment:
         """Close the files, each once nobody pins it any more."""
         self.offsets.retire()
         self.times.retire()
+        if self.aborted is not None:
+            self.aborted.retire()
         self.log.retire()
 
     # Lookup
