@@ -204,7 +204,15 @@ class ConfigurationError(BrokerError):
 
 
 class StorageError(BrokerError):
-    """A disk failed, or a data directory is not usable; the log directory goes offline."""
+    """A file or data directory is not usable as it is."""
+
+
+class DiskFailedError(StorageError):
+    """A disk does not do what it must: what it lost is unknown, so its log directory goes offline."""
+
+
+class DiskFullError(StorageError):
+    """No room is left; whatever was half written is cut back, and the disk is good."""
 
 
 class ConnectionFailedError(BrokerError):

@@ -11,7 +11,7 @@ from broker.server.config import ConnectionLimits
 from broker.server.services import ServingLimits
 from broker.server.setting_view import SettingView
 from broker.server.topics import TopicDefaults
-from broker.storage.log_config import UNLIMITED, LogConfig
+from broker.storage.log_config import LogConfig
 
 OFFSETS_REPLICATION_FACTOR = "offsets.topic.replication.factor"
 
@@ -26,7 +26,11 @@ def log_defaults(config: NodeConfig) -> LogConfig:
         cleanup_policy=frozenset(config.log_cleanup_policy),
         compression_type=config.compression_type,
         flush_messages=config.log_flush_interval_messages,
-        flush_ms=UNLIMITED if config.log_flush_interval_ms is None else config.log_flush_interval_ms,
+        flush_ms=(
+            config.log_flush_scheduler_interval_ms
+            if config.log_flush_interval_ms is None
+            else config.log_flush_interval_ms
+        ),
         index_interval_bytes=config.log_index_interval_bytes,
         max_message_bytes=config.message_max_bytes,
         message_timestamp_type=config.log_message_timestamp_type,

@@ -1,8 +1,7 @@
 """One hosted replica: its log, its machine, and the requests that wait for it.
 
 Everything but `flush_through` is synchronous and runs on the event loop, so that a produce or fetch request
-steps through all of its partitions at once. A disk that fails takes the replica offline: it neither leads
-nor serves until the node starts anew.
+steps through all of its partitions at once. What the disk does not do is answered KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -83,18 +82,27 @@ class Replica:
         """Return once everything below `next_offset` is on the disk. Appends that wait together
         share one flush.
 
-        Raises ProtocolError KAFKA_STORAGE_ERROR when the disk fails.
+        Raises ProtocolError KAFKA_STORAGE_ERROR when the disk fails, NOT_LEADER_OR_FOLLOWER when this node
+        stopped leading meanwhile, so that another record may stand there.
         """
-        durable_end = -1
-        while durable_end < next_offset:
+        epoch = self.machine.leader_epoch
+        for _ in range(2):  # the flush under way may have begun before the append, the one after it has not
+            if self.log.flushed_end >= next_offset:
+                break
             if self._flush is None:
                 loop = asyncio.get_running_loop()
                 self._flush = loop.run_in_executor(self._executor, self.log.flush)
                 self._flush.add_done_callback(self._flushed)
             try:
-                durable_end = await asyncio.shield(self._flush)
+                await asyncio.shield(self._flush)
             except StorageError as error:
                 raise self._failed(error) from error
+        machine = self.machine
+        machine.require_leader()
+        if machine.leader_epoch != epoch or self.log.flushed_end < next_offset:
+            raise ProtocolError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the log of {self.topic_partition} was cut or closed"
+            )
 
     def read(self, offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool) -> FileRange | None:
         """Whole batches from `offset` on, none beyond `up_to`; None when there are none.
@@ -143,7 +151,6 @@ class Replica:
 
     def _failed(self, error: StorageError) -> ProtocolError:
         log_event.error("replica_failed", partition=str(self.topic_partition), reason=str(error))
-        self.take_offline()
         return ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
 

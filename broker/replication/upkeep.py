@@ -63,10 +63,13 @@ class Upkeep:
             tasks.create_task(self._repeat(intervals.high_watermark_ms, self.checkpoint_high_watermarks))
 
     async def flush(self) -> None:
-        """Flush every log whose settings ask for it now. Raises StorageError."""
+        """Flush every log whose settings ask for it now; one that fails does not keep the others waiting."""
         for replica in self._replicas:
             if replica.log.flush_due():
-                await self._in_thread(replica.log.flush)
+                try:
+                    await self._in_thread(replica.log.flush)
+                except StorageError as error:
+                    log_event.error("flush_failed", partition=str(replica.topic_partition), reason=str(error))
 
     async def apply_retention(self) -> None:
         """Delete old segments and forget idle producers. Raises StorageError."""

@@ -1,19 +1,23 @@
 """The disk port: every touch of a file system goes through here, so that a simulator can own the disk.
 
 `SystemDisk` is the machine's. Its methods may be called from any thread. Each failure of the operating system
-is translated to StorageError once, here, naming the operation and the path.
+is translated once, here, naming the operation and the path: to DiskFullError where there is no room, to plain
+StorageError where the disk is not to blame (no descriptors or memory left, a file that is not there to be
+opened), else to DiskFailedError. A sync that fails is a failed disk whatever the reason, as the kernel may
+have dropped what it could not write.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from broker.errors import StorageError
+from broker.errors import DiskFailedError, DiskFullError, StorageError
 from broker.types import Buffer
 
 
@@ -124,9 +128,20 @@ _PARTS_PER_CALL = 1024
 """IOV_MAX on Linux."""
 
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NOT_THE_DISK = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+
+
 def failure(action: str, path: Path, error: OSError) -> StorageError:
     """The one translation of an operating-system error."""
-    return StorageError(f"cannot {action} {path}: {error.strerror or error}")
+    message = f"cannot {action} {path}: {error.strerror or error}"
+    if error.errno in _FULL:
+        return DiskFullError(message)
+    return StorageError(message) if error.errno in _NOT_THE_DISK else DiskFailedError(message)
+
+
+def _sync_failure(action: str, path: Path, error: OSError) -> DiskFailedError:
+    return DiskFailedError(f"cannot {action} {path}: {error.strerror or error}")
 
 
 class SystemFile:
@@ -202,7 +217,7 @@ class SystemFile:
         try:
             os.fsync(self._descriptor)
         except OSError as error:
-            raise failure("sync", self._path, error) from error
+            raise _sync_failure("sync", self._path, error) from error
 
     def close(self) -> None:
         try:
@@ -234,6 +249,10 @@ class SystemDisk:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
             return SystemFile(os.open(path, flags, 0o644), path)
+        except FileNotFoundError as error:
+            if create:
+                raise failure("open", path, error) from error
+            raise StorageError(f"cannot open {path}: {error.strerror}") from error
         except OSError as error:
             raise failure("open", path, error) from error
 
@@ -259,11 +278,10 @@ class SystemDisk:
     def write_file(self, path: Path, data: bytes, *, durable: bool = True) -> None:
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
         try:
-            with temporary.open("wb") as file:
-                file.write(data)
+            with temporary.open("wb", buffering=0) as file:
+                SystemFile(file.fileno(), temporary).pwrite(data, 0)
                 if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
+                    SystemFile(file.fileno(), temporary).sync()
             temporary.replace(path)
         except OSError as error:
             raise failure("write", path, error) from error
@@ -297,12 +315,14 @@ class SystemDisk:
     def sync_directory(self, path: Path) -> None:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
         except OSError as error:
-            raise failure("sync directory", path, error) from error
+            raise failure("open directory", path, error) from error
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise _sync_failure("sync directory", path, error) from error
+        finally:
+            os.close(descriptor)
 
     def lock(self, path: Path) -> SystemLock:
         try:

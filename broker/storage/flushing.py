@@ -1,8 +1,10 @@
 """What of a log is durable: the recovery point, and the flushes that move it.
 
-A flush blocks on the disk and may run in any thread. It captures the log's end and pins the files under
-`lock`, syncs them without it, and takes it again to move the recovery point. The event loop's thread holds
-the same lock for the moments in which it rolls, cuts or removes segments, never while anything is synced.
+A flush blocks on the disk and may run in any thread; flushes of one log take turns, so that the names which
+one has taken to sync are synced before another can call anything durable. It captures the log's end and pins
+the files under `lock`, syncs them without it, and takes it again to move the recovery point. The event loop's
+thread holds the same lock for the moments in which it rolls, cuts or removes segments, never while anything
+is synced.
 
 The recovery point stays at a segment that was rolled while a flush ran: its indexes are not synced yet. A cut
 that comes in between keeps it where the cut has put it. A sync that fails is never tried again, as the kernel
@@ -18,7 +20,7 @@ from pathlib import Path
 from threading import Lock
 
 from broker.clock import Clock
-from broker.errors import StorageError
+from broker.errors import DiskFailedError, StorageError
 from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.log_config import LogConfig
 from broker.storage.partition_directory import PartitionDirectory, sync_file
@@ -35,6 +37,12 @@ class _Names:
     snapshots: list[Path] = field(default_factory=list)
     directory: bool = False
 
+    def __bool__(self) -> bool:
+        return self.directory or bool(self.snapshots)
+
+    def merged(self, other: _Names) -> _Names:
+        return _Names([*other.snapshots, *self.snapshots], self.directory or other.directory)
+
 
 class Flushing:
     """The durable part of one log; see the module's description. Everything below `recovery_point` was
@@ -50,6 +58,7 @@ class Flushing:
         "_leader_epochs",
         "_names",
         "_open",
+        "_turn",
         "flushed_end",
         "lock",
         "recovery_point",
@@ -59,6 +68,7 @@ class Flushing:
         self, directory: PartitionDirectory, leader_epochs: LeaderEpochs, clock: Clock, recovery_point: int
     ) -> None:
         self.lock = Lock()
+        self._turn = Lock()
         self.recovery_point = recovery_point
         self.flushed_end = recovery_point
         self._directory = directory
@@ -68,7 +78,7 @@ class Flushing:
         self._flushed_ms = clock.monotonic_ms()
         self._cuts = 0
         self._open = True
-        self._failure: StorageError | None = None
+        self._failure: DiskFailedError | None = None
 
     @property
     def failed(self) -> bool:
@@ -81,7 +91,9 @@ class Flushing:
             raise StorageError(f"{path} takes no writes after: {self._failure}") from self._failure
 
     def is_due(self, unflushed_count: int, config: LogConfig) -> bool:
-        """Whether the settings, or a roll, ask for a flush now."""
+        """Whether the settings, or a roll, ask for a flush now; never once a sync has failed."""
+        if self.failed:
+            return False
         if self._names.snapshots:
             return True
         waited_ms = self._clock.monotonic_ms() - self._flushed_ms
@@ -109,15 +121,19 @@ class Flushing:
             self._open = False
 
     def flush(self, log_end: LogEnd) -> int:
-        """Make durable what is in the log now; the offset up to which that holds. Raises StorageError."""
-        with ExitStack() as pins:
+        """Make durable what is in the log now; the offset up to which everything is, below the log's end only
+        when the log was cut or closed meanwhile. Raises StorageError.
+        """
+        with self._turn, ExitStack() as pins:
             with self.lock:
                 end, segments = log_end()
                 if self._is_closed():
-                    return end
+                    return self.flushed_end
                 self.check_not_failed()
-                cuts = self._cuts
                 sealed = [segment for segment in segments[:-1] if not segment.indexes_durable]
+                if end <= self.flushed_end and not sealed and not self._names:
+                    return self.flushed_end
+                cuts = self._cuts
                 pooled = [segments[-1].log, *(file for segment in sealed for file in segment.files())]
                 files = [pins.enter_context(file) for file in pooled]
                 names, self._names = self._names, _Names()
@@ -126,14 +142,21 @@ class Flushing:
                     file.sync()
                 self._sync(names)
             except StorageError as error:
-                if self._is_closed():  # its directory was moved away meanwhile
-                    return end
-                self._failure = error
-                raise
+                return self._not_flushed(names, error)
+            with self.lock:
+                if cuts == self._cuts:
+                    self._flushed(end, sealed, log_end()[1])
+                return self.flushed_end
+
+    def _not_flushed(self, names: _Names, error: StorageError) -> int:
+        """Raises the error, unless the log was closed and its directory moved away meanwhile."""
+        if self._is_closed():
+            return self.flushed_end
         with self.lock:
-            if cuts == self._cuts:
-                self._flushed(end, sealed, log_end()[1])
-        return end
+            self._names = self._names.merged(names)
+        if isinstance(error, DiskFailedError):
+            self._failure = error
+        raise error
 
     def _sync(self, names: _Names) -> None:
         for path in names.snapshots:

@@ -201,6 +201,11 @@ class Log:
         return len(self._segments.items)
 
     @property
+    def flushed_end(self) -> int:
+        """Everything below would survive a crash of the machine."""
+        return self._flushing.flushed_end
+
+    @property
     def unflushed_count(self) -> int:
         """How many offsets a crash of the machine may take."""
         return self._end - self._flushing.flushed_end
@@ -486,10 +491,10 @@ class Log:
         return self._flushing.is_due(self.unflushed_count, self._config)
 
     def flush(self) -> int:
-        """Make durable what was appended before the call; the offset up to which that holds. Blocks; any
+        """Make durable what was appended before the call; the offset up to which everything is. Blocks; any
         thread.
 
-        Raises StorageError when a sync fails: the log takes no appends after that.
+        Raises DiskFailedError when a sync fails: the log takes no appends after that.
         """
         return self._flushing.flush(lambda: (self._end, self._segments.items))
 

@@ -11,8 +11,8 @@ It is harsher than real file systems, so that what survives here survives there:
 - `kill()` is the end of the process: nothing is lost, but open files and locks are gone.
 
 Faults can be set: `space_left` bounds the bytes that can still be written (the write that crosses it is cut
-short, as ENOSPC does), `syncs_fail` makes each sync raise. Any thread; a crash comes from the one that owns
-the simulation.
+short, as ENOSPC does), `syncs_fail` makes each sync raise, `failed_roots` names directories below which
+everything does. Any thread; a crash comes from the one that owns the simulation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from broker.clock import Clock
-from broker.errors import StorageError
+from broker.errors import DiskFailedError, DiskFullError, StorageError
 from broker.storage.disk import TEMPORARY_SUFFIX, DirectoryEntry
 from broker.types import Buffer
 
@@ -105,7 +105,7 @@ class MemoryFile:
         node.pending.append(operation)
         node.modified_ms = self._disk.now_ms()
         if accepted < len(data):
-            raise StorageError(f"cannot write {self._path}: No space left on device")
+            raise DiskFullError(f"cannot write {self._path}: No space left on device")
 
     def pwritev(self, parts: Sequence[Buffer], position: int) -> None:
         self.pwrite(b"".join(parts), position)
@@ -130,6 +130,7 @@ class MemoryFile:
     def _open_node(self) -> _Node:
         if self._closed or self._generation != self._disk.generation:
             raise StorageError(f"{self._path} is not open")
+        self._disk.check_not_failed(self._path)
         return self._node
 
 
@@ -159,9 +160,11 @@ class MemoryDisk:
         self.generation = 0
         self.space_left: int | None = None
         self.syncs_fail = False
+        self.failed_roots: set[Path] = set()
         self.sync_count = 0
 
     def open(self, path: Path, *, create: bool = False) -> MemoryFile:
+        self.check_not_failed(path)
         if path not in self._names:
             if not create:
                 raise StorageError(f"cannot open {path}: No such file or directory")
@@ -170,6 +173,7 @@ class MemoryDisk:
         return MemoryFile(self, self._node(path), path)
 
     def exists(self, path: Path) -> bool:
+        self.check_not_failed(path)
         return path in self._names
 
     def list_directory(self, path: Path) -> list[DirectoryEntry]:
@@ -268,23 +272,31 @@ class MemoryDisk:
         """Count a sync. Raises StorageError when syncs are set to fail."""
         self.sync_count += 1
         if self.syncs_fail:
-            raise StorageError(f"cannot sync {path}: Input/output error")
+            raise DiskFailedError(f"cannot sync {path}: Input/output error")
+
+    def check_not_failed(self, path: Path) -> None:
+        """Raises DiskFailedError below a root that is set to fail."""
+        if any(root == path or root in path.parents for root in self.failed_roots):
+            raise DiskFailedError(f"cannot use {path}: Input/output error")
 
     def now_ms(self) -> int:
         return self._clock.now_ms() if self._clock else 0
 
     def _change(self, change: _NameChange) -> None:
+        self.check_not_failed(change.path)
         with self._lock:
             _apply_name(self._names, change)
             self._journal.append(change)
 
     def _node(self, path: Path) -> _Node:
+        self.check_not_failed(path)
         node = self._names.get(path)
         if node is None:
             raise StorageError(f"cannot open {path}: no such file")
         return node
 
     def _need_directory(self, path: Path) -> None:
+        self.check_not_failed(path)
         if path not in self._names or self._names[path] is not None:
             raise StorageError(f"{path} is no directory")
 
