@@ -20,6 +20,7 @@ from broker.settings import (
     INT_MAX,
     LONG_MAX,
     Kind,
+    SettingType,
     boolean,
     integer,
     long,
@@ -29,6 +30,7 @@ from broker.settings import (
     string,
     suggestion,
 )
+from broker.storage.cleaning_schedule import CleaningSchedule
 from broker.storage.log_config import CLEANUP_POLICIES, COMPRESSION_TYPES, TIMESTAMP_TYPES
 from broker.types import HostPort
 
@@ -36,6 +38,11 @@ T = TypeVar("T")
 
 _HOUR_MS = 60 * 60 * 1000
 _MINUTE_MS = 60 * 1000
+
+
+def cron() -> Kind[str]:
+    """A cron expression of five fields, or nothing."""
+    return Kind(type=SettingType.STRING, parse=lambda text: CleaningSchedule(text).expression)
 
 
 def _setting(kind: Kind[T], default: T, doc: str) -> T:
@@ -154,6 +161,25 @@ class NodeConfig:
         long(-1), -1, "Size of a partition above which segments are deleted; -1: any."
     )
     log_retention_check_interval_ms: int = _setting(long(1), 300_000, "How often retention is applied.")
+    log_cleanup_schedule: str = _setting(
+        cron(),
+        "",
+        "Cron expression (minute hour day month weekday, local time) of the minutes in which segments may be "
+        "deleted and archived; empty: always. No setting of Kafka's.",
+    )
+    log_archive_enable: bool = _setting(
+        boolean(),
+        False,
+        "Whether segments are archived before retention deletes them. No setting of Kafka's, as none of "
+        "log.archive.*.",
+    )
+    log_archive_url: str | None = _setting(
+        optional_string(), None, "Directory or object store that takes archived segments, by its fsspec URL."
+    )
+    log_archive_class: str = _setting(
+        string(), "broker.storage.url_archive:UrlArchive", "What stores segments at the URL, MODULE:CLASS."
+    )
+    log_archive_threads: int = _setting(integer(1), 2, "Segments archived at once.")
     log_cleanup_policy: tuple[str, ...] = _setting(
         names(CLEANUP_POLICIES),
         ("delete",),
@@ -353,6 +379,8 @@ def _contradictions(node: NodeConfig, path: Path, places: Mapping[str, str]) -> 
             _address_limit(text)
         except ValueError as error:
             yield f"{place('max.connections.per.ip.overrides')}: max.connections.per.ip.overrides: {error}"
+    if node.log_archive_enable and node.log_archive_url is None:
+        yield f"{place('log.archive.enable')}: log.archive.enable needs log.archive.url"
     if node.group_min_session_timeout_ms > node.group_max_session_timeout_ms:
         name = "group.min.session.timeout.ms"
         yield f"{place(name)}: {name} exceeds group.max.session.timeout.ms"

@@ -37,6 +37,7 @@ from broker.part_configs import (
     topic_defaults,
     upkeep_intervals,
 )
+from broker.replication.archiving import Archiving
 from broker.replication.replicas import Replicas
 from broker.replication.topic_configs import TopicConfigs
 from broker.replication.upkeep import Upkeep
@@ -50,6 +51,8 @@ from broker.server.routes import ADVERTISED, ROUTES
 from broker.server.security import AllowAll, Listener
 from broker.server.services import Services
 from broker.server.topics import CONSUMER_OFFSETS, Topics
+from broker.storage.archive import load_archive
+from broker.storage.cleaning_schedule import CleaningSchedule
 from broker.storage.disk import Disk
 from broker.storage.log_config import LogConfig
 from broker.storage.log_directory import LogDirectory
@@ -108,6 +111,7 @@ class Node:
             await self._connect()
             stack.push_async_callback(self._coordination.close)
             cluster_id = await obtain_cluster_id(self._coordination)
+            archiving = stack.enter_context(contextlib.closing(self._archiving(cluster_id)))
             configs = TopicConfigs(
                 self._coordination, log_defaults(self._config), on_change=self._topic_config_changed
             )
@@ -125,7 +129,7 @@ class Node:
                 Dispatcher(ROUTES, services, AllowAll()), connection_limits(self._config), self._clock
             )
             processors.append(processor)
-            self._start_background(configs, processor, acceptors)
+            self._start_background(configs, processor, acceptors, archiving)
             await self._first_image()
             async with self._serving(acceptors, processor):
                 yield [acceptor.listener for acceptor in acceptors]
@@ -245,12 +249,29 @@ class Node:
         self._services.replicas.registered(epoch)
         log.info("node_registered", broker_id=self._broker_id, broker_epoch=epoch)
 
+    def _archiving(self, cluster_id: str) -> Archiving:
+        """Raises ConfigurationError for a URL that cannot be used."""
+        config = self._config
+        archive = (
+            load_archive(
+                config.log_archive_class,
+                config.log_archive_url,
+                cluster_id=cluster_id,
+                broker_id=self._broker_id,
+            )
+            if config.log_archive_url is not None
+            else None
+        )
+        return Archiving(archive, threads=config.log_archive_threads, clock=self._clock)
+
     def _start_background(
-        self, configs: TopicConfigs, processor: Processor, acceptors: Sequence[Acceptor]
+        self, configs: TopicConfigs, processor: Processor, acceptors: Sequence[Acceptor], archiving: Archiving
     ) -> None:
         upkeep = Upkeep(
             self._services.replicas,
             upkeep_intervals(self._config),
+            archiving=archiving,
+            schedule=CleaningSchedule(self._config.log_cleanup_schedule),
             clock=self._clock,
             executor=self._executor,
         )

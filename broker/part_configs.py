@@ -23,6 +23,7 @@ _FLUSH_LOOK_MS = 1_000
 def log_defaults(config: NodeConfig) -> LogConfig:
     """What a log gets whose topic says nothing."""
     return LogConfig(
+        archive_enable=config.log_archive_enable,
         cleanup_policy=frozenset(config.log_cleanup_policy),
         compression_type=config.compression_type,
         flush_messages=config.log_flush_interval_messages,
@@ -85,6 +86,7 @@ def topic_defaults(loaded: LoadedConfig) -> TopicDefaults:
         offsets_replication_factor=config.offsets_topic_replication_factor,
         offsets_replication_required=OFFSETS_REPLICATION_FACTOR in loaded.given,
         offsets_segment_bytes=config.offsets_topic_segment_bytes,
+        archive_available=config.log_archive_url is not None,
     )
 
 

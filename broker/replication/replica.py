@@ -27,13 +27,14 @@ READ_COMMITTED = 1
 class Replica:
     """A replica on this node; `machine` decides, `log` stores."""
 
-    __slots__ = ("_executor", "_flush", "commit_waits", "fetch_waits", "log", "machine")
+    __slots__ = ("_executor", "_flush", "archived_end", "commit_waits", "fetch_waits", "log", "machine")
 
     def __init__(self, log: Log, machine: Partition, executor: Executor) -> None:
         self.log = log
         self.machine = machine
         self.fetch_waits: set[FetchWait] = set()
         self.commit_waits = CommitWaits()
+        self.archived_end = 0
         self._executor = executor
         self._flush: asyncio.Future[int] | None = None
 

@@ -1,4 +1,4 @@
-"""What logs need from time to time: flushes, retention, checkpoints.
+"""What logs need from time to time: flushes, archiving, retention, checkpoints.
 
 Each kind has a loop of its own, a task of the node. Whatever blocks on the disk runs in threads; a log
 directory that fails is logged and tried again at the next turn, as appends to it fail by themselves.
@@ -15,7 +15,10 @@ from typing import TypeVar
 
 from broker.clock import Clock
 from broker.errors import StorageError
+from broker.replication.archiving import Archiving
+from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
+from broker.storage.cleaning_schedule import CleaningSchedule
 from broker.telemetry import logger
 
 T = TypeVar("T")
@@ -46,9 +49,19 @@ class Upkeep:
     """The care of all logs of one node."""
 
     def __init__(
-        self, replicas: Replicas, intervals: UpkeepIntervals, *, clock: Clock, executor: Executor
+        self,
+        replicas: Replicas,
+        intervals: UpkeepIntervals,
+        *,
+        archiving: Archiving,
+        schedule: CleaningSchedule,
+        clock: Clock,
+        executor: Executor,
     ) -> None:
         self._replicas = replicas
+        self._archiving = archiving
+        self._schedule = schedule
+        self._cleaning = True
         self._intervals = intervals
         self._clock = clock
         self._executor = executor
@@ -59,6 +72,7 @@ class Upkeep:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._repeat(intervals.flush_ms, self.flush))
             tasks.create_task(self._repeat(intervals.retention_ms, self.apply_retention))
+            tasks.create_task(self._repeat(intervals.retention_ms, self.archive))
             tasks.create_task(self._repeat(intervals.checkpoint_ms, self.checkpoint))
             tasks.create_task(self._repeat(intervals.high_watermark_ms, self.checkpoint_high_watermarks))
 
@@ -72,19 +86,49 @@ class Upkeep:
                     log_event.error("flush_failed", partition=str(replica.topic_partition), reason=str(error))
 
     async def apply_retention(self) -> None:
-        """Delete old segments and forget idle producers. Raises StorageError."""
+        """Delete old segments when the schedule allows it; forget idle producers. Raises StorageError."""
         for replica in self._replicas:
             now_ms = self._clock.now_ms()
-            deleted = replica.log.delete_old_segments(now_ms, end_offset_max=replica.high_watermark)
+            if self._may_clean(now_ms):
+                self._delete_old_segments(replica, now_ms)
             replica.log.expire_producers(now_ms, self._intervals.producer_expiration_ms)
-            for segment in deleted:
-                log_event.info(
-                    "segment_deleted",
-                    partition=str(replica.topic_partition),
-                    base_offset=segment.base_offset,
-                    size=segment.size,
-                )
             await asyncio.sleep(0)
+        await self._remove_deleted()
+
+    async def archive(self) -> None:
+        """Archive what is due, several partitions at once, and delete it. Raises StorageError."""
+        replicas = iter(self._replicas)
+
+        async def work() -> None:
+            for replica in replicas:
+                now_ms = self._clock.now_ms()
+                if self._may_clean(now_ms) and await self._archiving.archive(replica):
+                    self._delete_old_segments(replica, now_ms)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(self._archiving.workers):
+                tasks.create_task(work())
+        await self._remove_deleted()
+
+    def _may_clean(self, now_ms: int) -> bool:
+        allowed = self._schedule.allows(now_ms)
+        if allowed is not self._cleaning:
+            self._cleaning = allowed
+            event = "cleaning_resumed" if allowed else "cleaning_paused"
+            log_event.info(event, schedule=self._schedule.expression)
+        return allowed
+
+    def _delete_old_segments(self, replica: Replica, now_ms: int) -> None:
+        end = self._archiving.deletable_end(replica)
+        for segment in replica.log.delete_old_segments(now_ms, end_offset_max=end):
+            log_event.info(
+                "segment_deleted",
+                partition=str(replica.topic_partition),
+                base_offset=segment.base_offset,
+                size=segment.size,
+            )
+
+    async def _remove_deleted(self) -> None:
         for directory in self._replicas.directories:
             await self._in_thread(directory.remove_deleted)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.errors import ConfigurationError, CoordinationError, ErrorCode, ProtocolError
+from broker.errors import CoordinationError, ErrorCode, ProtocolError
 from broker.server.services import Services
 from broker.settings import ResourceType
 
@@ -26,10 +26,7 @@ async def alter(services: Services, topic: str, settings: Mapping[str, str], *, 
 
     Raises ProtocolError INVALID_CONFIG listing what is wrong with them.
     """
-    try:
-        services.topic_configs.defaults.overridden(settings)
-    except ConfigurationError as error:
-        raise ProtocolError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    services.topics.require_valid(settings)
     if validate_only:
         return
     try:

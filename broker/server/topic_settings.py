@@ -14,6 +14,10 @@ class TopicSetting(NamedTuple):
 
 
 TOPIC_SETTINGS: Mapping[str, TopicSetting] = {
+    "archive.enable": TopicSetting(
+        "log.archive.enable",
+        "Whether segments are archived before retention deletes them.",
+    ),
     "cleanup.policy": TopicSetting(
         "log.cleanup.policy",
         "delete: old segments go. compact: records need keys; nothing is compacted yet.",

@@ -78,6 +78,8 @@ class TopicDefaults:
     """Whether that setting was given. Its default gives way to the number of brokers (ops/adr/0004)."""
     offsets_segment_bytes: int = 104_857_600
     """`offsets.topic.segment.bytes`."""
+    archive_available: bool = False
+    """Whether `log.archive.url` was given."""
     ensure_timeout_ms: int = 5_000
     """How long the first use of a topic waits for its leaders."""
 
@@ -108,7 +110,7 @@ class Topics:
 
         Raises ProtocolError for whatever keeps it from that.
         """
-        _require_valid_settings(topic.settings)
+        self.require_valid(topic.settings)
         partitions = topic.partitions
         replication_factor = topic.replication_factor
         if topic.assignment and (partitions, replication_factor) != (-1, -1):
@@ -201,6 +203,15 @@ class Topics:
             },
         )
 
+    def require_valid(self, settings: Mapping[str, str]) -> None:
+        """Raises ProtocolError INVALID_CONFIG that lists what is wrong with settings of a topic."""
+        try:
+            config = LogConfig().overridden(settings)
+        except ConfigurationError as error:
+            raise ProtocolError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        if config.archive_enable and not self._defaults.archive_available:
+            raise ProtocolError(ErrorCode.INVALID_CONFIG, "archive.enable: this node has no log.archive.url")
+
     async def _until(self, condition: Callable[[ClusterImage], bool], timeout_ms: int) -> None:
         try:
             await self._view.until(condition, timeout_ms=timeout_ms)
@@ -213,13 +224,6 @@ def _is_led(image: ClusterImage, name: str, partitions: int) -> bool:
     if topic is None or len(topic.partitions) < partitions:
         return False
     return all(partition.leader >= 0 for partition in topic.partitions.values())
-
-
-def _require_valid_settings(settings: Mapping[str, str]) -> None:
-    try:
-        LogConfig().overridden(settings)
-    except ConfigurationError as error:
-        raise ProtocolError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
 async def _translated(operation: Awaitable[T]) -> T:

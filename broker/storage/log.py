@@ -507,18 +507,8 @@ class Log:
         The files get `.deleted` names; `remove_deleted` frees their space. Raises StorageError.
         """
         items = self._segments.items
-        ages = [
-            SegmentAge(next_offset, segment.size, self._latest_ms(segment))
-            for segment, next_offset in zip(items, [*self._segments.bases[1:], self._end], strict=True)
-            if segment.size or segment is not self._active
-        ]
-        count = expired_count(
-            ages,
-            self._config,
-            log_start_offset=self._start,
-            end_offset_max=self._end if end_offset_max is None else end_offset_max,
-            now_ms=now_ms,
-        )
+        ages = self._ages()
+        count = self._expired_count(ages, now_ms, end_offset_max)
         if count == len(items):
             self._roll(self._end, now_ms)
         deleted = [
@@ -529,6 +519,29 @@ class Log:
         if count:
             self.advance_start(self._segments.bases[0])
         return deleted
+
+    def expired_segments(self, now_ms: int, *, end_offset_max: int) -> list[tuple[Segment, SegmentAge]]:
+        """What `delete_old_segments` would remove now, with the exact end of each."""
+        ages = self._ages()
+        count = self._expired_count(ages, now_ms, end_offset_max)
+        return list(zip(self._segments.items[:count], ages[:count], strict=True))
+
+    def _ages(self) -> list[SegmentAge]:
+        items = self._segments.items
+        return [
+            SegmentAge(next_offset, segment.size, self._latest_ms(segment))
+            for segment, next_offset in zip(items, [*self._segments.bases[1:], self._end], strict=True)
+            if segment.size or segment is not self._active
+        ]
+
+    def _expired_count(self, ages: Sequence[SegmentAge], now_ms: int, end_offset_max: int | None) -> int:
+        return expired_count(
+            ages,
+            self._config,
+            log_start_offset=self._start,
+            end_offset_max=self._end if end_offset_max is None else end_offset_max,
+            now_ms=now_ms,
+        )
 
     def advance_start(self, offset: int) -> None:
         """Let the log start at `offset` or later: what lies below can no longer be read. Raises ProtocolError

@@ -22,6 +22,7 @@ class LogConfig:
     for the few in `SETTINGS`.
     """
 
+    archive_enable: bool = False
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     compression_type: str = "producer"
     flush_messages: int = UNLIMITED
@@ -93,6 +94,7 @@ class LogSetting:
 
 
 _KINDS: Mapping[str, Kind[Any]] = {
+    "archive_enable": boolean(),
     "cleanup_policy": name_set(CLEANUP_POLICIES),
     "compression_type": string(COMPRESSION_TYPES),
     "flush_messages": long(1),
