@@ -109,6 +109,13 @@ class NodeConfig:
     request_timeout_ms: int = _setting(integer(1), 30_000, "How long requests between nodes may take.")
     fetch_max_bytes: int = _setting(integer(1024), 57_671_680, "Bytes of records in one fetch response.")
 
+    max_incremental_fetch_session_cache_slots: int = _setting(
+        integer(0), 1000, "Incremental fetch sessions that are kept; without one a client fetches in full."
+    )
+    min_incremental_fetch_session_eviction_ms: int = _setting(
+        long(0), 120_000, "How long a fetch session is kept before one worth more may take its place."
+    )
+
     # Topics
     num_partitions: int = _setting(integer(1), 1, "Partitions of a topic that does not say how many.")
     default_replication_factor: int = _setting(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from broker.client.connection import ConnectionSettings
 from broker.cluster.events import ControllerSettings
 from broker.config import SETTINGS, LoadedConfig, NodeConfig
 from broker.groups.config import GroupConfig
 from broker.replication.upkeep import UpkeepIntervals
 from broker.server.config import ConnectionLimits
+from broker.server.fetch_sessions import SESSION_ID_MAX, FetchSessions
 from broker.server.services import ServingLimits
 from broker.server.setting_view import SettingView
 from broker.server.topics import TopicDefaults
@@ -71,6 +74,15 @@ def serving_limits(config: NodeConfig) -> ServingLimits:
         fetch_size_max=config.fetch_max_bytes,
         downconversion=config.log_message_downconversion_enable,
         batch_size_max=config.message_max_bytes,
+    )
+
+
+def fetch_sessions(config: NodeConfig, rng: Random) -> FetchSessions:
+    """The cache of fetch sessions, empty."""
+    return FetchSessions(
+        slots_max=config.max_incremental_fetch_session_cache_slots,
+        eviction_ms=config.min_incremental_fetch_session_eviction_ms,
+        draw_id=lambda: rng.randint(1, SESSION_ID_MAX),
     )
 
 

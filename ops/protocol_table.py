@@ -18,7 +18,7 @@ DOCUMENT = Path(__file__).parent / "docs" / "protocol.md"
 
 NOTES: Mapping[str, str] = {
     "Produce": "not to transactions",
-    "Fetch": "full fetches: sessions are declined with session id 0",
+    "Fetch": "incremental sessions",
     "ListOffsets": "nothing is tiered",
     "LeaderAndIsr": "between nodes",
     "StopReplica": "between nodes",

@@ -15,6 +15,7 @@ from broker.replication.partition import Partition, Role
 from broker.replication.waits import CommitWaits, FetchWait
 from broker.storage.appends import Appended
 from broker.storage.file_range import EMPTY, FileRange
+from broker.storage.leader_epochs import EpochEnd
 from broker.storage.log import Log
 from broker.telemetry import logger
 from broker.types import TopicPartition
@@ -117,6 +118,13 @@ class Replica:
         except StorageError as error:
             raise self._failed(error) from error
         return None if found is EMPTY else found
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        """Where a leader epoch ended, as OffsetForLeaderEpoch answers it."""
+        end = self.log.log_end_offset
+        if epoch == self.machine.leader_epoch:
+            return EpochEnd(epoch, end)
+        return self.log.leader_epochs.end_offset_for(epoch, end)
 
     def take_offline(self) -> None:
         """Stop serving; every waiting request is answered."""

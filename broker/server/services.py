@@ -11,6 +11,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.replication.replicas import Replicas
 from broker.replication.topic_configs import TopicConfigs
 from broker.server.cluster_view import ClusterView
+from broker.server.fetch_sessions import FetchSessions
 from broker.server.produce_answers import ProduceAnswers
 from broker.server.producer_ids import ProducerIds
 from broker.server.setting_view import SettingView
@@ -47,6 +48,7 @@ class Services:
     groups: GroupCoordinator
     controller: ControllerDriver
     producer_ids: ProducerIds
+    fetch_sessions: FetchSessions
     node_settings: Mapping[str, SettingView]
     """This node's settings by name, for DescribeConfigs."""
     alter_topic_settings: Callable[[str, Mapping[str, str]], Awaitable[None]]

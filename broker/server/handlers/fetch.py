@@ -1,78 +1,61 @@
 """Fetch: whole batches as they are stored, at once when there are enough, else when they come or the wait is
 over.
 
-Bytes are handed out partition by partition, as the client ordered them, until `max_bytes` is used up; the
-first partition that has anything gets at least one batch (KIP-74). When a request was cut short by its
-limit, the next one of the same connection begins with the partitions that got nothing. Answers are without a
-session (session id 0), which every client accepts.
+Bytes are handed out partition by partition until `max_bytes` is used up; the first partition that has
+anything gets at least one batch (KIP-74). Partitions come in the order of their fetch session, or as the
+client ordered them; when a fetch without session was cut short by its limit, the next one of the same
+connection begins with the partitions that got nothing. What a session leaves out of the answer is decided in
+`fetch_sessions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
-from typing import Any, NamedTuple, cast
+from collections.abc import Coroutine, Iterable
+from itertools import chain
+from typing import Any, cast
 
+from broker.cluster.image import ClusterImage
 from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
 from broker.records.legacy import from_batches
 from broker.replication.replica import READ_COMMITTED, Replica
 from broker.replication.waits import wait_for_bytes
+from broker.server.fetch_sessions import IDS_FROM, Asker, FetchedPartition, FetchTurn
 from broker.server.request import RequestContext
 from broker.server.services import Services
-from broker.types import NO_TOPIC_ID, Buffer, TopicId
+from broker.types import NO_LEADER, NO_TOPIC_ID, BrokerId, Buffer, TopicId, TopicPartition
 from broker.wire.messages.fetch import (
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
     LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
 _MIN_BATCH_FROM = 3
 """First version that gets a whole batch even over its limits."""
-_IDS_FROM = 13
 _SESSIONS_FROM = 7
 _LEADER_HINT_FROM = 12
-_FULL_SESSION_EPOCHS = (-1, 0)
+_ENDPOINTS_FROM = 16
 EXPANSION_MAX = 64
 """How many times its limit a fetch may unpack to while it is converted for an old client."""
-
-
-class _Wanted(NamedTuple):
-    """One partition of a fetch; `answer` is filled in, again if the fetch waited."""
-
-    topic: str
-    partition: FetchPartition
-    answer: PartitionData
-    replica: Replica | None
 
 
 def handle(
     services: Services, context: RequestContext, request: FetchRequest
 ) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
-    """Answer with what is there, or wait for `min_bytes` up to `max_wait_ms`."""
-    if request.session_id != 0:
-        raise ProtocolError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    if request.session_epoch not in _FULL_SESSION_EPOCHS:
-        raise ProtocolError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-    response = FetchResponse()
-    wanted: list[_Wanted] = []
-    for topic in request.topics:
-        answers = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
-        response.responses.append(answers)
-        for found in _find(services, context, topic):
-            wanted.append(found)
-            answers.partitions.append(found.answer)
-    size = _read(services, context, request, wanted)
-    if (
-        size >= request.min_bytes
-        or request.max_wait_ms <= 0
-        or not wanted
-        or any(found.answer.error_code for found in wanted)
-    ):
-        return response
-    return _answer_later(services, context, request, response, wanted, size)
+    """Answer with what is there, or wait for `min_bytes` up to `max_wait_ms`.
+
+    Raises ProtocolError for a session that is not the client's, or at another epoch.
+    """
+    fetch = _Fetch(services, context, request)
+    size = fetch.read()
+    if size >= request.min_bytes or request.max_wait_ms <= 0 or fetch.is_urgent or not fetch.replicas:
+        return fetch.response()
+    return fetch.response_later(size)
 
 
 def refuse(request: FetchRequest, error: ProtocolError, version: int) -> FetchResponse:
@@ -83,117 +66,219 @@ def refuse(request: FetchRequest, error: ProtocolError, version: int) -> FetchRe
         responses=[
             FetchableTopicResponse(
                 topic=topic.topic,
-                partitions=[
-                    PartitionData(
-                        partition_index=partition.partition,
-                        error_code=error.code,
-                        high_watermark=-1,
-                        records=b"",
-                    )
-                    for partition in topic.partitions
-                ],
+                partitions=[_failed(partition, error.code) for partition in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-async def _answer_later(
-    services: Services,
-    context: RequestContext,
-    request: FetchRequest,
-    response: FetchResponse,
-    wanted: list[_Wanted],
-    size: int,
-) -> FetchResponse:
-    replicas = [found.replica for found in wanted if found.replica is not None]
-    await wait_for_bytes(replicas, request.min_bytes - size, request.max_wait_ms)
-    _read(services, context, request, wanted)
-    return response
+class _Fetch:
+    """One fetch under way. `answers` are those to the turn's partitions, filled in again if the fetch waited;
+    None where a session has nothing new to tell.
+    """
 
+    __slots__ = ("answers", "context", "is_urgent", "replicas", "request", "services", "turn", "version")
 
-def _find(services: Services, context: RequestContext, topic: FetchTopic) -> Iterator[_Wanted]:
-    """The replicas of one topic's partitions; those that cannot be read have their error in the answer."""
-    name, unknown = topic.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if context.api_version >= _IDS_FROM:
-        image = services.view.image.topic_of_id(TopicId(topic.topic_id))
-        name = image.name if image is not None else ""
-        if image is None and topic.topic_id != NO_TOPIC_ID:
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID
-    for partition in topic.partitions:
-        answer = PartitionData(partition_index=partition.partition, high_watermark=-1, records=b"")
-        replica = services.replicas.get(name, partition.partition)
-        if replica is None:
-            known = services.view.image.topic(name)
-            hosted_elsewhere = known is not None and partition.partition in known.partitions
-            answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if hosted_elsewhere else unknown
-        yield _Wanted(name, partition, answer, replica)
+    def __init__(self, services: Services, context: RequestContext, request: FetchRequest) -> None:
+        self.services = services
+        self.context = context
+        self.request = request
+        self.version = context.api_version
+        asker = Asker(
+            context.session.principal,
+            is_by_id=self.version >= IDS_FROM,
+            is_privileged=request.replica_id >= 0 or request.replica_state.replica_id >= 0,
+        )
+        self.turn: FetchTurn = services.fetch_sessions.begin(
+            request, asker, name_of=self._name_of, now_ms=services.clock.monotonic_ms()
+        )
+        self.answers: list[PartitionData | None] = [None] * len(self.turn.partitions)
+        self.replicas: list[Replica] = []
+        """Those that were found, for waiting."""
+        self.is_urgent = False
+        """Whether there is something that must not wait for more bytes: an error, or another history."""
 
+    def response(self) -> FetchResponse:
+        """What the client is to get. Raises ProtocolError when its session went on meanwhile."""
+        now_ms = self.services.clock.monotonic_ms()
+        session_id, told = self.services.fetch_sessions.finish(self.turn, self.answers, now_ms=now_ms)
+        topics: list[FetchableTopicResponse] = []
+        for partition, answer in told:
+            if not topics or topics[-1].topic_id != partition.topic_id or topics[-1].topic != partition.topic:
+                topics.append(FetchableTopicResponse(topic=partition.topic, topic_id=partition.topic_id))
+            topics[-1].partitions.append(answer)
+        response = FetchResponse(session_id=session_id, responses=topics)
+        if self.version >= _ENDPOINTS_FROM and self.is_urgent:
+            response.node_endpoints = self._endpoints(answer for _, answer in told)
+        return response
 
-def _read(services: Services, context: RequestContext, request: FetchRequest, wanted: list[_Wanted]) -> int:
-    """Fill in the answers and return the bytes they hold."""
-    left = min(request.max_bytes, services.limits.fetch_size_max)
-    version = context.api_version
-    needs_batch = version >= _MIN_BATCH_FROM
-    size, is_full = 0, False
-    turn = context.session.fetch_turn % len(wanted) if wanted else 0
-    for index, found in enumerate(wanted[turn:] + wanted[:turn] if turn else wanted):
-        if found.replica is None:
-            continue
-        try:
-            read, is_cut = _read_one(
-                services, found, found.replica, request, version, left, needs_batch and size == 0
+    async def response_later(self, size: int) -> FetchResponse:
+        """As `response`, when `min_bytes` are there, or after `max_wait_ms`."""
+        request = self.request
+        await wait_for_bytes(self.replicas, request.min_bytes - size, request.max_wait_ms)
+        self.read()
+        return self.response()
+
+    def read(self) -> int:
+        """Fill in the answers and return the bytes they hold."""
+        self.replicas.clear()
+        partitions, session = self.turn.partitions, self.context.session
+        left = min(self.request.max_bytes, self.services.limits.fetch_size_max)
+        needs_batch = self.version >= _MIN_BATCH_FROM
+        size, is_full, count = 0, False, len(partitions)
+        # A session has its own order.
+        turn = session.fetch_turn % count if count and self.turn.session is None else 0
+        for index in chain(range(turn, count), range(turn)):
+            replica = self._find(index, partitions[index])
+            if replica is None:
+                continue
+            self.replicas.append(replica)
+            try:
+                read, is_cut = self._read_one(
+                    index, partitions[index], replica, left, needs_batch and size == 0
+                )
+            except ProtocolError as error:
+                self.is_urgent = True
+                self.answers[index] = self._refused(partitions[index], replica, error)
+                continue
+            size += read
+            left = max(left - read, 0)
+            if not is_full and (is_cut or (read and not left)):
+                is_full, left = True, 0
+                session.fetch_turn = index + (read > 0)
+        return size
+
+    def _read_one(
+        self, index: int, found: FetchedPartition, replica: Replica, left: int, min_one_batch: bool
+    ) -> tuple[int, bool]:
+        """How many bytes the partition got, and whether `left` was too little for more."""
+        partition, log = found.wanted, replica.log
+        replica.machine.require_leader(partition.current_leader_epoch)
+        if found.topic_id != NO_TOPIC_ID and log.topic_id is not None and log.topic_id != found.topic_id:
+            raise ProtocolError(
+                ErrorCode.INCONSISTENT_TOPIC_ID, f"the log of {found.topic} has id {log.topic_id}"
             )
-        except ProtocolError as error:
-            _fail(found, found.replica, error, version)
-            continue
-        size += read
-        left = max(left - read, 0)
-        if not is_full and (is_cut or (read and not left)):
-            is_full, left = True, 0
-            context.session.fetch_turn = turn + index + (read > 0)
-    return size
+        high_watermark, last_stable_offset = replica.high_watermark, replica.last_stable_offset
+        is_committed_only = self.request.isolation_level == READ_COMMITTED
+        up_to = last_stable_offset if is_committed_only else high_watermark
+        diverging = _diverging_epoch(partition, replica)
+        records = (
+            replica.read(
+                partition.fetch_offset,
+                max_bytes=max(min(left, partition.partition_max_bytes), 0),
+                up_to=up_to,
+                min_one_batch=min_one_batch or (self.version < _MIN_BATCH_FROM and left > 0),
+            )
+            if diverging is None
+            else None
+        )
+        next_offset = partition.fetch_offset if records is None else records.next_offset
+        is_cut = diverging is None and left <= partition.partition_max_bytes and next_offset < up_to
+        if (
+            records is None
+            and diverging is None
+            and self.turn.session is not None
+            and found.is_told(high_watermark, last_stable_offset, log.log_start_offset)
+        ):
+            self.answers[index] = None
+            return 0, is_cut
+        self.answers[index] = answer = PartitionData(
+            partition_index=partition.partition,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=[] if is_committed_only else None,
+            records=b"",
+        )
+        if diverging is not None:
+            self.is_urgent = True
+            answer.diverging_epoch = diverging
+        if records is None:
+            return 0, is_cut
+        if self.version <= _MIN_BATCH_FROM:
+            converted = _convert(self.services, records.read(), self.version, partition)
+            answer.records = converted
+            return len(converted), is_cut
+        answer.records = cast(Buffer, records)  # sent from the file, see `Connection`
+        return len(records), is_cut
+
+    # Partitions that are not to be read here
+
+    def _name_of(self, topic: FetchTopic) -> str:
+        if self.version < IDS_FROM:
+            return topic.topic
+        return self.services.view.image.names.get(TopicId(topic.topic_id), "")
+
+    def _find(self, index: int, found: FetchedPartition) -> Replica | None:
+        """The replica, or None after the answer says why there is none."""
+        by_id = self.version >= IDS_FROM
+        if by_id and not found.topic:
+            found.topic = self.services.view.image.names.get(TopicId(found.topic_id), "")
+        number = found.wanted.partition
+        replica = self.services.replicas.get(found.topic, number)
+        if replica is not None:
+            return replica
+        known = self.services.view.image.partition(TopicPartition(found.topic, number))
+        if known is not None:
+            self.is_urgent = True
+            answer = _failed(found.wanted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._hint(answer, known.leader, known.leader_epoch)
+        else:
+            unknown_id = by_id and not found.topic
+            answer = _failed(
+                found.wanted,
+                ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+        self.answers[index] = answer
+        return None
+
+    def _refused(self, found: FetchedPartition, replica: Replica, error: ProtocolError) -> PartitionData:
+        is_corrupt = isinstance(error, CorruptRecordsError)
+        answer = _failed(found.wanted, ErrorCode.KAFKA_STORAGE_ERROR if is_corrupt else error.code)
+        if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            assignment = replica.machine.assignment
+            self._hint(answer, assignment.leader, assignment.leader_epoch)
+        return answer
+
+    def _hint(self, answer: PartitionData, leader: BrokerId, leader_epoch: int) -> None:
+        """Say who leads (KIP-951), to versions that can hear it."""
+        if self.version >= _LEADER_HINT_FROM and leader != NO_LEADER:
+            answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=leader_epoch)
+
+    def _endpoints(self, answers: Iterable[PartitionData]) -> list[NodeEndpoint]:
+        """Where the leaders that are named in `answers` can be reached."""
+        leaders = dict.fromkeys(BrokerId(answer.current_leader.leader_id) for answer in answers)
+        listener = self.context.session.listener.name
+        return list(_reachable(self.services.view.image, leaders, listener))
 
 
-def _read_one(
-    services: Services,
-    found: _Wanted,
-    replica: Replica,
-    request: FetchRequest,
-    version: int,
-    left: int,
-    min_one_batch: bool,
-) -> tuple[int, bool]:
-    """How many bytes the partition got, and whether `left` was too little for more."""
-    partition, answer = found.partition, found.answer
-    replica.machine.require_leader(partition.current_leader_epoch)
-    answer.high_watermark = replica.high_watermark
-    answer.last_stable_offset = replica.last_stable_offset
-    answer.log_start_offset = replica.log.log_start_offset
-    if request.isolation_level == READ_COMMITTED:
-        answer.aborted_transactions = []
-        up_to = replica.last_stable_offset
-    else:
-        answer.aborted_transactions = None
-        up_to = replica.high_watermark
-    max_bytes = min(left, partition.partition_max_bytes)
-    records = replica.read(
-        partition.fetch_offset,
-        max_bytes=max(max_bytes, 0),
-        up_to=up_to,
-        min_one_batch=min_one_batch or (version < _MIN_BATCH_FROM and left > 0),
-    )
-    next_offset = partition.fetch_offset if records is None else records.next_offset
-    is_cut = left <= partition.partition_max_bytes and next_offset < up_to
-    if records is None:
-        answer.records = b""
-        return 0, is_cut
-    if version <= _MIN_BATCH_FROM:
-        converted = _convert(services, records.read(), version, partition)
-        answer.records = converted
-        return len(converted), is_cut
-    answer.records = cast(Buffer, records)  # sent from the file, see `Connection`
-    return len(records), is_cut
+def _reachable(image: ClusterImage, brokers: Iterable[BrokerId], listener: str) -> Iterable[NodeEndpoint]:
+    for broker in brokers:
+        info = image.brokers.get(broker)
+        address = None if info is None else info.address(listener)
+        if info is not None and address is not None:
+            yield NodeEndpoint(node_id=broker, host=address.host, port=address.port, rack=info.rack)
+
+
+def _diverging_epoch(partition: FetchPartition, replica: Replica) -> EpochEndOffset | None:
+    """Where the log parts from the history that the client has (KIP-595), None when it does not.
+
+    Raises ProtocolError OFFSET_OUT_OF_RANGE for an epoch that this log knows nothing of.
+    """
+    epoch = partition.last_fetched_epoch
+    if epoch < 0:
+        return None
+    end = replica.epoch_end(epoch)
+    if end.epoch < 0:
+        raise ProtocolError(ErrorCode.OFFSET_OUT_OF_RANGE, f"leader epoch {epoch} is unknown here")
+    if end.epoch == epoch and end.end_offset >= partition.fetch_offset:
+        return None
+    return EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
+
+
+def _failed(partition: FetchPartition, code: ErrorCode) -> PartitionData:
+    return PartitionData(partition_index=partition.partition, error_code=code, high_watermark=-1, records=b"")
 
 
 def _convert(services: Services, batches: bytes, version: int, partition: FetchPartition) -> bytes:
@@ -204,20 +289,3 @@ def _convert(services: Services, batches: bytes, version: int, partition: FetchP
     size_max = EXPANSION_MAX * max(len(batches), partition.partition_max_bytes)
     converted = from_batches(batches, magic, size_max=size_max, first_offset=partition.fetch_offset)
     return converted if version == _MIN_BATCH_FROM else converted[: partition.partition_max_bytes]
-
-
-def _fail(found: _Wanted, replica: Replica, error: ProtocolError, version: int) -> None:
-    answer = found.answer
-    answer.error_code = (
-        ErrorCode.KAFKA_STORAGE_ERROR if isinstance(error, CorruptRecordsError) else error.code
-    )
-    answer.records = b""
-    answer.high_watermark = -1
-    if version >= _LEADER_HINT_FROM and error.code in (
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
-    ):
-        assignment = replica.machine.assignment
-        answer.current_leader = LeaderIdAndEpoch(
-            leader_id=assignment.leader, leader_epoch=assignment.leader_epoch
-        )

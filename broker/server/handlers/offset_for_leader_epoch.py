@@ -38,9 +38,5 @@ def _look_up(services: Services, topic: str, partition: OffsetForLeaderPartition
     except ProtocolError as error:
         answer.error_code = error.code
         return answer
-    if partition.leader_epoch == replica.machine.leader_epoch:
-        answer.leader_epoch, answer.end_offset = partition.leader_epoch, replica.log.log_end_offset
-    else:
-        end = replica.log.leader_epochs.end_offset_for(partition.leader_epoch, replica.log.log_end_offset)
-        answer.leader_epoch, answer.end_offset = end.epoch, end.end_offset
+    answer.leader_epoch, answer.end_offset = replica.epoch_end(partition.leader_epoch)
     return answer
