@@ -33,6 +33,8 @@ from broker.types import Buffer
 WRITE_OUT_BYTES = 4096
 """Entries that may wait in memory: about 2 MB of log under the default interval."""
 CACHE_BYTES_MAX = 64 << 20
+RELATIVE_OFFSET_MAX = (1 << 31) - 1
+"""How far a segment's offsets may lie above its base: entries hold 32 bits."""
 
 
 class OffsetEntry(NamedTuple):
@@ -127,9 +129,9 @@ class SegmentIndex:
             self._written = len(self._active)
             self._cache.drop(self.file.path)
 
-    def start_over(self) -> None:
-        """Begin an empty index; the file follows at the next write."""
-        self._active = bytearray()
+    def start_over(self, entries: bytearray | None = None) -> None:
+        """Begin an empty index, or one of other entries; the file follows at the next write."""
+        self._active = bytearray() if entries is None else entries
         self._written = 0
         self._cache.drop(self.file.path)
         with self.file as file:
@@ -242,8 +244,8 @@ class TimeIndex(SegmentIndex):
         super().activate()
         self._note_last()
 
-    def start_over(self) -> None:
-        super().start_over()
+    def start_over(self, entries: bytearray | None = None) -> None:
+        super().start_over(entries)
         self._note_last()
 
     def keep(self, count: int) -> None:

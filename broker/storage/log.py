@@ -46,7 +46,7 @@ from broker.storage.filenames import (
     PARTITION_METADATA_FILE,
 )
 from broker.storage.flushing import Flushing
-from broker.storage.index import IndexCache
+from broker.storage.index import RELATIVE_OFFSET_MAX, IndexCache
 from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.log_config import LogConfig
 from broker.storage.open_files import FilePool
@@ -54,7 +54,7 @@ from broker.storage.partition_directory import PartitionDirectory, remove_partit
 from broker.storage.producers import EXPIRATION_MS, Original, ProducerStates
 from broker.storage.recovery import RecoveredLog, Recovery, RecoveryReport
 from broker.storage.retention import SegmentAge, expired_count
-from broker.storage.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, PlacedBatch, Segment
+from broker.storage.segment import NO_TIMESTAMP, PlacedBatch, Segment
 from broker.types import TopicId, TopicPartition
 
 __all__ = ["UNCOMPRESSED_SIZE_MAX", "Appended", "DeletedSegment", "Log", "Segments", "TimestampedOffset"]

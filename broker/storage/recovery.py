@@ -22,7 +22,7 @@ from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.log_config import LogConfig
 from broker.storage.partition_directory import PartitionDirectory
 from broker.storage.producers import ProducerStates
-from broker.storage.segment import RELATIVE_OFFSET_MAX, Segment
+from broker.storage.segment import Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,31 +246,20 @@ class Recovery:
         """Check a segment whose records start at or after `expected`, cutting it where damaged; its end, and
         whether it was whole.
         """
-        segment.start_indexes_over()
+        scan = segment.scan(
+            self._visit, first_offset=expected, gaps=self._config.compacts, latest_epoch=self._epochs.latest
+        )
         self._indexes_rebuilt += 1
-        valid = 0
-        for position, header in segment.verified():
-            if not self._plausible(segment, header, expected):
-                break
-            segment.note_stored(position, header)
-            self._producers.replay(header, self._now_ms)
-            self._note_epoch(header)
-            expected = header.next_offset
-            valid = position + header.size
-        self._checked_size += valid
-        if valid == segment.size:
-            return expected, True
-        self._cut_size += segment.size - valid
-        segment.cut_file(valid)
-        return expected, False
+        self._checked_size += scan.valid_size
+        if scan.valid_size == segment.size:
+            return scan.next_offset, True
+        self._cut_size += segment.size - scan.valid_size
+        segment.cut_file(scan.valid_size)
+        return scan.next_offset, False
 
-    def _plausible(self, segment: Segment, header: BatchHeader, expected: int) -> bool:
-        """Whether the offsets, which no checksum covers, can be right. Only compaction leaves gaps."""
-        if header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
-            return False
-        if header.magic < 2 or self._config.compacts:
-            return header.base_offset >= expected
-        return header.base_offset == expected
+    def _visit(self, header: BatchHeader) -> None:
+        self._producers.replay(header, self._now_ms)
+        self._note_epoch(header)
 
     def _note_epoch(self, header: BatchHeader) -> None:
         if header.leader_epoch > self._epochs.latest:

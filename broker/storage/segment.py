@@ -22,15 +22,14 @@ from broker.errors import CorruptRecordsError, StorageError
 from broker.records.batch import BatchHeader
 from broker.storage.disk import Disk
 from broker.storage.filenames import DELETED_SUFFIX, FileKind, segment_file_name
-from broker.storage.index import IndexCache, OffsetEntry, OffsetIndex, TimeIndex
+from broker.storage.index import RELATIVE_OFFSET_MAX, IndexCache, OffsetEntry, OffsetIndex, TimeIndex
 from broker.storage.open_files import FilePool, PooledFile
-from broker.storage.stored_batches import walk, walk_verified
+from broker.storage.segment_scan import SegmentScan, Visit
+from broker.storage.stored_batches import walk
 from broker.storage.transaction_index import AbortedTransaction, TransactionIndex
 from broker.types import Buffer
 
 POSITIONS_MAX = 64
-RELATIVE_OFFSET_MAX = (1 << 31) - 1
-"""How far a segment's offsets may lie above its base: index entries hold 32 bits."""
 NO_TIMESTAMP = -1
 
 
@@ -128,7 +127,7 @@ class Segment:
             modified_ms=now_ms,
         )
         segment.forget_aborted()
-        segment.start_indexes_over()
+        segment._start_indexes_over()
         return segment
 
     # Appending
@@ -205,19 +204,37 @@ class Segment:
         self._bytes_since_index_entry = self.size - start
         return next_offset
 
-    def start_indexes_over(self) -> None:
-        """Empty both sparse indexes, to be filled by `note_stored` or by appends."""
-        self.offsets.start_over()
-        self.times.start_over()
+    def scan(self, visit: Visit, *, first_offset: int, gaps: bool, latest_epoch: int) -> SegmentScan:
+        """Check every byte, and index what is sound of it; `visit` hears of what matters beside indexes.
+
+        The file is not cut: `cut_file` at the scan's `valid_size` does that. Raises StorageError.
+        """
+        with self.log as file:
+            scan = SegmentScan(
+                file,
+                self.size,
+                self.base_offset,
+                first_offset=first_offset,
+                gaps=gaps,
+                index_interval_bytes=self.index_interval_bytes,
+            )
+            scan.run(visit, latest_epoch=latest_epoch)
+        self._start_indexes_over(scan.offset_entries, scan.time_entries)
+        self._largest_timestamp = scan.largest_timestamp
+        self._largest_timestamp_offset = scan.largest_timestamp_offset
+        self._bytes_since_index_entry = scan.bytes_since_index_entry
+        return scan
+
+    def _start_indexes_over(
+        self, offset_entries: bytearray | None = None, time_entries: bytearray | None = None
+    ) -> None:
+        self.offsets.start_over(offset_entries)
+        self.times.start_over(time_entries)
         self.indexes_durable = False
         self._largest_timestamp = NO_TIMESTAMP
         self._largest_timestamp_offset = self.base_offset
         self._bytes_since_index_entry = 0
         self._positions.clear()
-
-    def note_stored(self, position: int, header: BatchHeader) -> None:
-        """Index a batch that is in the file already."""
-        self._note(position, header.size, header.last_offset, header.max_timestamp)
 
     def note_aborted(self, aborted: AbortedTransaction) -> None:
         """Index a transaction whose abort marker is in the segment. Raises StorageError."""
@@ -237,10 +254,10 @@ class Segment:
         """Make both sparse indexes anew from the headers, as far as the file is readable; they are left
         sealed.
         """
-        self.start_indexes_over()
+        self._start_indexes_over()
         with suppress(CorruptRecordsError):  # what lies behind is reported to whoever reads it
             for position, header in self._headers_in_order(0):
-                self.note_stored(position, header)
+                self._note(position, header.size, header.last_offset, header.max_timestamp)
         self.seal()
 
     def _note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
@@ -271,13 +288,6 @@ class Segment:
                 )
             expected = header.next_offset
             yield position, header
-
-    def verified(self) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from the start whose checksum holds; ends before the first that
-        is damaged.
-        """
-        with self.log as file:
-            yield from walk_verified(file, self.size)
 
     def locate(self, offset: int) -> int:
         """Position of the first batch whose last offset is at or above `offset`; the segment's size when

@@ -15,7 +15,7 @@ from broker.errors import CorruptRecordsError
 from broker.storage.disk import Disk, File
 from broker.storage.dump_line import Damage
 from broker.storage.filenames import FileKind, segment_file_name
-from broker.storage.index import OffsetIndex, TimeIndex
+from broker.storage.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
 from broker.storage.index_check import (
     OffsetIndexCheck,
     TimeIndexCheck,
@@ -24,7 +24,6 @@ from broker.storage.index_check import (
     size_damage,
     time_entries,
 )
-from broker.storage.segment import RELATIVE_OFFSET_MAX
 from broker.storage.stored_entries import StoredEntry, records_of, stored_entries
 
 _CONTROL_KEY_SIZE = 4
