@@ -49,7 +49,7 @@ from broker.server.node_link import NodeLink
 from broker.server.offsets_topic_log import OffsetsTopicLog
 from broker.server.producer_ids import ProducerIds
 from broker.server.routes import ADVERTISED, ROUTES
-from broker.server.security import AllowAll, Listener
+from broker.server.security import AllowAll, Authoriser, Listener
 from broker.server.services import Services
 from broker.server.topics import CONSUMER_OFFSETS, Topics
 from broker.storage.archive import load_archive
@@ -82,7 +82,9 @@ class Node:
         disk: Disk,
         clock: Clock,
         rng: random.Random,
+        authoriser: Authoriser | None = None,
     ) -> None:
+        self._authoriser = authoriser or AllowAll()
         self._loaded = loaded
         self._config = loaded.node
         self._broker_id = BrokerId(loaded.node.broker_id)
@@ -126,9 +128,7 @@ class Node:
             await stack.enter_async_context(services.groups)
             await services.controller.start()
             stack.push_async_callback(services.controller.close)
-            processor = Processor(
-                Dispatcher(ROUTES, services, AllowAll()), connection_limits(self._config), self._clock
-            )
+            processor = Processor(Dispatcher(ROUTES, services), connection_limits(self._config), self._clock)
             processors.append(processor)
             self._start_background(configs, processor, acceptors, archiving)
             await self._first_image()
@@ -222,6 +222,7 @@ class Node:
             node_settings=setting_views(self._loaded),
             alter_topic_settings=self._alter_topic_settings,
             api_versions=ADVERTISED,
+            authoriser=self._authoriser,
         )
         link.attach(services)
         return services

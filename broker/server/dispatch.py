@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.server.access import Rule, require
 from broker.server.connection import Answer, Connection
 from broker.server.repeated_requests import Repeated
 from broker.server.request import ConnectionClosedError, Encoded, RequestContext
-from broker.server.security import Authoriser
 from broker.server.services import Services
 from broker.telemetry import logger
 from broker.wire.header import RequestHeader, decode_request_header, encode_response
@@ -39,6 +39,8 @@ class Route:
     """
 
     request: type[Request[Any]]
+    rule: Rule
+    """What its requests must be allowed."""
     handle: Handler
     refuse: Callable[[Any, ProtocolError, int], Message] | None = None
     version_min: int | None = None
@@ -67,9 +69,8 @@ class _Entry(NamedTuple):
 class Dispatcher:
     """Answers frames by the table it was given; one for all connections of a node."""
 
-    def __init__(self, routes: Sequence[Route], services: Services, authoriser: Authoriser) -> None:
+    def __init__(self, routes: Sequence[Route], services: Services) -> None:
         self._services = services
-        self._authoriser = authoriser
         self._entries: Mapping[int, _Entry] = {
             route.request.api_key: _Entry(route, api_of(route.request), route.oldest, route.newest)
             for route in routes
@@ -80,7 +81,7 @@ class Dispatcher:
         """Answer one frame. Raises WireError or ConnectionClosedError when its connection is to be closed."""
         repeated = connection.repeated_requests.match(frame)
         if repeated is not None:
-            return self._handle_produce(connection, repeated)
+            return self._handle_produce(repeated)
         header = decode_request_header(frame)
         entry = self._entries.get(header.api_key)
         if entry is None:
@@ -93,25 +94,22 @@ class Dispatcher:
         if isinstance(request, ProduceRequest):
             repeated = connection.repeated_requests.learn(frame, context, request)
             if repeated is not None:
-                return self._handle_produce(connection, repeated)
-        return self._handle(entry, connection, context, request)
+                return self._handle_produce(repeated)
+        return self._handle(entry, context, request)
 
-    def _handle_produce(
-        self, connection: Connection, repeated: Repeated
-    ) -> Answer | Coroutine[Any, Any, Answer]:
+    def _handle_produce(self, repeated: Repeated) -> Answer | Coroutine[Any, Any, Answer]:
         """The records are let go afterwards: a view that was kept would keep the receive buffer with it."""
-        answer = self._handle(self._produce, connection, repeated.context, repeated.request)
+        answer = self._handle(self._produce, repeated.context, repeated.request)
         repeated.data.records = None
         return answer
 
     def _handle(
-        self, entry: _Entry, connection: Connection, context: RequestContext, request: Request[Any]
+        self, entry: _Entry, context: RequestContext, request: Request[Any]
     ) -> Answer | Coroutine[Any, Any, Answer]:
         try:
-            if not self._authoriser.allows(connection.principal, request.api_key):
-                raise ProtocolError(
-                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"not allowed to use {entry.api.name}"
-                )
+            whole = entry.route.rule.whole
+            if whole is not None:
+                require(self._services, context, whole.operation, whole.resource_of(request))
             reply = entry.route.handle(self._services, context, request)
         except ProtocolError as error:
             reply = _refusal(entry, request, error, context.api_version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.server.access import ANYONE, each, on_cluster, on_group
 from broker.server.dispatch import Route
 from broker.server.handlers import (
     alter_configs,
@@ -37,6 +38,7 @@ from broker.server.handlers import (
     sync_group,
     update_metadata,
 )
+from broker.server.security import Operation, ResourceKind
 from broker.wire.messages.alter_configs import AlterConfigsRequest
 from broker.wire.messages.api_versions import ApiVersion, ApiVersionsRequest
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
@@ -71,39 +73,156 @@ from broker.wire.messages.sync_group import SyncGroupRequest
 from broker.wire.messages.update_metadata import UpdateMetadataRequest
 
 ROUTES = (
-    Route(request=ProduceRequest, handle=produce.handle, refuse=produce.refuse),
-    Route(request=FetchRequest, handle=fetch.handle, refuse=fetch.refuse),
-    Route(request=ListOffsetsRequest, handle=list_offsets.handle),
-    Route(request=MetadataRequest, handle=metadata.handle, refuse=metadata.refuse),
+    Route(
+        request=ProduceRequest,
+        rule=each((Operation.WRITE, ResourceKind.TOPIC)),
+        handle=produce.handle,
+        refuse=produce.refuse,
+    ),
+    Route(
+        request=FetchRequest,
+        rule=each((Operation.READ, ResourceKind.TOPIC)),
+        handle=fetch.handle,
+        refuse=fetch.refuse,
+    ),
+    Route(
+        request=ListOffsetsRequest,
+        rule=each((Operation.DESCRIBE, ResourceKind.TOPIC)),
+        handle=list_offsets.handle,
+    ),
+    Route(
+        request=MetadataRequest,
+        rule=each((Operation.DESCRIBE, ResourceKind.TOPIC)),
+        handle=metadata.handle,
+        refuse=metadata.refuse,
+    ),
     # Between nodes only what nodes send: older versions lay their partitions out otherwise.
-    Route(request=LeaderAndIsrRequest, handle=leader_and_isr.handle, version_min=5),
-    Route(request=StopReplicaRequest, handle=stop_replica.handle, version_min=3),
-    Route(request=UpdateMetadataRequest, handle=update_metadata.handle, version_min=5),
-    Route(request=ControlledShutdownRequest, handle=controlled_shutdown.handle),
-    Route(request=OffsetCommitRequest, handle=offset_commit.handle),
-    Route(request=OffsetFetchRequest, handle=offset_fetch.handle),
-    Route(request=FindCoordinatorRequest, handle=find_coordinator.handle),
-    Route(request=JoinGroupRequest, handle=join_group.handle),
-    Route(request=HeartbeatRequest, handle=heartbeat.handle),
-    Route(request=LeaveGroupRequest, handle=leave_group.handle),
-    Route(request=SyncGroupRequest, handle=sync_group.handle),
-    Route(request=DescribeGroupsRequest, handle=describe_groups.handle),
-    Route(request=ListGroupsRequest, handle=list_groups.handle),
-    Route(request=ApiVersionsRequest, handle=api_versions.handle),
-    Route(request=CreateTopicsRequest, handle=create_topics.handle),
-    Route(request=DeleteTopicsRequest, handle=delete_topics.handle),
-    Route(request=DeleteRecordsRequest, handle=delete_records.handle),
-    Route(request=InitProducerIdRequest, handle=init_producer_id.handle),
-    Route(request=OffsetForLeaderEpochRequest, handle=offset_for_leader_epoch.handle),
-    Route(request=DescribeConfigsRequest, handle=describe_configs.handle),
-    Route(request=AlterConfigsRequest, handle=alter_configs.handle),
-    Route(request=DescribeLogDirsRequest, handle=describe_log_dirs.handle),
-    Route(request=CreatePartitionsRequest, handle=create_partitions.handle),
-    Route(request=DeleteGroupsRequest, handle=delete_groups.handle),
-    Route(request=ElectLeadersRequest, handle=elect_leaders.handle),
-    Route(request=IncrementalAlterConfigsRequest, handle=incremental_alter_configs.handle),
-    Route(request=OffsetDeleteRequest, handle=offset_delete.handle),
-    Route(request=DescribeClusterRequest, handle=describe_cluster.handle),
+    Route(
+        request=LeaderAndIsrRequest,
+        rule=on_cluster(Operation.CLUSTER_ACTION),
+        handle=leader_and_isr.handle,
+        version_min=5,
+    ),
+    Route(
+        request=StopReplicaRequest,
+        rule=on_cluster(Operation.CLUSTER_ACTION),
+        handle=stop_replica.handle,
+        version_min=3,
+    ),
+    Route(
+        request=UpdateMetadataRequest,
+        rule=on_cluster(Operation.CLUSTER_ACTION),
+        handle=update_metadata.handle,
+        version_min=5,
+    ),
+    Route(
+        request=ControlledShutdownRequest,
+        rule=on_cluster(Operation.CLUSTER_ACTION),
+        handle=controlled_shutdown.handle,
+    ),
+    Route(
+        request=OffsetCommitRequest,
+        rule=on_group(Operation.READ, (Operation.READ, ResourceKind.TOPIC)),
+        handle=offset_commit.handle,
+        refuse=offset_commit.refuse,
+    ),
+    Route(
+        request=OffsetFetchRequest,
+        rule=each((Operation.DESCRIBE, ResourceKind.GROUP), (Operation.DESCRIBE, ResourceKind.TOPIC)),
+        handle=offset_fetch.handle,
+        refuse=offset_fetch.refuse,
+    ),
+    Route(
+        request=FindCoordinatorRequest,
+        rule=each((Operation.DESCRIBE, ResourceKind.GROUP)),
+        handle=find_coordinator.handle,
+    ),
+    Route(request=JoinGroupRequest, rule=on_group(Operation.READ), handle=join_group.handle),
+    Route(request=HeartbeatRequest, rule=on_group(Operation.READ), handle=heartbeat.handle),
+    Route(request=LeaveGroupRequest, rule=on_group(Operation.READ), handle=leave_group.handle),
+    Route(request=SyncGroupRequest, rule=on_group(Operation.READ), handle=sync_group.handle),
+    Route(
+        request=DescribeGroupsRequest,
+        rule=each((Operation.DESCRIBE, ResourceKind.GROUP)),
+        handle=describe_groups.handle,
+    ),
+    Route(
+        request=ListGroupsRequest,
+        rule=each((Operation.DESCRIBE, ResourceKind.GROUP)),
+        handle=list_groups.handle,
+    ),
+    Route(request=ApiVersionsRequest, rule=ANYONE, handle=api_versions.handle),
+    Route(
+        request=CreateTopicsRequest,
+        rule=each((Operation.CREATE, ResourceKind.TOPIC)),
+        handle=create_topics.handle,
+    ),
+    Route(
+        request=DeleteTopicsRequest,
+        rule=each((Operation.DELETE, ResourceKind.TOPIC), (Operation.DESCRIBE, ResourceKind.TOPIC)),
+        handle=delete_topics.handle,
+    ),
+    Route(
+        request=DeleteRecordsRequest,
+        rule=each((Operation.DELETE, ResourceKind.TOPIC)),
+        handle=delete_records.handle,
+    ),
+    Route(
+        request=InitProducerIdRequest,
+        rule=each((Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER)),
+        handle=init_producer_id.handle,
+    ),
+    Route(
+        request=OffsetForLeaderEpochRequest,
+        rule=each((Operation.DESCRIBE, ResourceKind.TOPIC)),
+        handle=offset_for_leader_epoch.handle,
+    ),
+    Route(
+        request=DescribeConfigsRequest,
+        rule=each(
+            (Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC),
+            (Operation.DESCRIBE_CONFIGS, ResourceKind.CLUSTER),
+        ),
+        handle=describe_configs.handle,
+    ),
+    Route(
+        request=AlterConfigsRequest,
+        rule=each((Operation.ALTER_CONFIGS, ResourceKind.TOPIC)),
+        handle=alter_configs.handle,
+    ),
+    Route(
+        request=DescribeLogDirsRequest,
+        rule=on_cluster(Operation.DESCRIBE),
+        handle=describe_log_dirs.handle,
+        refuse=describe_log_dirs.refuse,
+    ),
+    Route(
+        request=CreatePartitionsRequest,
+        rule=each((Operation.ALTER, ResourceKind.TOPIC)),
+        handle=create_partitions.handle,
+    ),
+    Route(
+        request=DeleteGroupsRequest,
+        rule=each((Operation.DELETE, ResourceKind.GROUP)),
+        handle=delete_groups.handle,
+    ),
+    Route(
+        request=ElectLeadersRequest,
+        rule=on_cluster(Operation.ALTER),
+        handle=elect_leaders.handle,
+        refuse=elect_leaders.refuse,
+    ),
+    Route(
+        request=IncrementalAlterConfigsRequest,
+        rule=each((Operation.ALTER_CONFIGS, ResourceKind.TOPIC)),
+        handle=incremental_alter_configs.handle,
+    ),
+    Route(
+        request=OffsetDeleteRequest,
+        rule=on_group(Operation.DELETE, (Operation.READ, ResourceKind.TOPIC)),
+        handle=offset_delete.handle,
+    ),
+    Route(request=DescribeClusterRequest, rule=ANYONE, handle=describe_cluster.handle),
 )
 
 ADVERTISED = tuple(

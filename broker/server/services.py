@@ -14,6 +14,7 @@ from broker.server.cluster_view import ClusterView
 from broker.server.fetch_sessions import FetchSessions
 from broker.server.produce_answers import ProduceAnswers
 from broker.server.producer_ids import ProducerIds
+from broker.server.security import AllowAll, Authoriser
 from broker.server.setting_view import SettingView
 from broker.server.topics import Topics
 from broker.types import BrokerId
@@ -53,6 +54,7 @@ class Services:
     """This node's settings by name, for DescribeConfigs."""
     alter_topic_settings: Callable[[str, Mapping[str, str]], Awaitable[None]]
     """Write all settings of a topic and announce the change."""
+    authoriser: Authoriser = field(default_factory=AllowAll)
     produce_answers: ProduceAnswers = field(default_factory=ProduceAnswers)
     api_versions: Sequence[ApiVersion] = field(default_factory=list)
     """What ApiVersions answers; derived from the table of routes."""

@@ -49,7 +49,6 @@ def test_a_refused_request_of_every_api_has_an_answer_or_closes_by_decision() ->
         "DescribeGroups",
         "IncrementalAlterConfigs",
         "ListOffsets",
-        "OffsetCommit",
         "OffsetForLeaderEpoch",
     }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.server.access import require, topic_named
 from broker.server.request import RequestContext
+from broker.server.security import Operation
 from broker.server.services import Services
 from broker.types import BrokerId
 from broker.wire.messages.create_partitions import (
@@ -19,14 +21,18 @@ async def handle(
 ) -> CreatePartitionsResponse:
     """Each topic grows, or is refused, by itself."""
     return CreatePartitionsResponse(
-        results=[await _grow(services, request, topic) for topic in request.topics]
+        results=[await _grow(services, context, request, topic) for topic in request.topics]
     )
 
 
 async def _grow(
-    services: Services, request: CreatePartitionsRequest, topic: CreatePartitionsTopic
+    services: Services,
+    context: RequestContext,
+    request: CreatePartitionsRequest,
+    topic: CreatePartitionsTopic,
 ) -> CreatePartitionsTopicResult:
     try:
+        require(services, context, Operation.ALTER, topic_named(topic.name))
         current = services.view.image.topic(topic.name)
         if current is None:
             raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.server.access import is_allowed, require, topic_named
 from broker.server.handlers.describe_configs import topic_entries
 from broker.server.request import RequestContext
+from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
 from broker.server.topics import CreatedTopic, NewTopic
 from broker.types import BrokerId
@@ -31,7 +33,7 @@ async def handle(
     counts = Counter(topic.name for topic in request.topics)
     results = await asyncio.gather(
         *(
-            _create(services, context.api_version, request, topic, asked=counts[topic.name])
+            _create(services, context, request, topic, asked=counts[topic.name])
             for topic in {topic.name: topic for topic in request.topics}.values()
         )
     )
@@ -39,9 +41,16 @@ async def handle(
 
 
 async def _create(
-    services: Services, version: int, request: CreateTopicsRequest, topic: CreatableTopic, *, asked: int
+    services: Services,
+    context: RequestContext,
+    request: CreateTopicsRequest,
+    topic: CreatableTopic,
+    *,
+    asked: int,
 ) -> CreatableTopicResult:
     try:
+        if not is_allowed(services, context, Operation.CREATE, CLUSTER):
+            require(services, context, Operation.CREATE, topic_named(topic.name))
         if asked > 1:
             raise ProtocolError(ErrorCode.INVALID_REQUEST, f"{topic.name} is asked for {asked} times")
         created = await services.topics.create(
@@ -51,7 +60,7 @@ async def _create(
         return CreatableTopicResult(
             name=topic.name, error_code=error.code, error_message=error.message, configs=None
         )
-    return _result(services, version, topic, created)
+    return _result(services, context, topic, created)
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
@@ -72,9 +81,18 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 
 
 def _result(
-    services: Services, version: int, topic: CreatableTopic, created: CreatedTopic
+    services: Services, context: RequestContext, topic: CreatableTopic, created: CreatedTopic
 ) -> CreatableTopicResult:
-    settings = list(_settings(services, topic)) if version >= _SETTINGS_FROM else None
+    """What was made; its settings and sizes only for those who may see them."""
+    if not is_allowed(services, context, Operation.DESCRIBE_CONFIGS, topic_named(topic.name)):
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=created.topic_id,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            configs=None,
+        )
+    settings = list(_settings(services, topic)) if context.api_version >= _SETTINGS_FROM else None
     return CreatableTopicResult(
         name=topic.name,
         topic_id=created.topic_id,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.server.access import require, topic_named
 from broker.server.request import RequestContext
+from broker.server.security import Operation
 from broker.server.services import Services
 from broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -24,16 +26,21 @@ def handle(
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
-                partitions=[_delete(services, topic.name, partition) for partition in topic.partitions],
+                partitions=[
+                    _delete(services, context, topic.name, partition) for partition in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-def _delete(services: Services, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+def _delete(
+    services: Services, context: RequestContext, topic: str, asked: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
     result = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
     try:
+        require(services, context, Operation.DELETE, topic_named(topic))
         replica = services.replicas.leader(topic, asked.partition_index)
         if replica.log.config.compacts and not replica.log.config.deletes:
             raise ProtocolError(ErrorCode.POLICY_VIOLATION, f"{topic} is compacted")

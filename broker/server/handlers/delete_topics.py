@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.server.access import is_allowed, require, topic_named
 from broker.server.request import RequestContext
+from broker.server.security import Operation
 from broker.server.services import Services
 from broker.types import TopicId
 from broker.wire.messages.delete_topics import (
@@ -27,22 +29,28 @@ async def handle(
         if context.api_version >= _STATES_FROM
         else [DeleteTopicState(name=name) for name in request.topic_names]
     )
-    results = await asyncio.gather(*(_delete(services, topic, request.timeout_ms) for topic in asked))
+    results = await asyncio.gather(
+        *(_delete(services, context, topic, request.timeout_ms) for topic in asked)
+    )
     return DeleteTopicsResponse(responses=list(results))
 
 
-async def _delete(services: Services, asked: DeleteTopicState, timeout_ms: int) -> DeletableTopicResult:
+async def _delete(
+    services: Services, context: RequestContext, asked: DeleteTopicState, timeout_ms: int
+) -> DeletableTopicResult:
     image = services.view.image
     topic = image.topic_of_id(TopicId(asked.topic_id)) if asked.name is None else image.topic(asked.name)
-    result = DeletableTopicResult(
-        name=topic.name if topic is not None else asked.name,
-        topic_id=topic.topic_id if topic is not None else asked.topic_id,
-    )
+    result = DeletableTopicResult(name=asked.name, topic_id=asked.topic_id)
     try:
+        if asked.name is not None:
+            require(services, context, Operation.DELETE, topic_named(asked.name))
         if topic is None:
             raise ProtocolError(
                 ErrorCode.UNKNOWN_TOPIC_ID if asked.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
+        if is_allowed(services, context, Operation.DESCRIBE, topic_named(topic.name)):
+            result.name, result.topic_id = topic.name, topic.topic_id
+        require(services, context, Operation.DELETE, topic_named(topic.name))
         await services.topics.delete(topic.name, timeout_ms=timeout_ms)
     except ProtocolError as error:
         result.error_code, result.error_message = error.code, error.message

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode
+from broker.server.access import allowed_operations, is_allowed
 from broker.server.handlers.metadata import brokers_on
 from broker.server.request import RequestContext
+from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
 from broker.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -22,7 +24,7 @@ def handle(
     if request.endpoint_type != _BROKERS:
         return DescribeClusterResponse(error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE)
     image = services.view.image
-    return DescribeClusterResponse(
+    response = DescribeClusterResponse(
         cluster_id=image.cluster_id,
         controller_id=services.controller.controller_id,
         brokers=[
@@ -32,3 +34,9 @@ def handle(
             for broker in brokers_on(image, context.session.listener.name)
         ],
     )
+    if request.include_cluster_authorized_operations:
+        may_describe = is_allowed(services, context, Operation.DESCRIBE, CLUSTER)
+        response.cluster_authorized_operations = (
+            allowed_operations(services, context, CLUSTER) if may_describe else 0
+        )
+    return response

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.server.access import require, topic_named
 from broker.server.request import RequestContext
+from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
 from broker.server.setting_view import SettingView
 from broker.server.topic_settings import TOPIC_SETTINGS
@@ -29,18 +31,21 @@ def handle(
 ) -> DescribeConfigsResponse:
     """Each resource is described, or refused, by itself."""
     return DescribeConfigsResponse(
-        results=[_describe(services, context.api_version, request, asked) for asked in request.resources]
+        results=[_describe(services, context, request, asked) for asked in request.resources]
     )
 
 
 def _describe(
-    services: Services, version: int, request: DescribeConfigsRequest, asked: DescribeConfigsResource
+    services: Services,
+    context: RequestContext,
+    request: DescribeConfigsRequest,
+    asked: DescribeConfigsResource,
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         error_message=None, resource_type=asked.resource_type, resource_name=asked.resource_name
     )
     try:
-        entries = _entries(services, asked)
+        entries = _entries(services, context, asked)
     except ProtocolError as error:
         result.error_code, result.error_message = error.code, error.message
         return result
@@ -48,7 +53,7 @@ def _describe(
     for entry in entries:
         if wanted is not None and entry.name not in wanted:
             continue
-        if version >= _SOURCE_FROM:
+        if context.api_version >= _SOURCE_FROM:
             entry.is_default = False
         if not request.include_synonyms:
             entry.synonyms = []
@@ -58,13 +63,17 @@ def _describe(
     return result
 
 
-def _entries(services: Services, asked: DescribeConfigsResource) -> Iterable[DescribeConfigsResourceResult]:
+def _entries(
+    services: Services, context: RequestContext, asked: DescribeConfigsResource
+) -> Iterable[DescribeConfigsResourceResult]:
     match asked.resource_type:
         case ResourceType.TOPIC:
+            require(services, context, Operation.DESCRIBE_CONFIGS, topic_named(asked.resource_name))
             if services.view.image.topic(asked.resource_name) is None:
                 raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return topic_entries(services, services.topic_configs.overrides(asked.resource_name))
         case ResourceType.BROKER:
+            require(services, context, Operation.DESCRIBE_CONFIGS, CLUSTER)
             if asked.resource_name not in ("", str(services.broker_id)):
                 raise ProtocolError(
                     ErrorCode.INVALID_REQUEST,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from itertools import groupby
 
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, ProtocolError
 from broker.server.request import RequestContext
 from broker.server.services import Services
 from broker.storage.log_directory import LogDirectory
@@ -33,6 +33,11 @@ def handle(
     return DescribeLogDirsResponse(
         results=[_describe(directory, wanted) for directory in services.replicas.directories]
     )
+
+
+def refuse(request: DescribeLogDirsRequest, error: ProtocolError, version: int) -> DescribeLogDirsResponse:
+    """No root; before version 3 without saying why."""
+    return DescribeLogDirsResponse(error_code=error.code)
 
 
 def _describe(directory: LogDirectory, wanted: set[TopicPartition] | None) -> DescribeLogDirsResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, ProtocolError
 from broker.server.request import RequestContext
 from broker.server.services import Services
 from broker.types import TopicPartition
@@ -16,6 +16,7 @@ from broker.wire.messages.elect_leaders import (
 )
 
 _UNCLEAN = 1
+_ERROR_FROM = 1
 
 
 async def handle(
@@ -46,4 +47,23 @@ async def handle(
             ReplicaElectionResult(topic=topic, partition_result=partitions)
             for topic, partitions in topics.items()
         ]
+    )
+
+
+def refuse(request: ElectLeadersRequest, error: ProtocolError, version: int) -> ElectLeadersResponse:
+    """The error of the whole request, on each of its partitions too: version 0 has no other place."""
+    return ElectLeadersResponse(
+        error_code=error.code if version >= _ERROR_FROM else ErrorCode.NONE,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(
+                        partition_id=partition, error_code=error.code, error_message=error.message
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ],
     )

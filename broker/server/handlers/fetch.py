@@ -19,8 +19,10 @@ from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
 from broker.records.legacy import from_batches
 from broker.replication.replica import READ_COMMITTED, Replica
 from broker.replication.waits import wait_for_bytes
+from broker.server.access import is_allowed, topic_named
 from broker.server.fetch_sessions import IDS_FROM, Asker, FetchedPartition, FetchTurn
 from broker.server.request import RequestContext
+from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
 from broker.types import NO_LEADER, NO_TOPIC_ID, BrokerId, Buffer, TopicId, TopicPartition
 from broker.wire.messages.fetch import (
@@ -78,7 +80,17 @@ class _Fetch:
     None where a session has nothing new to tell.
     """
 
-    __slots__ = ("answers", "context", "is_urgent", "replicas", "request", "services", "turn", "version")
+    __slots__ = (
+        "answers",
+        "context",
+        "is_urgent",
+        "readable",
+        "replicas",
+        "request",
+        "services",
+        "turn",
+        "version",
+    )
 
     def __init__(self, services: Services, context: RequestContext, request: FetchRequest) -> None:
         self.services = services
@@ -88,7 +100,7 @@ class _Fetch:
         asker = Asker(
             context.session.principal,
             is_by_id=self.version >= IDS_FROM,
-            is_privileged=request.replica_id >= 0 or request.replica_state.replica_id >= 0,
+            is_privileged=_is_from_node(request),
         )
         self.turn: FetchTurn = services.fetch_sessions.begin(
             request, asker, name_of=self._name_of, now_ms=services.clock.monotonic_ms()
@@ -96,6 +108,8 @@ class _Fetch:
         self.answers: list[PartitionData | None] = [None] * len(self.turn.partitions)
         self.replicas: list[Replica] = []
         """Those that were found, for waiting."""
+        self.readable: dict[str, bool] = {}
+        """By topic, whether the client may read it."""
         self.is_urgent = False
         """Whether there is something that must not wait for more bytes: an error, or another history."""
 
@@ -216,6 +230,9 @@ class _Fetch:
         if by_id and not found.topic:
             found.topic = self.services.view.image.names.get(TopicId(found.topic_id), "")
         number = found.wanted.partition
+        if found.topic and not self._may_read(found.topic):
+            self.answers[index] = _failed(found.wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return None
         replica = self.services.replicas.get(found.topic, number)
         if replica is not None:
             return replica
@@ -232,6 +249,18 @@ class _Fetch:
             )
         self.answers[index] = answer
         return None
+
+    def _may_read(self, topic: str) -> bool:
+        """Asked once a topic: nodes follow whatever they are told to, everyone else reads topics."""
+        known = self.readable.get(topic)
+        if known is None:
+            services, context = self.services, self.context
+            known = self.readable[topic] = (
+                is_allowed(services, context, Operation.CLUSTER_ACTION, CLUSTER)
+                if _is_from_node(self.request)
+                else is_allowed(services, context, Operation.READ, topic_named(topic))
+            )
+        return known
 
     def _refused(self, found: FetchedPartition, replica: Replica, error: ProtocolError) -> PartitionData:
         is_corrupt = isinstance(error, CorruptRecordsError)
@@ -275,6 +304,10 @@ def _diverging_epoch(partition: FetchPartition, replica: Replica) -> EpochEndOff
     if end.epoch == epoch and end.end_offset >= partition.fetch_offset:
         return None
     return EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
+
+
+def _is_from_node(request: FetchRequest) -> bool:
+    return request.replica_id >= 0 or request.replica_state.replica_id >= 0
 
 
 def _failed(partition: FetchPartition, code: ErrorCode) -> PartitionData:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.server.access import group_named, require
 from broker.server.request import RequestContext
+from broker.server.security import Operation
 from broker.server.services import Services
 from broker.server.topics import CONSUMER_OFFSETS
 from broker.types import HostPort, TopicPartition
@@ -51,6 +53,7 @@ async def _find(services: Services, context: RequestContext, key: str, key_type:
         )
     if key_type != _GROUP:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are unknown")
+    require(services, context, Operation.DESCRIBE, group_named(key))
     if services.view.image.topic(CONSUMER_OFFSETS) is None:
         try:
             await services.topics.ensure(CONSUMER_OFFSETS)

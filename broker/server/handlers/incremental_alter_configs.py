@@ -5,8 +5,10 @@ from __future__ import annotations
 from enum import IntEnum
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.server.access import require, topic_named
 from broker.server.handlers.describe_configs import render
 from broker.server.request import RequestContext
+from broker.server.security import Operation
 from broker.server.services import Services
 from broker.server.topic_alteration import alter, require_topic
 from broker.settings import SettingType
@@ -32,18 +34,21 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     """Each resource is altered, or refused, by itself."""
     return IncrementalAlterConfigsResponse(
-        responses=[await _alter(services, resource, request.validate_only) for resource in request.resources]
+        responses=[
+            await _alter(services, context, resource, request.validate_only) for resource in request.resources
+        ]
     )
 
 
 async def _alter(
-    services: Services, resource: AlterConfigsResource, validate_only: bool
+    services: Services, context: RequestContext, resource: AlterConfigsResource, validate_only: bool
 ) -> AlterConfigsResourceResponse:
     answer = AlterConfigsResourceResponse(
         error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
         topic = resource.resource_name
+        require(services, context, Operation.ALTER_CONFIGS, topic_named(topic))
         require_topic(services, resource.resource_type, topic)
         settings = dict(services.topic_configs.overrides(topic))
         for change in resource.configs:

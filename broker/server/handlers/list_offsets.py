@@ -6,7 +6,9 @@ from enum import IntEnum
 
 from broker.errors import ErrorCode, ProtocolError, StorageError
 from broker.replication.replica import READ_COMMITTED, Replica
+from broker.server.access import require, topic_named
 from broker.server.request import RequestContext
+from broker.server.security import Operation
 from broker.server.services import Services
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -36,7 +38,7 @@ def handle(services: Services, context: RequestContext, request: ListOffsetsRequ
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _look_up(services, context.api_version, request, topic.name, partition)
+                    _look_up(services, context, request, topic.name, partition)
                     for partition in topic.partitions
                 ],
             )
@@ -46,10 +48,18 @@ def handle(services: Services, context: RequestContext, request: ListOffsetsRequ
 
 
 def _look_up(
-    services: Services, version: int, request: ListOffsetsRequest, topic: str, partition: ListOffsetsPartition
+    services: Services,
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    topic: str,
+    partition: ListOffsetsPartition,
 ) -> ListOffsetsPartitionResponse:
-    answer = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
+    answer, version = (
+        ListOffsetsPartitionResponse(partition_index=partition.partition_index),
+        context.api_version,
+    )
     try:
+        require(services, context, Operation.DESCRIBE, topic_named(topic))
         replica = services.replicas.leader(topic, partition.partition_index, partition.current_leader_epoch)
         if version == 0:
             answer.old_style_offsets = _old_style(replica, partition)

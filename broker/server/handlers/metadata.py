@@ -4,13 +4,15 @@ created.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from broker.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from broker.cluster.topics import validate_topic_name
 from broker.errors import ErrorCode, ProtocolError
+from broker.server.access import allowed_operations, is_allowed, require, topic_named
 from broker.server.request import RequestContext
+from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
 from broker.server.topics import INTERNAL_TOPICS
 from broker.types import NO_TOPIC_ID, TopicId
@@ -46,11 +48,14 @@ def handle(
     missing = [
         topic.name
         for topic in asked
-        if may_create and topic.name and services.view.image.topic(topic.name) is None
+        if may_create
+        and topic.name
+        and is_allowed(services, context, Operation.DESCRIBE, topic_named(topic.name))
+        and services.view.image.topic(topic.name) is None
     ]
     if missing:
-        return _answer_after_creation(services, context, asked, missing)
-    return _answer(services, context, None if asks_all else asked, {})
+        return _answer_after_creation(services, context, request, asked, missing)
+    return _answer(services, context, request, None if asks_all else asked, {})
 
 
 def refuse(request: MetadataRequest, error: ProtocolError, version: int) -> MetadataResponse:
@@ -68,37 +73,69 @@ def _is_by_id(topic: MetadataRequestTopic) -> bool:
 
 
 async def _answer_after_creation(
-    services: Services, context: RequestContext, asked: list[MetadataRequestTopic], missing: list[str]
+    services: Services,
+    context: RequestContext,
+    request: MetadataRequest,
+    asked: list[MetadataRequestTopic],
+    missing: list[str],
 ) -> MetadataResponse:
     errors: dict[str, ErrorCode] = {}
     for name in missing:
         try:
             validate_topic_name(name)
+            if not is_allowed(services, context, Operation.CREATE, CLUSTER):
+                require(services, context, Operation.CREATE, topic_named(name))
             await services.topics.ensure(name)
         except ProtocolError as error:
             timed_out = error.code is ErrorCode.REQUEST_TIMED_OUT
             errors[name] = ErrorCode.LEADER_NOT_AVAILABLE if timed_out else error.code
-    return _answer(services, context, asked, errors)
+    return _answer(services, context, request, asked, errors)
 
 
 def _answer(
     services: Services,
     context: RequestContext,
+    request: MetadataRequest,
     asked: list[MetadataRequestTopic] | None,
     errors: dict[str, ErrorCode],
 ) -> MetadataResponse:
     image = services.view.image
     listener = context.session.listener.name
+
+    def may_describe(topic: str) -> bool:
+        return is_allowed(services, context, Operation.DESCRIBE, topic_named(topic))
+
     if asked is None:
-        topics = [_topic(image, topic, listener) for topic in image.topics.values()]
+        topics = [
+            _topic(image, topic, listener) for topic in image.topics.values() if may_describe(topic.name)
+        ]
     else:
-        topics = [_asked(image, topic, listener, errors) for topic in asked]
-    return MetadataResponse(
+        topics = [_asked(image, topic, listener, errors, may_describe) for topic in asked]
+    response = MetadataResponse(
         brokers=brokers_on(image, listener),
         cluster_id=image.cluster_id,
         controller_id=services.controller.controller_id,
         topics=topics,
     )
+    _tell_operations(services, context, request, response)
+    return response
+
+
+def _tell_operations(
+    services: Services, context: RequestContext, request: MetadataRequest, response: MetadataResponse
+) -> None:
+    """What the requester may do, where it asks for that (KIP-430)."""
+    if request.include_topic_authorized_operations:
+        for topic in response.topics:
+            if not topic.error_code:
+                topic.topic_authorized_operations = allowed_operations(
+                    services, context, topic_named(topic.name)
+                )
+    if request.include_cluster_authorized_operations:
+        may_describe = is_allowed(services, context, Operation.DESCRIBE, CLUSTER)
+        response.cluster_authorized_operations = (
+            allowed_operations(services, context, CLUSTER) if may_describe else 0
+        )
 
 
 def brokers_on(image: ClusterImage, listener: str) -> list[MetadataResponseBroker]:
@@ -111,17 +148,26 @@ def brokers_on(image: ClusterImage, listener: str) -> list[MetadataResponseBroke
 
 
 def _asked(
-    image: ClusterImage, asked: MetadataRequestTopic, listener: str, errors: dict[str, ErrorCode]
+    image: ClusterImage,
+    asked: MetadataRequestTopic,
+    listener: str,
+    errors: dict[str, ErrorCode],
+    may_describe: Callable[[str], bool],
 ) -> MetadataResponseTopic:
     by_id = asked.name is None
     topic = image.topic_of_id(TopicId(asked.topic_id)) if by_id else image.topic(asked.name or "")
+    name = asked.name if topic is None else topic.name
+    if name is not None and not may_describe(name):
+        # Neither the name behind an id is told, nor the id of a name, nor whether there is such a topic.
+        return MetadataResponseTopic(
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=asked.name, topic_id=asked.topic_id
+        )
     if topic is not None:
         return _topic(image, topic, listener)
-    if by_id:
+    if name is None:
         return MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id or NO_TOPIC_ID
         )
-    name = asked.name or ""
     return MetadataResponseTopic(
         error_code=errors.get(name) or _reason_for_absence(name),
         name=name,

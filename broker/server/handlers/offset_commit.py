@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from broker.errors import ErrorCode
+from collections.abc import Callable
+
+from broker.errors import ErrorCode, ProtocolError
+from broker.server.access import is_allowed, topic_named
 from broker.server.request import RequestContext
+from broker.server.security import Operation
 from broker.server.services import Services
 from broker.types import TopicPartition
 from broker.wire.messages.offset_commit import (
@@ -21,7 +25,16 @@ async def handle(
 ) -> OffsetCommitResponse:
     """The coordinator commits what exists; answers keep the order of the request."""
     asked = request.topics
-    request.topics = [topic for topic in (_existing(services, topic) for topic in asked) if topic.partitions]
+    denied = {
+        topic.name
+        for topic in asked
+        if not is_allowed(services, context, Operation.READ, topic_named(topic.name))
+    }
+    request.topics = [
+        topic
+        for topic in (_existing(services, topic) for topic in asked if topic.name not in denied)
+        if topic.partitions
+    ]
     committed: dict[tuple[str, int], int] = {}
     if request.topics or not asked:
         response = await services.groups.commit_offsets(request, version=context.api_version)
@@ -30,6 +43,23 @@ async def handle(
             for topic in response.topics
             for partition in topic.partitions
         }
+
+    def outcome(topic: str, partition: int) -> int:
+        if topic in denied:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return committed.get((topic, partition), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    return _answer(asked, outcome)
+
+
+def refuse(request: OffsetCommitRequest, error: ProtocolError, version: int) -> OffsetCommitResponse:
+    """Every partition answered with the same error."""
+    return _answer(request.topics, lambda topic, partition: error.code)
+
+
+def _answer(
+    asked: list[OffsetCommitRequestTopic], outcome: Callable[[str, int], int]
+) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -37,9 +67,7 @@ async def handle(
                 partitions=[
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index,
-                        error_code=committed.get(
-                            (topic.name, partition.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                        ),
+                        error_code=outcome(topic.name, partition.partition_index),
                     )
                     for partition in topic.partitions
                 ],

@@ -8,7 +8,7 @@ connection, as that is all the client can notice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, NamedTuple
 
 from broker.errors import ErrorCode, ProtocolError
@@ -27,7 +27,9 @@ from broker.records.builder import recompress
 from broker.records.legacy import to_batches
 from broker.records.validation import InvalidRecordsError, RecordRules, validate_records
 from broker.replication.replica import Replica
+from broker.server.access import is_allowed, refusal, topic_named
 from broker.server.request import ConnectionClosedError, Encoded, RequestContext
+from broker.server.security import Operation
 from broker.server.services import Services
 from broker.server.topics import INTERNAL_TOPICS
 from broker.storage.appends import Appended
@@ -38,6 +40,7 @@ from broker.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 
@@ -84,7 +87,9 @@ def handle(
     outcomes = [
         (
             topic.name,
-            [_append(services, topic.name, data, acks, version, now_ms) for data in topic.partition_data],
+            [_append(services, topic.name, data, acks, version, now_ms) for data in topic.partition_data]
+            if is_allowed(services, context, Operation.WRITE, topic_named(topic.name))
+            else list(_forbidden(context, topic)),
         )
         for topic in request.topic_data
     ]
@@ -119,6 +124,12 @@ def refuse(request: ProduceRequest, error: ProtocolError, version: int) -> Produ
             for topic in request.topic_data
         ]
     )
+
+
+def _forbidden(context: RequestContext, topic: TopicProduceData) -> Iterator[_Outcome]:
+    error = refusal(context, Operation.WRITE, topic_named(topic.name))
+    for data in topic.partition_data:
+        yield _Outcome(data.index, None, None, False, error)
 
 
 def _append(

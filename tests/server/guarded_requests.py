@@ -1,0 +1,222 @@
+"""A request of every API about things called `secret`, for the tests of what an authoriser refuses.
+
+An API that a node serves and that is not here fails those tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import UUID
+
+from broker.settings import ResourceType
+from broker.wire.message import Request
+from broker.wire.messages import alter_configs, elect_leaders, incremental_alter_configs, offset_delete
+from broker.wire.messages.alter_configs import AlterConfigsRequest
+from broker.wire.messages.api_versions import ApiVersionsRequest
+from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from broker.wire.messages.delete_groups import DeleteGroupsRequest
+from broker.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from broker.wire.messages.describe_cluster import DescribeClusterRequest
+from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from broker.wire.messages.describe_groups import DescribeGroupsRequest
+from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from broker.wire.messages.elect_leaders import ElectLeadersRequest
+from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from broker.wire.messages.heartbeat import HeartbeatRequest
+from broker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from broker.wire.messages.init_producer_id import InitProducerIdRequest
+from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from broker.wire.messages.list_groups import ListGroupsRequest
+from broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from broker.wire.messages.offset_delete import OffsetDeleteRequest
+from broker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from broker.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.wire.messages.stop_replica import StopReplicaRequest
+from broker.wire.messages.sync_group import SyncGroupRequest
+from broker.wire.messages.update_metadata import UpdateMetadataRequest
+
+SECRET = "secret"
+
+Build = Callable[[int, UUID], Request[Any]]
+"""Makes the request for a version, given the id of the topic `secret`."""
+
+
+def _produce(version: int, topic_id: UUID) -> ProduceRequest:
+    data = [PartitionProduceData(index=0, records=bytes(61))]
+    return ProduceRequest(
+        acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=SECRET, partition_data=data)]
+    )
+
+
+def _fetch(version: int, topic_id: UUID) -> FetchRequest:
+    wanted = [FetchPartition(partition=0, partition_max_bytes=1000)]
+    topic = FetchTopic(topic=SECRET, partitions=wanted) if version < 13 else FetchTopic(partitions=wanted)
+    if version >= 13:
+        topic.topic_id = topic_id
+    return FetchRequest(max_wait_ms=0, min_bytes=1, topics=[topic])
+
+
+def _metadata(version: int, topic_id: UUID) -> MetadataRequest:
+    asked = [MetadataRequestTopic(name=SECRET)]
+    if version >= 12:
+        asked.append(MetadataRequestTopic(name=None, topic_id=topic_id))
+    return MetadataRequest(topics=asked)
+
+
+def _delete_topics(version: int, topic_id: UUID) -> DeleteTopicsRequest:
+    if version >= 6:
+        return DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=SECRET), DeleteTopicState(name=None, topic_id=topic_id)]
+        )
+    return DeleteTopicsRequest(topic_names=[SECRET])
+
+
+def _join(version: int, topic_id: UUID) -> JoinGroupRequest:
+    protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
+    return JoinGroupRequest(
+        group_id=SECRET,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=protocols,
+    )
+
+
+def _leave(version: int, topic_id: UUID) -> LeaveGroupRequest:
+    if version >= 3:
+        return LeaveGroupRequest(group_id=SECRET, members=[MemberIdentity(member_id="m")])
+    return LeaveGroupRequest(group_id=SECRET, member_id="m")
+
+
+def _commit(version: int, topic_id: UUID) -> OffsetCommitRequest:
+    partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")]
+    return OffsetCommitRequest(
+        group_id=SECRET, topics=[OffsetCommitRequestTopic(name=SECRET, partitions=partitions)]
+    )
+
+
+def _offset_fetch(version: int, topic_id: UUID) -> OffsetFetchRequest:
+    if version >= 8:
+        wanted = [OffsetFetchRequestTopics(name=SECRET, partition_indexes=[0])]
+        return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=SECRET, topics=wanted)])
+    topics = [OffsetFetchRequestTopic(name=SECRET, partition_indexes=[0])]
+    return OffsetFetchRequest(group_id=SECRET, topics=topics)
+
+
+def _find_coordinator(version: int, topic_id: UUID) -> FindCoordinatorRequest:
+    if version >= 4:
+        return FindCoordinatorRequest(coordinator_keys=[SECRET])
+    return FindCoordinatorRequest(key=SECRET)
+
+
+def _alter_configs(version: int, topic_id: UUID) -> AlterConfigsRequest:
+    resources = [
+        alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[])
+        for kind, name in ((ResourceType.TOPIC, SECRET), (ResourceType.BROKER, "1"))
+    ]
+    return AlterConfigsRequest(resources=resources)
+
+
+def _incremental_alter_configs(version: int, topic_id: UUID) -> IncrementalAlterConfigsRequest:
+    resources = [
+        incremental_alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[])
+        for kind, name in ((ResourceType.TOPIC, SECRET), (ResourceType.BROKER, "1"))
+    ]
+    return IncrementalAlterConfigsRequest(resources=resources)
+
+
+def _describe_configs(version: int, topic_id: UUID) -> DescribeConfigsRequest:
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind, name in ((ResourceType.TOPIC, SECRET), (ResourceType.BROKER, "1"))
+    ]
+    return DescribeConfigsRequest(resources=resources)
+
+
+def _elect_leaders(version: int, topic_id: UUID) -> ElectLeadersRequest:
+    partitions = [elect_leaders.TopicPartitions(topic=SECRET, partitions=[0])]
+    return ElectLeadersRequest(topic_partitions=partitions)
+
+
+def _offset_delete(version: int, topic_id: UUID) -> OffsetDeleteRequest:
+    partitions = [offset_delete.OffsetDeleteRequestPartition(partition_index=0)]
+    topics = [offset_delete.OffsetDeleteRequestTopic(name=SECRET, partitions=partitions)]
+    return OffsetDeleteRequest(group_id=SECRET, topics=topics)
+
+
+GUARDED: Mapping[type[Request[Any]], Build] = {
+    ProduceRequest: _produce,
+    FetchRequest: _fetch,
+    ListOffsetsRequest: lambda version, _: ListOffsetsRequest(
+        topics=[ListOffsetsTopic(name=SECRET, partitions=[ListOffsetsPartition(timestamp=-1)])]
+    ),
+    MetadataRequest: _metadata,
+    LeaderAndIsrRequest: lambda version, _: LeaderAndIsrRequest(),
+    StopReplicaRequest: lambda version, _: StopReplicaRequest(),
+    UpdateMetadataRequest: lambda version, _: UpdateMetadataRequest(),
+    ControlledShutdownRequest: lambda version, _: ControlledShutdownRequest(broker_id=99),
+    OffsetCommitRequest: _commit,
+    OffsetFetchRequest: _offset_fetch,
+    FindCoordinatorRequest: _find_coordinator,
+    JoinGroupRequest: _join,
+    HeartbeatRequest: lambda version, _: HeartbeatRequest(group_id=SECRET, member_id="m"),
+    LeaveGroupRequest: _leave,
+    SyncGroupRequest: lambda version, _: SyncGroupRequest(group_id=SECRET, member_id="m"),
+    DescribeGroupsRequest: lambda version, _: DescribeGroupsRequest(groups=[SECRET]),
+    ListGroupsRequest: lambda version, _: ListGroupsRequest(),
+    ApiVersionsRequest: lambda version, _: ApiVersionsRequest(
+        client_software_name="tests", client_software_version="1"
+    ),
+    CreateTopicsRequest: lambda version, _: CreateTopicsRequest(
+        topics=[CreatableTopic(name=SECRET, num_partitions=1, replication_factor=1)]
+    ),
+    DeleteTopicsRequest: _delete_topics,
+    DeleteRecordsRequest: lambda version, _: DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=SECRET, partitions=[DeleteRecordsPartition(offset=0)])]
+    ),
+    InitProducerIdRequest: lambda version, _: InitProducerIdRequest(transactional_id=None),
+    OffsetForLeaderEpochRequest: lambda version, _: OffsetForLeaderEpochRequest(
+        topics=[OffsetForLeaderTopic(topic=SECRET, partitions=[OffsetForLeaderPartition()])]
+    ),
+    DescribeConfigsRequest: _describe_configs,
+    AlterConfigsRequest: _alter_configs,
+    DescribeLogDirsRequest: lambda version, _: DescribeLogDirsRequest(topics=None),
+    CreatePartitionsRequest: lambda version, _: CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=SECRET, count=9, assignments=None)], validate_only=True
+    ),
+    DeleteGroupsRequest: lambda version, _: DeleteGroupsRequest(groups_names=[SECRET]),
+    ElectLeadersRequest: _elect_leaders,
+    IncrementalAlterConfigsRequest: _incremental_alter_configs,
+    OffsetDeleteRequest: _offset_delete,
+    DescribeClusterRequest: lambda version, _: DescribeClusterRequest(
+        include_cluster_authorized_operations=True
+    ),
+}
