@@ -19,7 +19,8 @@ from broker.types import Buffer
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
 _VERSION = 0
-_BATCH_SIZE_MAX = 4096
+MARKER_BYTES_MAX = 4096
+"""Bound of a control batch, as it is and unpacked."""
 
 
 class MarkerType(IntEnum):
@@ -40,7 +41,7 @@ class Marker:
 def build_marker(marker: Marker, *, producer_id: int, producer_epoch: int, timestamp_ms: int) -> bytearray:
     """The control batch with `marker`, base offset 0, CRC valid."""
     builder = BatchBuilder(
-        size_max=_BATCH_SIZE_MAX, producer_id=producer_id, producer_epoch=producer_epoch, transactional=True
+        size_max=MARKER_BYTES_MAX, producer_id=producer_id, producer_epoch=producer_epoch, transactional=True
     )
     builder.append(
         timestamp_ms, _KEY.pack(_VERSION, marker.type), _VALUE.pack(_VERSION, marker.coordinator_epoch)
@@ -63,7 +64,7 @@ def read_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
 
     Raises CorruptRecordsError.
     """
-    records = read_records(batch, header, size_max=_BATCH_SIZE_MAX)
+    records = read_records(batch, header, size_max=MARKER_BYTES_MAX)
     if not records:
         return None  # compaction may leave the batch without its record
     key, value = records[0].key or b"", records[0].value or b""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
 from broker.records.batch import LENGTH_OVERHEAD, BatchHeader, iterate_batches, verify_crc
+from broker.records.control import Marker, read_marker
 from broker.records.validation import validate_header
 from broker.types import Buffer
 
@@ -63,6 +64,17 @@ def batches_from_leader(records: memoryview, next_offset: int) -> PositionedBatc
         next_offset = header.next_offset
         batches.append((position, header))
     return batches
+
+
+def markers_in(records: memoryview, batches: PositionedBatches) -> dict[int, Marker]:
+    """The markers of transactions among the batches, by their positions. Raises CorruptRecordsError."""
+    return {
+        position: marker
+        for position, header in batches
+        if header.is_control
+        and header.producer_id >= 0
+        and (marker := read_marker(records[position : position + header.size], header)) is not None
+    }
 
 
 def grouped(batches: PositionedBatches, size_max: int) -> Iterator[PositionedBatches]:

@@ -14,7 +14,7 @@ appended after the last `flush` began. A write that fails is cut back.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -29,12 +29,14 @@ from broker.records.batch import (
     rebase,
     stamp_append_time,
 )
+from broker.records.control import Marker, build_marker
 from broker.records.reader import read_all
 from broker.storage.appends import (
     Appended,
     PositionedBatches,
     batches_from_leader,
     grouped,
+    markers_in,
     validate_batch,
     validate_batches,
 )
@@ -51,10 +53,12 @@ from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.log_config import LogConfig
 from broker.storage.open_files import FilePool
 from broker.storage.partition_directory import PartitionDirectory, remove_partition_directory
-from broker.storage.producers import EXPIRATION_MS, Original, ProducerStates
+from broker.storage.producer_entry import Original
+from broker.storage.producers import EXPIRATION_MS, ProducerStates
 from broker.storage.recovery import RecoveredLog, Recovery, RecoveryReport
 from broker.storage.retention import SegmentAge, expired_count
 from broker.storage.segment import NO_TIMESTAMP, PlacedBatch, Segment
+from broker.storage.transaction_index import AbortedTransaction, overlapping
 from broker.types import TopicId, TopicPartition
 
 __all__ = ["UNCOMPRESSED_SIZE_MAX", "Appended", "DeletedSegment", "Log", "Segments", "TimestampedOffset"]
@@ -242,7 +246,8 @@ class Log:
         configured) are filled in in place.
 
         Raises CorruptRecordsError, ProtocolError (MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD,
-        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH), StorageError; then nothing was stored.
+        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE), StorageError; then nothing
+        was stored.
         """
         if len(records) > self._config.segment_bytes:
             raise ProtocolError(
@@ -255,7 +260,26 @@ class Log:
         validate_batch(records, 0, header, size_max=self._config.max_message_bytes)
         if header.producer_id >= 0 and (original := self.producers.check(header)) is not None:
             return self._duplicate(original)
-        return self._append_one(records, header, leader_epoch, now_ms)
+        appended = self._append_one(records, header, leader_epoch, now_ms)
+        if header.producer_id >= 0:
+            self.producers.appended(header, appended.first_offset, now_ms)
+        return appended
+
+    def append_marker(
+        self, marker: Marker, producer_id: int, producer_epoch: int, leader_epoch: int, *, now_ms: int
+    ) -> Appended:
+        """End a producer's transaction, as the leader and by order of the transaction's coordinator; without
+        an open transaction the marker is stored all the same.
+
+        Raises ProtocolError (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED), StorageError.
+        """
+        self.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch)
+        batch = build_marker(
+            marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms
+        )
+        appended = self._append_one(batch, read_header(batch), leader_epoch, now_ms)
+        self._note(self.producers.marked(read_header(batch), marker, now_ms))
+        return appended
 
     def append_as_follower(self, records: bytes | bytearray | memoryview) -> Appended:
         """Store batches that a leader sent, as they are; a batch cut off at the end is left out.
@@ -265,13 +289,16 @@ class Log:
         """
         view = memoryview(records)
         batches = batches_from_leader(view, self._end)
+        markers = markers_in(view, batches)
         first_offset = batches[0][1].base_offset if batches else self._end
         now_ms = self._clock.now_ms()
         for group in grouped(batches, self._config.segment_bytes):
-            self._store_as_sent(view, group, now_ms)
+            self._store_as_sent(view, group, markers, now_ms)
         return Appended(first_offset, self._end - 1, NO_TIMESTAMP, self._start, False)
 
-    def _store_as_sent(self, view: memoryview, batches: PositionedBatches, now_ms: int) -> None:
+    def _store_as_sent(
+        self, view: memoryview, batches: PositionedBatches, markers: Mapping[int, Marker], now_ms: int
+    ) -> None:
         start, (last_position, last) = batches[0][0], batches[-1]
         for _, header in batches:
             if header.leader_epoch > self.leader_epochs.latest:
@@ -281,8 +308,12 @@ class Log:
             for position, header in batches
         ]
         self._store(view[start : last_position + last.size], placed, batches[0][1].base_offset, now_ms)
-        for _, header in batches:
-            self.producers.replay(header, now_ms)
+        for position, header in batches:
+            self._note(self.producers.replay(header, now_ms, markers.get(position)))
+
+    def _note(self, aborted: AbortedTransaction | None) -> None:
+        if aborted is not None:
+            self._active.note_aborted(aborted)
 
     def _append_one(
         self, records: bytearray | memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
@@ -299,8 +330,6 @@ class Log:
         last_offset = first_offset + header.last_offset_delta
         placed = PlacedBatch(0, len(records), last_offset, max_timestamp)
         self._store(records, (placed,), first_offset, now_ms)
-        if header.producer_id >= 0:
-            self.producers.appended(header, first_offset, now_ms)
         return Appended(first_offset, last_offset, append_time, self._start, False)
 
     def _append_several(self, records: bytearray | memoryview, leader_epoch: int, now_ms: int) -> Appended:
@@ -458,6 +487,24 @@ class Log:
             return EMPTY
         segment.remember(next_offset, stop)
         return FileRange(segment.log, start, stop - start, offset, next_offset)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Where the oldest transaction begins that is open, or ended by a marker that is not committed; at
+        most the high watermark.
+        """
+        if not (transactions := self.producers.transactions):
+            return high_watermark
+        unstable = transactions.first_unstable(high_watermark)
+        return high_watermark if unstable is None else max(min(unstable, high_watermark), self._start)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Those with records or a marker between two offsets, of which `end` is outside. Raises
+        StorageError.
+        """
+        items = self._segments.items
+        return overlapping(
+            (items[at].aborted for at in range(self._segments.floor(start), len(items))), start, end
+        )
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
         """The first record whose timestamp is at or after `timestamp` (ms). Raises CorruptRecordsError,

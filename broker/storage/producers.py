@@ -11,11 +11,10 @@ batches came together: neighbours in offset and sequence are taken as one, up to
 records. So a repeat may be part of what is remembered as one append, and is a duplicate if all of its
 sequences lie within what is remembered.
 
-Snapshot file (big-endian): `version int16 = 1 | crc uint32 (CRC-32C of what follows) | count int32 |
-entries`, an entry being `producerId int64, producerEpoch int16, lastSequence int32, lastOffset int64,
-offsetDelta int32, timestamp int64, coordinatorEpoch int32, currentTxnFirstOffset int64`. Kafka writes one
-entry per producer, its newest append; here all remembered ones are written, oldest first: Kafka's reader lets
-the last entry of a producer win, so both read each other's files.
+A transactional batch opens its producer's transaction on this log, a marker ends it: none of an older
+producer epoch, and none of a coordinator older than the last one, which was deposed. What is read back, or
+comes from a leader, is taken as it is. While a transaction is open its producer writes nothing outside of it,
+and is not forgotten.
 
 The timestamp is when the producer was last heard of by this node's clock, not a record's: mirrored history
 carries timestamps of years ago, and would be forgotten at once. Owned by the event loop's thread.
@@ -23,90 +22,28 @@ carries timestamps of years ago, and would be forgotten at once. Owned by the ev
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from struct import Struct
-from typing import NamedTuple
 
-from crc32c import crc32c
+from broker.errors import ErrorCode, ProtocolError
+from broker.records.batch import BatchHeader, next_sequence
+from broker.records.control import Marker, MarkerType
+from broker.storage import producer_snapshots
+from broker.storage.producer_entry import Original, ProducerEntry, RememberedAppend
+from broker.storage.transaction_index import AbortedTransaction
+from broker.storage.transactions import Transactions
 
-from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
-from broker.records.batch import SEQUENCE_LIMIT, BatchHeader, next_sequence
-
-APPENDS_REMEMBERED = 5
 REPLAYED_RECORDS_MAX = 1 << 20
 EXPIRATION_MS = 86_400_000
-NO_OFFSET = -1
-SNAPSHOT_VERSION = 1
-
-_SNAPSHOT_HEADER = Struct(">hIi")
-_CRC_END = 6
-_SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
-_SEQUENCE_MASK = SEQUENCE_LIMIT - 1
-
-
-class RememberedAppend(NamedTuple):
-    """The records of one append: first and last sequence and offset, and when it came (ms)."""
-
-    first_sequence: int
-    last_sequence: int
-    first_offset: int
-    last_offset: int
-    timestamp: int
-
-    def offset_of(self, sequence: int) -> int | None:
-        """Where the record of this sequence is, None when it is not in this append."""
-        distance = (sequence - self.first_sequence) & _SEQUENCE_MASK
-        return self.first_offset + distance if distance <= self.last_offset - self.first_offset else None
-
-    def followed_by(self, sequence: int, offset: int) -> bool:
-        return offset == self.last_offset + 1 and sequence == next_sequence(self.last_sequence, 1)
-
-
-class Original(NamedTuple):
-    """Where a duplicate was stored the first time, and when (ms)."""
-
-    first_offset: int
-    last_offset: int
-    timestamp: int
-
-
-@dataclass(slots=True)
-class ProducerEntry:
-    """One producer of the log."""
-
-    epoch: int
-    last_heard_ms: int
-    coordinator_epoch: int = -1
-    transaction_first_offset: int = NO_OFFSET
-    appends: deque[RememberedAppend] = field(default_factory=lambda: deque(maxlen=APPENDS_REMEMBERED))
-
-    @property
-    def last_sequence(self) -> int:
-        return self.appends[-1].last_sequence if self.appends else -1
-
-    def original(self, header: BatchHeader) -> Original | None:
-        """Where the batch was stored before, None when it was not or is no longer remembered."""
-        if header.producer_epoch != self.epoch:
-            return None
-        last_sequence = next_sequence(header.base_sequence, header.last_offset_delta)
-        first_offset = None
-        for append in self.appends:
-            if first_offset is None:
-                first_offset = append.offset_of(header.base_sequence)
-            if first_offset is not None and (last_offset := append.offset_of(last_sequence)) is not None:
-                return Original(first_offset, last_offset, append.timestamp)
-        return None
 
 
 class ProducerStates:
     """All producers of one log."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "transactions")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
+        self.transactions = Transactions()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -120,7 +57,7 @@ class ProducerStates:
     def check(self, header: BatchHeader) -> Original | None:
         """None for a batch that may be appended, or where it was stored before.
 
-        Raises ProtocolError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER.
+        Raises ProtocolError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
         entry = self._entries.get(header.producer_id)
         if entry is None:
@@ -138,6 +75,8 @@ class ProducerStates:
                     verdict = self.check(header)
                 else:
                     _check_follows(header, before.producer_epoch, before.last_sequence)
+                    if before.is_transactional:
+                        _check_belongs(header)
                 if verdict is None:
                     ahead[header.producer_id] = header
             verdicts.append(verdict)
@@ -148,8 +87,8 @@ class ProducerStates:
         before it.
         """
         entry = self._entry(header, now_ms)
-        if header.is_transactional and entry.transaction_first_offset == NO_OFFSET:
-            entry.transaction_first_offset = first_offset
+        if entry.transaction is None and header.is_transactional:
+            entry.transaction = self.transactions.begin(first_offset)
         last_offset = first_offset + header.last_offset_delta
         appends = entry.appends
         first_sequence, last_sequence = header.base_sequence, header.last_sequence
@@ -158,20 +97,55 @@ class ProducerStates:
             first_sequence, first_offset = before.first_sequence, before.first_offset
         appends.append(RememberedAppend(first_sequence, last_sequence, first_offset, last_offset, now_ms))
 
-    def replay(self, header: BatchHeader, now_ms: int) -> None:
-        """Remember a batch that is in the log: on recovery, and on a follower."""
+    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        """Whether a transaction's marker may be appended.
+
+        Raises ProtocolError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            return
+        if producer_epoch < entry.epoch:
+            raise ProtocolError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"marker of epoch {producer_epoch} for producer {producer_id}, the log has {entry.epoch}",
+            )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise ProtocolError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"marker of coordinator epoch {coordinator_epoch} for producer {producer_id}, "
+                f"the last one was of {entry.coordinator_epoch}",
+            )
+
+    def marked(self, header: BatchHeader, marker: Marker, now_ms: int) -> AbortedTransaction | None:
+        """Remember a marker that is in the log; the transaction that it aborts, if any was open."""
+        entry = self._entry(header, now_ms)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        transaction, entry.transaction = entry.transaction, None
+        if transaction is None:
+            return None
+        stable = self.transactions.end(transaction, header.base_offset)
+        if marker.type is MarkerType.COMMIT:
+            return None
+        return AbortedTransaction(header.producer_id, transaction.first_offset, header.base_offset, stable)
+
+    def replay(
+        self, header: BatchHeader, now_ms: int, marker: Marker | None = None
+    ) -> AbortedTransaction | None:
+        """Remember a batch that is in the log, on recovery and on a follower; `marker` is what it holds if it
+        is one. The transaction that it aborts, if any.
+        """
         if header.producer_id < 0:
-            return
+            return None
         if header.is_control:
-            entry = self._entry(header, now_ms)
-            entry.transaction_first_offset = NO_OFFSET
-            return
+            return None if marker is None else self.marked(header, marker, now_ms)
         if header.base_sequence < 0:
-            return
+            return None
         entry = self._entry(header, now_ms)
         last = entry.appends[-1] if entry.appends else None
         joins = last is not None and header.last_offset - last.first_offset < REPLAYED_RECORDS_MAX
         self.appended(header, header.base_offset, now_ms, joins=joins)
+        return None
 
     def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> int:
         """Forget producers not heard of for so long, but for those with an open transaction; how many
@@ -180,53 +154,30 @@ class ProducerStates:
         expired = [
             producer_id
             for producer_id, entry in self._entries.items()
-            if entry.transaction_first_offset == NO_OFFSET and now_ms - entry.last_heard_ms >= expiration_ms
+            if entry.transaction is None and now_ms - entry.last_heard_ms >= expiration_ms
         ]
         for producer_id in expired:
             del self._entries[producer_id]
         return len(expired)
 
     def clear(self) -> None:
-        self._entries.clear()
+        self._replace({})
 
     def snapshot(self) -> bytes:
         """The content of a snapshot file."""
-        entries = b"".join(
-            _SNAPSHOT_ENTRY.pack(
-                producer_id,
-                entry.epoch,
-                append.last_sequence,
-                append.last_offset,
-                append.last_offset - append.first_offset,
-                append.timestamp if append is not _NOTHING_APPENDED else entry.last_heard_ms,
-                entry.coordinator_epoch,
-                entry.transaction_first_offset,
-            )
-            for producer_id, entry in self._entries.items()
-            for append in entry.appends or (_NOTHING_APPENDED,)
-        )
-        counted = (len(entries) // _SNAPSHOT_ENTRY.size).to_bytes(4, "big") + entries
-        crc: int = crc32c(counted)
-        return SNAPSHOT_VERSION.to_bytes(2, "big") + crc.to_bytes(4, "big") + counted
+        return producer_snapshots.encode(self._entries)
 
     def load(self, data: bytes) -> None:
         """Replace everything by a snapshot file's content. Raises CorruptRecordsError, and then nothing has
         changed.
         """
-        if len(data) < _SNAPSHOT_HEADER.size:
-            raise CorruptRecordsError("torn producer snapshot")
-        version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
-        if version != SNAPSHOT_VERSION:
-            raise CorruptRecordsError(f"producer snapshot of version {version}")
-        if (
-            crc != crc32c(data[_CRC_END:])
-            or len(data) != _SNAPSHOT_HEADER.size + count * _SNAPSHOT_ENTRY.size
-        ):
-            raise CorruptRecordsError("damaged producer snapshot")
-        loaded: dict[int, ProducerEntry] = {}
-        for packed in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEADER.size :]):
-            _load_entry(loaded, *packed)
-        self._entries = loaded
+        self._replace(producer_snapshots.decode(data))
+
+    def _replace(self, entries: dict[int, ProducerEntry]) -> None:
+        self._entries = entries
+        self.transactions = Transactions(
+            entry.transaction for entry in entries.values() if entry.transaction is not None
+        )
 
     def _entry(self, header: BatchHeader, now_ms: int) -> ProducerEntry:
         entry = self._entries.get(header.producer_id)
@@ -239,23 +190,18 @@ class ProducerStates:
         return entry
 
 
-_NOTHING_APPENDED = RememberedAppend(-1, -1, NO_OFFSET, NO_OFFSET, -1)
-"""Stands for the appends of a producer of which only a transaction's marker was seen."""
-
-
 def _check(header: BatchHeader, entry: ProducerEntry) -> Original | None:
     if header.producer_epoch < entry.epoch:
         raise ProtocolError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"epoch {header.producer_epoch} of producer {header.producer_id}, the log has {entry.epoch}",
         )
-    if not entry.appends and header.producer_epoch == entry.epoch:
-        return None
-    if header.producer_epoch == entry.epoch and header.base_sequence == next_sequence(entry.last_sequence, 1):
-        return None
-    if (original := entry.original(header)) is not None:
-        return original
-    _check_follows(header, entry.epoch, entry.last_sequence)
+    if header.producer_epoch != entry.epoch or header.base_sequence != next_sequence(entry.last_sequence, 1):
+        if (original := entry.original(header)) is not None:
+            return original
+        _check_follows(header, entry.epoch, entry.last_sequence)
+    if entry.transaction is not None:
+        _check_belongs(header)
     return None
 
 
@@ -268,27 +214,10 @@ def _check_follows(header: BatchHeader, epoch: int, last_sequence: int) -> None:
         )
 
 
-def _load_entry(
-    loaded: dict[int, ProducerEntry],
-    producer_id: int,
-    epoch: int,
-    last_sequence: int,
-    last_offset: int,
-    offset_delta: int,
-    timestamp: int,
-    coordinator_epoch: int,
-    transaction_first_offset: int,
-) -> None:
-    entry = loaded.get(producer_id)
-    if entry is None or entry.epoch != epoch:
-        entry = loaded[producer_id] = ProducerEntry(epoch, timestamp)
-    entry.last_heard_ms = timestamp
-    entry.coordinator_epoch = coordinator_epoch
-    entry.transaction_first_offset = transaction_first_offset
-    if last_sequence >= 0:
-        first_sequence = (last_sequence - offset_delta) & _SEQUENCE_MASK
-        entry.appends.append(
-            RememberedAppend(
-                first_sequence, last_sequence, last_offset - offset_delta, last_offset, timestamp
-            )
+def _check_belongs(header: BatchHeader) -> None:
+    """Whether a batch of a producer that has a transaction open is part of that."""
+    if not header.is_transactional:
+        raise ProtocolError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"producer {header.producer_id} has a transaction open, and the batch is not part of it",
         )

@@ -5,7 +5,8 @@ batch: header, checksum, offsets that follow each other. The log is cut at the f
 tail is torn or garbage lies in the middle, and later segments go with it: what is left is a prefix of what
 was written. So does a segment that does not begin where the one before it ends, unless the log is compacted.
 On the way indexes, leader epochs and producer states are rebuilt; the producers start from the newest
-snapshot that was flushed. Cuts are synced, so a second start finds nothing to do.
+snapshot that was flushed. An index of aborted transactions that no such segment can have is made anew from
+the snapshot before it. Cuts are synced, so a second start finds nothing to do.
 
 Runs in the thread that opens the log, before anything else uses it.
 """
@@ -21,6 +22,7 @@ from broker.records.batch import BatchHeader
 from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.log_config import LogConfig
 from broker.storage.partition_directory import PartitionDirectory
+from broker.storage.producer_replay import rebuild_aborted, replay
 from broker.storage.producers import ProducerStates
 from broker.storage.segment import Segment
 
@@ -129,6 +131,17 @@ class Recovery:
                 segment.indexes_durable = False
                 self._indexes_rebuilt += segment.size > 0
 
+    def _rebuild_aborted(self, segments: Sequence[Segment], end: int) -> None:
+        """Make those indexes of aborted transactions anew that no log can have. Raises CorruptRecordsError,
+        StorageError.
+        """
+        ends = [*(segment.base_offset for segment in segments[1:]), end]
+        for index, segment in enumerate(segments):
+            if segment.aborted is not None and not segment.aborted.plausible(ends[index]):
+                rebuild_aborted(self._directory, segments, index, ends[index], now_ms=self._now_ms)
+                segment.indexes_durable = False
+                self._indexes_rebuilt += 1
+
     def reload_producers(self, segments: Sequence[Segment], end: int) -> None:
         """Set the producer states to what they were at offset `end`, where the log was cut. Raises
         CorruptRecordsError, StorageError.
@@ -145,6 +158,7 @@ class Recovery:
             next_offset = active.activate()
             active.indexes_durable = False
             self._load_producers(segments, next_offset)
+            self._rebuild_aborted(segments, next_offset)
         except CorruptRecordsError:
             self._producers.clear()
             return None
@@ -155,15 +169,7 @@ class Recovery:
         follows it.
         """
         start = self._load_snapshot(end)
-        for segment, after in zip(segments, [*segments[1:], None], strict=True):
-            if after is not None and after.base_offset <= start:
-                continue
-            if segment.base_offset >= end or start >= end:
-                return
-            for _, header in segment.headers(segment.locate(max(start, segment.base_offset))):
-                if header.base_offset >= end:
-                    return
-                self._producers.replay(header, self._now_ms)
+        replay(self._producers, segments, start, end, now_ms=self._now_ms)
 
     def _load_snapshot(self, offset_max: int) -> int:
         """Load the newest sound snapshot up to `offset_max`, removing all others that are newer; its offset,
@@ -236,6 +242,8 @@ class Recovery:
     def _load_flushed_producers(self, segments: Sequence[Segment], end: int) -> None:
         with suppress(CorruptRecordsError):  # damage below the recovery point, where no scan goes
             self._load_producers(segments, end)
+        with suppress(CorruptRecordsError):
+            self._rebuild_aborted([segment for segment in segments if segment.base_offset < end], end)
 
     def _follows(self, segment: Segment, expected: int) -> bool:
         if self._config.compacts:
@@ -246,8 +254,16 @@ class Recovery:
         """Check a segment whose records start at or after `expected`, cutting it where damaged; its end, and
         whether it was whole.
         """
+
+        def visit(position: int, header: BatchHeader) -> None:
+            aborted = self._producers.replay(header, self._now_ms, segment.marker(position, header))
+            if aborted is not None:
+                segment.note_aborted(aborted)
+            self._note_epoch(header)
+
+        segment.forget_aborted()
         scan = segment.scan(
-            self._visit, first_offset=expected, gaps=self._config.compacts, latest_epoch=self._epochs.latest
+            visit, first_offset=expected, gaps=self._config.compacts, latest_epoch=self._epochs.latest
         )
         self._indexes_rebuilt += 1
         self._checked_size += scan.valid_size
@@ -256,10 +272,6 @@ class Recovery:
         self._cut_size += segment.size - scan.valid_size
         segment.cut_file(scan.valid_size)
         return scan.next_offset, False
-
-    def _visit(self, header: BatchHeader) -> None:
-        self._producers.replay(header, self._now_ms)
-        self._note_epoch(header)
 
     def _note_epoch(self, header: BatchHeader) -> None:
         if header.leader_epoch > self._epochs.latest:

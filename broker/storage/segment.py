@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from broker.errors import CorruptRecordsError, StorageError
 from broker.records.batch import BatchHeader
+from broker.records.control import MARKER_BYTES_MAX, Marker, read_marker
 from broker.storage.disk import Disk
 from broker.storage.filenames import DELETED_SUFFIX, FileKind, segment_file_name
 from broker.storage.index import RELATIVE_OFFSET_MAX, IndexCache, OffsetEntry, OffsetIndex, TimeIndex
@@ -288,6 +289,16 @@ class Segment:
                 )
             expected = header.next_offset
             yield position, header
+
+    def marker(self, position: int, header: BatchHeader) -> Marker | None:
+        """The transaction's marker in the batch at `position`, None when it holds none that can be read.
+
+        Raises StorageError.
+        """
+        if header.is_control and header.producer_id >= 0 and header.size <= MARKER_BYTES_MAX:
+            with self.log as file, suppress(CorruptRecordsError):
+                return read_marker(file.pread(header.size, position), header)
+        return None
 
     def locate(self, offset: int) -> int:
         """Position of the first batch whose last offset is at or above `offset`; the segment's size when

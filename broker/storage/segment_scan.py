@@ -47,7 +47,8 @@ _OFFSET_MAX = (1 << 63) - 1
 _ALONE = TRANSACTIONAL_FLAG | CONTROL_FLAG
 _SEQUENCE_MASK = SEQUENCE_LIMIT - 1
 
-Visit = Callable[[BatchHeader], None]
+Visit = Callable[[int, BatchHeader], None]
+"""Told of a batch: its position, and its header."""
 
 
 class SegmentScan:
@@ -168,7 +169,7 @@ class SegmentScan:
                 since = 0
             if epoch > latest_epoch:
                 latest_epoch = epoch
-                joined.add(read_header(buffer, at))
+                joined.add(start + at, read_header(buffer, at))
             elif producer >= 0:
                 if (
                     base == joined.next_offset
@@ -180,7 +181,7 @@ class SegmentScan:
                 ):
                     joined.next_offset = last + 1
                 else:
-                    joined.add(read_header(buffer, at))
+                    joined.add(start + at, read_header(buffer, at))
             next_offset = last + 1
             since += end - at
             at = end
@@ -230,7 +231,7 @@ class SegmentScan:
             self.bytes_since_index_entry = 0
         if header.producer_id >= 0 or header.leader_epoch > self._latest_epoch:
             self._latest_epoch = max(self._latest_epoch, header.leader_epoch)
-            self._joined.add(header)
+            self._joined.add(position, header)
         self.bytes_since_index_entry += header.size
         self.next_offset = last + 1
         self.valid_size = position + header.size
@@ -255,20 +256,30 @@ class _Joined:
     `shift` is by how much sequences are above offsets.
     """
 
-    __slots__ = ("_first", "_visit", "limit", "next_offset", "producer_epoch", "producer_id", "shift")
+    __slots__ = (
+        "_first",
+        "_position",
+        "_visit",
+        "limit",
+        "next_offset",
+        "producer_epoch",
+        "producer_id",
+        "shift",
+    )
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
         self._first: BatchHeader | None = None
+        self._position = 0
         self.limit = self.next_offset = self.producer_id = self.producer_epoch = self.shift = -1
 
-    def add(self, header: BatchHeader) -> None:
+    def add(self, position: int, header: BatchHeader) -> None:
         """Begin anew with a batch that follows nothing. One that stands alone is told at once."""
         self.end()
         if header.producer_id < 0 or header.base_sequence < 0 or header.attributes & _ALONE:
-            self._visit(header)
+            self._visit(position, header)
             return
-        self._first = header
+        self._first, self._position = header, position
         self.producer_id, self.producer_epoch = header.producer_id, header.producer_epoch
         self.shift = (header.base_sequence - header.base_offset) & _SEQUENCE_MASK
         self.next_offset = header.next_offset
@@ -278,7 +289,8 @@ class _Joined:
         """Tell what was joined."""
         first, self._first = self._first, None
         if first is not None:
-            self._visit(first._replace(last_offset_delta=self.next_offset - 1 - first.base_offset))
+            spanning = first._replace(last_offset_delta=self.next_offset - 1 - first.base_offset)
+            self._visit(self._position, spanning)
         self.next_offset = -1
 
 

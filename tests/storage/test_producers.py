@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
 from broker.records.batch import CONTROL_FLAG, SEQUENCE_LIMIT, TRANSACTIONAL_FLAG, BatchHeader
-from broker.storage.producers import APPENDS_REMEMBERED, Original, ProducerStates
+from broker.records.control import Marker, MarkerType
+from broker.storage.producer_entry import APPENDS_REMEMBERED, Original
+from broker.storage.producers import ProducerStates
 
 NOW = 1_700_000_000_000
 ENTRY = Struct(">qhiqiqiq")
@@ -128,17 +130,116 @@ def test_replayed_neighbours_are_remembered_as_one() -> None:
     assert len(entry.appends) == 2
 
 
+def marker_header(*, producer: int = 7, epoch: int = 0, offset: int = 0) -> BatchHeader:
+    attributes = TRANSACTIONAL_FLAG | CONTROL_FLAG
+    return header(-1, producer=producer, epoch=epoch, offset=offset, attributes=attributes)
+
+
+def marker(kind: MarkerType = MarkerType.ABORT, coordinator_epoch: int = 0) -> Marker:
+    return Marker(type=kind, coordinator_epoch=coordinator_epoch)
+
+
+def marker_refusal(states: ProducerStates, producer_epoch: int, coordinator_epoch: int) -> ErrorCode:
+    with pytest.raises(ProtocolError) as caught:
+        states.check_marker(7, producer_epoch, coordinator_epoch)
+    return caught.value.code
+
+
+def in_transaction(sequence: int, count: int = 1, **fields: int) -> BatchHeader:
+    return header(sequence, count, attributes=TRANSACTIONAL_FLAG, **fields)
+
+
 def test_a_transaction_is_open_until_its_marker() -> None:
     states = ProducerStates()
-    states.replay(header(0, 2, offset=10, attributes=TRANSACTIONAL_FLAG), NOW)
-    states.replay(header(2, 2, offset=12, attributes=TRANSACTIONAL_FLAG), NOW)
+    states.replay(in_transaction(0, 2, offset=10), NOW)
+    states.replay(in_transaction(2, 2, offset=12), NOW)
     entry = states.get(7)
     assert entry is not None
     assert entry.transaction_first_offset == 10
     assert states.expire(NOW + 1_000_000, 1000) == 0
-    states.replay(header(-1, offset=14, attributes=TRANSACTIONAL_FLAG | CONTROL_FLAG), NOW)
+    assert states.replay(marker_header(offset=14), NOW, marker()) == (7, 10, 14, 15)
     assert entry.transaction_first_offset == -1
     assert states.check(header(4)) is None
+    assert states.expire(NOW + 1_000_000, 1000) == 1
+
+
+def test_an_abort_says_where_the_oldest_open_transaction_begins() -> None:
+    states = ProducerStates()
+    for producer, offset in ((1, 10), (2, 11), (3, 12)):
+        states.appended(in_transaction(0, producer=producer), offset, NOW)
+    assert states.marked(marker_header(producer=2, offset=13), marker(), NOW) == (2, 11, 13, 10)
+    assert states.marked(marker_header(producer=1, offset=14), marker(MarkerType.COMMIT), NOW) is None
+    assert states.marked(marker_header(producer=3, offset=15), marker(), NOW) == (3, 12, 15, 16)
+
+
+def test_a_marker_without_a_transaction_aborts_nothing_and_sets_the_epochs() -> None:
+    states = ProducerStates()
+    assert states.marked(marker_header(epoch=3, offset=5), marker(coordinator_epoch=2), NOW) is None
+    entry = states.get(7)
+    assert entry is not None
+    assert (entry.epoch, entry.coordinator_epoch, entry.last_sequence) == (3, 2, -1)
+    assert refusal(states, header(1, epoch=3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert states.check(header(0, epoch=3)) is None
+
+
+def test_deposed_producers_and_coordinators_are_fenced() -> None:
+    states = ProducerStates()
+    states.check_marker(7, 0, 0)
+    states.marked(marker_header(epoch=3), marker(coordinator_epoch=2), NOW)
+    assert marker_refusal(states, 2, 5) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert marker_refusal(states, 3, 1) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    states.check_marker(7, 3, 2)
+    states.check_marker(7, 4, 3)
+
+
+def test_a_control_batch_without_a_marker_changes_nothing() -> None:
+    states = ProducerStates()
+    states.replay(in_transaction(0, offset=10), NOW)
+    assert states.replay(marker_header(offset=11), NOW) is None
+    assert states.transactions.first_unstable(100) == 10
+
+
+def test_while_a_transaction_is_open_nothing_is_written_outside_of_it() -> None:
+    states = ProducerStates()
+    states.appended(in_transaction(0), 0, NOW)
+    assert refusal(states, header(1)) is ErrorCode.INVALID_TXN_STATE
+    assert states.check(header(0)) == (0, 0, NOW)
+    with pytest.raises(ProtocolError) as caught:
+        ProducerStates().check_all([in_transaction(0), header(1)])
+    assert caught.value.code is ErrorCode.INVALID_TXN_STATE
+    states.marked(marker_header(offset=1), marker(MarkerType.COMMIT), NOW)
+    assert states.check(header(1)) is None
+
+
+def test_a_transaction_stays_unstable_until_its_marker_is_committed() -> None:
+    states = ProducerStates()
+    assert not states.transactions
+    states.appended(in_transaction(0, producer=1), 5, NOW)
+    states.appended(in_transaction(0, producer=2), 6, NOW)
+    states.marked(marker_header(producer=2, offset=7), marker(MarkerType.COMMIT), NOW)
+    assert states.transactions.first_unstable(100) == 5
+    states.marked(marker_header(producer=1, offset=8), marker(MarkerType.COMMIT), NOW)
+    assert states.transactions.first_unstable(8) == 5
+    assert states.transactions.first_unstable(9) is None
+    assert not states.transactions
+
+
+def test_a_snapshot_holds_open_transactions_as_kafka_does() -> None:
+    states = ProducerStates()
+    states.appended(in_transaction(0, producer=2, epoch=1), 20, NOW)
+    states.appended(in_transaction(0, producer=1), 30, NOW)
+    states.marked(marker_header(producer=3, epoch=9, offset=31), marker(coordinator_epoch=4), NOW)
+    snapshot = states.snapshot()
+    assert list(ENTRY.iter_unpack(snapshot[10:])) == [
+        (2, 1, 0, 20, 0, NOW, -1, 20),
+        (1, 0, 0, 30, 0, NOW, -1, 30),
+        (3, 9, -1, -1, 0, NOW, 4, -1),
+    ]
+    restored = ProducerStates()
+    restored.load(snapshot)
+    assert restored.snapshot() == snapshot
+    assert restored.transactions.first_unstable(100) == 20
+    assert restored.marked(marker_header(producer=2, epoch=1, offset=40), marker(), NOW) == (2, 20, 40, 30)
 
 
 def test_producers_not_heard_of_are_forgotten() -> None:

@@ -73,7 +73,7 @@ def scanned(data: bytes, interval: int, buffer_bytes: int) -> tuple[SegmentScan,
     file.pwrite(data, 0)
     scan = SegmentScan(file, len(data), BASE, first_offset=BASE, gaps=False, index_interval_bytes=interval)
     visited: list[BatchHeader] = []
-    scan.run(visited.append, latest_epoch=-1, buffer_bytes=buffer_bytes)
+    scan.run(lambda _, header: visited.append(header), latest_epoch=-1, buffer_bytes=buffer_bytes)
     return scan, visited
 
 
