@@ -1,4 +1,4 @@
-"""The commands on topics, groups and settings: ask the cluster, print the answer as text or JSON."""
+"""The commands on topics and groups: ask the cluster, print the answer as text or JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from broker.client.cluster import Cluster
 from broker.client.connection import ConnectionSettings
 from broker.client.offsets import latest_offsets
 from broker.errors import ErrorCode, ProtocolError
-from broker.settings import ConfigSource
 from broker.types import TopicPartition
 
 CONNECT_TIMEOUT_MS = 5_000
@@ -53,7 +52,7 @@ async def list_topics(options: argparse.Namespace) -> None:
     """Print the names of topics."""
     async with connected(options) as cluster:
         names = await Admin(cluster).list_topics(internal=options.internal)
-    _print(options, names, names)
+    print_answer(options, names, names)
 
 
 async def describe_topics(options: argparse.Namespace) -> None:
@@ -75,7 +74,7 @@ async def describe_topics(options: argparse.Namespace) -> None:
         for name, topic in described.items()
         for number, partition in sorted(topic.partitions.items())
     ]
-    _print(options, rows, map(_partition_line, rows))
+    print_answer(options, rows, map(_partition_line, rows))
 
 
 def _partition_line(row: Mapping[str, Any]) -> str:
@@ -113,7 +112,7 @@ async def list_groups(options: argparse.Namespace) -> None:
         {"group": group.group_id, "state": group.state, "protocol_type": group.protocol_type}
         for group in groups
     ]
-    _print(options, rows, (f"{row['group']}\t{row['state']}" for row in rows))
+    print_answer(options, rows, (f"{row['group']}\t{row['state']}" for row in rows))
 
 
 async def describe_groups(options: argparse.Namespace) -> None:
@@ -140,7 +139,7 @@ async def describe_groups(options: argparse.Namespace) -> None:
             }
             for name, group in described.items()
         ]
-    _print(options, groups, (line for group in groups for line in _group_lines(group)))
+    print_answer(options, groups, (line for group in groups for line in _group_lines(group)))
 
 
 async def _offsets(cluster: Cluster, admin: Admin, group: str) -> list[dict[str, Any]]:
@@ -176,25 +175,8 @@ async def delete_groups(options: argparse.Namespace) -> None:
         _raise_first(await Admin(cluster).delete_groups(options.names))
 
 
-async def describe_configs(options: argparse.Namespace) -> None:
-    """Print settings with their sources: those that were set, or all. Raises ProtocolError."""
-    async with connected(options) as cluster:
-        admin = Admin(cluster)
-        if options.topic is not None:
-            await admin.describe_topics([options.topic])
-            entries = await admin.describe_topic_configs(options.topic)
-        else:
-            await cluster.refresh([])
-            entries = await admin.describe_broker_configs(options.broker)
-    rows = [
-        {"name": name, "value": entry.value, "source": entry.source.name.lower()}
-        for name, entry in sorted(entries.items())
-        if options.all or entry.source is not ConfigSource.DEFAULT
-    ]
-    _print(options, rows, (f"{row['name']}={row['value']}\t{row['source']}" for row in rows))
-
-
-def _print(options: argparse.Namespace, document: Any, lines: Iterable[str]) -> None:
+def print_answer(options: argparse.Namespace, document: Any, lines: Iterable[str]) -> None:
+    """The document as JSON, or the lines, as the options ask."""
     if options.output == "json":
         lines = [json.dumps(document)]
     sys.stdout.writelines(f"{line}\n" for line in lines)

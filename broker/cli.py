@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from broker import admin_commands, import_commands, inspection_commands, record_commands
+from broker import admin_commands, config_commands, import_commands, inspection_commands, record_commands
 from broker.clock import SystemClock
 from broker.config import load_config
 from broker.coordination.zookeeper import ZooKeeper
@@ -135,15 +135,43 @@ def _add_groups(commands: Any) -> None:
 
 
 def _add_configs(commands: Any) -> None:
-    configs = commands.add_parser("configs", help="show the settings of a topic or a node")
+    configs = commands.add_parser("configs", help="show and alter settings of topics and nodes")
     actions = configs.add_subparsers(required=True, metavar="ACTION")
-    describe = _client_command(
-        actions, "describe", admin_commands.describe_configs, "show settings and their sources"
+    describe = _config_command(
+        actions, "describe", config_commands.describe_configs, "show settings and their sources"
     )
-    of = describe.add_mutually_exclusive_group(required=True)
-    of.add_argument("--topic", metavar="NAME")
-    of.add_argument("--broker", type=int, metavar="ID")
     describe.add_argument("--all", action="store_true", help="defaults too")
+    alter = _config_command(
+        actions, "alter", config_commands.alter_configs, "change settings while the cluster runs"
+    )
+    alter.add_argument(
+        "--add",
+        action="append",
+        default=[],
+        type=config_commands.assignments,
+        metavar="KEY=VALUE,...",
+        help="set these; a value with commas stands in brackets",
+    )
+    alter.add_argument(
+        "--delete", action="append", default=[], metavar="KEY,...", help="back to what holds without"
+    )
+
+
+def _config_command(actions: Any, name: str, command: Command, description: str) -> argparse.ArgumentParser:
+    parser = _client_command(actions, name, command, description)
+    parser.add_argument("--entity-type", choices=config_commands.ENTITY_TYPES, required=True)
+    of = parser.add_mutually_exclusive_group(required=True)
+    of.add_argument("--entity-name", metavar="NAME", help="the topic, or the id of the broker")
+    of.add_argument("--entity-default", action="store_true", help="all brokers")
+    run = parser.get_default("run")
+
+    def checked(options: argparse.Namespace) -> None:
+        if problem := config_commands.entity_problem(options):
+            parser.error(problem)
+        run(options)
+
+    parser.set_defaults(run=checked)
+    return parser
 
 
 def _add_records(commands: Any) -> None:

@@ -346,7 +346,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
             continue
         places[entry.name] = entry.place
     node = NodeConfig(**values)
-    problems += _contradictions(node, path, places)
+    problems += [f"{places.get(name, path)}: {name}: {problem}" for name, problem in _contradictions(node)]
     if node.broker_id < 0 and "broker.id" not in refused:
         place = places.get("broker.id", path)
         problems.append(f"{place}: broker.id must be given, a number that no other node of the cluster has")
@@ -355,42 +355,64 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     return LoadedConfig(node=node, given=frozenset(places))
 
 
-def _contradictions(node: NodeConfig, path: Path, places: Mapping[str, str]) -> Iterator[str]:
+def overridden(node: NodeConfig, settings: Mapping[str, str]) -> NodeConfig:
+    """The settings with some, given as texts, replaced.
+
+    Raises ConfigurationError listing every unknown name, invalid value and contradiction.
+    """
+    values: dict[str, Any] = {}
+    problems = []
+    for name, text in settings.items():
+        declaration = SETTINGS.get(name)
+        if declaration is None:
+            problems.append(f"{name}: unknown setting")
+            continue
+        try:
+            values[declaration.field_name] = declaration.kind.parse(text)
+        except ValueError as error:
+            problems.append(f"{name}: {error}")
+    changed = dataclasses.replace(node, **values)
+    problems += [f"{name}: {problem}" for name, problem in _contradictions(changed)]
+    if problems:
+        raise ConfigurationError(problems)
+    return changed
+
+
+class _Contradiction(NamedTuple):
+    name: str
+    problem: str
+
+
+def _contradictions(node: NodeConfig) -> Iterator[_Contradiction]:
     """What no single value shows."""
-
-    def place(name: str) -> str:
-        return places.get(name, str(path))
-
     known: dict[str, SecurityProtocol] = {}
     try:
         known = _protocols(node.listener_security_protocol_map)
     except ValueError as error:
-        yield f"{place('listener.security.protocol.map')}: listener.security.protocol.map: {error}"
+        yield _Contradiction("listener.security.protocol.map", str(error))
     for name, texts in (("listeners", node.listeners), ("advertised.listeners", node.advertised_listeners)):
         try:
             found = [listener.name for listener in _listeners(texts, known)]
         except ValueError as error:
-            yield f"{place(name)}: {name}: {error}"
+            yield _Contradiction(name, str(error))
             continue
         if len(set(found)) != len(found):
-            yield f"{place(name)}: {name}: a listener name is given twice"
+            yield _Contradiction(name, "a listener name is given twice")
     for listener in _advertised_wildcards(node, known):
-        yield (
-            f"{place('advertised.listeners')}: advertised.listeners: clients cannot be told {listener}, "
-            "give the host they are to use"
+        yield _Contradiction(
+            "advertised.listeners", f"clients cannot be told {listener}, give the host they are to use"
         )
     if not node.listeners:
-        yield f"{place('listeners')}: listeners: at least one address is needed"
+        yield _Contradiction("listeners", "at least one address is needed")
     for text in node.max_connections_per_ip_overrides:
         try:
             _address_limit(text)
         except ValueError as error:
-            yield f"{place('max.connections.per.ip.overrides')}: max.connections.per.ip.overrides: {error}"
+            yield _Contradiction("max.connections.per.ip.overrides", str(error))
     if node.log_archive_enable and node.log_archive_url is None:
-        yield f"{place('log.archive.enable')}: log.archive.enable needs log.archive.url"
+        yield _Contradiction("log.archive.enable", "needs log.archive.url")
     if node.group_min_session_timeout_ms > node.group_max_session_timeout_ms:
-        name = "group.min.session.timeout.ms"
-        yield f"{place(name)}: {name} exceeds group.max.session.timeout.ms"
+        yield _Contradiction("group.min.session.timeout.ms", "exceeds group.max.session.timeout.ms")
 
 
 def _advertised_wildcards(node: NodeConfig, known: Mapping[str, SecurityProtocol]) -> Iterator[Listener]:

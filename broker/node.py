@@ -11,21 +11,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
 from broker.clock import Clock
 from broker.cluster.driver import ControllerDriver
+from broker.cluster.entity_configs import EntityConfigs
 from broker.cluster.registration import allocate_producer_ids, obtain_cluster_id, register_broker
 from broker.cluster.states import read_cluster_image
-from broker.cluster.topics import write_topic_config
-from broker.config import LoadedConfig
+from broker.config import LoadedConfig, NodeConfig
 from broker.coordination.protocol import Coordination, SessionState
 from broker.coordination.znodes import BrokerZnode, Endpoint
+from broker.disk_threads import DiskThreads
 from broker.errors import CoordinationError, RequestTimedOutError
 from broker.groups.coordinator import GroupCoordinator
+from broker.live_config import LiveConfig
 from broker.part_configs import (
     between_nodes,
     connection_limits,
@@ -34,10 +35,10 @@ from broker.part_configs import (
     group_config,
     log_defaults,
     serving_limits,
-    setting_views,
     topic_defaults,
     upkeep_intervals,
 )
+from broker.reconfiguration import Reconfiguration
 from broker.replication.archiving import Archiving
 from broker.replication.replicas import Replicas
 from broker.replication.topic_configs import TopicConfigs
@@ -85,14 +86,13 @@ class Node:
         authoriser: Authoriser | None = None,
     ) -> None:
         self._authoriser = authoriser or AllowAll()
-        self._loaded = loaded
-        self._config = loaded.node
+        self._live = LiveConfig(loaded, coordination)
         self._broker_id = BrokerId(loaded.node.broker_id)
         self._coordination = coordination
         self._disk = disk
         self._clock = clock
         self._rng = rng
-        self._executor = ThreadPoolExecutor(loaded.node.num_io_threads, thread_name_prefix="disk")
+        self._executor = DiskThreads(loaded.node.num_io_threads)
         self._background = _Background()
         self._session_changed = asyncio.Event()
         self._registered_session = 0
@@ -118,23 +118,35 @@ class Node:
             configs = TopicConfigs(
                 self._coordination, log_defaults(self._config), on_change=self._topic_config_changed
             )
+            followers = {"topics": configs.changed, "brokers": self._live.changed}
+            entity_configs = EntityConfigs(self._coordination, followers)
+            await entity_configs.begin()
+            await self._live.load()
+            self._executor.resize(self._config.num_io_threads)
+            configs.defaults = log_defaults(self._config)
             await configs.load()
             directories = await stack.enter_async_context(self._log_directories(cluster_id, configs))
             await stack.enter_async_context(self._background)
             link = NodeLink(self._broker_id, ROUTES, acceptors[0].listener, between_nodes(self._config))
             stack.push_async_callback(link.close)
-            self._services = services = await self._build(cluster_id, configs, directories, link)
+            self._services = services = await self._build(
+                cluster_id, configs, entity_configs, directories, link
+            )
             await self._register(acceptors)
             await stack.enter_async_context(services.groups)
             await services.controller.start()
             stack.push_async_callback(services.controller.close)
             processor = Processor(Dispatcher(ROUTES, services), connection_limits(self._config), self._clock)
             processors.append(processor)
-            self._start_background(configs, processor, acceptors, archiving)
+            self._start_background(processor, acceptors, archiving)
             await self._first_image()
             async with self._serving(acceptors, processor):
                 yield [acceptor.listener for acceptor in acceptors]
         log.info("node_stopped", broker_id=self._broker_id)
+
+    @property
+    def _config(self) -> NodeConfig:
+        return self._live.loaded.node
 
     # Starting
 
@@ -181,7 +193,12 @@ class Node:
                 await asyncio.to_thread(directory.write_high_watermarks, high_watermarks)
 
     async def _build(
-        self, cluster_id: str, configs: TopicConfigs, directories: Sequence[LogDirectory], link: NodeLink
+        self,
+        cluster_id: str,
+        configs: TopicConfigs,
+        entity_configs: EntityConfigs,
+        directories: Sequence[LogDirectory],
+        link: NodeLink,
     ) -> Services:
         config = self._config
         view = ClusterView(await read_cluster_image(self._coordination))
@@ -206,7 +223,7 @@ class Node:
             limits=serving_limits(config),
             view=view,
             replicas=replicas,
-            topics=Topics(self._coordination, view, topic_defaults(self._loaded), rng=self._rng),
+            topics=Topics(self._coordination, view, topic_defaults(self._live.loaded), rng=self._rng),
             topic_configs=configs,
             groups=GroupCoordinator(groups_log, self._clock, group_config(config)),
             controller=ControllerDriver(
@@ -219,8 +236,8 @@ class Node:
             ),
             producer_ids=ProducerIds(lambda: allocate_producer_ids(self._coordination, self._broker_id)),
             fetch_sessions=fetch_sessions(config, self._rng),
-            node_settings=setting_views(self._loaded),
-            alter_topic_settings=self._alter_topic_settings,
+            entity_configs=entity_configs,
+            node_settings=self._live.settings,
             api_versions=ADVERTISED,
             authoriser=self._authoriser,
         )
@@ -268,7 +285,7 @@ class Node:
         return Archiving(archive, threads=config.log_archive_threads, clock=self._clock)
 
     def _start_background(
-        self, configs: TopicConfigs, processor: Processor, acceptors: Sequence[Acceptor], archiving: Archiving
+        self, processor: Processor, acceptors: Sequence[Acceptor], archiving: Archiving
     ) -> None:
         upkeep = Upkeep(
             self._services.replicas,
@@ -279,7 +296,17 @@ class Node:
             executor=self._executor,
         )
         self._background.start(upkeep.run())
-        self._background.start(configs.run())
+        reconfiguration = Reconfiguration(
+            services=self._services,
+            processor=processor,
+            acceptors=acceptors,
+            upkeep=upkeep,
+            threads=self._executor,
+        )
+        for acceptor in acceptors:
+            acceptor.limits = processor.limits
+        self._live.on_change(reconfiguration.apply)
+        self._background.start(self._services.entity_configs.run())
         self._background.start(processor.close_idle())
         self._background.start(self._keep_registered(acceptors))
 
@@ -361,11 +388,6 @@ class Node:
             self._background.start(self._services.groups.on_elected(partition.partition, leader_epoch))
 
     def _topic_config_changed(self, topic: str, config: LogConfig) -> None:
-        self._services.replicas.reconfigure(topic, config)
-
-    async def _alter_topic_settings(self, topic: str, settings: Mapping[str, str]) -> None:
-        await write_topic_config(self._coordination, topic, settings)
-        config = await self._services.topic_configs.refresh(topic)
         self._services.replicas.reconfigure(topic, config)
 
 

@@ -6,13 +6,12 @@ from random import Random
 
 from broker.client.connection import ConnectionSettings
 from broker.cluster.events import ControllerSettings
-from broker.config import SETTINGS, LoadedConfig, NodeConfig
+from broker.config import LoadedConfig, NodeConfig
 from broker.groups.config import GroupConfig
 from broker.replication.upkeep import UpkeepIntervals
 from broker.server.config import ConnectionLimits
 from broker.server.fetch_sessions import SESSION_ID_MAX, FetchSessions
 from broker.server.services import ServingLimits
-from broker.server.setting_view import SettingView
 from broker.server.topics import TopicDefaults
 from broker.storage.log_config import LogConfig
 
@@ -138,18 +137,3 @@ def upkeep_intervals(config: NodeConfig) -> UpkeepIntervals:
         high_watermark_ms=config.replica_high_watermark_checkpoint_interval_ms,
         producer_expiration_ms=config.producer_id_expiration_ms,
     )
-
-
-def setting_views(loaded: LoadedConfig) -> dict[str, SettingView]:
-    """Every setting of the node as DescribeConfigs shows it."""
-    return {
-        name: SettingView(
-            name=name,
-            value=declared.kind.render(getattr(loaded.node, declared.field_name)),
-            default=declared.kind.render(declared.default),
-            type=declared.kind.type,
-            doc=declared.doc,
-            given=name in loaded.given,
-        )
-        for name, declared in SETTINGS.items()
-    }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker.config import SETTINGS
+from broker.live_config import DYNAMIC
 from broker.server.topic_settings import TOPIC_SETTINGS
 from broker.storage.log_config import SETTINGS as LOG_SETTINGS
 from ops.markdown_table import table
@@ -25,7 +26,9 @@ This file is written by `python -m ops.settings_table`.
 
 ## Of a node
 
-In a YAML or `.properties` file, or as `-o NAME=VALUE`, which comes last.
+In a YAML or `.properties` file, or as `-o NAME=VALUE`, which comes last. Those marked as live can be
+altered while nodes run (`broker configs alter --entity-type brokers`), for one node or for all; ZooKeeper
+keeps them, and they stand before the file.
 
 """
 _TOPICS = """
@@ -43,6 +46,7 @@ def render() -> str:
             f"`{name}`",
             declared.kind.type.name.lower(),
             declared.kind.render(declared.default),
+            "yes" if name in DYNAMIC else "",
             declared.doc,
         )
         for name, declared in SETTINGS.items()
@@ -53,7 +57,7 @@ def render() -> str:
     ]
     return (
         _INTRODUCTION
-        + table(("Name", "Type", "Default", "Meaning"), node_rows)
+        + table(("Name", "Type", "Default", "Live", "Meaning"), node_rows)
         + _TOPICS
         + table(("Name", "Type", "Node's setting", "Meaning"), topic_rows)
     )

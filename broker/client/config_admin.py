@@ -29,13 +29,23 @@ class _Operation(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigSynonym:
+    """One of the values that a setting could have, under the name of the setting that has it."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """One setting; `value` is None where it is secret or unset."""
+    """One setting; `value` is None where it is secret or unset, `synonyms` are by falling precedence."""
 
     value: str | None
     source: ConfigSource
     read_only: bool
     sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...] = ()
 
 
 class ConfigAdmin(AdminRequests):
@@ -51,14 +61,24 @@ class ConfigAdmin(AdminRequests):
         return await self._describe(ResourceType.TOPIC, topic, names, None)
 
     async def describe_broker_configs(
-        self, node_id: int, names: Collection[str] | None = None
+        self, node_id: int | None, names: Collection[str] | None = None
     ) -> dict[str, ConfigEntry]:
-        """The node's settings, all or those named. Raises ProtocolError."""
-        return await self._describe(ResourceType.BROKER, str(node_id), names, node_id)
+        """The node's settings, all or those named; with None what was altered for all nodes.
+
+        Raises ProtocolError.
+        """
+        return await self._describe(ResourceType.BROKER, _name_of(node_id), names, node_id)
 
     async def alter_topic_configs(self, topic: str, changes: Mapping[str, str | None]) -> None:
         """Set the topic's settings, or with None take them back to the default. Raises ProtocolError."""
         await self._alter(ResourceType.TOPIC, topic, changes, None)
+
+    async def alter_broker_configs(self, node_id: int | None, changes: Mapping[str, str | None]) -> None:
+        """Set settings of one node, or with None of all, or with None as the value take them back.
+
+        Raises ProtocolError.
+        """
+        await self._alter(ResourceType.BROKER, _name_of(node_id), changes, node_id)
 
     async def _describe(
         self, kind: ResourceType, name: str, names: Collection[str] | None, node_id: int | None
@@ -68,14 +88,14 @@ class ConfigAdmin(AdminRequests):
             resource_name=name,
             configuration_keys=None if names is None else sorted(names),
         )
+        described = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
 
         async def attempt() -> dict[str, ConfigEntry]:
-            request = DescribeConfigsRequest(resources=[resource])
             response: DescribeConfigsResponse
             if node_id is not None:
-                response = await self._cluster.request(node_id, request)
+                response = await self._cluster.request(node_id, described)
             else:
-                response = await (await self._cluster.any_connection()).request(request)
+                response = await (await self._cluster.any_connection()).request(described)
             for result in response.results:
                 if error := error_of(result.error_code, result.error_message, f"settings of {name}"):
                     raise error
@@ -120,14 +140,26 @@ def _entry(entry: DescribeConfigsResourceResult) -> ConfigEntry:
         source=_source(entry),
         read_only=entry.read_only,
         sensitive=entry.is_sensitive,
+        synonyms=tuple(
+            ConfigSynonym(name=synonym.name, value=synonym.value, source=_known(synonym.source))
+            for synonym in entry.synonyms
+        ),
     )
+
+
+def _name_of(node_id: int | None) -> str:
+    return "" if node_id is None else str(node_id)
 
 
 def _source(entry: DescribeConfigsResourceResult) -> ConfigSource:
     """The first version of the protocol tells only whether a value is the default."""
     if entry.is_default:
         return ConfigSource.DEFAULT
+    return _known(entry.config_source)
+
+
+def _known(source: int) -> ConfigSource:
     try:
-        return ConfigSource(entry.config_source)
+        return ConfigSource(source)
     except ValueError:
         return ConfigSource.UNKNOWN

@@ -18,7 +18,7 @@ deleted), gone. Unreadable partitions are left alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from broker.cluster.election import Electorate, elected_state, first_state, preferred_state, repaired
@@ -38,6 +38,7 @@ from broker.cluster.events import (
     StateWrite,
     StoredState,
     TopicsRead,
+    UncleanDefaultSet,
     UncleanRead,
     WritesDone,
 )
@@ -128,6 +129,9 @@ class ControllerMachine:
                 self._replicas_deleted(step, event)
             case UncleanRead():
                 self._unclean = event.unclean
+                self._repair(step, self._leaderless())
+            case UncleanDefaultSet():
+                self._settings = replace(self._settings, unclean_leader_election=event.allowed)
                 self._repair(step, self._leaderless())
             case ShutdownAsked():
                 self._stopping.add(event.broker_id)

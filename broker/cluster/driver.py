@@ -8,11 +8,18 @@ election whenever there is no controller.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 
 from broker.clock import Clock
 from broker.cluster.channel import ControllerIdentity, NodeLink
-from broker.cluster.events import ControllerSettings, ElectionAsked, ElectionKind, ShutdownAsked
+from broker.cluster.events import (
+    ControllerSettings,
+    ElectionAsked,
+    ElectionKind,
+    ShutdownAsked,
+    UncleanDefaultSet,
+)
 from broker.cluster.registration import create_layout
 from broker.cluster.reign import Mandate, Reign
 from broker.coordination import paths
@@ -89,6 +96,14 @@ class ControllerDriver:
         self._task = None
         if reigned:
             await self._resign()
+
+    async def reconfigure(self, settings: ControllerSettings) -> None:
+        """Elect by other settings from now on, in a reign that is going on too."""
+        unclean = self._settings.unclean_leader_election
+        self._settings = settings
+        if self._reign is not None and unclean != settings.unclean_leader_election:
+            with contextlib.suppress(ProtocolError):  # the next reign begins with them
+                await self._reign.ask(UncleanDefaultSet(allowed=settings.unclean_leader_election))
 
     async def controlled_shutdown(self, broker_id: BrokerId, broker_epoch: int) -> list[TopicPartition]:
         """Move what a broker leads elsewhere; returns the replicated partitions that it still leads.

@@ -107,6 +107,13 @@ class UncleanRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UncleanDefaultSet:
+    """Whether unclean election is allowed for topics that do not say."""
+
+    allowed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownAsked:
     """A broker wants to stop: its leaderships are to move."""
 
@@ -145,6 +152,7 @@ Event = (
     | DeletionsRead
     | ReplicasDeleted
     | UncleanRead
+    | UncleanDefaultSet
     | ShutdownAsked
     | ElectionAsked
     | BalanceDue

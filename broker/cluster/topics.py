@@ -13,6 +13,7 @@ from dataclasses import replace
 from random import Random
 from uuid import uuid4
 
+from broker.cluster.entity_configs import Change, alter_entity_config, read_entity_config
 from broker.cluster.image import BrokerInfo, ClusterImage
 from broker.cluster.placement import PlacementBroker, place_replicas
 from broker.coordination import paths
@@ -24,7 +25,7 @@ from broker.coordination.protocol import (
     NoNodeError,
     SetData,
 )
-from broker.coordination.znodes import Assignment, ConfigChangeZnode, ConfigZnode, TopicZnode
+from broker.coordination.znodes import Assignment, ConfigZnode, TopicZnode
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import BrokerId, TopicId
 
@@ -158,22 +159,17 @@ async def add_partitions(
 
 async def read_topic_config(coordination: Coordination, name: str) -> dict[str, str]:
     """A topic's settings that differ from the defaults; empty when it has none."""
-    path = paths.topic_config(name)
-    znode = await coordination.get(path)
-    return dict(ConfigZnode.decode(znode.data, path).config) if znode and znode.data else {}
+    return await read_entity_config(coordination, f"topics/{name}")
 
 
-async def write_topic_config(coordination: Coordination, name: str, config: Mapping[str, str]) -> None:
-    """Replace a topic's settings and tell the nodes. Raises ProtocolError UNKNOWN_TOPIC_OR_PARTITION."""
+async def alter_topic_config(coordination: Coordination, name: str, change: Change) -> None:
+    """Change a topic's settings and tell the nodes, as `alter_entity_config`.
+
+    Raises ProtocolError UNKNOWN_TOPIC_OR_PARTITION.
+    """
     if await coordination.get(paths.topic(name)) is None:
         raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-    path, data = paths.topic_config(name), ConfigZnode(config=config).encode()
-    try:
-        await coordination.set(path, data)
-    except NoNodeError:
-        await coordination.create(path, data)
-    change = ConfigChangeZnode(entity_path=f"topics/{name}")
-    await coordination.create(paths.CONFIG_CHANGE_PREFIX, change.encode(), sequence=True)
+    await alter_entity_config(coordination, f"topics/{name}", change)
 
 
 async def _create_parents(coordination: Coordination) -> None:

@@ -16,6 +16,7 @@ ISR_CHANGE_PREFIX: Final = f"{ISR_CHANGES}/isr_change_"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
+CONFIGS: Final = "/config"
 CONFIG_CHANGES: Final = "/config/changes"
 CONFIG_CHANGE_PREFIX: Final = f"{CONFIG_CHANGES}/config_change_"
 TOPIC_CONFIGS: Final = "/config/topics"
@@ -62,6 +63,11 @@ def partition_state(topic_partition: TopicPartition) -> str:
 
 def delete_topic(name: str) -> str:
     return f"{DELETE_TOPICS}/{name}"
+
+
+def entity_config(entity: str) -> str:
+    """Configuration of an entity by its path, as `topics/T`."""
+    return f"{CONFIGS}/{entity}"
 
 
 def topic_config(name: str) -> str:

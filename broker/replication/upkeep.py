@@ -62,13 +62,13 @@ class Upkeep:
         self._archiving = archiving
         self._schedule = schedule
         self._cleaning = True
-        self._intervals = intervals
+        self.intervals = intervals
         self._clock = clock
         self._executor = executor
 
     async def run(self) -> None:
         """All loops; ends by cancellation."""
-        intervals = self._intervals
+        intervals = self.intervals
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._repeat(intervals.flush_ms, self.flush))
             tasks.create_task(self._repeat(intervals.retention_ms, self.apply_retention))
@@ -91,7 +91,7 @@ class Upkeep:
             now_ms = self._clock.now_ms()
             if self._may_clean(now_ms):
                 self._delete_old_segments(replica, now_ms)
-            replica.log.expire_producers(now_ms, self._intervals.producer_expiration_ms)
+            replica.log.expire_producers(now_ms, self.intervals.producer_expiration_ms)
             await asyncio.sleep(0)
         await self._remove_deleted()
 

@@ -39,7 +39,7 @@ class Processor:
 
     def __init__(self, dispatch: Dispatch, limits: ConnectionLimits, clock: Clock) -> None:
         self._dispatch = dispatch
-        self._limits = limits
+        self.limits = limits
         self._clock = clock
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._per_ip: Counter[str] = Counter()
@@ -55,7 +55,7 @@ class Processor:
     def adopt(self, sock: socket.socket, peer: HostPort, listener: Listener) -> None:
         """Serve an accepted, non-blocking socket from now on."""
         connection = Connection(
-            sock, peer, listener, dispatch=self._dispatch, limits=self._limits, clock=self._clock
+            sock, peer, listener, dispatch=self._dispatch, limits=self.limits, clock=self._clock
         )
         task = asyncio.get_running_loop().create_task(connection.run(), name=f"connection {peer}")
         self._connections[connection] = task
@@ -64,7 +64,7 @@ class Processor:
 
     async def close_idle(self) -> None:
         """Close connections that were silent for too long, again and again; ends by cancellation."""
-        idle_ms_max = self._limits.idle_ms_max
+        idle_ms_max = self.limits.idle_ms_max
         if idle_ms_max < 0:
             return
         while True:
@@ -110,7 +110,7 @@ class Acceptor:
         self.listener = listener
         self._socket = sock
         self._processors = processors
-        self._limits = limits
+        self.limits = limits
         self._next_processor = 0
         self._resume: asyncio.TimerHandle | None = None
 
@@ -143,7 +143,7 @@ class Acceptor:
         Raises ListenError when another process was faster.
         """
         try:
-            self._socket.listen(self._limits.backlog_size)
+            self._socket.listen(self.limits.backlog_size)
         except OSError as error:
             raise ListenError(f"cannot listen on {self.listener}: {error.strerror or error}") from error
         self._accept()
@@ -181,14 +181,14 @@ class Acceptor:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if self._limits.send_buffer_size > 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._limits.send_buffer_size)
+        if self.limits.send_buffer_size > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.send_buffer_size)
         processor = self._processors[self._next_processor]
         self._next_processor = (self._next_processor + 1) % len(self._processors)
         processor.adopt(sock, peer, self.listener)
 
     def _refusal(self, host: str) -> str:
-        limits = self._limits
+        limits = self.limits
         if sum(processor.connection_count for processor in self._processors) >= limits.connections_max:
             return f"max.connections is {limits.connections_max}"
         allowed = limits.connections_per_ip_overrides.get(host, limits.connections_per_ip_max)

@@ -187,7 +187,9 @@ ROUTES = (
     ),
     Route(
         request=AlterConfigsRequest,
-        rule=each((Operation.ALTER_CONFIGS, ResourceKind.TOPIC)),
+        rule=each(
+            (Operation.ALTER_CONFIGS, ResourceKind.TOPIC), (Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
+        ),
         handle=alter_configs.handle,
     ),
     Route(
@@ -214,7 +216,9 @@ ROUTES = (
     ),
     Route(
         request=IncrementalAlterConfigsRequest,
-        rule=each((Operation.ALTER_CONFIGS, ResourceKind.TOPIC)),
+        rule=each(
+            (Operation.ALTER_CONFIGS, ResourceKind.TOPIC), (Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
+        ),
         handle=incremental_alter_configs.handle,
     ),
     Route(

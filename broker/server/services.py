@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from broker.clock import Clock
 from broker.cluster.driver import ControllerDriver
+from broker.cluster.entity_configs import EntityConfigs
 from broker.groups.coordinator import GroupCoordinator
 from broker.replication.replicas import Replicas
 from broker.replication.topic_configs import TopicConfigs
 from broker.server.cluster_view import ClusterView
 from broker.server.fetch_sessions import FetchSessions
+from broker.server.node_settings import NodeSettings
 from broker.server.produce_answers import ProduceAnswers
 from broker.server.producer_ids import ProducerIds
 from broker.server.security import AllowAll, Authoriser
-from broker.server.setting_view import SettingView
 from broker.server.topics import Topics
 from broker.types import BrokerId
 from broker.wire.messages.api_versions import ApiVersion
@@ -50,10 +51,8 @@ class Services:
     controller: ControllerDriver
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
-    node_settings: Mapping[str, SettingView]
-    """This node's settings by name, for DescribeConfigs."""
-    alter_topic_settings: Callable[[str, Mapping[str, str]], Awaitable[None]]
-    """Write all settings of a topic and announce the change."""
+    entity_configs: EntityConfigs
+    node_settings: NodeSettings
     authoriser: Authoriser = field(default_factory=AllowAll)
     produce_answers: ProduceAnswers = field(default_factory=ProduceAnswers)
     api_versions: Sequence[ApiVersion] = field(default_factory=list)

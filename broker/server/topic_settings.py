@@ -1,4 +1,4 @@
-"""The topic-level settings: which node setting stands behind each, and its meaning."""
+"""The topic-level settings: which node settings stand behind each, and its meaning."""
 
 from __future__ import annotations
 
@@ -12,6 +12,18 @@ class TopicSetting(NamedTuple):
     node_setting: str
     doc: str
 
+    @property
+    def node_settings(self) -> tuple[str, ...]:
+        """With the coarser ones that hold where `node_setting` is not given, by falling precedence."""
+        return (self.node_setting, *_COARSER.get(self.node_setting, ()))
+
+
+_COARSER = {
+    "log.flush.interval.ms": ("log.flush.scheduler.interval.ms",),
+    "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
+    "log.roll.jitter.ms": ("log.roll.jitter.hours",),
+    "log.roll.ms": ("log.roll.hours",),
+}
 
 TOPIC_SETTINGS: Mapping[str, TopicSetting] = {
     "archive.enable": TopicSetting(

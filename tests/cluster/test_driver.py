@@ -19,9 +19,9 @@ from broker.cluster.states import (
 )
 from broker.cluster.topics import (
     add_partitions,
+    alter_topic_config,
     create_topic,
     delete_topic,
-    write_topic_config,
 )
 from broker.coordination import paths
 from broker.coordination.memory import MemorySession, MemoryTree
@@ -313,7 +313,7 @@ def test_a_topic_that_allows_unclean_election_gets_a_leader() -> None:
         await announce_isr_changes(admin, [T0])
         await cluster.members.pop(2).leave()
         await cluster.until(lambda: cluster.leader(T0) == NO_LEADER)
-        await write_topic_config(admin, "t", {"unclean.leader.election.enable": "true"})
+        await alter_topic_config(admin, "t", lambda _: {"unclean.leader.election.enable": "true"})
         await cluster.until(lambda: cluster.leader(T0) == 1)
 
     run(scenario, 1, 2)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from broker.cluster.image import ClusterImage, ImageUpdate
 from broker.cluster.topics import (
     add_partitions,
+    alter_topic_config,
     create_topic,
     delete_topic,
     plan_topic,
     read_topic_config,
     validate_topic_name,
-    write_topic_config,
 )
 from broker.coordination import paths
 from broker.coordination.memory import MemorySession, MemoryTree
@@ -188,11 +188,11 @@ def test_deletion_is_asked_for_once_and_only_of_what_exists() -> None:
 def test_a_changed_configuration_is_announced() -> None:
     async def scenario(session: MemorySession) -> None:
         with refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-            await write_topic_config(session, "t", {})
+            await alter_topic_config(session, "t", lambda _: {})
         await create_topic(session, "t", assignment={0: ids(1)}, config={})
         await session.delete(paths.topic_config("t"))
-        await write_topic_config(session, "t", {"a": "1"})
-        await write_topic_config(session, "t", {"a": "2"})
+        await alter_topic_config(session, "t", lambda _: {"a": "1"})
+        await alter_topic_config(session, "t", lambda _: {"a": "2"})
         assert await read_topic_config(session, "t") == {"a": "2"}
         changes = await session.children(paths.CONFIG_CHANGES)
         assert len(changes) == 2

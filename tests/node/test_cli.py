@@ -62,13 +62,18 @@ def test_topics_are_created_described_altered_and_deleted(bootstrap: str, topic:
     ]
     done("topics", "alter", topic, "--partitions", "3", "--config", "segment.ms=7000", bootstrap)
     assert len(done("topics", "describe", topic, bootstrap, "--output", "json").json) == 3
-    assert done("configs", "describe", "--topic", topic, bootstrap).lines == [
+    assert done(
+        "configs", "describe", "--entity-type", "topics", "--entity-name", topic, bootstrap
+    ).lines == [
         "max.message.bytes=100000\tbroker_static",
         "retention.ms=5000\ttopic",
         "segment.ms=7000\ttopic",
     ]
     done("topics", "alter", topic, "--delete-config", "retention.ms", bootstrap)
-    assert "retention.ms=5000\ttopic" not in done("configs", "describe", "--topic", topic, bootstrap).lines
+    assert (
+        "retention.ms=5000\ttopic"
+        not in done("configs", "describe", "--entity-type", "topics", "--entity-name", topic, bootstrap).lines
+    )
     done("topics", "delete", topic, bootstrap)
     assert topic not in done("topics", "list", bootstrap).lines
 
@@ -123,11 +128,34 @@ def test_reading_ends_when_nothing_comes(bootstrap: str, topic: str) -> None:
 
 
 def test_settings_of_the_node_are_shown_with_their_sources(bootstrap: str) -> None:
-    lines = done("configs", "describe", "--broker", "1", bootstrap).lines
-    assert "broker.id=1\tbroker_static" in lines
-    assert (
-        "num.partitions=1\tdefault" in done("configs", "describe", "--broker", "1", "--all", bootstrap).lines
-    )
+    describing = ("configs", "describe", "--entity-type", "brokers", "--entity-name", "1", bootstrap)
+    assert "broker.id=1\tbroker_static" in done(*describing).lines
+    assert "num.partitions=1\tdefault" in done(*describing, "--all").lines
+
+
+def test_settings_are_altered_for_one_node_for_all_and_for_a_topic(bootstrap: str, topic: str) -> None:
+    done("topics", "create", topic, bootstrap)
+    one = ("--entity-type", "brokers", "--entity-name", "1", bootstrap)
+    everyone = ("--entity-type", "brokers", "--entity-default", bootstrap)
+    own = ("--entity-type", "topics", "--entity-name", topic, bootstrap)
+    done("configs", "alter", *everyone, "--add", "log.retention.ms=1000,log.cleanup.policy=[compact,delete]")
+    done("configs", "alter", *one, "--add", "log.retention.ms=2000")
+    done("configs", "alter", *own, "--add", "segment.ms=77")
+    assert done("configs", "describe", *everyone).lines == [
+        "log.cleanup.policy=compact,delete\tcluster_dynamic",
+        "log.retention.ms=1000\tcluster_dynamic",
+    ]
+    described = {row["name"]: row for row in done("configs", "describe", *own, "--output", "json").json}
+    assert described["retention.ms"]["value"] == "2000"
+    assert [each["source"] for each in described["retention.ms"]["synonyms"]] == [
+        "broker_dynamic",
+        "cluster_dynamic",
+        "default",
+    ]
+    assert described["segment.ms"]["source"] == "topic"
+    done("configs", "alter", *everyone, "--delete", "log.retention.ms,log.cleanup.policy")
+    done("configs", "alter", *one, "--delete", "log.retention.ms")
+    assert done("configs", "describe", *everyone).lines == []
 
 
 @pytest.mark.parametrize(
@@ -138,7 +166,14 @@ def test_settings_of_the_node_are_shown_with_their_sources(bootstrap: str) -> No
         (("topics", "create", "bad/name"), "INVALID_TOPIC_EXCEPTION"),
         (("topics", "create", "t", "--replication-factor", "9"), "INVALID_REPLICATION_FACTOR"),
         (("topics", "create", "t", "--config", "no.such=1"), "INVALID_CONFIG"),
-        (("configs", "describe", "--topic", "absent"), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (
+            ("configs", "describe", "--entity-type", "topics", "--entity-name", "t"),
+            "UNKNOWN_TOPIC_OR_PARTITION",
+        ),
+        (
+            ("configs", "alter", "--entity-type", "brokers", "--entity-name", "1", "--add", "log.dirs=/x"),
+            "INVALID_REQUEST: settings of 1: cannot be altered while a node runs, but in its file: log.dirs",
+        ),
     ],
 )
 def test_a_refusal_is_one_line_and_code_1(bootstrap: str, arguments: tuple[str, ...], expected: str) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from broker.config import SETTINGS, LoadedConfig, NodeConfig, load_config
 from broker.errors import ConfigurationError
-from broker.part_configs import log_defaults, setting_views
+from broker.live_config import node_settings
+from broker.part_configs import log_defaults
 from broker.types import HostPort
 
 
@@ -172,7 +173,7 @@ def test_defaults_of_logs_are_kafkas(tmp_path: Path) -> None:
 
 
 def test_settings_tell_where_they_come_from(tmp_path: Path) -> None:
-    views = setting_views(load(tmp_path, "broker.id: 1\n", "num.partitions=4"))
-    assert (views["num.partitions"].value, views["num.partitions"].default) == ("4", "1")
-    assert views["num.partitions"].given
-    assert not views["log.segment.bytes"].given
+    settings = node_settings(load(tmp_path, "broker.id: 1\n", "num.partitions=4"))
+    assert (settings["num.partitions"].given, settings["num.partitions"].default) == ("4", "1")
+    assert settings["log.segment.bytes"].given is None
+    assert settings["log.roll.ms"].default is None

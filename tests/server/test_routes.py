@@ -55,4 +55,4 @@ def test_a_refused_request_of_every_api_has_an_answer_or_closes_by_decision() ->
 
 def test_every_topic_setting_is_described_by_a_node_setting_that_exists() -> None:
     assert set(TOPIC_SETTINGS) == set(LOG_SETTINGS)
-    assert {setting.node_setting for setting in TOPIC_SETTINGS.values()} <= set(SETTINGS)
+    assert {name for setting in TOPIC_SETTINGS.values() for name in setting.node_settings} <= set(SETTINGS)

@@ -1,13 +1,11 @@
-"""AlterConfigs: replace all settings of a topic."""
+"""AlterConfigs: replace all settings that a topic, a node or all nodes have of their own."""
 
 from __future__ import annotations
 
-from broker.errors import ProtocolError
-from broker.server.access import require, topic_named
+from broker.errors import ErrorCode, ProtocolError
 from broker.server.request import RequestContext
-from broker.server.security import Operation
 from broker.server.services import Services
-from broker.server.topic_alteration import alter, require_topic
+from broker.server.settings_alteration import alter
 from broker.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -34,10 +32,18 @@ async def _alter(
         error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
-        require(services, context, Operation.ALTER_CONFIGS, topic_named(resource.resource_name))
-        require_topic(services, resource.resource_type, resource.resource_name)
-        settings = {setting.name: setting.value for setting in resource.configs if setting.value is not None}
-        await alter(services, resource.resource_name, settings, validate_only=validate_only)
+        missing = [setting.name for setting in resource.configs if setting.value is None]
+        if missing:
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, f"{', '.join(missing)} without a value")
+        settings = {setting.name: setting.value or "" for setting in resource.configs}
+        await alter(
+            services,
+            context,
+            resource.resource_type,
+            resource.resource_name,
+            lambda _: settings,
+            validate_only=validate_only,
+        )
     except ProtocolError as error:
         answer.error_code, answer.error_message = error.code, error.message
     return answer

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.server.access import require, topic_named
+from broker.server.node_settings import Layer, NodeSetting, NodeSettings
 from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
-from broker.server.setting_view import SettingView
+from broker.server.settings_alteration import require_this_node
 from broker.server.topic_settings import TOPIC_SETTINGS
 from broker.settings import ConfigSource, ResourceType
 from broker.storage.log_config import SETTINGS, LogConfig
@@ -74,14 +75,9 @@ def _entries(
             return topic_entries(services, services.topic_configs.overrides(asked.resource_name))
         case ResourceType.BROKER:
             require(services, context, Operation.DESCRIBE_CONFIGS, CLUSTER)
-            if asked.resource_name not in ("", str(services.broker_id)):
-                raise ProtocolError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"this is broker {services.broker_id}, it knows nothing of {asked.resource_name!r}",
-                )
-            if not asked.resource_name:
-                return []
-            return [_node_entry(setting) for setting in services.node_settings.values()]
+            if require_this_node(services, asked.resource_name) is Layer.ALL_NODES:
+                return _entries_of_all_nodes(services.node_settings)
+            return [_node_entry(services.node_settings, setting) for setting in services.node_settings]
         case _:
             raise ProtocolError(
                 ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no settings"
@@ -94,15 +90,16 @@ def topic_entries(
     """Every setting of a topic that has `overrides` of its own."""
     defaults = services.topic_configs.defaults
     for name, setting in TOPIC_SETTINGS.items():
-        behind = services.node_settings.get(setting.node_setting)
         default = render(defaults, name)
-        synonyms = list(_node_synonyms(behind, default))
+        synonyms = [
+            synonym
+            for node_setting in setting.node_settings
+            for synonym in _node_synonyms(services.node_settings, node_setting)
+        ]
         if name in overrides:
-            synonyms.insert(
-                0,
-                DescribeConfigsSynonym(name=name, value=overrides[name], source=ConfigSource.TOPIC),
-            )
-        source = ConfigSource(synonyms[0].source)
+            own = DescribeConfigsSynonym(name=name, value=overrides[name], source=ConfigSource.TOPIC)
+            synonyms.insert(0, own)
+        source = ConfigSource(synonyms[0].source) if synonyms else ConfigSource.DEFAULT
         yield DescribeConfigsResourceResult(
             name=name,
             value=overrides.get(name, default),
@@ -116,29 +113,38 @@ def topic_entries(
         )
 
 
-def _node_synonyms(setting: SettingView | None, default: str) -> Iterator[DescribeConfigsSynonym]:
-    if setting is None:
-        yield DescribeConfigsSynonym(name="", value=default, source=ConfigSource.DEFAULT)
-        return
-    if setting.given:
-        yield DescribeConfigsSynonym(
-            name=setting.name, value=setting.value, source=ConfigSource.BROKER_STATIC
-        )
-    yield DescribeConfigsSynonym(name=setting.name, value=setting.default, source=ConfigSource.DEFAULT)
+def _node_synonyms(settings: NodeSettings, name: str) -> Iterator[DescribeConfigsSynonym]:
+    for value, source in settings.values(name):
+        yield DescribeConfigsSynonym(name=name, value=value, source=source)
 
 
-def _node_entry(setting: SettingView) -> DescribeConfigsResourceResult:
+def _node_entry(settings: NodeSettings, setting: NodeSetting) -> DescribeConfigsResourceResult:
+    """A setting as it is in force at this node."""
+    synonyms = list(_node_synonyms(settings, setting.name))
+    source = ConfigSource(synonyms[0].source) if synonyms else ConfigSource.DEFAULT
     return DescribeConfigsResourceResult(
         name=setting.name,
-        value=setting.value,
-        read_only=True,
-        is_default=not setting.given,
-        config_source=setting.source,
-        is_sensitive=False,
-        synonyms=list(_node_synonyms(setting, setting.default)),
-        config_type=setting.type,
+        value=synonyms[0].value if synonyms else None,
+        read_only=not setting.dynamic,
+        is_default=source is ConfigSource.DEFAULT,
+        config_source=source,
+        is_sensitive=setting.is_sensitive,
+        synonyms=synonyms,
+        config_type=setting.kind.type,
         documentation=setting.doc,
     )
+
+
+def _entries_of_all_nodes(settings: NodeSettings) -> Iterator[DescribeConfigsResourceResult]:
+    """What was set dynamically for all nodes, and nothing else."""
+    altered = settings.layer(Layer.ALL_NODES)
+    for setting in settings:
+        if setting.name in altered:
+            entry = _node_entry(settings, setting)
+            entry.synonyms = [each for each in entry.synonyms if each.source == ConfigSource.CLUSTER_DYNAMIC]
+            entry.value = entry.synonyms[0].value
+            entry.config_source = ConfigSource.CLUSTER_DYNAMIC
+            yield entry
 
 
 def render(config: LogConfig, name: str) -> str:

@@ -1,18 +1,19 @@
-"""IncrementalAlterConfigs: set, remove, append to and subtract from single settings of a topic (KIP-339)."""
+"""IncrementalAlterConfigs: set, remove, append to and subtract from single settings of a topic, a node
+or all nodes (KIP-339).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from enum import IntEnum
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.server.access import require, topic_named
 from broker.server.handlers.describe_configs import render
 from broker.server.request import RequestContext
-from broker.server.security import Operation
 from broker.server.services import Services
-from broker.server.topic_alteration import alter, require_topic
-from broker.settings import SettingType
-from broker.storage.log_config import SETTINGS
+from broker.server.settings_alteration import alter, kind_of
+from broker.settings import ResourceType, SettingType
 from broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -46,37 +47,66 @@ async def _alter(
     answer = AlterConfigsResourceResponse(
         error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
     )
+    kind, name = resource.resource_type, resource.resource_name
     try:
-        topic = resource.resource_name
-        require(services, context, Operation.ALTER_CONFIGS, topic_named(topic))
-        require_topic(services, resource.resource_type, topic)
-        settings = dict(services.topic_configs.overrides(topic))
-        for change in resource.configs:
-            _change(services, topic, settings, change)
-        await alter(services, topic, settings, validate_only=validate_only)
+        _require_distinct(resource.configs)
+        await alter(
+            services,
+            context,
+            kind,
+            name,
+            lambda current: _changed(services, kind, resource.configs, current),
+            validate_only=validate_only,
+        )
     except ProtocolError as error:
         answer.error_code, answer.error_message = error.code, error.message
     return answer
 
 
-def _change(services: Services, topic: str, settings: dict[str, str], change: AlterableConfig) -> None:
-    setting = SETTINGS.get(change.name)
-    if setting is None:
-        raise ProtocolError(ErrorCode.INVALID_CONFIG, f"{change.name}: unknown setting of a topic")
-    match change.config_operation:
-        case _Operation.SET:
-            if change.value is None:
-                raise ProtocolError(ErrorCode.INVALID_REQUEST, f"{change.name} has no value")
-            settings[change.name] = change.value
-        case _Operation.DELETE:
+def _require_distinct(changes: list[AlterableConfig]) -> None:
+    """Raises ProtocolError INVALID_REQUEST for a setting that is to be changed twice."""
+    twice = [name for name, count in Counter(change.name for change in changes).items() if count > 1]
+    if twice:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"{', '.join(twice)} changed twice")
+
+
+def _changed(
+    services: Services, kind: int, changes: list[AlterableConfig], current: Mapping[str, str]
+) -> dict[str, str]:
+    settings = dict(current)
+    for change in changes:
+        if change.config_operation == _Operation.DELETE:
             settings.pop(change.name, None)
-        case _Operation.APPEND | _Operation.SUBTRACT:
-            if setting.kind.type is not SettingType.LIST:
-                raise ProtocolError(ErrorCode.INVALID_CONFIG, f"{change.name} is no list")
-            current = render(services.topic_configs.of(topic), change.name).split(",")
-            words = (change.value or "").split(",")
-            kept = [word for word in current if word and word not in words]
-            added = words if change.config_operation == _Operation.APPEND else []
-            settings[change.name] = ",".join(kept + added)
-        case operation:
-            raise ProtocolError(ErrorCode.INVALID_REQUEST, f"operation {operation} is unknown")
+            continue
+        if change.value is None:
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, f"{change.name} without a value")
+        match change.config_operation:
+            case _Operation.SET:
+                settings[change.name] = change.value
+            case _Operation.APPEND | _Operation.SUBTRACT:
+                words = _words(services, kind, change.name, settings)
+                settings[change.name] = _edited(words, change)
+            case operation:
+                raise ProtocolError(ErrorCode.INVALID_REQUEST, f"operation {operation} is unknown")
+    return settings
+
+
+def _words(services: Services, kind: int, name: str, settings: Mapping[str, str]) -> list[str]:
+    """The items of a list now. Raises ProtocolError INVALID_CONFIG when the setting is none."""
+    value_kind = kind_of(services, kind, name)
+    if value_kind is None or value_kind.type is not SettingType.LIST:
+        raise ProtocolError(ErrorCode.INVALID_CONFIG, f"{name} is no list")
+    text = settings.get(name)
+    if text is None and kind == ResourceType.TOPIC:
+        text = render(services.topic_configs.defaults, name)
+    elif text is None:
+        values = services.node_settings.values(name)
+        text = values[0].value if values else None
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def _edited(words: list[str], change: AlterableConfig) -> str:
+    given = [word.strip() for word in (change.value or "").split(",") if word.strip()]
+    if change.config_operation == _Operation.APPEND:
+        return ",".join([*words, *(word for word in given if word not in words)])
+    return ",".join(word for word in words if word not in given)

@@ -1,0 +1,97 @@
+"""The commands on settings of topics and nodes: ask the cluster, print the answer as text or JSON."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from broker.admin_commands import connected, print_answer
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
+from broker.client.config_admin import ConfigEntry
+from broker.settings import ConfigSource
+
+TOPICS, BROKERS = "topics", "brokers"
+ENTITY_TYPES = (TOPICS, BROKERS)
+
+_ASSIGNMENT = re.compile(r"\s*([^=,\s]+)\s*=\s*(\[[^\]]*\]|[^,]*)\s*(?:,|$)")
+
+
+async def describe_configs(options: argparse.Namespace) -> None:
+    """Print settings with their sources: those that were set, or all. Raises ProtocolError."""
+    async with connected(options) as cluster:
+        entries = await _described(cluster, options)
+    rows = [
+        {
+            "name": name,
+            "value": entry.value,
+            "source": entry.source.name.lower(),
+            "read_only": entry.read_only,
+            "sensitive": entry.sensitive,
+            "synonyms": [
+                {"name": synonym.name, "value": synonym.value, "source": synonym.source.name.lower()}
+                for synonym in entry.synonyms
+            ],
+        }
+        for name, entry in sorted(entries.items())
+        if options.all or entry.source is not ConfigSource.DEFAULT
+    ]
+    lines = (f"{row['name']}={'' if row['value'] is None else row['value']}\t{row['source']}" for row in rows)
+    print_answer(options, rows, lines)
+
+
+async def alter_configs(options: argparse.Namespace) -> None:
+    """Set settings, and take others back to what holds without them. Raises ProtocolError."""
+    changes: dict[str, str | None] = {
+        **{name: value for given in options.add for name, value in given.items()},
+        **{name.strip(): None for given in options.delete for name in given.split(",")},
+    }
+    async with connected(options) as cluster:
+        admin = Admin(cluster)
+        if options.entity_type == TOPICS:
+            await admin.alter_topic_configs(options.entity_name, changes)
+        else:
+            await cluster.refresh([])
+            await admin.alter_broker_configs(_node_id(options), changes)
+
+
+async def _described(cluster: Cluster, options: argparse.Namespace) -> dict[str, ConfigEntry]:
+    admin = Admin(cluster)
+    if options.entity_type == TOPICS:
+        await admin.describe_topics([options.entity_name])
+        return await admin.describe_topic_configs(options.entity_name)
+    await cluster.refresh([])
+    return await admin.describe_broker_configs(_node_id(options))
+
+
+def _node_id(options: argparse.Namespace) -> int | None:
+    return None if options.entity_default else int(options.entity_name)
+
+
+def entity_problem(options: argparse.Namespace) -> str:
+    """What is wrong with the entity that the options name, or nothing."""
+    if options.entity_type == TOPICS and options.entity_default:
+        return "--entity-default: topics have no default of their own but the settings of nodes"
+    if (
+        options.entity_type == BROKERS
+        and options.entity_name is not None
+        and not options.entity_name.isdigit()
+    ):
+        return f"--entity-name: a broker's name is its id, not {options.entity_name!r}"
+    return ""
+
+
+def assignments(text: str) -> dict[str, str]:
+    """`k=v,k=[a,b]` by name; brackets hold a value that has commas. Raises ArgumentTypeError."""
+    settings = {}
+    position = 0
+    while position < len(text):
+        match = _ASSIGNMENT.match(text, position)
+        if match is None:
+            raise argparse.ArgumentTypeError(f"{text[position:]!r} is not KEY=VALUE[,KEY=VALUE]")
+        value = match[2].strip()
+        settings[match[1]] = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+        position = match.end()
+    if not settings:
+        raise argparse.ArgumentTypeError("KEY=VALUE is missing")
+    return settings

@@ -1,0 +1,104 @@
+"""The settings of a node while it runs: those it started with, under those that ZooKeeper holds (KIP-226).
+
+`/config/brokers/<default>` has settings for all nodes, `/config/brokers/ID` those of one, which win. Both are
+read at start, before anything is made of the settings, and again whenever a change is announced; then the
+parts that a change concerns get their configuration anew. Owned by the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from broker.cluster.entity_configs import read_entity_config
+from broker.config import SETTINGS, LoadedConfig, NodeConfig, overridden
+from broker.coordination.protocol import Coordination
+from broker.server.node_settings import Layer, NodeSetting, NodeSettings
+from broker.server.topic_settings import TOPIC_SETTINGS
+from broker.telemetry import logger
+
+log = logger("live_config")
+
+ALL_NODES = "<default>"
+
+DYNAMIC = frozenset(
+    {
+        *(setting.node_setting for setting in TOPIC_SETTINGS.values()),
+        "log.message.downconversion.enable",
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        "num.io.threads",
+        "num.recovery.threads.per.data.dir",
+        "producer.id.expiration.ms",
+    }
+)
+"""What can be altered while a node runs: whatever topics inherit, and a few settings of the node itself. The
+number of recovery threads counts at the next start.
+"""
+
+
+class LiveConfig:
+    """See the module's description."""
+
+    def __init__(self, loaded: LoadedConfig, coordination: Coordination) -> None:
+        self._loaded = loaded
+        self._coordination = coordination
+        self._node = loaded.node
+        self._on_change: Callable[[NodeConfig], Awaitable[None]] | None = None
+        self.settings = NodeSettings(
+            node_settings(loaded), check=lambda settings: overridden(loaded.node, settings)
+        )
+
+    @property
+    def loaded(self) -> LoadedConfig:
+        """All settings in force, and which of them somebody gave."""
+        given = self._loaded.given | self.settings.overrides.keys()
+        return LoadedConfig(node=self._node, given=given)
+
+    async def load(self) -> None:
+        """Read what ZooKeeper holds. Raises CoordinationError."""
+        for layer in Layer:
+            await self._read(layer)
+        self._node = overridden(self._loaded.node, self.settings.overrides)
+
+    def on_change(self, handler: Callable[[NodeConfig], Awaitable[None]]) -> None:
+        """Have `handler` told of all settings whenever some have changed."""
+        self._on_change = handler
+
+    async def changed(self, entity: str) -> None:
+        """Take in a change that was announced for one node or all. Raises CoordinationError."""
+        if entity not in (ALL_NODES, str(self._node.broker_id)):
+            return
+        await self._read(Layer.ALL_NODES if entity == ALL_NODES else Layer.THIS_NODE)
+        node = overridden(self._loaded.node, self.settings.overrides)
+        if node == self._node:
+            return
+        self._node = node
+        log.info("node_config_changed", settings=_shown(self.settings))
+        if self._on_change is not None:
+            await self._on_change(node)
+
+    async def _read(self, layer: Layer) -> None:
+        entity = ALL_NODES if layer is Layer.ALL_NODES else str(self._node.broker_id)
+        self.settings.adopt(layer, await read_entity_config(self._coordination, f"brokers/{entity}"))
+
+
+def node_settings(loaded: LoadedConfig) -> dict[str, NodeSetting]:
+    """Every setting of the node as its clients see it."""
+    return {
+        name: NodeSetting(
+            name=name,
+            kind=declared.kind,
+            default=None if declared.default is None else declared.kind.render(declared.default),
+            given=declared.kind.render(getattr(loaded.node, declared.field_name))
+            if name in loaded.given
+            else None,
+            dynamic=name in DYNAMIC,
+            doc=declared.doc,
+        )
+        for name, declared in SETTINGS.items()
+    }
+
+
+def _shown(settings: NodeSettings) -> Mapping[str, str | None]:
+    return {name: settings.values(name)[0].value for name in settings.overrides}

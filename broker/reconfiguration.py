@@ -1,0 +1,45 @@
+"""Giving the parts of a running node the configuration that follows from altered settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.config import NodeConfig
+from broker.disk_threads import DiskThreads
+from broker.part_configs import (
+    connection_limits,
+    controller_settings,
+    log_defaults,
+    serving_limits,
+    upkeep_intervals,
+)
+from broker.replication.upkeep import Upkeep
+from broker.server.acceptor import Acceptor, Processor
+from broker.server.services import Services
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconfiguration:
+    """The parts that take other settings while they work."""
+
+    services: Services
+    processor: Processor
+    acceptors: Sequence[Acceptor]
+    upkeep: Upkeep
+    threads: DiskThreads
+
+    async def apply(self, config: NodeConfig) -> None:
+        """Have everything work by `config` from now on; returns when it does."""
+        limits = connection_limits(config)
+        self.processor.limits = limits
+        for acceptor in self.acceptors:
+            acceptor.limits = limits
+        self.threads.resize(config.num_io_threads)
+        self.upkeep.intervals = upkeep_intervals(config)
+        services = self.services
+        services.limits = serving_limits(config)
+        services.topic_configs.defaults = log_defaults(config)
+        for replica in services.replicas:
+            replica.log.update_config(services.topic_configs.of(replica.topic_partition.topic))
+        await services.controller.reconfigure(controller_settings(config))

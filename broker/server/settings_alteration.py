@@ -1,0 +1,88 @@
+"""Changing the settings of a topic or of nodes: checked as a whole, written to ZooKeeper, in force when this
+node has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from broker.cluster.entity_configs import Change
+from broker.errors import CoordinationError, ErrorCode, ProtocolError
+from broker.server.access import require, topic_named
+from broker.server.node_settings import Layer
+from broker.server.request import RequestContext
+from broker.server.security import CLUSTER, Operation
+from broker.server.services import Services
+from broker.settings import Kind, ResourceType
+from broker.storage.log_config import SETTINGS
+
+
+async def alter(
+    services: Services,
+    context: RequestContext,
+    resource_type: int,
+    name: str,
+    change: Change,
+    *,
+    validate_only: bool,
+) -> None:
+    """Change the settings that a topic, this node (by its id) or all nodes (empty name) have of their own.
+
+    `change` may raise ProtocolError.
+    Raises ProtocolError: INVALID_CONFIG listing what is wrong, INVALID_REQUEST for what cannot be altered,
+    UNKNOWN_TOPIC_OR_PARTITION, and the codes of what the requester may not do.
+    """
+    entity, check = _entity(services, context, resource_type, name)
+
+    def checked(current: Mapping[str, str]) -> Mapping[str, str]:
+        changed = change(current)
+        check(changed)
+        return changed
+
+    try:
+        if validate_only:
+            checked(await services.entity_configs.read(entity))
+        else:
+            await services.entity_configs.alter(entity, checked)
+    except CoordinationError as error:
+        raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper: {error}") from error
+
+
+def require_this_node(services: Services, name: str) -> Layer:
+    """The layer that the name of a node, or none, stands for. Raises ProtocolError INVALID_REQUEST."""
+    if not name:
+        return Layer.ALL_NODES
+    if name != str(services.broker_id):
+        raise ProtocolError(
+            ErrorCode.INVALID_REQUEST, f"this is broker {services.broker_id}, it knows nothing of {name!r}"
+        )
+    return Layer.THIS_NODE
+
+
+def kind_of(services: Services, resource_type: int, name: str) -> Kind[object] | None:
+    """The kind of a setting's values, or None when there is no such setting."""
+    if resource_type == ResourceType.TOPIC:
+        setting = SETTINGS.get(name)
+        return setting.kind if setting is not None else None
+    declared = services.node_settings.get(name)
+    return declared.kind if declared is not None else None
+
+
+def _entity(
+    services: Services, context: RequestContext, resource_type: int, name: str
+) -> tuple[str, Callable[[Mapping[str, str]], None]]:
+    match resource_type:
+        case ResourceType.TOPIC:
+            require(services, context, Operation.ALTER_CONFIGS, topic_named(name))
+            if services.view.image.topic(name) is None:
+                raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return f"topics/{name}", services.topics.require_valid
+        case ResourceType.BROKER:
+            require(services, context, Operation.ALTER_CONFIGS, CLUSTER)
+            layer = require_this_node(services, name)
+            entity = name if layer is Layer.THIS_NODE else "<default>"
+            return f"brokers/{entity}", services.node_settings.validate
+        case _:
+            raise ProtocolError(
+                ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no settings to alter"
+            )
