@@ -153,6 +153,9 @@ class NodeConfig:
     log_flush_scheduler_interval_ms: int = _setting(
         long(1), LONG_MAX, "How often logs are looked at for flushing; once a second at least."
     )
+    log_segment_delete_delay_ms: int = _setting(
+        long(0), 60_000, "How long the files of deleted segments and topics stay before their space is freed."
+    )
     log_flush_offset_checkpoint_interval_ms: int = _setting(
         integer(1), 60_000, "How often recovery points and log start offsets are saved."
     )

@@ -171,6 +171,13 @@ class ErrorCode(IntEnum):
         return member if isinstance(member, ErrorCode) else cls.UNKNOWN_SERVER_ERROR
 
 
+def code_for_old_clients(code: ErrorCode, version: int, *, known_from: int) -> ErrorCode:
+    """KAFKA_STORAGE_ERROR as clients read it that are older than the code: look for another leader."""
+    if code is ErrorCode.KAFKA_STORAGE_ERROR and version < known_from:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return code
+
+
 class BrokerError(Exception):
     """Root of every error that this package raises on purpose."""
 

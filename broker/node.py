@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -19,7 +20,7 @@ from broker.clock import Clock
 from broker.cluster.driver import ControllerDriver
 from broker.cluster.entity_configs import EntityConfigs
 from broker.cluster.registration import allocate_producer_ids, obtain_cluster_id, register_broker
-from broker.cluster.states import read_cluster_image
+from broker.cluster.states import announce_directory_failure, read_cluster_image
 from broker.config import LoadedConfig, NodeConfig
 from broker.coordination.protocol import Coordination, SessionState
 from broker.coordination.znodes import BrokerZnode, Endpoint
@@ -57,7 +58,7 @@ from broker.storage.archive import load_archive
 from broker.storage.cleaning_schedule import CleaningSchedule
 from broker.storage.disk import Disk
 from broker.storage.log_config import LogConfig
-from broker.storage.log_directory import LogDirectory
+from broker.storage.log_directories import LogDirectories
 from broker.telemetry import logger
 from broker.types import BrokerId, TopicPartition
 
@@ -95,6 +96,7 @@ class Node:
         self._executor = DiskThreads(loaded.node.num_io_threads)
         self._background = _Background()
         self._session_changed = asyncio.Event()
+        self._failed_roots: asyncio.Queue[Path] = asyncio.Queue()
         self._registered_session = 0
         self._services: Services
 
@@ -127,6 +129,7 @@ class Node:
             await configs.load()
             directories = await stack.enter_async_context(self._log_directories(cluster_id, configs))
             await stack.enter_async_context(self._background)
+            self._background.start(self._watch_directories(directories))
             link = NodeLink(self._broker_id, ROUTES, acceptors[0].listener, between_nodes(self._config))
             stack.push_async_callback(link.close)
             self._services = services = await self._build(
@@ -164,46 +167,49 @@ class Node:
         await self._coordination.start(timeout_ms=timeout_ms)
 
     @contextlib.asynccontextmanager
-    async def _log_directories(
-        self, cluster_id: str, configs: TopicConfigs
-    ) -> AsyncIterator[list[LogDirectory]]:
-        """The data roots, recovered; closed as clean at the end.
+    async def _log_directories(self, cluster_id: str, configs: TopicConfigs) -> AsyncIterator[LogDirectories]:
+        """The data roots, recovered; those that are live at the end are closed as clean.
 
         Opening and closing block, so they happen in a thread.
         """
-        async with contextlib.AsyncExitStack() as stack:
-            directories = []
-            for path in self._config.data_roots:
-                directory = await asyncio.to_thread(
-                    LogDirectory.open,
-                    self._disk,
-                    path,
-                    self._clock,
-                    broker_id=self._broker_id,
-                    cluster_id=cluster_id,
-                    recovery_threads=self._config.num_recovery_threads_per_data_dir,
-                )
-                await asyncio.to_thread(directory.load, lambda partition: configs.of(partition.topic))
-                # Only now: closing marks the root as clean, which it is not while its logs are not recovered.
-                stack.push_async_callback(asyncio.to_thread, directory.close)
-                directories.append(directory)
+        loop = asyncio.get_running_loop()
+
+        def note_failure(root: Path) -> None:
+            loop.call_soon_threadsafe(self._failed_roots.put_nowait, root)
+
+        directories = LogDirectories(
+            self._disk,
+            self._clock,
+            recovery_threads=self._config.num_recovery_threads_per_data_dir,
+            on_failure=note_failure,
+        )
+        await asyncio.to_thread(
+            directories.open,
+            self._config.data_roots,
+            lambda partition: configs.of(partition.topic),
+            broker_id=self._broker_id,
+            cluster_id=cluster_id,
+        )
+        try:
             yield directories
-            for directory in directories:
+            for directory in directories.live.values():
                 high_watermarks = self._services.replicas.high_watermarks_in(directory)
                 await asyncio.to_thread(directory.write_high_watermarks, high_watermarks)
+        finally:
+            await asyncio.to_thread(directories.close)
 
     async def _build(
         self,
         cluster_id: str,
         configs: TopicConfigs,
         entity_configs: EntityConfigs,
-        directories: Sequence[LogDirectory],
+        directories: LogDirectories,
         link: NodeLink,
     ) -> Services:
         config = self._config
         view = ClusterView(await read_cluster_image(self._coordination))
         stored: dict[TopicPartition, int] = {}
-        for directory in directories:
+        for directory in directories.live.values():
             stored.update(await asyncio.to_thread(directory.high_watermarks))
         replicas = Replicas(
             self._broker_id,
@@ -378,6 +384,25 @@ class Node:
                 log.warning("registration_delayed", reason=str(error))
                 await asyncio.sleep(REGISTRATION_RETRY_SECONDS)
                 self._session_changed.set()
+
+    async def _watch_directories(self, directories: LogDirectories) -> None:
+        """Take what a failed log directory held offline, and have the controller find other leaders.
+
+        Raises DiskFailedError, which ends the node, when no directory is left.
+        """
+        while True:
+            root = await self._failed_roots.get()
+            await self._services.replicas.directory_failed(root)
+            directories.require_live()
+            await self._announce_failure()
+
+    async def _announce_failure(self) -> None:
+        while True:
+            try:
+                return await announce_directory_failure(self._coordination, self._broker_id)
+            except CoordinationError as error:
+                log.warning("announcement_delayed", reason=str(error))
+                await asyncio.sleep(REGISTRATION_RETRY_SECONDS)
 
     def _leadership_changed(self, partition: TopicPartition, leader_epoch: int) -> None:
         if partition.topic != CONSUMER_OFFSETS:

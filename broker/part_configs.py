@@ -28,6 +28,7 @@ def log_defaults(config: NodeConfig) -> LogConfig:
         archive_enable=config.log_archive_enable,
         cleanup_policy=frozenset(config.log_cleanup_policy),
         compression_type=config.compression_type,
+        file_delete_delay_ms=config.log_segment_delete_delay_ms,
         flush_messages=config.log_flush_interval_messages,
         flush_ms=(
             config.log_flush_scheduler_interval_ms

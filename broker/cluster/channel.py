@@ -13,6 +13,7 @@ from broker.cluster.image import BrokerInfo
 from broker.cluster.orders import (
     BrokerOrders,
     leader_and_isr_request,
+    lost_roles,
     refused_stops,
     stop_replica_request,
     update_metadata_request,
@@ -57,7 +58,8 @@ class BrokerChannel:
     """Orders for one registration of one broker. Owned by the reign that runs it.
 
     Orders that wait are merged, so they take no more room than one order for every partition.
-    `replicas_deleted` is told of replicas that the broker deleted.
+    `replicas_deleted` is told of replicas that the broker deleted, `replicas_lost` of those that it cannot
+    host as their disk failed.
     """
 
     def __init__(
@@ -68,12 +70,14 @@ class BrokerChannel:
         *,
         brokers: Callable[[], Mapping[BrokerId, BrokerInfo]],
         replicas_deleted: Callable[[BrokerId, frozenset[TopicPartition]], None],
+        replicas_lost: Callable[[BrokerId, frozenset[TopicPartition]], None],
     ) -> None:
         self.broker = broker
         self._link = link
         self._identity = identity
         self._brokers = brokers
         self._replicas_deleted = replicas_deleted
+        self._replicas_lost = replicas_lost
         self._waiting = BrokerOrders()
         self._sending = BrokerOrders()
         self._told = asyncio.Event()
@@ -132,6 +136,8 @@ class BrokerChannel:
         )
         response = await self._link.send(self.broker, request)
         self._check(response.error_code)
+        if lost := lost_roles(request, response):
+            self._replicas_lost(self.broker.id, lost)
         for topic in response.topics:
             for partition in topic.partition_errors:
                 if partition.error_code != ErrorCode.NONE:

@@ -28,10 +28,12 @@ from broker.cluster.events import (
     ControllerEffects,
     ControllerSettings,
     DeletionsRead,
+    DirectoriesFailed,
     ElectionAsked,
     ElectionKind,
     Event,
     ReplicasDeleted,
+    ReplicasLost,
     ShutdownAsked,
     SnapshotRead,
     StatesRead,
@@ -59,6 +61,7 @@ class _Step:
     metadata: set[TopicPartition] = field(default_factory=set)
     brokers_changed: bool = False
     joined: set[BrokerId] = field(default_factory=set)
+    asked_again: set[BrokerId] = field(default_factory=set)
     removed: dict[TopicPartition, TopicId] = field(default_factory=dict)
     deletions: dict[BrokerId, set[TopicPartition]] = field(default_factory=dict)
     halted: dict[BrokerId, set[TopicPartition]] = field(default_factory=dict)
@@ -82,6 +85,7 @@ class ControllerMachine:
         self._states: dict[TopicPartition, StoredState] = {}
         self._on_broker: dict[BrokerId, set[TopicPartition]] = {}
         self._deleting: dict[str, set[tuple[BrokerId, TopicPartition]]] = {}
+        self._lost: dict[TopicPartition, set[BrokerId]] = {}
         self._unclean: Mapping[str, bool] = {}
         self._unreadable: frozenset[TopicPartition] = frozenset()
         self._step: _Step | None = None
@@ -127,6 +131,10 @@ class ControllerMachine:
                 self._deletions_read(step, event.topics)
             case ReplicasDeleted():
                 self._replicas_deleted(step, event)
+            case DirectoriesFailed():
+                step.asked_again = set(event.brokers & self._brokers.keys())
+            case ReplicasLost():
+                self._replicas_lost(step, event)
             case UncleanRead():
                 self._unclean = event.unclean
                 self._repair(step, self._leaderless())
@@ -170,7 +178,7 @@ class ControllerMachine:
                 continue
             if self._brokers[stored.state.leader].epoch > stored.mzxid:
                 elected = elected_state(
-                    stored.state, self._replicas(tp), self._electorate, controller_epoch=self._epoch
+                    stored.state, self._replicas(tp), self._electorate(tp), controller_epoch=self._epoch
                 )
                 if elected is not None:
                     step.writes[tp] = elected
@@ -181,6 +189,9 @@ class ControllerMachine:
             return
         self._brokers = brokers
         self._stopping -= joined | left
+        for broker_id in left:
+            for tp in self._on_broker.get(broker_id, ()):
+                self._lost.get(tp, set()).discard(broker_id)
         step.brokers_changed = True
         step.joined |= joined
         touched = {tp for broker_id in joined | left for tp in self._on_broker.get(broker_id, ())}
@@ -236,6 +247,22 @@ class ControllerMachine:
             self._deleting[name] -= {(event.broker_id, tp) for tp in event.partitions}
             self._erase_if_deleted(step, name)
 
+    def _replicas_lost(self, step: _Step, event: ReplicasLost) -> None:
+        """The broker lives, but not these replicas: others lead, until it registers anew."""
+        if event.broker_id not in self._brokers:
+            return
+        lost = {
+            tp
+            for tp in event.partitions
+            if self._exists(tp)
+            and event.broker_id in self._replicas(tp)
+            and event.broker_id not in self._lost.setdefault(tp, set())
+        }
+        for tp in lost:
+            self._lost[tp].add(event.broker_id)
+        step.metadata |= lost - self._being_deleted()
+        self._repair(step, lost)
+
     def _erase_if_deleted(self, step: _Step, name: str) -> None:
         if not self._deleting[name]:
             step.erased.append(name)
@@ -264,12 +291,14 @@ class ControllerMachine:
         if kind is ElectionKind.PREFERRED:
             if state.leader == replicas[0]:
                 return ErrorCode.ELECTION_NOT_NEEDED
-            elected = preferred_state(state, replicas, self._electorate, controller_epoch=self._epoch)
+            elected = preferred_state(state, replicas, self._electorate(tp), controller_epoch=self._epoch)
             unavailable = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         else:
-            if state.leader in self._brokers:
+            if state.leader in self._electorate(tp).alive:
                 return ErrorCode.ELECTION_NOT_NEEDED
-            elected = repaired(state, replicas, self._electorate, controller_epoch=self._epoch, unclean=True)
+            elected = repaired(
+                state, replicas, self._electorate(tp), controller_epoch=self._epoch, unclean=True
+            )
             unavailable = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
         if elected is None or elected.leader == NO_LEADER:
             return unavailable
@@ -305,17 +334,17 @@ class ControllerMachine:
 
     # State
 
-    @property
-    def _electorate(self) -> Electorate:
-        return Electorate(alive=self._brokers.keys(), stopping=self._stopping)
+    def _electorate(self, tp: TopicPartition) -> Electorate:
+        alive, lost = self._brokers.keys(), self._lost.get(tp)
+        return Electorate(alive=alive - lost if lost else alive, stopping=self._stopping)
 
     def _repair(self, step: _Step, partitions: Iterable[TopicPartition]) -> None:
         """Collect the writes that make these partitions right for the brokers there are."""
-        electorate, being_deleted = self._electorate, self._being_deleted()
+        being_deleted = self._being_deleted()
         for tp in partitions:
             if tp in self._unreadable or tp in being_deleted:
                 continue
-            stored, replicas = self._states.get(tp), self._replicas(tp)
+            stored, replicas, electorate = self._states.get(tp), self._replicas(tp), self._electorate(tp)
             if stored is None:
                 state = first_state(replicas, electorate, self._epoch)
                 step.metadata.add(tp)
@@ -349,6 +378,7 @@ class ControllerMachine:
         for partition, replicas in self._topics.pop(name).partitions.items():
             tp = TopicPartition(name, partition)
             self._states.pop(tp, None)
+            self._lost.pop(tp, None)
             for replica in replicas:
                 self._on_broker[replica].discard(tp)
         self._deleting.pop(name, None)
@@ -403,7 +433,11 @@ class ControllerMachine:
         for broker_id in self._brokers:
             joined = broker_id in step.joined
             order = BrokerOrders(
-                roles=self._all_roles(broker_id, step) if joined else roles.get(broker_id, {}),
+                roles=(
+                    self._all_roles(broker_id, step)
+                    if joined or broker_id in step.asked_again
+                    else roles.get(broker_id, {})
+                ),
                 full_roles=joined,
                 metadata=whole if joined else changes,
                 stops=self._stops(broker_id, step),
@@ -476,7 +510,7 @@ class ControllerMachine:
             replicas=replicas,
             partition_epoch=stored.version if stored else UNKNOWN_EPOCH,
             controller_epoch=stored.state.controller_epoch if stored else self._epoch,
-            offline=tuple(replica for replica in replicas if replica not in self._brokers),
+            offline=tuple(replica for replica in replicas if replica not in self._electorate(tp).alive),
             adding=topic.adding.get(tp.partition, ()),
             removing=topic.removing.get(tp.partition, ()),
         )

@@ -20,7 +20,7 @@ FIRST_LEADER_EPOCH = LeaderEpoch(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Electorate:
-    """The brokers that are alive, and which of those are shutting down."""
+    """The brokers that are alive and whose disk holds the replica, and which of those are shutting down."""
 
     alive: Set[BrokerId]
     stopping: Set[BrokerId] = frozenset()

@@ -100,6 +100,21 @@ class ReplicasDeleted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoriesFailed:
+    """Log directories of these brokers failed: each is told its roles again and answers which it lost."""
+
+    brokers: frozenset[BrokerId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasLost:
+    """A broker answered KAFKA_STORAGE_ERROR for its replicas of these partitions: their disk failed."""
+
+    broker_id: BrokerId
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UncleanRead:
     """Whether unclean election is allowed, for all topics that say so."""
 
@@ -151,6 +166,8 @@ Event = (
     | StatesRead
     | DeletionsRead
     | ReplicasDeleted
+    | DirectoriesFailed
+    | ReplicasLost
     | UncleanRead
     | UncleanDefaultSet
     | ShutdownAsked

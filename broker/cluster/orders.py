@@ -19,6 +19,7 @@ from broker.wire.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
 )
 from broker.wire.messages.stop_replica import (
@@ -170,6 +171,17 @@ def stop_replica_request(
             )
             for topic, partitions in _grouped(orders.stops)
         ],
+    )
+
+
+def lost_roles(request: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> frozenset[TopicPartition]:
+    """Partitions whose replica the broker cannot host, as its disk failed."""
+    names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
+    return frozenset(
+        TopicPartition(names[topic.topic_id], partition.partition_index)
+        for topic in response.topics
+        for partition in topic.partition_errors
+        if partition.error_code == ErrorCode.KAFKA_STORAGE_ERROR and topic.topic_id in names
     )
 
 

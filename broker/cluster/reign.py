@@ -23,10 +23,12 @@ from broker.cluster.events import (
     ControllerEffects,
     ControllerSettings,
     DeletionsRead,
+    DirectoriesFailed,
     ElectionAsked,
     ElectionKind,
     Event,
     ReplicasDeleted,
+    ReplicasLost,
     SnapshotRead,
     StatesRead,
     StateWrite,
@@ -59,7 +61,7 @@ from broker.coordination.protocol import (
     SessionLostError,
     SetData,
 )
-from broker.coordination.znodes import ConfigChangeZnode, PartitionListZnode, TopicZnode
+from broker.coordination.znodes import ConfigChangeZnode, LogDirEventZnode, PartitionListZnode, TopicZnode
 from broker.errors import CoordinationError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import BrokerId, TopicPartition
@@ -81,6 +83,7 @@ class _Look(Enum):
     TOPICS = auto()
     DELETIONS = auto()
     ISR_CHANGES = auto()
+    LOG_DIR_EVENTS = auto()
     CONFIG_CHANGES = auto()
     PREFERRED_ELECTION = auto()
     BALANCE = auto()
@@ -123,6 +126,7 @@ class Reign:
         self._topic_watches: dict[str, Callable[[], None]] = {}
         self._requests: deque[_Request] = deque()
         self._deleted: dict[BrokerId, frozenset[TopicPartition]] = {}
+        self._lost: dict[BrokerId, frozenset[TopicPartition]] = {}
         self._unclean: dict[str, bool] = {}
         self._config_change_seen = ""
         self._woken = asyncio.Event()
@@ -182,6 +186,7 @@ class Reign:
             watch_children(paths.TOPICS, lambda: self._mark(_Look.TOPICS)),
             watch_children(paths.DELETE_TOPICS, lambda: self._mark(_Look.DELETIONS)),
             watch_children(paths.ISR_CHANGES, lambda: self._mark(_Look.ISR_CHANGES)),
+            watch_children(paths.LOG_DIR_EVENTS, lambda: self._mark(_Look.LOG_DIR_EVENTS)),
             watch_children(paths.CONFIG_CHANGES, lambda: self._mark(_Look.CONFIG_CHANGES)),
             watch_data(paths.PREFERRED_REPLICA_ELECTION, lambda: self._mark(_Look.PREFERRED_ELECTION)),
         ]
@@ -211,6 +216,7 @@ class Reign:
             _Look.TOPICS: self._look_at_topics,
             _Look.DELETIONS: self._look_at_deletions,
             _Look.ISR_CHANGES: self._look_at_isr_changes,
+            _Look.LOG_DIR_EVENTS: self._look_at_log_dir_events,
             _Look.CONFIG_CHANGES: self._look_at_config_changes,
             _Look.PREFERRED_ELECTION: self._look_at_preferred_election,
             _Look.BALANCE: self._balance,
@@ -227,7 +233,7 @@ class Reign:
         changes = await self._coordination.children(paths.CONFIG_CHANGES)
         self._config_change_seen = changes[-1] if changes else ""
         await self._read_unclean(await self._coordination.children(paths.TOPIC_CONFIGS))
-        for look in (_Look.ISR_CHANGES, _Look.PREFERRED_ELECTION):
+        for look in (_Look.ISR_CHANGES, _Look.LOG_DIR_EVENTS, _Look.PREFERRED_ELECTION):
             self._mark(look)
         return SnapshotRead(
             brokers=await read_brokers(self._coordination),
@@ -277,6 +283,24 @@ class Reign:
             await self._apply(StatesRead(states=reading.states), group)
         for name in names:
             await self._coordination.delete(f"{paths.ISR_CHANGES}/{name}")
+
+    async def _look_at_log_dir_events(self, group: asyncio.TaskGroup) -> None:
+        names = await self._coordination.children(paths.LOG_DIR_EVENTS)
+        brokers = [await self._failing_broker(f"{paths.LOG_DIR_EVENTS}/{name}") for name in names]
+        if failing := frozenset(broker_id for broker_id in brokers if broker_id is not None):
+            await self._apply(DirectoriesFailed(brokers=failing), group)
+        for name in names:
+            await self._coordination.delete(f"{paths.LOG_DIR_EVENTS}/{name}")
+
+    async def _failing_broker(self, path: str) -> BrokerId | None:
+        znode = await self._coordination.get(path)
+        if znode is None:
+            return None
+        try:
+            return LogDirEventZnode.decode(znode.data, path).broker_id
+        except CoordinationError as error:
+            _log.error("znode_unreadable", path=path, reason=str(error))
+            return None
 
     async def _look_at_config_changes(self, group: asyncio.TaskGroup) -> None:
         names = await self._coordination.children(paths.CONFIG_CHANGES)
@@ -342,6 +366,9 @@ class Reign:
         deleted, self._deleted = self._deleted, {}
         for broker_id, partitions in deleted.items():
             await self._apply(ReplicasDeleted(broker_id=broker_id, partitions=partitions), group)
+        lost, self._lost = self._lost, {}
+        for broker_id, partitions in lost.items():
+            await self._apply(ReplicasLost(broker_id=broker_id, partitions=partitions), group)
         while self._requests:
             request = self._requests[0]
             effects = await self._apply(request.event, group)
@@ -383,6 +410,7 @@ class Reign:
                 self._mandate.identity,
                 brokers=self._live_brokers,
                 replicas_deleted=self._note_deleted,
+                replicas_lost=self._note_lost,
             )
             self._channels[broker_id] = channel, group.create_task(channel.run())
 
@@ -391,6 +419,10 @@ class Reign:
 
     def _note_deleted(self, broker_id: BrokerId, partitions: frozenset[TopicPartition]) -> None:
         self._deleted[broker_id] = self._deleted.get(broker_id, frozenset()) | partitions
+        self._woken.set()
+
+    def _note_lost(self, broker_id: BrokerId, partitions: frozenset[TopicPartition]) -> None:
+        self._lost[broker_id] = self._lost.get(broker_id, frozenset()) | partitions
         self._woken.set()
 
     def _follow_topics(self) -> None:

@@ -21,6 +21,7 @@ from broker.coordination.znodes import (
     ClusterIdZnode,
     ControllerEpochZnode,
     ControllerZnode,
+    LogDirEventZnode,
     PartitionListZnode,
     PartitionStateZnode,
     TopicZnode,
@@ -122,6 +123,12 @@ async def announce_isr_changes(coordination: Coordination, partitions: Sequence[
         some = tuple(partitions[start : start + PARTITIONS_PER_ANNOUNCEMENT_MAX])
         data = PartitionListZnode(partitions=some).encode()
         await coordination.create(paths.ISR_CHANGE_PREFIX, data, sequence=True)
+
+
+async def announce_directory_failure(coordination: Coordination, broker_id: BrokerId) -> None:
+    """Have the controller ask the broker which of its replicas it lost with a log directory."""
+    data = LogDirEventZnode(broker_id=broker_id).encode()
+    await coordination.create(paths.LOG_DIR_EVENT_PREFIX, data, sequence=True)
 
 
 async def leave_isrs(coordination: Coordination, broker_id: BrokerId) -> list[TopicPartition]:

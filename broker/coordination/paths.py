@@ -13,6 +13,8 @@ CONTROLLER_EPOCH: Final = "/controller_epoch"
 CLUSTER_ID: Final = "/cluster/id"
 ISR_CHANGES: Final = "/isr_change_notification"
 ISR_CHANGE_PREFIX: Final = f"{ISR_CHANGES}/isr_change_"
+LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX: Final = f"{LOG_DIR_EVENTS}/log_dir_event_"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
@@ -30,6 +32,7 @@ PERSISTENT: Final = (
     BROKER_IDS,
     TOPICS,
     ISR_CHANGES,
+    LOG_DIR_EVENTS,
     DELETE_TOPICS,
     CONFIG_CHANGES,
     TOPIC_CONFIGS,

@@ -213,6 +213,22 @@ class PartitionListZnode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirEventZnode:
+    """`/log_dir_event_notification/log_dir_event_N`: a log directory of the broker failed."""
+
+    FAILURE: ClassVar[int] = 1
+
+    broker_id: BrokerId
+
+    def encode(self) -> bytes:
+        return to_json({"version": 1, "broker": self.broker_id, "event": self.FAILURE})
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Self:
+        return cls(broker_id=BrokerId(Document.parse(data, path).integer("broker")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignmentZnode:
     """`/admin/reassign_partitions`: the replicas that partitions shall have."""
 

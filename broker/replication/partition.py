@@ -57,6 +57,7 @@ class Partition:
     __slots__ = (
         "_followers",
         "_joining",
+        "_refusal",
         "assignment",
         "high_watermark",
         "local",
@@ -76,6 +77,7 @@ class Partition:
         self.topic_partition = topic_partition
         self.local = local
         self.role = Role.OFFLINE
+        self._refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.log_end_offset = log_end_offset
         self.high_watermark = min(high_watermark, log_end_offset)
         self.assignment = Assignment(
@@ -129,9 +131,10 @@ class Partition:
         self._joining = frozenset()
         return is_new
 
-    def stop(self) -> None:
-        """Neither lead nor follow until the next order."""
+    def stop(self, refusal: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+        """Neither lead nor follow until the next order; what is asked of a leader is refused so."""
         self.role = Role.OFFLINE
+        self._refusal = refusal
         self._followers = {}
 
     # The log and the followers
@@ -232,9 +235,8 @@ class Partition:
     def require_leader(self, expected_epoch: int = -1) -> None:
         """Raise ProtocolError unless this node leads, in the epoch that a client named (-1: any)."""
         if self.role is not Role.LEADER:
-            raise ProtocolError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.local} does not lead {self.topic_partition}"
-            )
+            code = self._refusal if self.role is Role.OFFLINE else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            raise ProtocolError(code, f"broker {self.local} does not lead {self.topic_partition}")
         self.require_epoch(expected_epoch)
 
     def require_epoch(self, expected_epoch: int) -> None:

@@ -126,22 +126,17 @@ class Replica:
             return EpochEnd(epoch, end)
         return self.log.leader_epochs.end_offset_for(epoch, end)
 
-    def take_offline(self) -> None:
-        """Stop serving; every waiting request is answered."""
-        self.machine.stop()
-        self.end_waits()
+    def take_offline(self, refusal: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+        """Stop serving; every waiting request is answered, produces with `refusal`."""
+        self.machine.stop(refusal)
+        self.end_waits(refusal)
 
-    def end_waits(self) -> None:
-        """Leadership or state changed: waiting fetches are answered, waiting produces told to look for the
-        leader.
-        """
+    def end_waits(self, refusal: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+        """Leadership or state changed: waiting fetches are answered, waiting produces refused."""
         for wait in list(self.fetch_waits):
             wait.end()
         self.commit_waits.fail(
-            ProtocolError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{self.topic_partition} changed its leader before the commit",
-            )
+            ProtocolError(refusal, f"{self.topic_partition} stopped leading before the commit")
         )
 
     def committed(self) -> None:

@@ -2,23 +2,25 @@
 
 Orders are carried out one at a time, fenced by controller epoch and broker epoch. Files are touched in
 threads (creating, opening, deleting); roles change on the event loop, between two requests. Logs that were
-found on the disk wait in their directories until the controller says what this node is to them.
+found on the disk wait in their directories until the controller says what this node is to them. Partitions
+whose directory is offline are answered KAFKA_STORAGE_ERROR, to clients and to the controller alike.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from broker.clock import Clock
-from broker.errors import ErrorCode, ProtocolError, StorageError
+from broker.errors import DiskFailedError, ErrorCode, ProtocolError, StorageError
 from broker.replication.partition import Assignment, Partition
 from broker.replication.replica import LeadershipObserver, Replica
-from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
+from broker.storage.log_directories import LogDirectories
 from broker.storage.log_directory import LogDirectory
 from broker.telemetry import logger
 from broker.types import BrokerId, LeaderEpoch, TopicId, TopicPartition
@@ -50,7 +52,7 @@ class Replicas:
     def __init__(
         self,
         local: BrokerId,
-        directories: Sequence[LogDirectory],
+        directories: LogDirectories,
         *,
         clock: Clock,
         executor: Executor,
@@ -66,6 +68,7 @@ class Replicas:
         self._stored_high_watermarks = high_watermarks
         self._on_leadership = on_leadership
         self._topics: dict[str, dict[int, Replica]] = {}
+        self._offline: set[TopicPartition] = set()
         self._controller_epoch = -1
         self._broker_epoch = -1
         self._orders = asyncio.Lock()
@@ -85,9 +88,15 @@ class Replicas:
         return None if partitions is None else partitions.get(partition)
 
     def find(self, topic: str, partition: int) -> Replica:
-        """The hosted replica. Raises ProtocolError UNKNOWN_TOPIC_OR_PARTITION."""
+        """The hosted replica. Raises ProtocolError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR when its
+        log directory is offline.
+        """
         replica = self.get(topic, partition)
         if replica is None:
+            if self.is_offline(topic, partition):
+                raise ProtocolError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic}-{partition} is offline"
+                )
             raise ProtocolError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"broker {self._local} hosts no {topic}-{partition}"
             )
@@ -99,8 +108,12 @@ class Replicas:
         replica.machine.require_leader(expected_epoch)
         return replica
 
+    def is_offline(self, topic: str, partition: int) -> bool:
+        """Whether this node should host the partition, but its log directory is offline."""
+        return TopicPartition(topic, partition) in self._offline
+
     @property
-    def directories(self) -> Sequence[LogDirectory]:
+    def directories(self) -> LogDirectories:
         return self._directories
 
     def registered(self, broker_epoch: int) -> None:
@@ -116,6 +129,15 @@ class Replicas:
         """Answer everything that waits: the node stops."""
         for replica in self:
             replica.end_waits()
+
+    async def directory_failed(self, root: Path) -> None:
+        """A log directory went offline: nothing in it is served any more, and its files are let go."""
+        lost = [replica for replica in self if replica.log.directory.parent == root]
+        for replica in lost:
+            self._drop(replica, ErrorCode.KAFKA_STORAGE_ERROR)
+            self._offline.add(replica.topic_partition)
+        log_event.error("replicas_offline", log_directory=str(root), partitions=len(lost))
+        await self._in_thread(partial(self._directories.release, root))
 
     # Orders of the controller
 
@@ -172,7 +194,7 @@ class Replicas:
                     config = config or await self._config_of(topic.topic_name)
                     topic_partition = TopicPartition(topic.topic_name, state.partition_index)
                     partitions[state.partition_index] = await self._host(
-                        topic_partition, TopicId(topic.topic_id), config
+                        topic_partition, TopicId(topic.topic_id), config, is_new=state.is_new
                     )
                 self._take_role(partitions[state.partition_index], TopicId(topic.topic_id), state)
             except (ProtocolError, StorageError) as error:
@@ -185,16 +207,22 @@ class Replicas:
             del self._topics[topic.topic_name]
         return errors
 
-    async def _host(self, topic_partition: TopicPartition, topic_id: TopicId, config: LogConfig) -> Replica:
-        """Open or create the log. Raises StorageError when the disk fails."""
-        found = [directory for directory in self._directories if topic_partition in directory.logs]
-        log: Log
-        if found:
-            log = found[0].logs[topic_partition]
-            log.update_config(config)
-        else:
-            directory = min(self._directories, key=lambda directory: len(directory.logs))
-            log = await self._in_thread(partial(directory.create_log, topic_partition, topic_id, config))
+    async def _host(
+        self, topic_partition: TopicPartition, topic_id: TopicId, config: LogConfig, *, is_new: bool
+    ) -> Replica:
+        """Take the log that is there, or create it. Raises StorageError when the disk fails, or failed before
+        and may hold the log.
+        """
+        log = self._directories.log(topic_partition)
+        if log is None:
+            try:
+                directory = self._directories.place(topic_partition, is_new=is_new)
+                log = await self._in_thread(partial(directory.create_log, topic_partition, topic_id, config))
+            except DiskFailedError:
+                self._offline.add(topic_partition)
+                raise
+        log.update_config(config)
+        self._offline.discard(topic_partition)
         machine = Partition(
             topic_partition,
             self._local,
@@ -232,24 +260,31 @@ class Replicas:
             epoch = state.leader_epoch
             if epoch != EPOCH_DURING_DELETE and 0 <= epoch < replica.machine.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
-            was_leader = replica.machine.is_leader
-            replica.take_offline()
-            del self._topics[topic_partition.topic][topic_partition.partition]
-            if not self._topics[topic_partition.topic]:
-                del self._topics[topic_partition.topic]
-            if was_leader:
-                self._on_leadership(topic_partition, -1)
+            self._drop(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if not state.delete_partition:
             return ErrorCode.NONE
+        if topic_partition in self._offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         try:
-            for directory in self._directories:
-                if topic_partition in directory.logs:
-                    await self._in_thread(partial(directory.delete_log, topic_partition))
-                    log_event.info("log_deleted", partition=str(topic_partition))
+            directory = self._directories.find(topic_partition)
+            if directory is not None:
+                await self._in_thread(partial(directory.delete_log, topic_partition))
+                log_event.info("log_deleted", partition=str(topic_partition))
         except StorageError as error:
             log_event.error("log_not_deleted", partition=str(topic_partition), reason=str(error))
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
+
+    def _drop(self, replica: Replica, refusal: ErrorCode) -> None:
+        """Host it no longer; what waits for it is refused so."""
+        topic_partition, was_leader = replica.topic_partition, replica.machine.is_leader
+        replica.take_offline(refusal)
+        partitions = self._topics[topic_partition.topic]
+        del partitions[topic_partition.partition]
+        if not partitions:
+            del self._topics[topic_partition.topic]
+        if was_leader:
+            self._on_leadership(topic_partition, -1)
 
     def high_watermarks_in(self, directory: LogDirectory) -> dict[TopicPartition, int]:
         """Of every replica whose log is in the directory, for its checkpoint."""

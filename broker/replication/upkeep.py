@@ -1,7 +1,7 @@
 """What logs need from time to time: flushes, archiving, retention, checkpoints.
 
-Each kind has a loop of its own, a task of the node. Whatever blocks on the disk runs in threads; a log
-directory that fails is logged and tried again at the next turn, as appends to it fail by themselves.
+Each kind has a loop of its own, a task of the node. Whatever blocks on the disk runs in threads; what fails
+is logged and looked at again at the next turn, by when a log directory whose disk failed is offline.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from broker.telemetry import logger
 T = TypeVar("T")
 
 log_event = logger("upkeep")
+
+REMOVAL_LOOK_MS = 1_000
+"""How often deleted files are looked at whose delay may be over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,7 @@ class Upkeep:
             tasks.create_task(self._repeat(intervals.flush_ms, self.flush))
             tasks.create_task(self._repeat(intervals.retention_ms, self.apply_retention))
             tasks.create_task(self._repeat(intervals.retention_ms, self.archive))
+            tasks.create_task(self._repeat(REMOVAL_LOOK_MS, self.remove_deleted))
             tasks.create_task(self._repeat(intervals.checkpoint_ms, self.checkpoint))
             tasks.create_task(self._repeat(intervals.high_watermark_ms, self.checkpoint_high_watermarks))
 
@@ -93,7 +97,6 @@ class Upkeep:
                 self._delete_old_segments(replica, now_ms)
             replica.log.expire_producers(now_ms, self.intervals.producer_expiration_ms)
             await asyncio.sleep(0)
-        await self._remove_deleted()
 
     async def archive(self) -> None:
         """Archive what is due, several partitions at once, and delete it. Raises StorageError."""
@@ -108,7 +111,6 @@ class Upkeep:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(self._archiving.workers):
                 tasks.create_task(work())
-        await self._remove_deleted()
 
     def _may_clean(self, now_ms: int) -> bool:
         allowed = self._schedule.allows(now_ms)
@@ -128,18 +130,20 @@ class Upkeep:
                 size=segment.size,
             )
 
-    async def _remove_deleted(self) -> None:
-        for directory in self._replicas.directories:
-            await self._in_thread(directory.remove_deleted)
+    async def remove_deleted(self) -> None:
+        """Free the space of what was deleted long enough ago. Raises StorageError."""
+        now_ms = self._clock.monotonic_ms()
+        for directory in self._replicas.directories.live.values():
+            await self._in_thread(partial(directory.remove_deleted, now_ms))
 
     async def checkpoint(self) -> None:
         """Store recovery points and log start offsets. Raises StorageError."""
-        for directory in self._replicas.directories:
+        for directory in self._replicas.directories.live.values():
             await self._in_thread(directory.checkpoint)
 
     async def checkpoint_high_watermarks(self) -> None:
         """Store the high watermarks. Raises StorageError."""
-        for directory in self._replicas.directories:
+        for directory in self._replicas.directories.live.values():
             high_watermarks = self._replicas.high_watermarks_in(directory)
             await self._in_thread(partial(directory.write_high_watermarks, high_watermarks))
 

@@ -35,6 +35,9 @@ TOPIC_SETTINGS: Mapping[str, TopicSetting] = {
         "delete: old segments go. compact: records need keys; nothing is compacted yet.",
     ),
     "compression.type": TopicSetting("compression.type", "Codec of stored batches."),
+    "file.delete.delay.ms": TopicSetting(
+        "log.segment.delete.delay.ms", "How long deleted files stay before their space is freed."
+    ),
     "flush.messages": TopicSetting("log.flush.interval.messages", "Records after which a flush is due."),
     "flush.ms": TopicSetting("log.flush.interval.ms", "Age of records at which a flush is due."),
     "index.interval.bytes": TopicSetting("log.index.interval.bytes", "Bytes between two index entries."),

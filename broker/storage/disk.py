@@ -30,6 +30,13 @@ class DirectoryEntry(NamedTuple):
     modified_ms: int
 
 
+class Space(NamedTuple):
+    """Bytes of a file system, and of those the ones that this process may still write."""
+
+    total: int
+    usable: int
+
+
 class File(Protocol):
     """One open file. Positions and sizes are in bytes; every method raises StorageError when the disk
     fails.
@@ -113,6 +120,10 @@ class Disk(Protocol):
 
     def sync_directory(self, path: Path) -> None:
         """Return once the names in the directory would survive a loss of power."""
+        ...
+
+    def space(self, path: Path) -> Space:
+        """The size of the file system that holds `path`, and what is free on it."""
         ...
 
     def lock(self, path: Path) -> DiskLock:
@@ -323,6 +334,13 @@ class SystemDisk:
             raise _sync_failure("sync directory", path, error) from error
         finally:
             os.close(descriptor)
+
+    def space(self, path: Path) -> Space:
+        try:
+            found = os.statvfs(path)
+        except OSError as error:
+            raise failure("stat the file system of", path, error) from error
+        return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: Path) -> SystemLock:
         try:

@@ -56,6 +56,7 @@ from broker.storage.partition_directory import PartitionDirectory, remove_partit
 from broker.storage.producer_entry import Original
 from broker.storage.producers import EXPIRATION_MS, ProducerStates
 from broker.storage.recovery import RecoveredLog, Recovery, RecoveryReport
+from broker.storage.removals import Removals
 from broker.storage.retention import SegmentAge, expired_count
 from broker.storage.segment import NO_TIMESTAMP, PlacedBatch, Segment
 from broker.storage.transaction_index import AbortedTransaction, overlapping
@@ -129,7 +130,7 @@ class Log:
         self._start = max(log_start_offset, recovered.segments[0].base_offset)
         self._on_recovery_point_lowered = on_recovery_point_lowered
         self._flushing = Flushing(directory, leader_epochs, clock, min(recovery_point, self._end))
-        self._deleted: list[Path] = []
+        self._deleted = Removals()
         self.update_config(config)
 
     @classmethod
@@ -551,7 +552,8 @@ class Log:
         """Remove the oldest segments as retention and the log start offset ask, none that ends above
         `end_offset_max` (high watermark).
 
-        The files get `.deleted` names; `remove_deleted` frees their space. Raises StorageError.
+        The files get `.deleted` names; `remove_deleted` frees their space after `file.delete.delay.ms`.
+        Raises StorageError.
         """
         items = self._segments.items
         ages = self._ages()
@@ -602,10 +604,11 @@ class Log:
             self._start = offset
             self.leader_epochs.cut_start(offset)
 
-    def remove_deleted(self) -> int:
-        """Free the space of segments removed before; how many files went. Blocks; any thread."""
-        with self._flushing.lock:
-            paths, self._deleted = self._deleted, []
+    def remove_deleted(self, now_ms: int | None = None) -> int:
+        """Free the space of segments removed before, of those that are due at `now_ms` (monotonic; None: of
+        all); how many files went. Blocks; any thread. Raises StorageError.
+        """
+        paths = self._deleted.take(now_ms)
         for path in paths:
             self._directory.disk.remove(path)
         return len(paths)
@@ -665,8 +668,7 @@ class Log:
         for segment in dropped:
             paths = segment.mark_deleted(self._directory.disk)
             self._directory.remove_snapshots([segment.base_offset])
-            with self._flushing.lock:
-                self._deleted += paths
+            self._deleted.add(paths, due_ms=self._clock.monotonic_ms() + self._config.file_delete_delay_ms)
 
     def _latest_ms(self, segment: Segment) -> int:
         latest = segment.largest_timestamp()

@@ -25,6 +25,7 @@ class LogConfig:
     archive_enable: bool = False
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     compression_type: str = "producer"
+    file_delete_delay_ms: int = 60_000
     flush_messages: int = UNLIMITED
     flush_ms: int = UNLIMITED
     index_interval_bytes: int = 4096
@@ -97,6 +98,7 @@ _KINDS: Mapping[str, Kind[Any]] = {
     "archive_enable": boolean(),
     "cleanup_policy": name_set(CLEANUP_POLICIES),
     "compression_type": string(COMPRESSION_TYPES),
+    "file_delete_delay_ms": long(0),
     "flush_messages": long(1),
     "flush_ms": long(0),
     "index_interval_bytes": integer(0),

@@ -30,7 +30,7 @@ from broker.storage.checkpoints import (
     write_meta_properties,
     write_offsets,
 )
-from broker.storage.disk import TEMPORARY_SUFFIX, Disk, DiskLock
+from broker.storage.disk import TEMPORARY_SUFFIX, Disk, DiskLock, Space
 from broker.storage.filenames import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_FILE,
@@ -48,6 +48,7 @@ from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
 from broker.storage.open_files import FilePool
 from broker.storage.partition_directory import PartitionDirectory, remove_partition_directory
+from broker.storage.removals import Removals
 from broker.telemetry import logger
 from broker.types import BrokerId, TopicId, TopicPartition
 
@@ -69,6 +70,7 @@ class LogDirectory:
         *,
         recovery_threads: int,
         pool: FilePool | None,
+        cache: IndexCache | None,
     ) -> None:
         self.path = path
         self.clean = disk.exists(path / CLEAN_SHUTDOWN_FILE)
@@ -77,9 +79,9 @@ class LogDirectory:
         self._clock = clock
         self._recovery_threads = recovery_threads
         self._pool = pool or FilePool(disk)
-        self._cache = IndexCache()
+        self._cache = cache or IndexCache()
         self._logs: dict[TopicPartition, Log] = {}
-        self._removable: list[Path] = []
+        self._removable = Removals()
         self._checkpointed: set[TopicPartition] = set()
         self._logs_lock = Lock()
         self._checkpoint_lock = Lock()
@@ -96,9 +98,10 @@ class LogDirectory:
         cluster_id: str,
         recovery_threads: int = 2,
         pool: FilePool | None = None,
+        cache: IndexCache | None = None,
     ) -> LogDirectory:
         """Lock the root at `path` and take it into use, making it when there is none. Roots of one process
-        may share a pool of open files.
+        may share a pool of open files and a cache of indexes.
 
         Raises StorageError when another process uses it, when it belongs to another broker or cluster, or
         holds foreign directories.
@@ -107,7 +110,9 @@ class LogDirectory:
         lock = disk.lock(path / LOCK_FILE)
         try:
             _claim(disk, path / META_PROPERTIES_FILE, broker_id, cluster_id)
-            directory = cls(disk, path, lock, clock, recovery_threads=recovery_threads, pool=pool)
+            directory = cls(
+                disk, path, lock, clock, recovery_threads=recovery_threads, pool=pool, cache=cache
+            )
             directory._refuse_foreign()
         except StorageError:
             lock.release()
@@ -118,6 +123,16 @@ class LogDirectory:
     def logs(self) -> Mapping[TopicPartition, Log]:
         """Every open log."""
         return self._logs
+
+    def stored(self) -> list[TopicPartition]:
+        """The partitions whose logs are on the disk, open or not. Raises StorageError."""
+        return [
+            name.topic_partition
+            for entry in self._disk.list_directory(self.path)
+            if entry.is_directory
+            and (name := parse_directory_name(entry.name)) is not None
+            and name.state is DirectoryState.LIVE
+        ]
 
     def load(self, config_of: ConfigOf) -> Mapping[TopicPartition, Log]:
         """Open every log found, checking what an unclean end left. Raises StorageError."""
@@ -133,7 +148,7 @@ class LogDirectory:
                 case DirectoryState.LIVE:
                     live.append(name.topic_partition)
                 case DirectoryState.DELETE:
-                    self._removable.append(self.path / entry.name)
+                    self._removable.add([self.path / entry.name], due_ms=0)
                 case DirectoryState.FUTURE | DirectoryState.STRAY:
                     self._events.warning("partition_directory_left_alone", name=entry.name)
 
@@ -183,7 +198,9 @@ class LogDirectory:
         return log
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
-        """Take a log out of use at once; `remove_deleted` frees its space. Raises StorageError."""
+        """Take a log out of use at once; `remove_deleted` frees its space after its `file.delete.delay.ms`.
+        Raises StorageError.
+        """
         with self._logs_lock:
             logs = dict(self._logs)
             log = logs.pop(topic_partition)
@@ -191,18 +208,16 @@ class LogDirectory:
         log.abandon()
         removable = self.path / deleted_directory_name(topic_partition)
         self._disk.rename(log.directory, removable)
-        with self._logs_lock:
-            self._removable.append(removable)
+        self._removable.add([removable], due_ms=self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
 
-    def remove_deleted(self) -> int:
-        """Free the space of logs and segments taken out of use; how many files and directories went. Blocks;
-        any thread.
+    def remove_deleted(self, now_ms: int | None = None) -> int:
+        """Free the space of logs and segments taken out of use, of those that are due at `now_ms` (monotonic;
+        None: of all); how many files and directories went. Blocks; any thread. Raises StorageError.
         """
-        with self._logs_lock:
-            removable, self._removable = self._removable, []
+        removable = self._removable.take(now_ms)
         for path in removable:
             remove_partition_directory(self._disk, path)
-        return len(removable) + sum(log.remove_deleted() for log in self._logs.values())
+        return len(removable) + sum(log.remove_deleted(now_ms) for log in self._logs.values())
 
     def checkpoint(self) -> None:
         """Store recovery points and log start offsets, durably. Blocks; any thread. Raises StorageError."""
@@ -216,6 +231,10 @@ class LogDirectory:
             }
             write_offsets(self._disk, self.path / LOG_START_OFFSET_FILE, start_offsets)
             self._checkpointed = set(recovery_points)
+
+    def space(self) -> Space:
+        """The size of the root's file system, and what is free on it. Raises StorageError."""
+        return self._disk.space(self.path)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """The high watermarks stored last; none when the checkpoint was lost or damaged."""
@@ -233,6 +252,7 @@ class LogDirectory:
         try:
             with ThreadPoolExecutor(self._recovery_threads, thread_name_prefix="log-close") as executor:
                 list(executor.map(Log.close, self._logs.values()))
+            self.remove_deleted()
             self.checkpoint()
             if not any(log.failed for log in self._logs.values()):
                 self._disk.write_file(self.path / CLEAN_SHUTDOWN_FILE, b"")
@@ -243,9 +263,11 @@ class LogDirectory:
         """Let everything go as it is: the end will count as a crash. For a disk that failed. Raises
         StorageError.
         """
-        for log in self._logs.values():
-            log.abandon()
-        self._lock.release()
+        try:
+            for log in self._logs.values():
+                log.abandon()
+        finally:
+            self._lock.release()
 
     def _open_log(
         self,

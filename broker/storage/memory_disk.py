@@ -25,10 +25,12 @@ from typing import NamedTuple
 
 from broker.clock import Clock
 from broker.errors import DiskFailedError, DiskFullError, StorageError
-from broker.storage.disk import TEMPORARY_SUFFIX, DirectoryEntry
+from broker.storage.disk import TEMPORARY_SUFFIX, DirectoryEntry, Space
 from broker.types import Buffer
 
 SECTOR_SIZE = 512
+MEMORY_SIZE = 1 << 40
+"""How large such a disk says that it is."""
 
 
 class _Write(NamedTuple):
@@ -233,7 +235,12 @@ class MemoryDisk:
                     _apply_name(self._durable_names, change)
             self._journal = [change for change in self._journal if change.path.parent != path]
 
+    def space(self, path: Path) -> Space:
+        self.check_not_failed(path)
+        return Space(MEMORY_SIZE, MEMORY_SIZE if self.space_left is None else self.space_left)
+
     def lock(self, path: Path) -> MemoryLock:
+        self.check_not_failed(path)
         if path in self._locks:
             raise StorageError(f"{path} is locked: another process uses {path.parent}")
         self.open(path, create=True).close()

@@ -235,7 +235,9 @@ def sync_file(disk: Disk, path: Path) -> None:
 
 
 def remove_partition_directory(disk: Disk, path: Path) -> None:
-    """Remove a partition's directory and its files. Raises StorageError."""
+    """Remove a partition's directory and its files; a missing one is no error. Raises StorageError."""
+    if not disk.exists(path):
+        return
     for entry in disk.list_directory(path):
         disk.remove(path / entry.name)
     disk.remove_directory(path)

@@ -17,10 +17,12 @@ from broker.cluster.events import (
     ControllerEffects,
     ControllerSettings,
     DeletionsRead,
+    DirectoriesFailed,
     ElectionAsked,
     ElectionKind,
     Event,
     ReplicasDeleted,
+    ReplicasLost,
     ShutdownAsked,
     SnapshotRead,
     StatesRead,
@@ -190,6 +192,56 @@ def test_a_topic_without_live_replicas_waits_for_one(scene: Scene) -> None:
     assert not image.has_leader
     scene.set_brokers(live(1, 2, 3, 7))
     assert scene.role(T0) == (7, 0, (7,))
+
+
+def lost(broker_id: int, *partitions: TopicPartition) -> ReplicasLost:
+    return ReplicasLost(broker_id=BrokerId(broker_id), partitions=frozenset(partitions))
+
+
+def test_a_broker_whose_disk_failed_is_told_its_roles_again(scene: Scene) -> None:
+    scene.create("t", topic({0: [1, 2], 1: [2, 3]}))
+    scene.handle(DirectoriesFailed(brokers=frozenset(ids(2, 9))))
+    assert set(scene.told) == {2}
+    assert set(scene.told[BrokerId(2)].roles) == {T0, T1}
+    assert not scene.told[BrokerId(2)].full_roles
+
+
+def test_a_replica_on_a_failed_disk_neither_leads_nor_is_in_sync(scene: Scene) -> None:
+    scene.create("t", topic({0: [1, 2], 1: [2, 1]}))
+    scene.handle(lost(1, T0))
+    assert scene.role(T0) == (2, 1, (2,))
+    assert scene.role(T1) == (2, 0, (2, 1))
+    image = scene.images[BrokerId(3)].partition(T0)
+    assert image is not None
+    assert image.offline == (1,)
+    scene.handle(lost(1, T0, T1))
+    assert scene.role(T1) == (2, 1, (2,))
+
+
+def test_the_last_replica_on_a_failed_disk_leaves_its_partition_without_leader(scene: Scene) -> None:
+    scene.create("t", topic({0: [1], 1: [2]}))
+    scene.handle(lost(1, T0))
+    assert scene.role(T0) == (NO_LEADER, 1, (1,))
+    assert scene.role(T1) == (2, 0, (2,))
+    scene.handle(ElectionAsked(partitions=None, kind=ElectionKind.PREFERRED))
+    assert scene.role(T0) == (NO_LEADER, 1, (1,))
+
+
+def test_a_repeated_answer_of_a_failed_disk_changes_nothing(scene: Scene) -> None:
+    scene.create("t", topic({0: [1, 2]}))
+    scene.handle(lost(1, T0))
+    before = dict(scene.states)
+    scene.handle(lost(1, T0))
+    assert scene.states == before
+    assert scene.told == {}
+
+
+def test_a_broker_that_registers_anew_may_lead_again(scene: Scene) -> None:
+    scene.create("t", topic({0: [1]}))
+    scene.handle(lost(1, T0))
+    scene.set_brokers(live(2, 3))
+    scene.set_brokers(live(1, 2, 3))
+    assert scene.role(T0)[0] == 1
 
 
 def test_a_dead_leader_is_followed_by_an_in_sync_replica(scene: Scene) -> None:

@@ -133,6 +133,28 @@ def test_a_deleted_log_is_gone_at_once_and_its_space_later(place: DiskAt) -> Non
     directory.close()
 
 
+def test_space_is_freed_after_the_delay_of_the_topic(place: DiskAt) -> None:
+    clock = ManualClock()
+    directory = LogDirectory.open(
+        place.disk, place.path / "root", clock, broker_id=BrokerId(1), cluster_id="jfk"
+    )
+    directory.load(lambda partition: CONFIG)
+    config = LogConfig(segment_bytes=200, retention_bytes=0, file_delete_delay_ms=1000)
+    directory.create_log(FIRST, TOPIC_ID, config)
+    log = directory.create_log(SECOND, TOPIC_ID, config)
+    for _ in range(5):
+        append(log, b"x" * 50)
+    directory.delete_log(FIRST)
+    removed = len(log.delete_old_segments(clock.now_ms())) * 3
+    assert removed
+    clock.advance(999)
+    assert directory.remove_deleted(clock.monotonic_ms()) == 0
+    clock.advance(1)
+    assert directory.remove_deleted(clock.monotonic_ms()) == 1 + removed
+    assert directory.remove_deleted() == 0
+    directory.close()
+
+
 def test_a_deletion_that_a_crash_interrupted_is_finished(place: DiskAt) -> None:
     directory = loaded(place)
     append(directory.create_log(FIRST, TOPIC_ID, CONFIG), b"x")

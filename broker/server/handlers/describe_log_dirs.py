@@ -1,11 +1,10 @@
-"""DescribeLogDirs: data roots, and the size of every log in them."""
+"""DescribeLogDirs: data roots, live and offline, and the size of every log in them."""
 
 from __future__ import annotations
 
-import os
 from itertools import groupby
 
-from broker.errors import ErrorCode, ProtocolError
+from broker.errors import ErrorCode, ProtocolError, StorageError
 from broker.server.request import RequestContext
 from broker.server.services import Services
 from broker.storage.log_directory import LogDirectory
@@ -30,9 +29,13 @@ def handle(
             for topic in request.topics
             for partition in topic.partitions
         }
-    return DescribeLogDirsResponse(
-        results=[_describe(directory, wanted) for directory in services.replicas.directories]
-    )
+    directories = services.replicas.directories
+    offline = [
+        DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(root))
+        for root in directories.offline
+    ]
+    live = [_describe(services, directory, wanted) for directory in directories.live.values()]
+    return DescribeLogDirsResponse(results=[*live, *offline])
 
 
 def refuse(request: DescribeLogDirsRequest, error: ProtocolError, version: int) -> DescribeLogDirsResponse:
@@ -40,26 +43,34 @@ def refuse(request: DescribeLogDirsRequest, error: ProtocolError, version: int) 
     return DescribeLogDirsResponse(error_code=error.code)
 
 
-def _describe(directory: LogDirectory, wanted: set[TopicPartition] | None) -> DescribeLogDirsResult:
+def _describe(
+    services: Services, directory: LogDirectory, wanted: set[TopicPartition] | None
+) -> DescribeLogDirsResult:
     chosen = sorted(partition for partition in directory.logs if wanted is None or partition in wanted)
     try:
-        space = os.statvfs(directory.path)
-    except OSError:
+        space = directory.space()
+    except StorageError:
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory.path))
     return DescribeLogDirsResult(
         log_dir=str(directory.path),
         topics=[
             DescribeLogDirsTopic(
-                name=topic,
-                partitions=[
-                    DescribeLogDirsPartition(
-                        partition_index=partition.partition, partition_size=directory.logs[partition].size
-                    )
-                    for partition in partitions
-                ],
+                name=topic, partitions=[_describe_log(services, directory, each) for each in partitions]
             )
             for topic, partitions in groupby(chosen, key=lambda partition: partition.topic)
         ],
-        total_bytes=space.f_blocks * space.f_frsize,
-        usable_bytes=space.f_bavail * space.f_frsize,
+        total_bytes=space.total,
+        usable_bytes=space.usable,
+    )
+
+
+def _describe_log(
+    services: Services, directory: LogDirectory, partition: TopicPartition
+) -> DescribeLogDirsPartition:
+    log, replica = directory.logs[partition], services.replicas.get(*partition)
+    high_watermark = log.log_end_offset if replica is None else replica.high_watermark
+    return DescribeLogDirsPartition(
+        partition_index=partition.partition,
+        partition_size=log.size,
+        offset_lag=max(high_watermark - log.log_end_offset, 0),
     )

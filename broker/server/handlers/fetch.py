@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, cast
 
 from broker.cluster.image import ClusterImage
-from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
+from broker.errors import ErrorCode, ProtocolError, code_for_old_clients
 from broker.records.legacy import from_batches
 from broker.replication.replica import READ_COMMITTED, Replica
 from broker.replication.waits import wait_for_bytes
@@ -39,6 +39,8 @@ from broker.wire.messages.fetch import (
 
 _MIN_BATCH_FROM = 3
 """First version that gets a whole batch even over its limits."""
+_STORAGE_ERROR_FROM = 6
+"""First version whose clients know KAFKA_STORAGE_ERROR."""
 _SESSIONS_FROM = 7
 _LEADER_HINT_FROM = 12
 _ENDPOINTS_FROM = 16
@@ -236,6 +238,10 @@ class _Fetch:
         replica = self.services.replicas.get(found.topic, number)
         if replica is not None:
             return replica
+        if self.services.replicas.is_offline(found.topic, number):
+            self.is_urgent = True
+            self.answers[index] = _failed(found.wanted, self._code(ErrorCode.KAFKA_STORAGE_ERROR))
+            return None
         known = self.services.view.image.partition(TopicPartition(found.topic, number))
         if known is not None:
             self.is_urgent = True
@@ -263,12 +269,14 @@ class _Fetch:
         return known
 
     def _refused(self, found: FetchedPartition, replica: Replica, error: ProtocolError) -> PartitionData:
-        is_corrupt = isinstance(error, CorruptRecordsError)
-        answer = _failed(found.wanted, ErrorCode.KAFKA_STORAGE_ERROR if is_corrupt else error.code)
+        answer = _failed(found.wanted, self._code(error.code))
         if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
             assignment = replica.machine.assignment
             self._hint(answer, assignment.leader, assignment.leader_epoch)
         return answer
+
+    def _code(self, code: ErrorCode) -> ErrorCode:
+        return code_for_old_clients(code, self.version, known_from=_STORAGE_ERROR_FROM)
 
     def _hint(self, answer: PartitionData, leader: BrokerId, leader_epoch: int) -> None:
         """Say who leads (KIP-951), to versions that can hear it."""

@@ -210,5 +210,9 @@ def _partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        offline_replicas=[replica for replica in partition.replicas if replica not in image.brokers],
+        offline_replicas=[
+            replica
+            for replica in partition.replicas
+            if replica in partition.offline or replica not in image.brokers
+        ],
     )

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from typing import Any, NamedTuple
 
-from broker.errors import ErrorCode, ProtocolError
+from broker.errors import ErrorCode, ProtocolError, code_for_old_clients
 from broker.records.batch import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
@@ -48,6 +48,8 @@ EXPANSION_MAX = 64
 """How many times `message.max.bytes` an old message set, or a batch that is opened, may unpack to."""
 _BATCHES_FROM = 3
 """First version whose records are batches of magic 2."""
+_STORAGE_ERROR_FROM = 4
+"""First version whose clients know KAFKA_STORAGE_ERROR."""
 _ZSTD_FROM = 7
 _LOW_ATTRIBUTES = ATTRIBUTES_POSITION + 1
 
@@ -109,8 +111,8 @@ def handle(
         ]
     )
     if pending:
-        return _answer_later(response, pending, acks, request.timeout_ms)
-    return _answer(response, acks)
+        return _answer_later(response, pending, request, version)
+    return _answer(response, acks, version)
 
 
 def refuse(request: ProduceRequest, error: ProtocolError, version: int) -> ProduceResponse:
@@ -246,21 +248,21 @@ def _failed(index: int, error: ProtocolError) -> PartitionProduceResponse:
 
 
 async def _answer_later(
-    response: ProduceResponse, pending: list[_Pending], acks: int, timeout_ms: int
+    response: ProduceResponse, pending: list[_Pending], request: ProduceRequest, version: int
 ) -> ProduceResponse | None:
     """Wait for the disk and the other replicas; what is not done in time is answered so, and may yet be
     committed.
     """
     finished = 0
     try:
-        async with asyncio.timeout(max(timeout_ms, 0) / 1000):
+        async with asyncio.timeout(max(request.timeout_ms, 0) / 1000):
             for append in pending:
                 await _settle(append)
                 finished += 1
     except TimeoutError:
         for append in pending[finished:]:
             append.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
-    return _answer(response, acks)
+    return _answer(response, request.acks, version)
 
 
 async def _settle(append: _Pending) -> None:
@@ -277,9 +279,15 @@ async def _settle(append: _Pending) -> None:
         append.answer.error_message = error.message
 
 
-def _answer(response: ProduceResponse, acks: int) -> ProduceResponse | None:
+def _answer(response: ProduceResponse, acks: int, version: int) -> ProduceResponse | None:
     """With acks=0 there is none. Raises ConnectionClosedError when such a request failed."""
     if acks:
+        if version < _STORAGE_ERROR_FROM:
+            for topic in response.responses:
+                for partition in topic.partition_responses:
+                    partition.error_code = code_for_old_clients(
+                        ErrorCode.of(partition.error_code), version, known_from=_STORAGE_ERROR_FROM
+                    )
         return response
     for topic in response.responses:
         for partition in topic.partition_responses:

@@ -1,0 +1,160 @@
+"""All data roots of a node: what is live, what is offline, and where a partition's log is or goes.
+
+Roots share one pool of open files and one cache of indexes, so that what a node holds does not grow with the
+number of its disks. A root whose disk fails, at the start or later, goes offline for the rest of the process
+and the others go on; nothing below it is touched any more, and no clean end is marked there. A root that is
+not this node's, or is in use, is no failed disk: that refuses the start. So does a partition that two roots
+hold, as nobody can say which log is the right one.
+
+Blocking calls may come from any thread; `live` and `offline` are replaced, never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Lock
+
+from broker.clock import Clock
+from broker.errors import DiskFailedError, StorageError
+from broker.storage.disk import Disk
+from broker.storage.guarded_disk import GuardedDisk
+from broker.storage.index import IndexCache
+from broker.storage.log import Log
+from broker.storage.log_directory import ConfigOf, LogDirectory
+from broker.storage.open_files import FilePool
+from broker.telemetry import logger
+from broker.types import BrokerId, TopicPartition
+
+_log = logger("storage")
+
+
+class LogDirectories:
+    """See the module's description. `on_failure` is told of each root that fails once all are loaded, in the
+    thread that met the failure.
+    """
+
+    def __init__(
+        self, disk: Disk, clock: Clock, *, recovery_threads: int, on_failure: Callable[[Path], None]
+    ) -> None:
+        self._disk = GuardedDisk(disk, self._failed)
+        self._clock = clock
+        self._recovery_threads = recovery_threads
+        self._on_failure = on_failure
+        self._pool = FilePool(self._disk)
+        self._cache = IndexCache()
+        self._lock = Lock()
+        self._is_loaded = False
+        self.live: Mapping[Path, LogDirectory] = {}
+        self.offline: Mapping[Path, str] = {}
+
+    def open(
+        self, roots: Sequence[Path], config_of: ConfigOf, *, broker_id: BrokerId, cluster_id: str
+    ) -> None:
+        """Lock and recover every root. Blocks.
+
+        Raises StorageError when a root is not this node's or in use, a partition is in two, or all roots
+        are offline; then none stays open.
+        """
+        with ExitStack() as opened:
+            for root in roots:
+                self._disk.guard(root)
+                try:
+                    directory = LogDirectory.open(
+                        self._disk,
+                        root,
+                        self._clock,
+                        broker_id=broker_id,
+                        cluster_id=cluster_id,
+                        recovery_threads=self._recovery_threads,
+                        pool=self._pool,
+                        cache=self._cache,
+                    )
+                except DiskFailedError:
+                    continue  # `_failed` was told
+                opened.callback(directory.abandon)
+                self.live = {**self.live, root: directory}
+            _refuse_duplicates(self.live.values())
+            for root, directory in self.live.items():
+                try:
+                    directory.load(config_of)
+                except DiskFailedError:
+                    self.release(root)
+            self.require_live()
+            opened.pop_all()
+        self._is_loaded = True
+
+    def find(self, topic_partition: TopicPartition) -> LogDirectory | None:
+        """The live root that holds a partition's log."""
+        for directory in self.live.values():
+            if topic_partition in directory.logs:
+                return directory
+        return None
+
+    def log(self, topic_partition: TopicPartition) -> Log | None:
+        """A partition's log, wherever it is live."""
+        directory = self.find(topic_partition)
+        return None if directory is None else directory.logs.get(topic_partition)
+
+    def place(self, topic_partition: TopicPartition, *, is_new: bool) -> LogDirectory:
+        """The live root with the fewest logs, for one that is to be made.
+
+        Raises DiskFailedError when there is none, and for a partition that is not new while a root is
+        offline: its log may be there, and an empty one must not take its place.
+        """
+        self.require_live()
+        if self.offline and not is_new:
+            roots = ", ".join(map(str, self.offline))
+            raise DiskFailedError(f"the log of {topic_partition} may be in {roots}, which is offline")
+        return min(self.live.values(), key=lambda directory: len(directory.logs))
+
+    def release(self, root: Path) -> None:
+        """Let the files and the lock of a root that went offline go, as far as its disk allows. Blocks."""
+        with self._lock:
+            live = dict(self.live)
+            directory = live.pop(root, None)
+            self.live = live
+        if directory is not None:
+            try:
+                directory.abandon()
+            except StorageError as error:
+                _log.warning("log_directory_not_released", log_directory=str(root), reason=str(error))
+
+    def close(self) -> None:
+        """Flush and close what is live, each root marked as clean if it ended so. Blocks."""
+        for root, directory in self.live.items():
+            try:
+                directory.close()
+            except StorageError as error:
+                _log.error("log_directory_not_closed", log_directory=str(root), reason=str(error))
+
+    def _failed(self, root: Path, error: DiskFailedError) -> None:
+        with self._lock:
+            self.offline = {**self.offline, root: str(error)}
+        _log.error("log_directory_offline", log_directory=str(root), reason=str(error))
+        if self._is_loaded:
+            self._on_failure(root)
+
+    def require_live(self) -> None:
+        """Raises DiskFailedError when every root is offline."""
+        if not self.live:
+            reasons = "; ".join(f"{root}: {reason}" for root, reason in self.offline.items())
+            raise DiskFailedError(f"every log directory is offline: {reasons}")
+
+
+def _refuse_duplicates(directories: Iterable[LogDirectory]) -> None:
+    """Raises StorageError that names every partition with a log in more than one root."""
+    places: dict[TopicPartition, list[Path]] = {}
+    for directory in directories:
+        for partition in directory.stored():
+            places.setdefault(partition, []).append(directory.path / str(partition))
+    problems = [
+        f"{partition} is in {' and in '.join(map(str, found))}"
+        for partition, found in sorted(places.items())
+        if len(found) > 1
+    ]
+    if problems:
+        raise StorageError(
+            f"{'; '.join(problems)}: keep the directory of the right one and move the other away"
+        )
