@@ -19,7 +19,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from broker import admin_commands, config_commands, import_commands, inspection_commands, record_commands
+from broker import (
+    admin_commands,
+    archive_commands,
+    config_commands,
+    import_commands,
+    inspection_commands,
+    record_commands,
+)
 from broker.clock import SystemClock
 from broker.config import load_config
 from broker.coordination.zookeeper import ZooKeeper
@@ -78,6 +85,11 @@ def _parser() -> argparse.ArgumentParser:
     loading = "load a directory of Kafka 0.7 or MetaQ into a topic"
     import_commands.add_options(
         _client_command(commands, "import", import_commands.import_directory, loading)
+    )
+    archive_commands.add_commands(commands)
+    restoring = "load archived records into a topic, or put archived segments back into a data root"
+    archive_commands.add_restore_options(
+        _client_command(commands, "restore", archive_commands.restore, restoring)
     )
     return parser
 

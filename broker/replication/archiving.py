@@ -95,7 +95,7 @@ class Archiving:
             next_offset=age.next_offset,
             size=age.size,
             max_timestamp_ms=segment.largest_timestamp(),
-            aborted=(),
+            aborted=tuple(replica.log.aborted_transactions(segment.base_offset, age.next_offset)),
             chunks=lambda: self._chunks(segment, age.size),
         )
         loop = asyncio.get_running_loop()

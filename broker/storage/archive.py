@@ -14,22 +14,12 @@ from typing import Protocol
 from uuid import UUID
 
 from broker.errors import BrokerError, ConfigurationError
+from broker.storage.transaction_index import AbortedTransaction
 from broker.types import BrokerId, TopicPartition
 
 
 class ArchiveError(BrokerError):
     """An archive could not be reached, or what is in it is not what was put there."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbortedRange:
-    """Records of an aborted transaction: of `producer_id`, from `first_offset` to its marker at
-    `last_offset`.
-    """
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +36,7 @@ class SealedSegment:
     next_offset: int
     size: int
     max_timestamp_ms: int
-    aborted: tuple[AbortedRange, ...]
+    aborted: tuple[AbortedTransaction, ...]
     chunks: Callable[[], Iterator[bytes]]
 
 
@@ -94,7 +84,7 @@ class Manifest:
     max_timestamp_ms: int
     archived_ms: int
     broker_id: BrokerId
-    aborted: tuple[AbortedRange, ...] = ()
+    aborted: tuple[AbortedTransaction, ...] = ()
 
     @property
     def path(self) -> str:
@@ -117,7 +107,7 @@ class Manifest:
         """The inverse. Raises ArchiveError that names `place`."""
         try:
             fields = json.loads(data)
-            aborted = tuple(AbortedRange(**entry) for entry in fields.pop("aborted"))
+            aborted = tuple(AbortedTransaction(*entry) for entry in fields.pop("aborted"))
             manifest = cls(**fields | {"topic_id": UUID(fields["topic_id"]), "aborted": aborted})
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ArchiveError(f"{place} is no manifest of a segment: {error}") from error

@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
-from uuid import UUID
 
 import fsspec
 from crc32c import crc32c
@@ -22,12 +21,11 @@ from fsspec.implementations.local import LocalFileSystem
 
 from broker.errors import ConfigurationError
 from broker.storage.archive import ArchiveError, Manifest, SealedSegment, segment_path
-from broker.types import BrokerId, TopicPartition
+from broker.types import BrokerId
 
 LOG_SUFFIX = ".log"
 MANIFEST_SUFFIX = ".json"
 _PART_SUFFIX = ".part"
-_CHUNK_BYTES = 4 << 20
 
 
 class UrlArchive:
@@ -108,10 +106,11 @@ class UrlArchive:
 class ArchiveReader:
     """Reading what was archived to a URL, of any cluster."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, chunk_bytes: int = 4 << 20) -> None:
         """Raises ConfigurationError for a URL that no installed package serves."""
         self._files, self._root = _file_system(url)
         self._url = url
+        self._chunk_bytes = chunk_bytes
 
     def manifests(self, *, topic: str | None = None) -> list[Manifest]:
         """Every archived segment, or those of one topic, in the order of topic, topic id, partition, offset.
@@ -145,7 +144,7 @@ class ArchiveReader:
         checksum = size = 0
         try:
             with self._files.open(f"{self._root}/{manifest.path}{LOG_SUFFIX}", "rb") as file:
-                while chunk := file.read(_CHUNK_BYTES):
+                while chunk := file.read(self._chunk_bytes):
                     checksum = crc32c(chunk, checksum)
                     size += len(chunk)
                     yield chunk
@@ -169,15 +168,6 @@ def contiguous(manifests: Sequence[Manifest]) -> list[tuple[Manifest, int]]:
             chosen.append((manifest, max(covered, manifest.base_offset)))
             covered = manifest.next_offset
     return chosen
-
-
-def partitions_of(manifests: Sequence[Manifest]) -> dict[tuple[UUID, TopicPartition], list[Manifest]]:
-    """Manifests by topic id and partition."""
-    found: dict[tuple[UUID, TopicPartition], list[Manifest]] = {}
-    for manifest in manifests:
-        key = (manifest.topic_id, TopicPartition(manifest.topic, manifest.partition))
-        found.setdefault(key, []).append(manifest)
-    return found
 
 
 _FAILURES = (OSError, ValueError, RuntimeError)

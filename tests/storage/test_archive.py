@@ -8,7 +8,8 @@ import fsspec
 import pytest
 
 from broker.errors import ConfigurationError, StorageError
-from broker.storage.archive import AbortedRange, ArchiveError, Manifest, SealedSegment, load_archive
+from broker.storage.archive import ArchiveError, Manifest, SealedSegment, load_archive
+from broker.storage.transaction_index import AbortedTransaction
 from broker.storage.url_archive import ArchiveReader, UrlArchive, contiguous
 from broker.types import BrokerId, TopicPartition
 
@@ -17,7 +18,7 @@ BYTES = b"0123456789" * 100
 
 
 def sealed(
-    base: int = 0, end: int = 10, content: bytes = BYTES, aborted: tuple[AbortedRange, ...] = ()
+    base: int = 0, end: int = 10, content: bytes = BYTES, aborted: tuple[AbortedTransaction, ...] = ()
 ) -> SealedSegment:
     return SealedSegment(
         topic_partition=TopicPartition("flights", 3),
@@ -46,7 +47,7 @@ def opened(url: str) -> UrlArchive:
 
 
 def test_a_stored_segment_is_read_back_with_what_is_known_of_it(url: str) -> None:
-    aborted = AbortedRange(producer_id=5, first_offset=2, last_offset=9)
+    aborted = AbortedTransaction(5, 2, 9, 10)
     opened(url).store(sealed(aborted=(aborted,)))
     reader = ArchiveReader(url)
     (manifest,) = reader.manifests()
