@@ -101,6 +101,12 @@ class NodeConfig:
     socket_listen_backlog_size: int = _setting(
         integer(1), 1024, "Connections that may wait to be accepted; a storm over it costs clients seconds."
     )
+    quota_window_num: int = _setting(integer(1), 11, "Windows that rates under quotas are measured over.")
+    quota_window_size_seconds: int = _setting(integer(1), 1, "Length of such a window.")
+    controller_quota_window_num: int = _setting(
+        integer(1), 11, "Windows' worth of controller_mutation_rate that may be spent at once."
+    )
+    controller_quota_window_size_seconds: int = _setting(integer(1), 1, "Length of such a window.")
     num_network_threads: int = _setting(integer(1), 1, "No effect: a node has one event loop.")
     num_io_threads: int = _setting(integer(1), 8, "Threads for the disk: flushes, recovery, cold reads.")
     num_recovery_threads_per_data_dir: int = _setting(

@@ -30,6 +30,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.live_config import LiveConfig
 from broker.part_configs import (
     between_nodes,
+    client_quotas,
     connection_limits,
     controller_settings,
     fetch_sessions,
@@ -89,6 +90,7 @@ class Node:
         self._authoriser = authoriser or AllowAll()
         self._live = LiveConfig(loaded, coordination)
         self._broker_id = BrokerId(loaded.node.broker_id)
+        self._quotas = client_quotas(loaded.node, clock)
         self._coordination = coordination
         self._disk = disk
         self._clock = clock
@@ -120,10 +122,15 @@ class Node:
             configs = TopicConfigs(
                 self._coordination, log_defaults(self._config), on_change=self._topic_config_changed
             )
-            followers = {"topics": configs.changed, "brokers": self._live.changed}
+            followers = {
+                "topics": configs.changed,
+                "brokers": self._live.changed,
+                **self._quotas.followers(self._coordination),
+            }
             entity_configs = EntityConfigs(self._coordination, followers)
             await entity_configs.begin()
             await self._live.load()
+            await self._quotas.load(self._coordination)
             self._executor.resize(self._config.num_io_threads)
             configs.defaults = log_defaults(self._config)
             await configs.load()
@@ -245,6 +252,7 @@ class Node:
             entity_configs=entity_configs,
             node_settings=self._live.settings,
             api_versions=ADVERTISED,
+            quotas=self._quotas,
             authoriser=self._authoriser,
         )
         link.attach(services)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from random import Random
 
 from broker.client.connection import ConnectionSettings
+from broker.clock import Clock
 from broker.cluster.events import ControllerSettings
 from broker.config import LoadedConfig, NodeConfig
 from broker.groups.config import GroupConfig
 from broker.replication.upkeep import UpkeepIntervals
 from broker.server.config import ConnectionLimits
 from broker.server.fetch_sessions import SESSION_ID_MAX, FetchSessions
+from broker.server.quotas import Quotas
+from broker.server.rates import RateWindows
 from broker.server.services import ServingLimits
 from broker.server.topics import TopicDefaults
 from broker.storage.log_config import LogConfig
@@ -74,6 +77,18 @@ def serving_limits(config: NodeConfig) -> ServingLimits:
         fetch_size_max=config.fetch_max_bytes,
         downconversion=config.log_message_downconversion_enable,
         batch_size_max=config.message_max_bytes,
+    )
+
+
+def client_quotas(config: NodeConfig, clock: Clock) -> Quotas:
+    """The node's accounts of its clients, empty."""
+    return Quotas(
+        RateWindows(count=config.quota_window_num, size_ms=config.quota_window_size_seconds * 1000),
+        clock.monotonic_ms,
+        mutation_windows=RateWindows(
+            count=config.controller_quota_window_num,
+            size_ms=config.controller_quota_window_size_seconds * 1000,
+        ),
     )
 
 

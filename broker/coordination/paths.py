@@ -25,6 +25,7 @@ TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
 CLIENT_CONFIGS: Final = "/config/clients"
 USER_CONFIGS: Final = "/config/users"
+IP_CONFIGS: Final = "/config/ips"
 CONSUMERS: Final = "/consumers"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
@@ -39,6 +40,7 @@ PERSISTENT: Final = (
     BROKER_CONFIGS,
     CLIENT_CONFIGS,
     USER_CONFIGS,
+    IP_CONFIGS,
     CONSUMERS,
 )
 """Parents that are always there once a node has been up."""

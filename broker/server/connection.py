@@ -66,11 +66,13 @@ class Connection:
         "_frame_waiter",
         "_input_ended",
         "_loop",
+        "_muted_until_ms",
         "_pending",
         "_pending_size",
         "_reading",
         "_socket",
         "_task",
+        "_unmuted",
         "busy",
         "client_software",
         "fetch_turn",
@@ -112,6 +114,8 @@ class Connection:
         self._reading = False
         self._closing = False
         self._input_ended = False
+        self._muted_until_ms = 0
+        self._unmuted: asyncio.Future[None] | None = None
 
     async def run(self) -> None:
         """Serve until the peer leaves, breaks a rule, or `finish` is called; closes the socket anyway."""
@@ -137,6 +141,12 @@ class Connection:
         """Close once the requests that were received are answered."""
         self._closing = True
         self._wake()
+        if self._unmuted is not None:
+            _resolve(self._unmuted)
+
+    def mute(self, duration_ms: int) -> None:
+        """Look at no further request for so long. The one under way is answered before."""
+        self._muted_until_ms = max(self._muted_until_ms, self._clock.monotonic_ms() + duration_ms)
 
     def abort(self) -> None:
         """Close now; a request under way is abandoned."""
@@ -162,6 +172,8 @@ class Connection:
             answer = await self._finished(reply) if isinstance(reply, Coroutine) else reply
             if answer is not None and self._queue(answer):
                 await self._flush()
+            if self._muted_until_ms:
+                await self._stay_muted()
 
     async def _finished(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         """The answer of a request that waits; earlier ones are not kept waiting with it."""
@@ -171,6 +183,23 @@ class Connection:
             return await work
         finally:
             work.close()
+            self.busy = False
+
+    async def _stay_muted(self) -> None:
+        """Wait until the client has rested; at the node's stop nobody waits."""
+        await self._flush()
+        left_ms = self._muted_until_ms - self._clock.monotonic_ms()
+        self._muted_until_ms = 0
+        if left_ms <= 0 or (self._closing and not self._input_ended):
+            return
+        self.busy = True
+        self._unmuted = waiter = self._loop.create_future()
+        timer = self._loop.call_later(left_ms / 1000, _resolve, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._unmuted = None
             self.busy = False
 
     # Receiving

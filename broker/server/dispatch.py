@@ -15,9 +15,12 @@ from typing import Any, NamedTuple, TypeAlias
 from broker.errors import ErrorCode, ProtocolError
 from broker.server.access import Rule, require
 from broker.server.connection import Answer, Connection
+from broker.server.produce_answers import with_throttle_time
 from broker.server.repeated_requests import Repeated
 from broker.server.request import ConnectionClosedError, Encoded, RequestContext
+from broker.server.security import Operation, ResourceKind
 from broker.server.services import Services
+from broker.server.throttling import Throttle, throttle_of
 from broker.telemetry import logger
 from broker.wire.header import RequestHeader, decode_request_header, encode_response
 from broker.wire.message import Message, Request
@@ -57,6 +60,9 @@ class Route:
         return self.request.max_version if self.version_max is None else self.version_max
 
 
+_CLUSTER_ACTION = (Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)
+
+
 class _Entry(NamedTuple):
     """A route with what dispatch needs of it."""
 
@@ -64,6 +70,8 @@ class _Entry(NamedTuple):
     api: Api[Any]
     oldest: int
     newest: int
+    is_exempt: bool
+    """Whether quotas leave it alone: what nodes must do for the cluster does not wait."""
 
 
 class Dispatcher:
@@ -72,7 +80,9 @@ class Dispatcher:
     def __init__(self, routes: Sequence[Route], services: Services) -> None:
         self._services = services
         self._entries: Mapping[int, _Entry] = {
-            route.request.api_key: _Entry(route, api_of(route.request), route.oldest, route.newest)
+            route.request.api_key: _Entry(
+                route, api_of(route.request), route.oldest, route.newest, _CLUSTER_ACTION in route.rule.needs
+            )
             for route in routes
         }
         self._produce = self._entries[ProduceRequest.api_key]
@@ -81,7 +91,7 @@ class Dispatcher:
         """Answer one frame. Raises WireError or ConnectionClosedError when its connection is to be closed."""
         repeated = connection.repeated_requests.match(frame)
         if repeated is not None:
-            return self._handle_produce(repeated)
+            return self._handle_produce(repeated, len(frame))
         header = decode_request_header(frame)
         entry = self._entries.get(header.api_key)
         if entry is None:
@@ -94,30 +104,39 @@ class Dispatcher:
         if isinstance(request, ProduceRequest):
             repeated = connection.repeated_requests.learn(frame, context, request)
             if repeated is not None:
-                return self._handle_produce(repeated)
-        return self._handle(entry, context, request)
+                return self._handle_produce(repeated, len(frame))
+        return self._handle(entry, context, request, len(frame))
 
-    def _handle_produce(self, repeated: Repeated) -> Answer | Coroutine[Any, Any, Answer]:
+    def _handle_produce(self, repeated: Repeated, size: int) -> Answer | Coroutine[Any, Any, Answer]:
         """The records are let go afterwards: a view that was kept would keep the receive buffer with it."""
-        answer = self._handle(self._produce, repeated.context, repeated.request)
+        answer = self._handle(self._produce, repeated.context, repeated.request, size)
         repeated.data.records = None
         return answer
 
     def _handle(
-        self, entry: _Entry, context: RequestContext, request: Request[Any]
+        self, entry: _Entry, context: RequestContext, request: Request[Any], size: int
     ) -> Answer | Coroutine[Any, Any, Answer]:
-        try:
-            whole = entry.route.rule.whole
-            if whole is not None:
-                require(self._services, context, whole.operation, whole.resource_of(request))
-            reply = entry.route.handle(self._services, context, request)
-        except ProtocolError as error:
-            reply = _refusal(entry, request, error, context.api_version)
+        quotas = self._services.quotas
+        if quotas.in_force and not entry.is_exempt:
+            client = (context.session.principal.name, context.client_id or "")
+            throttle = throttle_of(quotas, client, request, version=context.api_version, size=size)
+            if throttle is not None:
+                return self._handle_throttled(entry, context, request, throttle)
+        reply = self._reply(entry, context, request)
         if reply is None or isinstance(reply, Encoded):
             return reply
         if isinstance(reply, Message):
             return encode_response(reply, entry.api, context.api_version, context.correlation_id)
         return self._await_reply(reply, entry, context, request)
+
+    def _reply(self, entry: _Entry, context: RequestContext, request: Request[Any]) -> Reply:
+        try:
+            whole = entry.route.rule.whole
+            if whole is not None:
+                require(self._services, context, whole.operation, whole.resource_of(request))
+            return entry.route.handle(self._services, context, request)
+        except ProtocolError as error:
+            return _refusal(entry, request, error, context.api_version)
 
     async def _await_reply(
         self,
@@ -133,6 +152,46 @@ class Dispatcher:
         if response is None:
             return None
         return encode_response(response, entry.api, context.api_version, context.correlation_id)
+
+    # Clients that have quotas
+
+    def _handle_throttled(
+        self, entry: _Entry, context: RequestContext, request: Request[Any], throttle: Throttle
+    ) -> Answer | Coroutine[Any, Any, Answer]:
+        context.throttle = throttle
+        reply = throttle.timed_call(lambda: self._reply(entry, context, request))
+        if isinstance(reply, Coroutine):
+            return self._await_throttled(reply, entry, context, request, throttle)
+        return self._throttled(reply, entry, context, throttle)
+
+    async def _await_throttled(
+        self,
+        reply: Coroutine[Any, Any, Message | None],
+        entry: _Entry,
+        context: RequestContext,
+        request: Request[Any],
+        throttle: Throttle,
+    ) -> Answer:
+        try:
+            response = await throttle.timed(reply)
+        except ProtocolError as error:
+            response = _refusal(entry, request, error, context.api_version)
+        return self._throttled(response, entry, context, throttle)
+
+    def _throttled(
+        self, reply: Message | Encoded | None, entry: _Entry, context: RequestContext, throttle: Throttle
+    ) -> Answer:
+        """The answer, which says how long its client has to wait; its connection does so in any case."""
+        throttle_ms = throttle.finish()
+        if throttle_ms:
+            context.session.mute(throttle_ms)
+        if reply is None:
+            return None
+        if isinstance(reply, Encoded):
+            return with_throttle_time(reply, context.api_version, throttle_ms)
+        if hasattr(reply, "throttle_time_ms"):
+            reply.throttle_time_ms = throttle_ms
+        return encode_response(reply, entry.api, context.api_version, context.correlation_id)
 
     def _refuse_version(self, api: Api[Any], header: RequestHeader) -> Answer:
         if api.request is not ApiVersionsRequest:

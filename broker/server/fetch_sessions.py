@@ -320,6 +320,11 @@ class FetchSessions:
         _discard(self._for_privileged, session.worth)
 
 
+def is_from_node(request: FetchRequest) -> bool:
+    """Whether another node follows this one, or says that it does."""
+    return request.replica_id >= 0 or request.replica_state.replica_id >= 0
+
+
 def _listed(request: FetchRequest, name_of: Callable[[FetchTopic], str]) -> Iterator[FetchedPartition]:
     """The partitions that a request names, in its order."""
     for topic in request.topics:

@@ -26,6 +26,9 @@ class OwnSession:
         self.client_software = ("mirrormaker", "")
         self.fetch_turn = 0
 
+    def mute(self, duration_ms: int) -> None:
+        """Nobody holds back a node's requests to itself."""
+
 
 class NodeLink:
     """Implements the controller's port to the nodes; `attach` gives it the services of its own node."""

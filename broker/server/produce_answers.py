@@ -31,6 +31,10 @@ _MARKS = (0x1A2B3C4D5E6F7A01, 0x1A2B3C4D5E6F7A02, 0x1A2B3C4D5E6F7A03)
 _HEAD_SIZE = 8
 """Size prefix and correlation id."""
 _TIMES_FROM = 2
+_THROTTLE_FROM = 1
+_THROTTLE = Struct(">i")
+_TAGS_SIZE = 1
+"""Of the response, which has no tagged fields."""
 _START_OFFSETS_FROM = 5
 
 _Template = Callable[[int, Appended], Encoded]
@@ -53,6 +57,15 @@ class ProduceAnswers:
                 self._templates.clear()
             self._templates[key] = template = _template(version, topic, partition)
         return template(correlation_id, appended)
+
+
+def with_throttle_time(answer: Encoded, version: int, throttle_ms: int) -> Encoded:
+    """The same answer with another throttle time, which is the last that it says."""
+    if version < _THROTTLE_FROM or not throttle_ms:
+        return answer
+    (frame,) = answer
+    end = len(frame) - _TAGS_SIZE if ProduceResponse.is_flexible(version) else len(frame)
+    return Encoded((frame[: end - _THROTTLE.size] + _THROTTLE.pack(throttle_ms) + frame[end:],))
 
 
 def _template(version: int, topic: str, partition: int) -> _Template:

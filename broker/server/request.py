@@ -6,6 +6,7 @@ from typing import Protocol
 
 from broker.groups.requests import Client
 from broker.server.security import Listener, Principal
+from broker.server.throttling import Throttle
 from broker.types import HostPort
 
 
@@ -27,11 +28,15 @@ class Session(Protocol):
     """Advances with every fetch that a byte limit cut short, so that other partitions come first next time.
     """
 
+    def mute(self, duration_ms: int) -> None:
+        """Look at nothing more that comes in here for so long; what is under way is answered."""
+        ...
+
 
 class RequestContext:
     """Header and origin of one request; lives as long as the request does."""
 
-    __slots__ = ("api_version", "client_id", "correlation_id", "session")
+    __slots__ = ("api_version", "client_id", "correlation_id", "session", "throttle")
 
     def __init__(
         self, session: Session, api_version: int, correlation_id: int, client_id: str | None
@@ -40,6 +45,8 @@ class RequestContext:
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self.throttle: Throttle | None = None
+        """What the client's quotas say; None where it has none."""
 
     @property
     def client(self) -> Client:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker.server.access import ANYONE, each, on_cluster, on_group
 from broker.server.dispatch import Route
 from broker.server.handlers import (
+    alter_client_quotas,
     alter_configs,
     api_versions,
     controlled_shutdown,
@@ -13,6 +14,7 @@ from broker.server.handlers import (
     delete_groups,
     delete_records,
     delete_topics,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -39,6 +41,7 @@ from broker.server.handlers import (
     update_metadata,
 )
 from broker.server.security import Operation, ResourceKind
+from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from broker.wire.messages.alter_configs import AlterConfigsRequest
 from broker.wire.messages.api_versions import ApiVersion, ApiVersionsRequest
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
@@ -47,6 +50,7 @@ from broker.wire.messages.create_topics import CreateTopicsRequest
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
 from broker.wire.messages.delete_records import DeleteRecordsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest
+from broker.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
 from broker.wire.messages.describe_configs import DescribeConfigsRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
@@ -225,6 +229,18 @@ ROUTES = (
         request=OffsetDeleteRequest,
         rule=on_group(Operation.DELETE, (Operation.READ, ResourceKind.TOPIC)),
         handle=offset_delete.handle,
+    ),
+    Route(
+        request=DescribeClientQuotasRequest,
+        rule=on_cluster(Operation.DESCRIBE_CONFIGS),
+        handle=describe_client_quotas.handle,
+        refuse=describe_client_quotas.refuse,
+    ),
+    Route(
+        request=AlterClientQuotasRequest,
+        rule=on_cluster(Operation.ALTER_CONFIGS),
+        handle=alter_client_quotas.handle,
+        refuse=alter_client_quotas.refuse,
     ),
     Route(request=DescribeClusterRequest, rule=ANYONE, handle=describe_cluster.handle),
 )

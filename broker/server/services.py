@@ -16,6 +16,7 @@ from broker.server.fetch_sessions import FetchSessions
 from broker.server.node_settings import NodeSettings
 from broker.server.produce_answers import ProduceAnswers
 from broker.server.producer_ids import ProducerIds
+from broker.server.quotas import Quotas
 from broker.server.security import AllowAll, Authoriser
 from broker.server.topics import Topics
 from broker.types import BrokerId
@@ -53,6 +54,7 @@ class Services:
     fetch_sessions: FetchSessions
     entity_configs: EntityConfigs
     node_settings: NodeSettings
+    quotas: Quotas
     authoriser: Authoriser = field(default_factory=AllowAll)
     produce_answers: ProduceAnswers = field(default_factory=ProduceAnswers)
     api_versions: Sequence[ApiVersion] = field(default_factory=list)

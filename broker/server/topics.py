@@ -105,10 +105,18 @@ class Topics:
     def auto_create(self) -> bool:
         return self._defaults.auto_create
 
-    async def create(self, topic: NewTopic, *, timeout_ms: int, validate_only: bool = False) -> CreatedTopic:
+    async def create(
+        self,
+        topic: NewTopic,
+        *,
+        timeout_ms: int,
+        validate_only: bool = False,
+        on_planned: Callable[[int], None] | None = None,
+    ) -> CreatedTopic:
         """Create a topic and wait until it has its leaders.
 
-        Raises ProtocolError for whatever keeps it from that.
+        `on_planned` is told the number of partitions before they are made, and may raise. Raises
+        ProtocolError for whatever keeps the topic from being made.
         """
         self.require_valid(topic.settings)
         partitions = topic.partitions
@@ -133,6 +141,8 @@ class Topics:
         shape = {"partitions": len(assignment), "replication_factor": len(assignment[0])}
         if validate_only:
             return CreatedTopic(topic_id=NO_TOPIC_ID, **shape)
+        if on_planned is not None:
+            on_planned(len(assignment))
         topic_id = await _translated(
             create_topic(self._coordination, topic.name, assignment=assignment, config=topic.settings)
         )

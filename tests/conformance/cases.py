@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.wire.message import Request
+from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from broker.wire.messages.alter_configs import AlterConfigsRequest
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
@@ -15,6 +16,7 @@ from broker.wire.messages.create_topics import CreateTopicsRequest
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
 from broker.wire.messages.delete_records import DeleteRecordsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest
+from broker.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
 from broker.wire.messages.describe_configs import DescribeConfigsRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
@@ -41,6 +43,7 @@ from broker.wire.messages.sync_group import SyncGroupRequest
 from broker.wire.messages.update_metadata import UpdateMetadataRequest
 from tests.conformance import group_cases as groups
 from tests.conformance import node_cases as nodes
+from tests.conformance import quota_cases as quotas
 from tests.conformance import record_cases as records
 from tests.conformance import topic_cases as topics
 from tests.conformance.scene import Scene
@@ -191,6 +194,17 @@ CASES: tuple[Case, ...] = (
         topics.elect_leaders_tells_where_none_is_needed,
         topics.elect_leaders_elects_everywhere,
         topics.elect_leaders_of_an_unknown_topic_is_refused,
+    ),
+    *_cases(
+        DescribeClientQuotasRequest,
+        quotas.describe_client_quotas_filters_by_type_and_name,
+        quotas.describe_client_quotas_refuses_unknown_types,
+    ),
+    *_cases(
+        AlterClientQuotasRequest,
+        quotas.alter_client_quotas_sets_and_removes,
+        quotas.alter_client_quotas_may_only_validate,
+        quotas.alter_client_quotas_refuses_what_is_no_quota,
     ),
     *_cases(
         DescribeClusterRequest,

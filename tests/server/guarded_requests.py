@@ -11,7 +11,14 @@ from uuid import UUID
 
 from broker.settings import ResourceType
 from broker.wire.message import Request
-from broker.wire.messages import alter_configs, elect_leaders, incremental_alter_configs, offset_delete
+from broker.wire.messages import (
+    alter_client_quotas,
+    alter_configs,
+    elect_leaders,
+    incremental_alter_configs,
+    offset_delete,
+)
+from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from broker.wire.messages.alter_configs import AlterConfigsRequest
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
@@ -24,6 +31,7 @@ from broker.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from broker.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
@@ -216,6 +224,15 @@ GUARDED: Mapping[type[Request[Any]], Build] = {
     ElectLeadersRequest: _elect_leaders,
     IncrementalAlterConfigsRequest: _incremental_alter_configs,
     OffsetDeleteRequest: _offset_delete,
+    DescribeClientQuotasRequest: lambda version, _: DescribeClientQuotasRequest(),
+    AlterClientQuotasRequest: lambda version, _: AlterClientQuotasRequest(
+        entries=[
+            alter_client_quotas.EntryData(
+                entity=[alter_client_quotas.EntityData(entity_type="user", entity_name=SECRET)]
+            )
+        ],
+        validate_only=True,
+    ),
     DescribeClusterRequest: lambda version, _: DescribeClusterRequest(
         include_cluster_authorized_operations=True
     ),

@@ -42,6 +42,8 @@ async def _grow(
                 f"{topic.name} has {len(current.partitions)} partitions, {topic.count} would not be more",
             )
         if not request.validate_only:
+            if context.throttle is not None:
+                context.throttle.spend_mutations(topic.count - len(current.partitions))
             await services.topics.add_partitions(
                 topic.name,
                 topic.count,

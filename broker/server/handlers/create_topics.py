@@ -54,7 +54,10 @@ async def _create(
         if asked > 1:
             raise ProtocolError(ErrorCode.INVALID_REQUEST, f"{topic.name} is asked for {asked} times")
         created = await services.topics.create(
-            _new_topic(topic), timeout_ms=request.timeout_ms, validate_only=request.validate_only
+            _new_topic(topic),
+            timeout_ms=request.timeout_ms,
+            validate_only=request.validate_only,
+            on_planned=context.throttle.spend_mutations if context.throttle else None,
         )
     except ProtocolError as error:
         return CreatableTopicResult(

@@ -51,6 +51,8 @@ async def _delete(
         if is_allowed(services, context, Operation.DESCRIBE, topic_named(topic.name)):
             result.name, result.topic_id = topic.name, topic.topic_id
         require(services, context, Operation.DELETE, topic_named(topic.name))
+        if context.throttle is not None:
+            context.throttle.spend_mutations(len(topic.partitions))
         await services.topics.delete(topic.name, timeout_ms=timeout_ms)
     except ProtocolError as error:
         result.error_code, result.error_message = error.code, error.message

@@ -20,7 +20,7 @@ from broker.records.legacy import from_batches
 from broker.replication.replica import READ_COMMITTED, Replica
 from broker.replication.waits import wait_for_bytes
 from broker.server.access import is_allowed, topic_named
-from broker.server.fetch_sessions import IDS_FROM, Asker, FetchedPartition, FetchTurn
+from broker.server.fetch_sessions import IDS_FROM, Asker, FetchedPartition, FetchTurn, is_from_node
 from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
@@ -102,7 +102,7 @@ class _Fetch:
         asker = Asker(
             context.session.principal,
             is_by_id=self.version >= IDS_FROM,
-            is_privileged=_is_from_node(request),
+            is_privileged=is_from_node(request),
         )
         self.turn: FetchTurn = services.fetch_sessions.begin(
             request, asker, name_of=self._name_of, now_ms=services.clock.monotonic_ms()
@@ -117,6 +117,9 @@ class _Fetch:
 
     def response(self) -> FetchResponse:
         """What the client is to get. Raises ProtocolError when its session went on meanwhile."""
+        throttle = self.context.throttle
+        if throttle is not None and not throttle.admits_fetch(self._size()):
+            self.answers = [None] * len(self.answers)  # and what the session knows stays as it was
         now_ms = self.services.clock.monotonic_ms()
         session_id, told = self.services.fetch_sessions.finish(self.turn, self.answers, now_ms=now_ms)
         topics: list[FetchableTopicResponse] = []
@@ -128,6 +131,9 @@ class _Fetch:
         if self.version >= _ENDPOINTS_FROM and self.is_urgent:
             response.node_endpoints = self._endpoints(answer for _, answer in told)
         return response
+
+    def _size(self) -> int:
+        return sum(len(answer.records or b"") for answer in self.answers if answer is not None)
 
     async def response_later(self, size: int) -> FetchResponse:
         """As `response`, when `min_bytes` are there, or after `max_wait_ms`."""
@@ -263,7 +269,7 @@ class _Fetch:
             services, context = self.services, self.context
             known = self.readable[topic] = (
                 is_allowed(services, context, Operation.CLUSTER_ACTION, CLUSTER)
-                if _is_from_node(self.request)
+                if is_from_node(self.request)
                 else is_allowed(services, context, Operation.READ, topic_named(topic))
             )
         return known
@@ -312,10 +318,6 @@ def _diverging_epoch(partition: FetchPartition, replica: Replica) -> EpochEndOff
     if end.epoch == epoch and end.end_offset >= partition.fetch_offset:
         return None
     return EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
-
-
-def _is_from_node(request: FetchRequest) -> bool:
-    return request.replica_id >= 0 or request.replica_state.replica_id >= 0
 
 
 def _failed(partition: FetchPartition, code: ErrorCode) -> PartitionData:
