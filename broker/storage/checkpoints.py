@@ -49,13 +49,13 @@ def read_offsets(disk: Disk, path: Path) -> dict[TopicPartition, int]:
     """
     if not disk.exists(path):
         return {}
-    return dict(_decode(disk.read_file(path), path, _offset_entry))
+    return dict(decode_lines(disk.read_file(path), path, _offset_entry))
 
 
 def write_offsets(disk: Disk, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace a checkpoint file, durably."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
-    disk.write_file(path, _encode(lines))
+    disk.write_file(path, encode_lines(lines))
 
 
 def read_leader_epochs(disk: Disk, path: Path) -> list[EpochStart]:
@@ -64,12 +64,12 @@ def read_leader_epochs(disk: Disk, path: Path) -> list[EpochStart]:
     """
     if not disk.exists(path):
         return []
-    return _decode(disk.read_file(path), path, _epoch_entry)
+    return decode_lines(disk.read_file(path), path, _epoch_entry)
 
 
 def write_leader_epochs(disk: Disk, path: Path, epochs: Sequence[EpochStart], *, durable: bool) -> None:
     """Replace a leader-epoch file."""
-    disk.write_file(path, _encode([f"{epoch} {offset}" for epoch, offset in epochs]), durable=durable)
+    disk.write_file(path, encode_lines([f"{epoch} {offset}" for epoch, offset in epochs]), durable=durable)
 
 
 def read_partition_metadata(disk: Disk, path: Path) -> TopicId | None:
@@ -113,11 +113,15 @@ def write_meta_properties(disk: Disk, path: Path, meta: MetaProperties) -> None:
     disk.write_file(path, "".join(f"{line}\n" for line in lines).encode())
 
 
-def _encode(lines: Sequence[str]) -> bytes:
+def encode_lines(lines: Sequence[str]) -> bytes:
+    """The content of a checkpoint file of these entries."""
     return "".join(f"{line}\n" for line in (_VERSION, str(len(lines)), *lines)).encode()
 
 
-def _decode(data: bytes, path: Path, entry: Callable[[list[str]], T]) -> list[T]:
+def decode_lines(data: bytes, path: Path, entry: Callable[[list[str]], T]) -> list[T]:
+    """The entries of a checkpoint file, each made of the words of its line by `entry`, which may raise
+    ValueError. Raises StorageError that names file and line.
+    """
     lines = _lines(data, path)
     if not lines or lines[0].strip() != _VERSION:
         raise StorageError(f"{path}:1: version {lines[0] if lines else ''!r}, expected {_VERSION}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -20,6 +21,8 @@ RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
 CLEANER_OFFSET_FILE = "cleaner-offset-checkpoint"
+LOG_ENDS_FILE = "log-ends-checkpoint"
+"""Ours alone: what a clean end knows of each log."""
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 
@@ -32,6 +35,7 @@ ROOT_FILES = frozenset(
         HIGH_WATERMARK_FILE,
         LOG_START_OFFSET_FILE,
         CLEANER_OFFSET_FILE,
+        LOG_ENDS_FILE,
     }
 )
 """Every file that a data root itself may hold."""
@@ -59,6 +63,9 @@ class FileKind(Enum):
     PRODUCER_SNAPSHOT = "snapshot"
 
 
+_KINDS = {kind.value: kind for kind in FileKind}
+
+
 class FileState(Enum):
     """Where a file of a segment is in its life."""
 
@@ -66,6 +73,9 @@ class FileState(Enum):
     DELETED = DELETED_SUFFIX
     CLEANED = CLEANED_SUFFIX
     SWAP = SWAP_SUFFIX
+
+
+_STATES = {state.value or None: state for state in FileState}
 
 
 class SegmentFileName(NamedTuple):
@@ -92,8 +102,9 @@ class PartitionDirectoryName(NamedTuple):
     state: DirectoryState
 
 
+@lru_cache(maxsize=1024)
 def segment_file_name(offset: int, kind: FileKind) -> str:
-    """`%020d.KIND`"""
+    """`%020d.KIND`; most logs are short, and share the names of their first segment."""
     return f"{offset:020d}.{kind.value}"
 
 
@@ -102,7 +113,7 @@ def parse_segment_file_name(name: str) -> SegmentFileName | None:
     found = _FILE_NAME.fullmatch(name)
     if found is None:
         return None
-    return SegmentFileName(int(found[1]), FileKind(found[2]), FileState(found[3] or ""))
+    return SegmentFileName(int(found[1]), _KINDS[found[2]], _STATES[found[3]])
 
 
 def deleted_directory_name(topic_partition: TopicPartition) -> str:

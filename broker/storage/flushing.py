@@ -65,7 +65,13 @@ class Flushing:
     )
 
     def __init__(
-        self, directory: PartitionDirectory, leader_epochs: LeaderEpochs, clock: Clock, recovery_point: int
+        self,
+        directory: PartitionDirectory,
+        leader_epochs: LeaderEpochs,
+        clock: Clock,
+        recovery_point: int,
+        *,
+        names_durable: bool,
     ) -> None:
         self.lock = Lock()
         self._turn = Lock()
@@ -74,7 +80,7 @@ class Flushing:
         self._directory = directory
         self._leader_epochs = leader_epochs
         self._clock = clock
-        self._names = _Names(directory=True)
+        self._names = _Names(directory=not names_durable)
         self._flushed_ms = clock.monotonic_ms()
         self._cuts = 0
         self._open = True
@@ -100,6 +106,10 @@ class Flushing:
         return unflushed_count > 0 and (
             unflushed_count >= config.flush_messages or waited_ms >= config.flush_ms
         )
+
+    def is_idle(self, end: int) -> bool:
+        """Whether everything up to `end` was durable when the log was opened, and nothing changed since."""
+        return end == self.flushed_end and not (self._names or self._cuts or self._leader_epochs.dirty)
 
     def names_changed(self, snapshot: Path | None = None) -> None:
         """Let the next flush sync the directory, and a producer snapshot. The caller holds the lock."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from struct import Struct
 from threading import Lock
@@ -56,46 +56,51 @@ class IndexCache:
 
     def __init__(self, *, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._entries: OrderedDict[Path, bytes] = OrderedDict()
+        self._entries: OrderedDict[Hashable, bytes] = OrderedDict()
         self._lock = Lock()
         self.size = 0
 
-    def get(self, path: Path, load: Callable[[], bytes]) -> bytes:
-        """The bytes at `path`, loaded on a miss. One index over the bound is returned but not kept."""
+    def get(self, index: Hashable, load: Callable[[], bytes]) -> bytes:
+        """The bytes of an index, loaded on a miss. One over the bound is returned but not kept."""
         with self._lock:
-            if (found := self._entries.get(path)) is not None:
-                self._entries.move_to_end(path)
+            if (found := self._entries.get(index)) is not None:
+                self._entries.move_to_end(index)
                 return found
         loaded = load()
         with self._lock:
-            self._drop(path)
+            self._drop(index)
             if len(loaded) <= self._bytes_max:
-                self._entries[path] = loaded
+                self._entries[index] = loaded
                 self.size += len(loaded)
             while self.size > self._bytes_max:
                 _, dropped = self._entries.popitem(last=False)
                 self.size -= len(dropped)
         return loaded
 
-    def drop(self, path: Path) -> None:
+    def drop(self, index: Hashable) -> None:
         """Forget an index that changed or went."""
         with self._lock:
-            self._drop(path)
+            self._drop(index)
 
-    def _drop(self, path: Path) -> None:
-        if (dropped := self._entries.pop(path, None)) is not None:
+    def _drop(self, index: Hashable) -> None:
+        if (dropped := self._entries.pop(index, None)) is not None:
             self.size -= len(dropped)
 
 
 class SegmentIndex:
-    """What all kinds share: entries of one fixed size in memory and in a file."""
+    """What all kinds share: entries of one fixed size in memory and in a file.
+
+    One that is appended to is taken into memory by the first append, so that an idle log costs none.
+    """
 
     __slots__ = ("_active", "_cache", "_pool", "_written", "base_offset", "file")
 
     entry: ClassVar[Struct]
 
-    def __init__(self, pool: FilePool, cache: IndexCache, path: Path, base_offset: int) -> None:
-        self.file = pool.file(path, create=True)
+    def __init__(
+        self, pool: FilePool, cache: IndexCache, directory: Path, name: str, base_offset: int
+    ) -> None:
+        self.file = pool.file(directory, name, create=True)
         self.base_offset = base_offset
         self._pool = pool
         self._cache = cache
@@ -113,29 +118,44 @@ class SegmentIndex:
         return len(self.entries()) // self.entry.size
 
     def full(self, size_max: int) -> bool:
-        """Whether a file of `size_max` bytes would have room for one more entry only."""
-        return self._active is not None and len(self._active) + 2 * self.entry.size > size_max
+        """Whether a file of `size_max` bytes would have room for one more entry only; takes an index that is
+        to be appended to into memory.
+        """
+        if self._active is None:
+            self.activate()
+        assert self._active is not None
+        return len(self._active) + 2 * self.entry.size > size_max
+
+    @property
+    def stored_size(self) -> int:
+        """Bytes in the file, of an index that was appended to and then sealed."""
+        return self._written
+
+    def resume(self, stored_size: int) -> None:
+        """Be the index of an active segment whose file is complete, of so many bytes; nothing is read."""
+        self._written = stored_size
 
     def entries(self) -> Buffer:
         """The entries as in the file."""
         if self._active is not None:
             return self._active
-        return self._cache.get(self.file.path, self._load)
+        return self._cache.get(self, self._load)
 
     def activate(self) -> None:
         """Take the entries into memory, to be appended to."""
         if self._active is None:
             self._active = bytearray(self._load())
             self._written = len(self._active)
-            self._cache.drop(self.file.path)
+            self._cache.drop(self)
 
     def start_over(self, entries: bytearray | None = None) -> None:
-        """Begin an empty index, or one of other entries; the file follows at the next write."""
+        """Begin an empty index, or one of other entries; the file is emptied, and made at the next write."""
         self._active = bytearray() if entries is None else entries
         self._written = 0
-        self._cache.drop(self.file.path)
-        with self.file as file:
-            file.truncate(0)
+        self._cache.drop(self)
+        if self._pool.disk.exists(self.file.path):
+            with self.file as file:
+                file.truncate(0)
 
     def write_out(self) -> None:
         """Write the entries that the file does not have yet. Raises StorageError."""
@@ -166,11 +186,13 @@ class SegmentIndex:
 
     def retire(self) -> None:
         """Close the file and forget the entries."""
-        self._cache.drop(self.file.path)
+        self._cache.drop(self)
         self.file.retire()
 
     def _append(self, packed: bytes) -> None:
-        assert self._active is not None, "appended to a sealed index"
+        if self._active is None:
+            self.activate()
+        assert self._active is not None
         self._active += packed
         if len(self._active) - self._written >= WRITE_OUT_BYTES:
             self.write_out()
@@ -236,8 +258,10 @@ class TimeIndex(SegmentIndex):
 
     entry = Struct(">qi")
 
-    def __init__(self, pool: FilePool, cache: IndexCache, path: Path, base_offset: int) -> None:
-        super().__init__(pool, cache, path, base_offset)
+    def __init__(
+        self, pool: FilePool, cache: IndexCache, directory: Path, name: str, base_offset: int
+    ) -> None:
+        super().__init__(pool, cache, directory, name, base_offset)
         self._last_timestamp = -1
 
     def activate(self) -> None:
@@ -258,6 +282,8 @@ class TimeIndex(SegmentIndex):
 
     def append_if_later(self, timestamp: int, offset: int) -> None:
         """Add an entry unless the last one has this timestamp or a later one; -1 is no timestamp."""
+        if self._active is None:
+            self.activate()
         if timestamp > self._last_timestamp:
             self._last_timestamp = timestamp
             self._append(self.entry.pack(timestamp, offset - self.base_offset))

@@ -41,6 +41,7 @@ from broker.storage.appends import (
     validate_batches,
 )
 from broker.storage.checkpoints import read_partition_metadata, write_partition_metadata
+from broker.storage.closed_logs import ClosedLog
 from broker.storage.disk import Disk
 from broker.storage.file_range import EMPTY, FileRange
 from broker.storage.filenames import (
@@ -129,7 +130,14 @@ class Log:
         self._end = recovered.next_offset
         self._start = max(log_start_offset, recovered.segments[0].base_offset)
         self._on_recovery_point_lowered = on_recovery_point_lowered
-        self._flushing = Flushing(directory, leader_epochs, clock, min(recovery_point, self._end))
+        self._unread_end = self._end if recovered.unread else None
+        self._flushing = Flushing(
+            directory,
+            leader_epochs,
+            clock,
+            min(recovery_point, self._end),
+            names_durable=recovered.unread,
+        )
         self._deleted = Removals()
         self.update_config(config)
 
@@ -145,16 +153,16 @@ class Log:
         clean: bool,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        closed: ClosedLog | None = None,
         pool: FilePool | None = None,
         cache: IndexCache | None = None,
         on_recovery_point_lowered: Callable[[], None] = lambda: None,
     ) -> Log:
         """Open the log in `directory`, making it when there is none; unless `clean`, everything from the
-        recovery point on is checked.
+        recovery point on is checked. With `closed`, what `close` returned, nothing is read that fits it.
 
         Blocks on the disk. Raises StorageError.
         """
-        disk.make_directory(directory)
         place = PartitionDirectory(disk, directory, pool or FilePool(disk), cache or IndexCache())
         producers = ProducerStates()
         epochs = LeaderEpochs(disk, directory / LEADER_EPOCH_FILE)
@@ -163,7 +171,9 @@ class Log:
             place,
             config,
             topic_partition,
-            recovery.open(clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset),
+            recovery.open(
+                clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset, closed=closed
+            ),
             topic_id=read_partition_metadata(disk, directory / PARTITION_METADATA_FILE),
             producers=producers,
             leader_epochs=epochs,
@@ -430,8 +440,7 @@ class Log:
         """Seal the active segment and begin one at `base_offset`. Nothing is synced here: the next flush does
         that.
         """
-        snapshot = self._directory.snapshot_path(base_offset)
-        self._directory.disk.write_file(snapshot, self.producers.snapshot(), durable=False)
+        snapshot = self._directory.write_snapshot(base_offset, self.producers.snapshot())
         segment = self._directory.create_segment(base_offset, self._config, now_ms)
         try:
             self._active.seal()
@@ -680,20 +689,28 @@ class Log:
         """Forget idempotent producers not heard of for so long; how many went."""
         return self.producers.expire(now_ms, expiration_ms)
 
-    def close(self) -> None:
-        """Flush everything and close the files. Blocks. Raises StorageError."""
+    def close(self) -> ClosedLog | None:
+        """Flush everything and close the files; what the next opening needs to know, None when a sync failed.
+        Blocks. Raises StorageError.
+        """
+        closed = None
         if not self.failed:
-            snapshot = self._directory.snapshot_path(self._end)
-            self._directory.disk.write_file(snapshot, self.producers.snapshot(), durable=False)
-            self._active.seal()
-            with self._flushing.lock:
-                self._flushing.names_changed(snapshot)
-            self.flush()
-            for index in self._active.files()[1:]:
-                with index as file:
-                    file.sync()
+            if self._unread_end != self._end or not self._flushing.is_idle(self._end):
+                self._complete_files()
+            closed = self._active.closed(self._end)
             self.remove_deleted()
         self.abandon()
+        return closed
+
+    def _complete_files(self) -> None:
+        snapshot = self._directory.write_snapshot(self._end, self.producers.snapshot())
+        self._active.seal()
+        with self._flushing.lock:
+            self._flushing.names_changed(snapshot)
+        self.flush()
+        for index in self._active.files()[1:]:
+            with index as file:
+                file.sync()
 
     def abandon(self) -> None:
         """Close the files and leave everything else to recovery."""

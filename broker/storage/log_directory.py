@@ -30,11 +30,13 @@ from broker.storage.checkpoints import (
     write_meta_properties,
     write_offsets,
 )
+from broker.storage.closed_logs import ClosedLog, read_closed_logs, write_closed_logs
 from broker.storage.disk import TEMPORARY_SUFFIX, Disk, DiskLock, Space
 from broker.storage.filenames import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_FILE,
     LOCK_FILE,
+    LOG_ENDS_FILE,
     LOG_START_OFFSET_FILE,
     META_PROPERTIES_FILE,
     RECOVERY_POINT_FILE,
@@ -138,6 +140,7 @@ class LogDirectory:
         """Open every log found, checking what an unclean end left. Raises StorageError."""
         recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
         start_offsets = self._read_checkpoint(LOG_START_OFFSET_FILE)
+        closed = self._read_log_ends() if self.clean else {}
         self._checkpointed = recovery_points.keys() | start_offsets.keys()
         live = []
         for entry in self._disk.list_directory(self.path):
@@ -155,12 +158,18 @@ class LogDirectory:
         def open_one(partition: TopicPartition) -> Log:
             recovery_point, start_offset = recovery_points.get(partition, 0), start_offsets.get(partition, 0)
             return self._open_log(
-                partition, config_of(partition), recovery_point, start_offset, clean=self.clean
+                partition,
+                config_of(partition),
+                recovery_point,
+                start_offset,
+                clean=self.clean,
+                closed=closed.get(partition),
             )
 
         self._logs = self._open_all(live, open_one)
         self.checkpoint()  # recovery points that a cut lowered must be on disk before anything is appended
         self._disk.remove(self.path / CLEAN_SHUTDOWN_FILE)
+        self._disk.remove(self.path / LOG_ENDS_FILE)
         self._disk.sync_directory(self.path)
         self.remove_deleted()
         self._events.info("log_directory_loaded", logs=len(self._logs), clean=self.clean)
@@ -251,9 +260,11 @@ class LogDirectory:
         """
         try:
             with ThreadPoolExecutor(self._recovery_threads, thread_name_prefix="log-close") as executor:
-                list(executor.map(Log.close, self._logs.values()))
+                closed = dict(zip(self._logs, executor.map(Log.close, self._logs.values()), strict=True))
             self.remove_deleted()
             self.checkpoint()
+            ends = {partition: end for partition, end in closed.items() if end is not None}
+            write_closed_logs(self._disk, self.path / LOG_ENDS_FILE, ends)
             if not any(log.failed for log in self._logs.values()):
                 self._disk.write_file(self.path / CLEAN_SHUTDOWN_FILE, b"")
         finally:
@@ -277,6 +288,7 @@ class LogDirectory:
         log_start_offset: int,
         *,
         clean: bool,
+        closed: ClosedLog | None = None,
     ) -> Log:
         log = Log.open(
             self._disk,
@@ -287,6 +299,7 @@ class LogDirectory:
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            closed=closed,
             pool=self._pool,
             cache=self._cache,
             on_recovery_point_lowered=self.checkpoint,
@@ -334,6 +347,13 @@ class LogDirectory:
         for file in foreign:
             self._events.warning("foreign_file_left_alone", name=f"{name}/{file}")
         return not foreign or directory.has_own_files()
+
+    def _read_log_ends(self) -> dict[TopicPartition, ClosedLog]:
+        try:
+            return read_closed_logs(self._disk, self.path / LOG_ENDS_FILE)
+        except StorageError as error:
+            self._events.warning("checkpoint_ignored", problem=str(error))
+            return {}
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:

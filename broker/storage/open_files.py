@@ -35,9 +35,11 @@ class FilePool:
     def open_count(self) -> int:
         return len(self._open)
 
-    def file(self, path: Path, *, create: bool = False) -> PooledFile:
-        """The file at `path`, opened at first use; `create` makes an empty one then if there is none."""
-        return PooledFile(self, path, create=create)
+    def file(self, directory: Path, name: str, *, create: bool = False) -> PooledFile:
+        """A file by its directory, which its files share, and name; opened at first use, when `create` makes
+        an empty one if there is none.
+        """
+        return PooledFile(self, directory, name, create=create)
 
     def admit(self, opened: PooledFile) -> None:
         """Count a file that was just opened, closing others above the bound. The caller holds the lock."""
@@ -58,16 +60,21 @@ class FilePool:
 class PooledFile:
     """One file by its path; see the module's description."""
 
-    __slots__ = ("_create", "_file", "_pins", "_pool", "_retired", "_used", "path")
+    __slots__ = ("_create", "_directory", "_file", "_name", "_pins", "_pool", "_retired", "_used")
 
-    def __init__(self, pool: FilePool, path: Path, *, create: bool) -> None:
-        self.path = path
+    def __init__(self, pool: FilePool, directory: Path, name: str, *, create: bool) -> None:
+        self._directory = directory
+        self._name = name
         self._pool = pool
         self._create = create
         self._file: File | None = None
         self._pins = 0
         self._used = False
         self._retired = False
+
+    @property
+    def path(self) -> Path:
+        return self._directory / self._name
 
     @property
     def pinned(self) -> bool:

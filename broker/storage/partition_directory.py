@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from broker.errors import CorruptRecordsError, StorageError
+from broker.storage.closed_logs import ClosedLog
 from broker.storage.disk import TEMPORARY_SUFFIX, Disk
 from broker.storage.filenames import (
     DELETED_SUFFIX,
@@ -47,30 +49,59 @@ class FoundSegment:
 
     @property
     def indexes_damaged(self) -> bool:
-        """Whether the sizes alone say that the indexes must be rebuilt; an empty one costs little to be sure
-        of.
+        """Whether the sizes alone say that the indexes must be rebuilt. One that is empty and should not be
+        is found by the first lookup.
         """
         offset_entry, time_entry = OffsetIndex.entry.size, TimeIndex.entry.size
         if self.offset_index_size is None or self.time_index_size is None:
-            return True
-        torn = self.offset_index_size % offset_entry or self.time_index_size % time_entry
-        return bool(torn) or (self.size > 0 and self.offset_index_size == 0)
+            return self.size > 0
+        return bool(self.offset_index_size % offset_entry or self.time_index_size % time_entry)
+
+    def is_as_closed(self, closed: ClosedLog) -> bool:
+        """Whether the segment is the newest of a log that was closed so, by all of its sizes."""
+        return (self.base_offset, self.size, self.offset_index_size, self.time_index_size) == closed[1:5]
+
+
+class _Entry(NamedTuple):
+    """A file of the directory; `parsed` is None when it is no segment's."""
+
+    name: str
+    parsed: SegmentFileName | None
+    size: int
+    modified_ms: int
 
 
 class PartitionDirectory:
-    """See the module's description. Owned by the thread that opens the log, then by the event loop's."""
+    """See the module's description. Owned by the thread that opens the log, then by the event loop's.
 
-    __slots__ = ("cache", "disk", "path", "pool")
+    The names are listed once while a log is opened, which ends with `opened`: whatever changes them in
+    between goes through this object. After that each question lists them anew.
+    """
+
+    __slots__ = ("_listed", "_opening", "cache", "disk", "path", "pool")
 
     def __init__(self, disk: Disk, path: Path, pool: FilePool, cache: IndexCache) -> None:
         self.disk = disk
         self.path = path
         self.pool = pool
         self.cache = cache
+        self._opening = False
+        self._listed: list[_Entry] | None = None
+
+    def open(self) -> None:
+        """Begin to open the log, making the directory if there is none. Raises StorageError."""
+        self._opening = True
+        self.disk.make_directory(self.path)
+
+    def opened(self) -> None:
+        """The log is open."""
+        self._opening, self._listed = False, None
 
     def tidy(self) -> list[str]:
         """Finish or undo what a crash interrupted; the names of the files that went. Raises StorageError."""
-        removed = [name for name in self._names() if name.endswith((TEMPORARY_SUFFIX, DELETED_SUFFIX))]
+        removed = [
+            entry.name for entry in self._list() if entry.name.endswith((TEMPORARY_SUFFIX, DELETED_SUFFIX))
+        ]
         removed += self._uncommitted_compaction()
         self._remove(removed)
         removed += self._commit_swaps()
@@ -80,20 +111,18 @@ class PartitionDirectory:
 
     def foreign_files(self) -> list[str]:
         """Names that no broker gives to a file of a partition."""
-        return [
-            name for name in self._names() if name not in OWN_FILES and parse_segment_file_name(name) is None
-        ]
+        return [entry.name for entry in self._list() if entry.parsed is None and entry.name not in OWN_FILES]
 
     def has_own_files(self) -> bool:
         """Whether any file is one that a broker leaves."""
-        return any(name in OWN_FILES or parse_segment_file_name(name) for name in self._names())
+        return any(entry.parsed is not None or entry.name in OWN_FILES for entry in self._list())
 
     def find_segments(self) -> list[FoundSegment]:
         """The live segments in order of their base offsets."""
         sizes = {}
         modified = {}
-        for entry in self.disk.list_directory(self.path):
-            parsed = parse_segment_file_name(entry.name)
+        for entry in self._list():
+            parsed = entry.parsed
             if parsed is not None and parsed.state is FileState.LIVE:
                 sizes[parsed.offset, parsed.kind] = entry.size
                 modified[parsed.offset, parsed.kind] = entry.modified_ms
@@ -140,29 +169,44 @@ class PartitionDirectory:
 
     def snapshot_offsets(self) -> list[int]:
         """The offsets that producer snapshots were taken at, ascending."""
-        parsed = map(parse_segment_file_name, self._names())
         wanted = (FileKind.PRODUCER_SNAPSHOT, FileState.LIVE)
-        return sorted(name.offset for name in parsed if name is not None and name[1:] == wanted)
+        return sorted(name.offset for _, name in self._parsed() if name[1:] == wanted)
+
+    def write_snapshot(self, offset: int, data: bytes) -> Path:
+        """Store a producer snapshot, not yet durably; its path. Raises StorageError."""
+        path = self.snapshot_path(offset)
+        self.disk.write_file(path, data, durable=False)
+        self._listed = None
+        return path
 
     def remove_snapshots(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
             self.disk.remove(self.snapshot_path(offset))
+            self._listed = None
 
     def sync(self) -> None:
         """Make the names durable. Any thread. Raises StorageError."""
         self.disk.sync_directory(self.path)
 
-    def _names(self) -> list[str]:
-        return [entry.name for entry in self.disk.list_directory(self.path) if not entry.is_directory]
+    def _list(self) -> list[_Entry]:
+        if self._listed is not None:
+            return self._listed
+        listed = [
+            _Entry(name, parse_segment_file_name(name), size, modified_ms)
+            for name, is_directory, size, modified_ms in self.disk.list_directory(self.path)
+            if not is_directory
+        ]
+        if self._opening:
+            self._listed = listed
+        return listed
 
     def _parsed(self) -> list[tuple[str, SegmentFileName]]:
-        return [
-            (name, parsed) for name in self._names() if (parsed := parse_segment_file_name(name)) is not None
-        ]
+        return [(entry.name, entry.parsed) for entry in self._list() if entry.parsed is not None]
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
             self.disk.remove(self.path / name)
+            self._listed = None
 
     def _uncommitted_compaction(self) -> list[str]:
         """`.cleaned` files, and `.swap` files from the first of those offsets on: their renaming was not
@@ -196,6 +240,7 @@ class PartitionDirectory:
         self._remove(replaced)
         for text, _ in swaps:
             self.disk.rename(self.path / text, self.path / text.removesuffix(FileState.SWAP.value))
+            self._listed = None
         if swaps:
             self.sync()
         return replaced

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 from broker.errors import CorruptRecordsError, StorageError
 from broker.records.batch import BatchHeader
+from broker.storage.closed_logs import ClosedLog
 from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.log_config import LogConfig
-from broker.storage.partition_directory import PartitionDirectory
+from broker.storage.partition_directory import FoundSegment, PartitionDirectory
 from broker.storage.producer_replay import rebuild_aborted, replay
 from broker.storage.producers import ProducerStates
 from broker.storage.segment import Segment
@@ -47,6 +48,8 @@ class RecoveredLog:
     segments: tuple[Segment, ...]
     next_offset: int
     report: RecoveryReport
+    unread: bool = False
+    """Whether it was opened by what its clean end left, with all of it on the disk."""
 
 
 class Recovery:
@@ -67,19 +70,38 @@ class Recovery:
         self._epochs = epochs
         self._now_ms = now_ms
         self._damaged: set[Segment] = set()
+        self._newest: FoundSegment | None = None
         self._checked_size = 0
         self._cut_size = 0
         self._segments_removed = 0
         self._indexes_rebuilt = 0
         self._leader_epochs_rebuilt = False
 
-    def open(self, *, clean: bool, recovery_point: int, log_start_offset: int) -> RecoveredLog:
-        """Open everything. Raises StorageError."""
+    def open(
+        self, *, clean: bool, recovery_point: int, log_start_offset: int, closed: ClosedLog | None = None
+    ) -> RecoveredLog:
+        """Open everything; `closed` is what a clean end noted of the log. Raises StorageError."""
+        self._directory.open()
+        try:
+            return self._open(clean, recovery_point, log_start_offset, closed)
+        finally:
+            self._directory.opened()
+
+    def _open(
+        self, clean: bool, recovery_point: int, log_start_offset: int, closed: ClosedLog | None
+    ) -> RecoveredLog:
         removed = self._directory.tidy()
         segments = self._open_segments()
         if not segments:
             return self._begin(log_start_offset, removed)
         self._load_epochs(segments)
+        if clean and closed is not None and self._resume(segments, closed):
+            return RecoveredLog(
+                segments=tuple(segments),
+                next_offset=closed.end_offset,
+                report=self._report(False, removed),
+                unread=True,
+            )
         next_offset = self._open_clean(segments) if clean else None
         scanned = next_offset is None
         if next_offset is None:
@@ -119,6 +141,7 @@ class Recovery:
             if found.indexes_damaged:
                 self._damaged.add(segment)
             segments.append(segment)
+            self._newest = found
         return segments
 
     def _rebuild_indexes(self, segments: Sequence[Segment]) -> None:
@@ -149,6 +172,24 @@ class Recovery:
         self._load_producers(segments, end)
 
     # After a clean shutdown
+
+    def _resume(self, segments: Sequence[Segment], closed: ClosedLog) -> bool:
+        """Take the log as it was closed, reading none of its data; False when its files are not as they were
+        left.
+        """
+        assert self._newest is not None, "called with segments"
+        as_closed = self._newest.is_as_closed(closed) and not self._damaged
+        if not (as_closed and self._directory.snapshot_offsets()[-1:] == [closed.end_offset]):
+            return False
+        if self._load_snapshot(closed.end_offset) != closed.end_offset:
+            return False
+        try:
+            self._rebuild_aborted(segments, closed.end_offset)
+        except CorruptRecordsError:
+            return False
+        segments[-1].resume(closed)
+        segments[-1].indexes_durable = False
+        return True
 
     def _open_clean(self, segments: Sequence[Segment]) -> int | None:
         """The end of a log that was closed properly; None when it is not what a clean shutdown leaves."""
@@ -278,8 +319,7 @@ class Recovery:
             self._epochs.assign(header.leader_epoch, header.base_offset)
 
     def _write_snapshot(self, offset: int) -> None:
-        path = self._directory.snapshot_path(offset)
-        self._directory.disk.write_file(path, self._producers.snapshot(), durable=False)
+        self._directory.write_snapshot(offset, self._producers.snapshot())
 
     def _remove_segments(self, segments: Sequence[Segment]) -> None:
         """Remove segments for good, the newest first, so that a crash in between leaves a prefix."""

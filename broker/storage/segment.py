@@ -21,6 +21,7 @@ from typing import NamedTuple
 from broker.errors import CorruptRecordsError, StorageError
 from broker.records.batch import BatchHeader
 from broker.records.control import MARKER_BYTES_MAX, Marker, read_marker
+from broker.storage.closed_logs import ClosedLog
 from broker.storage.disk import Disk
 from broker.storage.filenames import DELETED_SUFFIX, FileKind, segment_file_name
 from broker.storage.index import RELATIVE_OFFSET_MAX, IndexCache, OffsetEntry, OffsetIndex, TimeIndex
@@ -54,6 +55,8 @@ class Segment:
         "_largest_timestamp",
         "_largest_timestamp_offset",
         "_positions",
+        "_rebuilt",
+        "_resumed",
         "aborted",
         "base_offset",
         "created_ms",
@@ -79,14 +82,14 @@ class Segment:
         modified_ms: int = NO_TIMESTAMP,
         has_aborted: bool = False,
     ) -> None:
-        def path(kind: FileKind) -> Path:
-            return directory / segment_file_name(base_offset, kind)
+        def name(kind: FileKind) -> str:
+            return segment_file_name(base_offset, kind)
 
         self.base_offset = base_offset
         self.size = size
-        self.log: PooledFile = pool.file(path(FileKind.LOG))
-        self.offsets = OffsetIndex(pool, cache, path(FileKind.OFFSET_INDEX), base_offset)
-        self.times = TimeIndex(pool, cache, path(FileKind.TIME_INDEX), base_offset)
+        self.log: PooledFile = pool.file(directory, name(FileKind.LOG))
+        self.offsets = OffsetIndex(pool, cache, directory, name(FileKind.OFFSET_INDEX), base_offset)
+        self.times = TimeIndex(pool, cache, directory, name(FileKind.TIME_INDEX), base_offset)
         self.aborted = TransactionIndex.beside(self.offsets) if has_aborted else None
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = now_ms
@@ -96,6 +99,7 @@ class Segment:
         self._largest_timestamp: int | None = None
         self._largest_timestamp_offset = base_offset
         self._bytes_since_index_entry = 0
+        self._rebuilt = self._resumed = False
         self._positions: dict[int, int] = {}
 
     @classmethod
@@ -146,6 +150,7 @@ class Segment:
             raise
         finally:
             self.log.release()
+        self._resumed = False
         for start, size, last_offset, max_timestamp in batches:
             self._note(position + start, size, last_offset, max_timestamp)
         self.size = position + len(data)
@@ -168,7 +173,7 @@ class Segment:
         """Stop appending: complete the indexes and leave memory. Raises StorageError, and then nothing is
         sealed.
         """
-        if self._largest_timestamp is not None:
+        if self._largest_timestamp is not None and not self._resumed:
             self.times.append_if_later(self._largest_timestamp, self._largest_timestamp_offset)
         indexes = [self.offsets, self.times, *([self.aborted] if self.aborted else [])]
         for index in indexes:
@@ -189,6 +194,7 @@ class Segment:
         if self.aborted is not None:
             self.aborted.activate()
         self._positions.clear()
+        self._resumed = False
         latest = self.times.last()
         self._largest_timestamp = latest.timestamp if latest else NO_TIMESTAMP
         self._largest_timestamp_offset = latest.offset if latest else self.base_offset
@@ -204,6 +210,28 @@ class Segment:
                 )
         self._bytes_since_index_entry = self.size - start
         return next_offset
+
+    def resume(self, closed: ClosedLog) -> None:
+        """Make ready for appending as `activate` does, by what is known of a clean end; nothing is read."""
+        self.offsets.resume(closed.offset_index_size)
+        self.times.resume(closed.time_index_size)
+        self._resumed = True
+        self._largest_timestamp = closed.largest_timestamp
+        self._largest_timestamp_offset = closed.largest_timestamp_offset
+        self._bytes_since_index_entry = closed.bytes_since_index_entry
+
+    def closed(self, end_offset: int) -> ClosedLog:
+        """What `resume` needs of a log's newest segment, once it is sealed."""
+        return ClosedLog(
+            end_offset=end_offset,
+            base_offset=self.base_offset,
+            size=self.size,
+            offset_index_size=self.offsets.stored_size,
+            time_index_size=self.times.stored_size,
+            largest_timestamp=self.largest_timestamp(),
+            largest_timestamp_offset=self._largest_timestamp_offset,
+            bytes_since_index_entry=self._bytes_since_index_entry,
+        )
 
     def scan(self, visit: Visit, *, first_offset: int, gaps: bool, latest_epoch: int) -> SegmentScan:
         """Check every byte, and index what is sound of it; `visit` hears of what matters beside indexes.
@@ -231,7 +259,7 @@ class Segment:
     ) -> None:
         self.offsets.start_over(offset_entries)
         self.times.start_over(time_entries)
-        self.indexes_durable = False
+        self.indexes_durable = self._resumed = False
         self._largest_timestamp = NO_TIMESTAMP
         self._largest_timestamp_offset = self.base_offset
         self._bytes_since_index_entry = 0
@@ -256,6 +284,7 @@ class Segment:
         sealed.
         """
         self._start_indexes_over()
+        self._rebuilt = True
         with suppress(CorruptRecordsError):  # what lies behind is reported to whoever reads it
             for position, header in self._headers_in_order(0):
                 self._note(position, header.size, header.last_offset, header.max_timestamp)
@@ -421,12 +450,17 @@ class Segment:
         below the offset.
         """
         entry = self.offsets.floor(offset)
-        if entry is None:
-            return 0
-        if self._batch_at(entry) is None:
+        if self._index_emptied() if entry is None else self._batch_at(entry) is None:
             self._replace_indexes()
             entry = self.offsets.floor(offset)
         return entry.position if entry else 0
+
+    def _index_emptied(self) -> bool:
+        """Whether the offset index, which has nothing below an offset, may have lost what it had: it is made
+        anew once to be sure.
+        """
+        doubtful = not (self._rebuilt or self.offsets.active) and self.size > self.index_interval_bytes
+        return doubtful and not self.offsets.entries()
 
     def _replace_indexes(self) -> None:
         was_active = self.offsets.active

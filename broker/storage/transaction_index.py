@@ -49,7 +49,7 @@ class TransactionIndex(SegmentIndex):
         path = other.file.path
         offset, _, *state = path.name.split(".")
         name = ".".join([offset, FileKind.TRANSACTION_INDEX.value, *state])
-        return cls(other._pool, other._cache, path.with_name(name), other.base_offset)
+        return cls(other._pool, other._cache, path.parent, name, other.base_offset)
 
     def append(self, aborted: AbortedTransaction) -> None:
         """Add an entry, in the file before this returns. Raises StorageError."""

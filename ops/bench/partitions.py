@@ -1,4 +1,4 @@
-"""A node with many partitions: how long it takes to make them, to start again, and what each costs while idle.
+"""A node with many partitions: how long making them and starting again takes, and what each costs while idle.
 
     python -m ops.bench.partitions [--topics N] [--partitions N] [--idle-seconds S] [--directory DIR]
 

@@ -258,7 +258,7 @@ def test_ranges_of_files_are_sent_between_the_bytes_around_them(size: int) -> No
     content = os.urandom(size + 100)
 
     async def scenario(path: str) -> None:
-        pooled = FilePool(SystemDisk()).file(Path(path))
+        pooled = FilePool(SystemDisk()).file(Path(path).parent, Path(path).name)
         span = FileRange(pooled, 50, size, 0, 1)
         async with connected(lambda *_: (b"head", span, b"tail")) as (peer, _, _):
             await peer.send(framed(b"fetch"))

@@ -17,13 +17,13 @@ BASE = 1000
 
 
 def offset_index(place: DiskAt, cache: IndexCache | None = None) -> OffsetIndex:
-    index = OffsetIndex(FilePool(place.disk), cache or IndexCache(), place.path / "a.index", BASE)
+    index = OffsetIndex(FilePool(place.disk), cache or IndexCache(), place.path, "a.index", BASE)
     index.activate()
     return index
 
 
 def time_index(place: DiskAt) -> TimeIndex:
-    index = TimeIndex(FilePool(place.disk), IndexCache(), place.path / "a.timeindex", BASE)
+    index = TimeIndex(FilePool(place.disk), IndexCache(), place.path, "a.timeindex", BASE)
     index.activate()
     return index
 

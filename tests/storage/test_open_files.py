@@ -14,7 +14,7 @@ from broker.storage.open_files import FilePool
 
 def test_a_file_is_opened_at_first_use(tmp_path: Path) -> None:
     pool = FilePool(SystemDisk())
-    file = pool.file(tmp_path / "a", create=True)
+    file = pool.file(tmp_path, "a", create=True)
     assert not (tmp_path / "a").exists()
     with file as opened:
         opened.pwrite(b"x", 0)
@@ -23,7 +23,7 @@ def test_a_file_is_opened_at_first_use(tmp_path: Path) -> None:
 
 def test_files_not_used_lately_make_room(tmp_path: Path) -> None:
     pool = FilePool(SystemDisk(), files_max=3)
-    files = [pool.file(tmp_path / str(index), create=True) for index in range(20)]
+    files = [pool.file(tmp_path, str(index), create=True) for index in range(20)]
     for index, file in enumerate(files):
         with file as opened:
             opened.pwrite(b"%d" % index, 0)
@@ -35,10 +35,10 @@ def test_files_not_used_lately_make_room(tmp_path: Path) -> None:
 
 def test_pinned_files_stay_open_over_the_bound(tmp_path: Path) -> None:
     pool = FilePool(SystemDisk(), files_max=1)
-    first = pool.file(tmp_path / "first", create=True)
+    first = pool.file(tmp_path, "first", create=True)
     opened = first.pin()
     for index in range(5):
-        with pool.file(tmp_path / str(index), create=True):
+        with pool.file(tmp_path, str(index), create=True):
             pass
     opened.pwrite(b"still open", 0)
     assert opened.pread(10, 0) == b"still open"
@@ -47,7 +47,7 @@ def test_pinned_files_stay_open_over_the_bound(tmp_path: Path) -> None:
 
 def test_a_retired_file_is_closed_at_the_last_release(tmp_path: Path) -> None:
     pool = FilePool(SystemDisk())
-    file = pool.file(tmp_path / "a", create=True)
+    file = pool.file(tmp_path, "a", create=True)
     opened = file.pin()
     file.pin()
     opened.pwrite(b"data", 0)

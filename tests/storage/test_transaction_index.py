@@ -21,7 +21,7 @@ NAME = "00000000000000000000.txnindex"
 
 def index_at(place: DiskAt, base_offset: int = 0) -> TransactionIndex:
     index = TransactionIndex(
-        FilePool(place.disk), IndexCache(), place.path / f"{base_offset:020d}.txnindex", base_offset
+        FilePool(place.disk), IndexCache(), place.path, f"{base_offset:020d}.txnindex", base_offset
     )
     index.start_over()
     return index
@@ -73,7 +73,7 @@ def test_an_implausible_index_is_seen() -> None:
     index.append(AbortedTransaction(7, 3, 9, 10))
     assert index.plausible(100)
     place.disk.write_file(place.path / NAME, ENTRY.pack(1, 7, 3, 9, 10))
-    assert not TransactionIndex(FilePool(place.disk), IndexCache(), place.path / NAME, 0).plausible(100)
+    assert not TransactionIndex(FilePool(place.disk), IndexCache(), place.path, NAME, 0).plausible(100)
 
 
 def test_a_segment_without_aborts_has_no_index_and_an_old_one_goes(place: DiskAt) -> None:
@@ -94,7 +94,7 @@ def test_an_index_shares_the_suffix_of_its_segment() -> None:
     place = memory_place()
     pool, cache = FilePool(place.disk), IndexCache()
     for suffix in ("", ".cleaned", ".swap"):
-        offsets = TransactionIndex(pool, cache, Path(f"/data/00000000000000000042.index{suffix}"), 42)
+        offsets = TransactionIndex(pool, cache, Path("/data"), f"00000000000000000042.index{suffix}", 42)
         beside = TransactionIndex.beside(offsets)
         assert beside.file.path == Path(f"/data/00000000000000000042.txnindex{suffix}")
 
