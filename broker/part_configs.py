@@ -75,6 +75,7 @@ def serving_limits(config: NodeConfig) -> ServingLimits:
     """Bounds of single requests."""
     return ServingLimits(
         fetch_size_max=config.fetch_max_bytes,
+        request_timeout_ms=config.request_timeout_ms,
         downconversion=config.log_message_downconversion_enable,
         batch_size_max=config.message_max_bytes,
     )

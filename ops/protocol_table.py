@@ -17,7 +17,7 @@ from ops.markdown_table import table
 DOCUMENT = Path(__file__).parent / "docs" / "protocol.md"
 
 NOTES: Mapping[str, str] = {
-    "Produce": "not to transactions",
+    "Produce": "transactional batches open transactions; no coordinator is asked",
     "Fetch": "incremental sessions",
     "ListOffsets": "nothing is tiered",
     "LeaderAndIsr": "between nodes",
@@ -26,6 +26,7 @@ NOTES: Mapping[str, str] = {
     "ControlledShutdown": "between nodes",
     "OffsetCommit": "version 0 is kept where the others are, not in ZooKeeper",
     "FindCoordinator": "of groups",
+    "WriteTxnMarkers": "from whoever coordinates",
     "InitProducerId": "for idempotence, not for transactional ids",
     "DescribeConfigs": "of topics and nodes",
     "AlterConfigs": "of topics",

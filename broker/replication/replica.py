@@ -10,13 +10,15 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from broker.errors import ErrorCode, ProtocolError, StorageError
+from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError, StorageError
+from broker.records.control import Marker, build_marker
 from broker.replication.partition import Partition, Role
 from broker.replication.waits import CommitWaits, FetchWait
 from broker.storage.appends import Appended
 from broker.storage.file_range import EMPTY, FileRange
 from broker.storage.leader_epochs import EpochEnd
 from broker.storage.log import Log
+from broker.storage.transaction_index import AbortedTransaction
 from broker.telemetry import logger
 from broker.types import TopicPartition
 
@@ -28,12 +30,22 @@ READ_COMMITTED = 1
 class Replica:
     """A replica on this node; `machine` decides, `log` stores."""
 
-    __slots__ = ("_executor", "_flush", "archived_end", "commit_waits", "fetch_waits", "log", "machine")
+    __slots__ = (
+        "_executor",
+        "_flush",
+        "archived_end",
+        "commit_waits",
+        "fetch_waits",
+        "log",
+        "machine",
+        "stable_waits",
+    )
 
     def __init__(self, log: Log, machine: Partition, executor: Executor) -> None:
         self.log = log
         self.machine = machine
         self.fetch_waits: set[FetchWait] = set()
+        self.stable_waits: dict[FetchWait, int] = {}
         self.commit_waits = CommitWaits()
         self.archived_end = 0
         self._executor = executor
@@ -49,8 +61,8 @@ class Replica:
 
     @property
     def last_stable_offset(self) -> int:
-        """First offset of the oldest open transaction, at most the high watermark."""
-        return self.machine.high_watermark
+        """Below it every record is committed, and its transaction, if any, is decided."""
+        return self.log.last_stable_offset(self.machine.high_watermark)
 
     def append(self, records: bytearray | memoryview, *, acks: int, now_ms: int) -> Appended:
         """Append what a producer sent, in place; the answer may be due only once it is committed and flushed.
@@ -69,6 +81,28 @@ class Replica:
             raise self._failed(error) from error
         if not appended.duplicate and machine.appended(appended.last_offset + 1):
             self._committed(len(records))
+        return appended
+
+    def append_marker(
+        self, marker: Marker, producer_id: int, producer_epoch: int, *, now_ms: int
+    ) -> Appended:
+        """End a transaction by order of its coordinator; to be waited for as an append with acks=all.
+
+        Raises ProtocolError for a marker that is refused, a replica that does not lead, and too few in-sync
+        replicas.
+        """
+        machine = self.machine
+        machine.require_leader()
+        machine.require_in_sync(self.log.config.min_insync_replicas)
+        batch = build_marker(
+            marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms
+        )
+        try:
+            appended = self.log.append_marker(batch, marker, machine.leader_epoch, now_ms=now_ms)
+        except StorageError as error:
+            raise self._failed(error) from error
+        if machine.appended(appended.last_offset + 1):
+            self._committed(len(batch))
         return appended
 
     def is_committed(self, next_offset: int) -> bool:
@@ -119,6 +153,15 @@ class Replica:
             raise self._failed(error) from error
         return None if found is EMPTY else found
 
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Those with records or a marker between two offsets. Raises ProtocolError KAFKA_STORAGE_ERROR when
+        the disk fails.
+        """
+        try:
+            return self.log.aborted_transactions(start, end)
+        except StorageError as error:
+            raise self._failed(error) from error
+
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Where a leader epoch ended, as OffsetForLeaderEpoch answers it."""
         end = self.log.log_end_offset
@@ -133,7 +176,7 @@ class Replica:
 
     def end_waits(self, refusal: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """Leadership or state changed: waiting fetches are answered, waiting produces refused."""
-        for wait in list(self.fetch_waits):
+        for wait in [*self.fetch_waits, *self.stable_waits]:
             wait.end()
         self.commit_waits.fail(
             ProtocolError(refusal, f"{self.topic_partition} stopped leading before the commit")
@@ -149,6 +192,19 @@ class Replica:
         if self.fetch_waits:
             for wait in list(self.fetch_waits):
                 wait.grew(size)
+        if self.stable_waits:
+            self._became_stable()
+
+    def _became_stable(self) -> None:
+        """Tell fetches that read committed records how much the last stable offset passed."""
+        stable = self.last_stable_offset
+        for wait, counted in list(self.stable_waits.items()):
+            if stable > counted:
+                self.stable_waits[wait] = stable
+                try:
+                    wait.grew(self.log.size_between(counted, stable))
+                except (CorruptRecordsError, StorageError):
+                    wait.end()  # its own read will tell
 
     def _flushed(self, _: asyncio.Future[int]) -> None:
         self._flush = None

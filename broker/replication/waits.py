@@ -46,20 +46,37 @@ class HoldsFetchWaits(Protocol):
     """A partition, as far as a fetch wait needs it."""
 
     fetch_waits: set[FetchWait]
+    stable_waits: dict[FetchWait, int]
+    """Those of fetches that read what is committed and decided only, with the last stable offset up to which
+    bytes were counted.
+    """
+
+    @property
+    def last_stable_offset(self) -> int: ...
 
 
-async def wait_for_bytes(replicas: Iterable[HoldsFetchWaits], bytes_missing: int, timeout_ms: int) -> None:
+async def wait_for_bytes(
+    replicas: Iterable[HoldsFetchWaits],
+    bytes_missing: int,
+    timeout_ms: int,
+    *,
+    read_committed: bool = False,
+) -> None:
     """Wait until the partitions together grew by so many bytes, one of them changed its state, or the time
-    is up.
+    is up. With `read_committed` only bytes below the last stable offset count.
     """
     wait = FetchWait(bytes_missing)
     held = list(replicas)
     for replica in held:
-        replica.fetch_waits.add(wait)
+        if read_committed:
+            replica.stable_waits[wait] = replica.last_stable_offset
+        else:
+            replica.fetch_waits.add(wait)
     try:
         await wait.within(timeout_ms)
     finally:
         for replica in held:
+            replica.stable_waits.pop(wait, None)
             replica.fetch_waits.discard(wait)
 
 

@@ -19,6 +19,7 @@ from broker.server.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     elect_leaders,
     fetch,
     find_coordinator,
@@ -39,6 +40,7 @@ from broker.server.handlers import (
     stop_replica,
     sync_group,
     update_metadata,
+    write_txn_markers,
 )
 from broker.server.security import Operation, ResourceKind
 from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -55,6 +57,7 @@ from broker.wire.messages.describe_cluster import DescribeClusterRequest
 from broker.wire.messages.describe_configs import DescribeConfigsRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from broker.wire.messages.describe_producers import DescribeProducersRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest
 from broker.wire.messages.fetch import FetchRequest
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -75,11 +78,12 @@ from broker.wire.messages.produce import ProduceRequest
 from broker.wire.messages.stop_replica import StopReplicaRequest
 from broker.wire.messages.sync_group import SyncGroupRequest
 from broker.wire.messages.update_metadata import UpdateMetadataRequest
+from broker.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 ROUTES = (
     Route(
         request=ProduceRequest,
-        rule=each((Operation.WRITE, ResourceKind.TOPIC)),
+        rule=each((Operation.WRITE, ResourceKind.TOPIC), (Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)),
         handle=produce.handle,
         refuse=produce.refuse,
     ),
@@ -182,6 +186,12 @@ ROUTES = (
         handle=offset_for_leader_epoch.handle,
     ),
     Route(
+        request=WriteTxnMarkersRequest,
+        rule=on_cluster(Operation.CLUSTER_ACTION),
+        handle=write_txn_markers.handle,
+        refuse=write_txn_markers.refuse,
+    ),
+    Route(
         request=DescribeConfigsRequest,
         rule=each(
             (Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC),
@@ -243,6 +253,11 @@ ROUTES = (
         refuse=alter_client_quotas.refuse,
     ),
     Route(request=DescribeClusterRequest, rule=ANYONE, handle=describe_cluster.handle),
+    Route(
+        request=DescribeProducersRequest,
+        rule=each((Operation.READ, ResourceKind.TOPIC)),
+        handle=describe_producers.handle,
+    ),
 )
 
 ADVERTISED = tuple(

@@ -29,6 +29,8 @@ class ServingLimits:
 
     fetch_size_max: int = 57_671_680
     """`fetch.max.bytes`."""
+    request_timeout_ms: int = 30_000
+    """`request.timeout.ms`; how long markers of transactions may take."""
     downconversion: bool = True
     """`log.message.downconversion.enable`."""
     batch_size_max: int = 1_048_588

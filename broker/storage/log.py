@@ -29,7 +29,7 @@ from broker.records.batch import (
     rebase,
     stamp_append_time,
 )
-from broker.records.control import Marker, build_marker
+from broker.records.control import Marker
 from broker.records.reader import read_all
 from broker.storage.appends import (
     Appended,
@@ -276,19 +276,15 @@ class Log:
             self.producers.appended(header, appended.first_offset, now_ms)
         return appended
 
-    def append_marker(
-        self, marker: Marker, producer_id: int, producer_epoch: int, leader_epoch: int, *, now_ms: int
-    ) -> Appended:
-        """End a producer's transaction, as the leader and by order of the transaction's coordinator; without
-        an open transaction the marker is stored all the same.
+    def append_marker(self, batch: bytearray, marker: Marker, leader_epoch: int, *, now_ms: int) -> Appended:
+        """End a producer's transaction by the control batch that holds `marker`, as the leader and by order
+        of the transaction's coordinator. Without an open transaction it is stored all the same.
 
         Raises ProtocolError (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED), StorageError.
         """
-        self.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch)
-        batch = build_marker(
-            marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms
-        )
-        appended = self._append_one(batch, read_header(batch), leader_epoch, now_ms)
+        header = read_header(batch)
+        self.producers.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
+        appended = self._append_one(batch, header, leader_epoch, now_ms)
         self._note(self.producers.marked(read_header(batch), marker, now_ms))
         return appended
 
@@ -515,6 +511,16 @@ class Log:
         return overlapping(
             (items[at].aborted for at in range(self._segments.floor(start), len(items))), start, end
         )
+
+    def size_between(self, start: int, end: int) -> int:
+        """Bytes of the batches from the one that holds offset `start` up to offset `end`.
+
+        Raises CorruptRecordsError for a damaged file, StorageError.
+        """
+        items, first, last = self._segments.items, self._segments.floor(start), self._segments.floor(end)
+        whole = sum(segment.size for segment in items[first:last])
+        until = items[last].size if end >= self._end else items[last].locate(end)
+        return whole + until - items[first].locate(start)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
         """The first record whose timestamp is at or after `timestamp` (ms). Raises CorruptRecordsError,

@@ -21,6 +21,7 @@ from broker.wire.messages.describe_cluster import DescribeClusterRequest
 from broker.wire.messages.describe_configs import DescribeConfigsRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from broker.wire.messages.describe_producers import DescribeProducersRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest
 from broker.wire.messages.fetch import FetchRequest
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -41,11 +42,13 @@ from broker.wire.messages.produce import ProduceRequest
 from broker.wire.messages.stop_replica import StopReplicaRequest
 from broker.wire.messages.sync_group import SyncGroupRequest
 from broker.wire.messages.update_metadata import UpdateMetadataRequest
+from broker.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from tests.conformance import group_cases as groups
 from tests.conformance import node_cases as nodes
 from tests.conformance import quota_cases as quotas
 from tests.conformance import record_cases as records
 from tests.conformance import topic_cases as topics
+from tests.conformance import transaction_cases as transactions
 from tests.conformance.scene import Scene
 
 Play = Callable[[Scene, int], Awaitable[None]]
@@ -135,6 +138,17 @@ CASES: tuple[Case, ...] = (
         InitProducerIdRequest,
         records.init_producer_id_gives_a_fresh_id,
         records.init_producer_id_refuses_an_empty_transactional_id,
+    ),
+    *_cases(
+        WriteTxnMarkersRequest,
+        transactions.write_txn_markers_are_stored_without_a_transaction_too,
+        transactions.write_txn_markers_of_the_deposed_are_fenced,
+        transactions.write_txn_markers_into_the_unknown_is_refused,
+    ),
+    *_cases(
+        DescribeProducersRequest,
+        transactions.describe_producers_shows_what_is_remembered,
+        transactions.describe_producers_of_the_unknown_is_refused,
     ),
     *_cases(
         MetadataRequest,

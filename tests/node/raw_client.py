@@ -83,11 +83,21 @@ def connected(address: HostPort) -> Iterator[RawClient]:
 
 
 def batch_of(
-    *values: bytes, codec: Codec = Codec.NONE, producer_id: int = -1, epoch: int = -1, sequence: int = -1
+    *values: bytes,
+    codec: Codec = Codec.NONE,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    transactional: bool = False,
 ) -> bytearray:
     """One batch with these values."""
     builder = BatchBuilder(
-        codec, size_max=1 << 20, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+        codec,
+        size_max=1 << 20,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
     )
     for value in values:
         builder.append(NOW_MS, b"key", value)

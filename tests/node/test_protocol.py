@@ -340,14 +340,16 @@ def test_a_small_message_of_an_old_producer_is_held_to_its_topics_settings(
     assert read_header(fetch(client, topic, 0).records or b"").codec is Codec.GZIP
 
 
-def test_a_transactional_batch_behind_a_plain_one_is_refused(client: RawClient, topic: str) -> None:
+def test_a_transactional_batch_behind_a_plain_one_is_refused_without_a_transactional_id(
+    client: RawClient, topic: str
+) -> None:
     create_topic(client, topic)
     builder = BatchBuilder(
         size_max=1 << 20, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
     )
     builder.append(NOW_MS, b"key", b"two")
     records = batch_of(b"one") + builder.build()
-    assert produce(client, topic, records).error_code == ErrorCode.INVALID_TXN_STATE
+    assert produce(client, topic, records).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_a_record_without_key_is_refused_on_a_compacted_topic(client: RawClient, topic: str) -> None:

@@ -17,6 +17,8 @@ class HeldWaits:
 
     def __init__(self) -> None:
         self.fetch_waits: set[FetchWait] = set()
+        self.stable_waits: dict[FetchWait, int] = {}
+        self.last_stable_offset = 0
 
 
 def test_a_fetch_waits_until_its_partitions_together_have_enough() -> None:

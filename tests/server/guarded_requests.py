@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
+from broker.records.builder import BatchBuilder
 from broker.settings import ResourceType
 from broker.wire.message import Request
 from broker.wire.messages import (
@@ -36,6 +37,7 @@ from broker.wire.messages.describe_cluster import DescribeClusterRequest
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -69,17 +71,36 @@ from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, T
 from broker.wire.messages.stop_replica import StopReplicaRequest
 from broker.wire.messages.sync_group import SyncGroupRequest
 from broker.wire.messages.update_metadata import UpdateMetadataRequest
+from broker.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 
 SECRET = "secret"
+
+TRANSACTIONS_FROM = 3
+"""First version of Produce that knows transactional ids."""
 
 Build = Callable[[int, UUID], Request[Any]]
 """Makes the request for a version, given the id of the topic `secret`."""
 
 
 def _produce(version: int, topic_id: UUID) -> ProduceRequest:
-    data = [PartitionProduceData(index=0, records=bytes(61))]
+    builder = BatchBuilder(
+        size_max=1000,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=version >= TRANSACTIONS_FROM,
+    )
+    builder.append(0, None, b"value")
+    data = [PartitionProduceData(index=0, records=builder.build())]
     return ProduceRequest(
-        acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=SECRET, partition_data=data)]
+        transactional_id=SECRET if version >= TRANSACTIONS_FROM else None,
+        acks=1,
+        timeout_ms=1000,
+        topic_data=[TopicProduceData(name=SECRET, partition_data=data)],
     )
 
 
@@ -180,6 +201,12 @@ def _offset_delete(version: int, topic_id: UUID) -> OffsetDeleteRequest:
     return OffsetDeleteRequest(group_id=SECRET, topics=topics)
 
 
+def _write_txn_markers(version: int, topic_id: UUID) -> WriteTxnMarkersRequest:
+    topic = WritableTxnMarkerTopic(name=SECRET, partition_indexes=[0])
+    marker = WritableTxnMarker(producer_id=7, producer_epoch=0, topics=[topic], coordinator_epoch=0)
+    return WriteTxnMarkersRequest(markers=[marker])
+
+
 GUARDED: Mapping[type[Request[Any]], Build] = {
     ProduceRequest: _produce,
     FetchRequest: _fetch,
@@ -224,6 +251,10 @@ GUARDED: Mapping[type[Request[Any]], Build] = {
     ElectLeadersRequest: _elect_leaders,
     IncrementalAlterConfigsRequest: _incremental_alter_configs,
     OffsetDeleteRequest: _offset_delete,
+    WriteTxnMarkersRequest: _write_txn_markers,
+    DescribeProducersRequest: lambda version, _: DescribeProducersRequest(
+        topics=[TopicRequest(name=SECRET, partition_indexes=[0])]
+    ),
     DescribeClientQuotasRequest: lambda version, _: DescribeClientQuotasRequest(),
     AlterClientQuotasRequest: lambda version, _: AlterClientQuotasRequest(
         entries=[

@@ -31,7 +31,7 @@ from broker.wire.messages.offset_commit import (
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from broker.wire.registry import api_of
 from broker.wire.schema import Struct
-from tests.server.guarded_requests import GUARDED, SECRET
+from tests.server.guarded_requests import GUARDED, SECRET, TRANSACTIONS_FROM
 from tests.server.running_node import running_node
 
 PUBLIC = {"ApiVersions", "DescribeCluster"}
@@ -169,7 +169,8 @@ def test_whoever_lacks_a_right_gets_its_error_in_every_version(tmp_path: Path) -
         async with guarded_node(tmp_path) as node:
             for route, operation, kind in needs():
                 node.authoriser.denied = {(operation, kind)} | WIDER.get((operation, kind), set())
-                for version in range(route.oldest, route.newest + 1):
+                oldest = TRANSACTIONS_FROM if kind is ResourceKind.TRANSACTIONAL_ID else route.oldest
+                for version in range(oldest, route.newest + 1):
                     answer = await node.ask(route.request, version)
                     place = f"{api_of(route.request).name} {version} without {operation.name} {kind.name}"
                     if route.request is DescribeLogDirsRequest and version < LOG_DIRS_ERROR_FROM:

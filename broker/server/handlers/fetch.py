@@ -26,6 +26,7 @@ from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
 from broker.types import NO_LEADER, NO_TOPIC_ID, BrokerId, Buffer, TopicId, TopicPartition
 from broker.wire.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -138,7 +139,12 @@ class _Fetch:
     async def response_later(self, size: int) -> FetchResponse:
         """As `response`, when `min_bytes` are there, or after `max_wait_ms`."""
         request = self.request
-        await wait_for_bytes(self.replicas, request.min_bytes - size, request.max_wait_ms)
+        await wait_for_bytes(
+            self.replicas,
+            request.min_bytes - size,
+            request.max_wait_ms,
+            read_committed=request.isolation_level == READ_COMMITTED,
+        )
         self.read()
         return self.response()
 
@@ -218,6 +224,8 @@ class _Fetch:
             answer.diverging_epoch = diverging
         if records is None:
             return 0, is_cut
+        if is_committed_only:
+            answer.aborted_transactions = _aborted(replica, partition.fetch_offset, next_offset)
         if self.version <= _MIN_BATCH_FROM:
             converted = _convert(self.services, records.read(), self.version, partition)
             answer.records = converted
@@ -302,6 +310,14 @@ def _reachable(image: ClusterImage, brokers: Iterable[BrokerId], listener: str) 
         address = None if info is None else info.address(listener)
         if info is not None and address is not None:
             yield NodeEndpoint(node_id=broker, host=address.host, port=address.port, rack=info.rack)
+
+
+def _aborted(replica: Replica, start: int, end: int) -> list[AbortedTransaction]:
+    """The aborted transactions that records between two offsets may belong to."""
+    return [
+        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        for aborted in replica.aborted_transactions(start, end)
+    ]
 
 
 def _diverging_epoch(partition: FetchPartition, replica: Replica) -> EpochEndOffset | None:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from typing import Any, NamedTuple
 
-from broker.errors import ErrorCode, ProtocolError, code_for_old_clients
+from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError, code_for_old_clients
 from broker.records.batch import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
@@ -27,7 +27,7 @@ from broker.records.builder import recompress
 from broker.records.legacy import to_batches
 from broker.records.validation import InvalidRecordsError, RecordRules, validate_records
 from broker.replication.replica import Replica
-from broker.server.access import is_allowed, refusal, topic_named
+from broker.server.access import is_allowed, refusal, topic_named, transactional_id
 from broker.server.request import ConnectionClosedError, Encoded, RequestContext
 from broker.server.security import Operation
 from broker.server.services import Services
@@ -83,8 +83,10 @@ def handle(
         if version > 0 or acks < 0:
             return refuse(request, ProtocolError(ErrorCode.INVALID_REQUIRED_ACKS), version)
         acks = -1
-    if request.transactional_id is not None:
-        return refuse(request, ProtocolError(ErrorCode.INVALID_TXN_STATE, "no transaction is open"), version)
+    if _is_transactional(request):
+        problem = _transactional_problem(services, context, request.transactional_id)
+        if problem is not None:
+            return _answer(refuse(request, problem, version), acks, version)
     now_ms = services.clock.now_ms()
     outcomes = [
         (
@@ -132,6 +134,40 @@ def _forbidden(context: RequestContext, topic: TopicProduceData) -> Iterator[_Ou
     error = refusal(context, Operation.WRITE, topic_named(topic.name))
     for data in topic.partition_data:
         yield _Outcome(data.index, None, None, False, error)
+
+
+def _is_transactional(request: ProduceRequest) -> bool:
+    """Whether any batch is part of a transaction. Records that are none are for `_admit` to refuse."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if records is None or len(records) < HEADER_SIZE or records[MAGIC_POSITION] != 2:
+                continue
+            if records[_LOW_ATTRIBUTES] & TRANSACTIONAL_FLAG:
+                return True
+            try:
+                if peek_size(records) != len(records) and any(
+                    header.is_transactional for _, header in iterate_batches(records)
+                ):
+                    return True
+            except CorruptRecordsError:
+                continue
+    return False
+
+
+def _transactional_problem(
+    services: Services, context: RequestContext, name: str | None
+) -> ProtocolError | None:
+    """Why the request may not write to the transactions of the id that it names, None when it may."""
+    if name is None:
+        return ProtocolError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "transactional records without a transactional id",
+        )
+    resource = transactional_id(name)
+    if is_allowed(services, context, Operation.WRITE, resource):
+        return None
+    return refusal(context, Operation.WRITE, resource)
 
 
 def _append(
@@ -202,11 +238,9 @@ def _admit(
 
 
 def _require_taken(attributes: int, version: int) -> None:
-    """Raise ProtocolError for a batch whose kind the version or this node does not take."""
+    """Raise ProtocolError for a batch whose kind the version does not take."""
     if attributes & CODEC_MASK == Codec.ZSTD and version < _ZSTD_FROM:
         raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce version 7")
-    if attributes & TRANSACTIONAL_FLAG:
-        raise ProtocolError(ErrorCode.INVALID_TXN_STATE, "no transaction is open")
 
 
 def _require_keys(records: Buffer, batch_size_max: int) -> None:

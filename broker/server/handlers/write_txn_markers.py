@@ -1,0 +1,124 @@
+"""WriteTxnMarkers: a transaction's coordinator ends it in the partitions that this node leads.
+
+Each marker is an append with acks=all: the coordinator hears of it when it is committed, and on the disk
+where the flush settings want that. A marker that was stored before may come again, and is stored again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from broker.errors import ErrorCode, ProtocolError
+from broker.records.control import Marker, MarkerType
+from broker.replication.replica import Replica
+from broker.server.request import RequestContext
+from broker.server.services import Services
+from broker.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+
+class _Pending(NamedTuple):
+    """A marker that is in the log, and its answer."""
+
+    replica: Replica
+    next_offset: int
+    commit: asyncio.Future[None] | None
+    answer: WritableTxnMarkerPartitionResult
+
+
+async def handle(
+    services: Services, context: RequestContext, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse:
+    """Append every marker, then wait for all of them."""
+    pending: list[_Pending] = []
+    response = _response(request, partial(_append, services, pending))
+    await _settle(pending, services.limits.request_timeout_ms)
+    return response
+
+
+def refuse(request: WriteTxnMarkersRequest, error: ProtocolError, version: int) -> WriteTxnMarkersResponse:
+    """Every partition answered with the same error."""
+    return _response(
+        request,
+        lambda marker, topic, partition: WritableTxnMarkerPartitionResult(
+            partition_index=partition, error_code=error.code
+        ),
+    )
+
+
+def _response(
+    request: WriteTxnMarkersRequest,
+    answer: Callable[[WritableTxnMarker, str, int], WritableTxnMarkerPartitionResult],
+) -> WriteTxnMarkersResponse:
+    """The answers to every marker, topic and partition of the request."""
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[answer(marker, topic.name, index) for index in topic.partition_indexes],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+def _append(
+    services: Services, pending: list[_Pending], asked: WritableTxnMarker, topic: str, partition: int
+) -> WritableTxnMarkerPartitionResult:
+    answer = WritableTxnMarkerPartitionResult(partition_index=partition)
+    marker = Marker(
+        type=MarkerType.COMMIT if asked.transaction_result else MarkerType.ABORT,
+        coordinator_epoch=asked.coordinator_epoch,
+    )
+    try:
+        replica = services.replicas.leader(topic, partition)
+        appended = replica.append_marker(
+            marker, asked.producer_id, asked.producer_epoch, now_ms=services.clock.now_ms()
+        )
+    except ProtocolError as error:
+        answer.error_code = error.code
+        return answer
+    next_offset = appended.last_offset + 1
+    commit = None if replica.is_committed(next_offset) else replica.commit_waits.add(next_offset)
+    pending.append(_Pending(replica, next_offset, commit, answer))
+    return answer
+
+
+async def _settle(pending: list[_Pending], timeout_ms: int) -> None:
+    """Wait for the disk and the other replicas; what is not done in time is answered so, and may yet be
+    committed.
+    """
+    settled = 0
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            for waiting in pending:
+                await _settle_one(waiting)
+                settled += 1
+    except TimeoutError:
+        for waiting in pending[settled:]:
+            waiting.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+
+
+async def _settle_one(waiting: _Pending) -> None:
+    try:
+        if waiting.replica.flush_is_due:
+            await waiting.replica.flush_through(waiting.next_offset)
+        if waiting.commit is not None:
+            await waiting.commit
+    except ProtocolError as error:
+        waiting.answer.error_code = error.code
