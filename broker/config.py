@@ -159,6 +159,11 @@ class NodeConfig:
     log_flush_scheduler_interval_ms: int = _setting(
         long(1), LONG_MAX, "How often logs are looked at for flushing; once a second at least."
     )
+    log_dir_min_free_bytes: int = _setting(
+        long(0),
+        104_857_600,
+        "Space kept free in each log directory: clients are refused, by a retriable error, below.",
+    )
     log_segment_delete_delay_ms: int = _setting(
         long(0), 60_000, "How long the files of deleted segments and topics stay before their space is freed."
     )

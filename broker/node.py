@@ -189,6 +189,7 @@ class Node:
             self._clock,
             recovery_threads=self._config.num_recovery_threads_per_data_dir,
             on_failure=note_failure,
+            free_bytes_min=self._config.log_dir_min_free_bytes,
         )
         await asyncio.to_thread(
             directories.open,

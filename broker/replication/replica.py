@@ -10,12 +10,14 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError, StorageError
+from broker.errors import CorruptRecordsError, DiskFullError, ErrorCode, ProtocolError, StorageError
+from broker.records.batch import iterate_batches
 from broker.records.control import Marker, build_marker
 from broker.replication.partition import Partition, Role
 from broker.replication.waits import CommitWaits, FetchWait
 from broker.storage.appends import Appended
 from broker.storage.file_range import EMPTY, FileRange
+from broker.storage.free_space import FreeSpace
 from broker.storage.leader_epochs import EpochEnd
 from broker.storage.log import Log
 from broker.storage.transaction_index import AbortedTransaction
@@ -36,13 +38,15 @@ class Replica:
         "archived_end",
         "commit_waits",
         "fetch_waits",
+        "free_space",
         "log",
         "machine",
         "stable_waits",
     )
 
-    def __init__(self, log: Log, machine: Partition, executor: Executor) -> None:
+    def __init__(self, log: Log, machine: Partition, executor: Executor, *, free_space: FreeSpace) -> None:
         self.log = log
+        self.free_space = free_space
         self.machine = machine
         self.fetch_waits: set[FetchWait] = set()
         self.stable_waits: dict[FetchWait, int] = {}
@@ -82,6 +86,20 @@ class Replica:
         if not appended.duplicate and machine.appended(appended.last_offset + 1):
             self._committed(len(records))
         return appended
+
+    def refuse_for_space(self, records: bytearray | memoryview) -> None:
+        """The log directory is full. Raises ProtocolError KAFKA_STORAGE_ERROR, unless all of this was stored
+        before: whoever repeats it must not take it for lost.
+        """
+        try:
+            headers = (header for _, header in iterate_batches(records))
+            if all(found is not None for found in self.log.producers.check_all(headers)):
+                return
+        except ProtocolError:
+            pass  # what is wrong with it can be told when there is room
+        raise ProtocolError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {self.topic_partition} is full"
+        )
 
     def append_marker(
         self, marker: Marker, producer_id: int, producer_epoch: int, *, now_ms: int
@@ -210,6 +228,9 @@ class Replica:
         self._flush = None
 
     def _failed(self, error: StorageError) -> ProtocolError:
+        if isinstance(error, DiskFullError):
+            self.free_space.ran_out()
+            return ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         log_event.error("replica_failed", partition=str(self.topic_partition), reason=str(error))
         return ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 

@@ -213,14 +213,15 @@ class Replicas:
         """Take the log that is there, or create it. Raises StorageError when the disk fails, or failed before
         and may hold the log.
         """
-        log = self._directories.log(topic_partition)
-        if log is None:
+        directory = self._directories.find(topic_partition)
+        if directory is None:
             try:
                 directory = self._directories.place(topic_partition, is_new=is_new)
-                log = await self._in_thread(partial(directory.create_log, topic_partition, topic_id, config))
+                await self._in_thread(partial(directory.create_log, topic_partition, topic_id, config))
             except DiskFailedError:
                 self._offline.add(topic_partition)
                 raise
+        log = directory.logs[topic_partition]
         log.update_config(config)
         self._offline.discard(topic_partition)
         machine = Partition(
@@ -229,7 +230,7 @@ class Replicas:
             log_end_offset=log.log_end_offset,
             high_watermark=self._stored_high_watermarks.get(topic_partition, 0),
         )
-        return Replica(log, machine, self._executor)
+        return Replica(log, machine, self._executor, free_space=directory.free_space)
 
     def _take_role(self, replica: Replica, topic_id: TopicId, state: LeaderAndIsrPartitionState) -> None:
         if topic_id.int:

@@ -19,12 +19,15 @@ from broker.replication.archiving import Archiving
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
 from broker.storage.cleaning_schedule import CleaningSchedule
+from broker.storage.log_directory import LogDirectory
 from broker.telemetry import logger
 
 T = TypeVar("T")
 
 log_event = logger("upkeep")
 
+SPACE_LOOK_MS = 1_000
+"""How often file systems are asked how much is left."""
 REMOVAL_LOOK_MS = 1_000
 """How often deleted files are looked at whose delay may be over."""
 
@@ -77,6 +80,7 @@ class Upkeep:
             tasks.create_task(self._repeat(intervals.retention_ms, self.apply_retention))
             tasks.create_task(self._repeat(intervals.retention_ms, self.archive))
             tasks.create_task(self._repeat(REMOVAL_LOOK_MS, self.remove_deleted))
+            tasks.create_task(self._repeat(SPACE_LOOK_MS, self.look_at_space))
             tasks.create_task(self._repeat(intervals.checkpoint_ms, self.checkpoint))
             tasks.create_task(self._repeat(intervals.high_watermark_ms, self.checkpoint_high_watermarks))
 
@@ -135,6 +139,24 @@ class Upkeep:
         now_ms = self._clock.monotonic_ms()
         for directory in self._replicas.directories.live.values():
             await self._in_thread(partial(directory.remove_deleted, now_ms))
+
+    async def look_at_space(self) -> None:
+        """See how much is left in each directory. One that is full is relieved at once of what may go,
+        whatever the schedule and the delay of deletions say. Raises StorageError.
+        """
+        for directory in self._replicas.directories.live.values():
+            directory.free_space.measured(await self._in_thread(directory.space))
+            if directory.free_space.is_full:
+                await self._relieve(directory)
+
+    async def _relieve(self, directory: LogDirectory) -> None:
+        await self._in_thread(directory.remove_deleted)
+        now_ms, logs = self._clock.now_ms(), directory.logs
+        for replica in self._replicas:
+            if replica.topic_partition in logs:
+                self._delete_old_segments(replica, now_ms)
+        if await self._in_thread(directory.remove_deleted):
+            directory.free_space.measured(await self._in_thread(directory.space))
 
     async def checkpoint(self) -> None:
         """Store recovery points and log start offsets. Raises StorageError."""

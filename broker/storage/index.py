@@ -22,11 +22,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from threading import Lock
 from typing import ClassVar, NamedTuple
 
+from broker.errors import DiskFullError
 from broker.storage.open_files import FilePool
 from broker.types import Buffer
 
@@ -195,7 +197,8 @@ class SegmentIndex:
         assert self._active is not None
         self._active += packed
         if len(self._active) - self._written >= WRITE_OUT_BYTES:
-            self.write_out()
+            with suppress(DiskFullError):  # they wait on: the batch they point to is stored
+                self.write_out()
 
     def _load(self) -> bytes:
         """The file's whole entries; a torn one at the end does not count."""

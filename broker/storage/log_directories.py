@@ -21,7 +21,6 @@ from broker.errors import DiskFailedError, StorageError
 from broker.storage.disk import Disk
 from broker.storage.guarded_disk import GuardedDisk
 from broker.storage.index import IndexCache
-from broker.storage.log import Log
 from broker.storage.log_directory import ConfigOf, LogDirectory
 from broker.storage.open_files import FilePool
 from broker.telemetry import logger
@@ -36,12 +35,19 @@ class LogDirectories:
     """
 
     def __init__(
-        self, disk: Disk, clock: Clock, *, recovery_threads: int, on_failure: Callable[[Path], None]
+        self,
+        disk: Disk,
+        clock: Clock,
+        *,
+        recovery_threads: int,
+        on_failure: Callable[[Path], None],
+        free_bytes_min: int = 0,
     ) -> None:
         self._disk = GuardedDisk(disk, self._failed)
         self._clock = clock
         self._recovery_threads = recovery_threads
         self._on_failure = on_failure
+        self._free_bytes_min = free_bytes_min
         self._pool = FilePool(self._disk)
         self._cache = IndexCache()
         self._lock = Lock()
@@ -70,6 +76,7 @@ class LogDirectories:
                         recovery_threads=self._recovery_threads,
                         pool=self._pool,
                         cache=self._cache,
+                        free_bytes_min=self._free_bytes_min,
                     )
                 except DiskFailedError:
                     continue  # `_failed` was told
@@ -92,13 +99,8 @@ class LogDirectories:
                 return directory
         return None
 
-    def log(self, topic_partition: TopicPartition) -> Log | None:
-        """A partition's log, wherever it is live."""
-        directory = self.find(topic_partition)
-        return None if directory is None else directory.logs.get(topic_partition)
-
     def place(self, topic_partition: TopicPartition, *, is_new: bool) -> LogDirectory:
-        """The live root with the fewest logs, for one that is to be made.
+        """The live root with the fewest logs, those with room first, for one that is to be made.
 
         Raises DiskFailedError when there is none, and for a partition that is not new while a root is
         offline: its log may be there, and an empty one must not take its place.
@@ -107,7 +109,7 @@ class LogDirectories:
         if self.offline and not is_new:
             roots = ", ".join(map(str, self.offline))
             raise DiskFailedError(f"the log of {topic_partition} may be in {roots}, which is offline")
-        return min(self.live.values(), key=lambda directory: len(directory.logs))
+        return min(self.live.values(), key=lambda each: (each.free_space.is_full, len(each.logs)))
 
     def release(self, root: Path) -> None:
         """Let the files and the lock of a root that went offline go, as far as its disk allows. Blocks."""

@@ -45,6 +45,7 @@ from broker.storage.filenames import (
     deleted_directory_name,
     parse_directory_name,
 )
+from broker.storage.free_space import FreeSpace
 from broker.storage.index import IndexCache
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
@@ -73,9 +74,11 @@ class LogDirectory:
         recovery_threads: int,
         pool: FilePool | None,
         cache: IndexCache | None,
+        free_bytes_min: int,
     ) -> None:
         self.path = path
         self.clean = disk.exists(path / CLEAN_SHUTDOWN_FILE)
+        self.free_space = FreeSpace(str(path), self.space, minimum=free_bytes_min)
         self._disk = disk
         self._lock = lock
         self._clock = clock
@@ -101,9 +104,10 @@ class LogDirectory:
         recovery_threads: int = 2,
         pool: FilePool | None = None,
         cache: IndexCache | None = None,
+        free_bytes_min: int = 0,
     ) -> LogDirectory:
         """Lock the root at `path` and take it into use, making it when there is none. Roots of one process
-        may share a pool of open files and a cache of indexes.
+        may share a pool of open files and a cache of indexes. Clients write while `free_bytes_min` are left.
 
         Raises StorageError when another process uses it, when it belongs to another broker or cluster, or
         holds foreign directories.
@@ -113,7 +117,14 @@ class LogDirectory:
         try:
             _claim(disk, path / META_PROPERTIES_FILE, broker_id, cluster_id)
             directory = cls(
-                disk, path, lock, clock, recovery_threads=recovery_threads, pool=pool, cache=cache
+                disk,
+                path,
+                lock,
+                clock,
+                recovery_threads=recovery_threads,
+                pool=pool,
+                cache=cache,
+                free_bytes_min=free_bytes_min,
             )
             directory._refuse_foreign()
         except StorageError:

@@ -40,7 +40,7 @@ def bad(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def settings(zookeeper: EmbeddedZooKeeper, tmp_path: Path, bad: Path) -> dict[str, object]:
-    return settings_of(zookeeper, tmp_path, log_dirs=f"{bad},{tmp_path / 'good'}", num_partitions=4)
+    return settings_of(zookeeper, tmp_path, log_dirs=f"{bad},{tmp_path / 'good'}", log_dir_min_free_bytes=0)
 
 
 def address_of(settings: Mapping[str, object]) -> HostPort:
@@ -164,7 +164,7 @@ def test_a_topic_with_a_partition_on_a_failed_disk_is_deleted_where_it_can_be(
 def test_a_node_without_any_disk_left_ends_with_an_error(
     zookeeper: EmbeddedZooKeeper, tmp_path: Path, bad: Path
 ) -> None:
-    settings = settings_of(zookeeper, tmp_path, log_dirs=str(bad))
+    settings = settings_of(zookeeper, tmp_path, log_dirs=str(bad), log_dir_min_free_bytes=0)
     with started(tmp_path, settings) as (process, log):
         until(lambda: "node_started" in log.read_text())
         with connected(address_of(settings)) as client:

@@ -15,6 +15,7 @@ import pytest
 from broker.errors import ErrorCode, ProtocolError
 from broker.replication.partition import Assignment, Partition
 from broker.replication.replica import Replica
+from broker.storage.free_space import FreeSpace
 from broker.storage.log_config import LogConfig
 from broker.storage.memory_disk import MemoryDisk, MemoryFile
 from broker.types import BrokerId, LeaderEpoch
@@ -36,7 +37,8 @@ def led(place: DiskAt, executor: ThreadPoolExecutor, config: LogConfig = EVERY_R
     log = place.log(config)
     machine = Partition(PARTITION, LOCAL, log_end_offset=log.log_end_offset)
     lead(machine, 0)
-    return Replica(log, machine, executor)
+    space = FreeSpace(str(place.path), lambda: place.disk.space(place.path), minimum=0)
+    return Replica(log, machine, executor, free_space=space)
 
 
 def lead(machine: Partition, epoch: int) -> None:

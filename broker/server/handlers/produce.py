@@ -179,6 +179,8 @@ def _append(
             raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by its cluster only")
         replica = services.replicas.find(topic, index)
         records = _admit(services, replica, data.records, version)
+        if not replica.free_space.admits(len(records)):
+            replica.refuse_for_space(records)
         appended = replica.append(records, acks=acks, now_ms=now_ms)
     except ProtocolError as error:
         return _Outcome(index, None, None, False, error)
