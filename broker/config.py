@@ -8,14 +8,14 @@ is refused as a whole, with every problem listed at once and each one placed at 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from broker.config_file import read_file, read_overrides
 from broker.errors import ConfigurationError
-from broker.server.security import Listener, SecurityProtocol
+from broker.listener_config import ListenerTexts, address_limit, listener_setting, problems_of
 from broker.settings import (
     INT_MAX,
     LONG_MAX,
@@ -32,7 +32,6 @@ from broker.settings import (
 )
 from broker.storage.cleaning_schedule import CleaningSchedule
 from broker.storage.log_config import CLEANUP_POLICIES, COMPRESSION_TYPES, TIMESTAMP_TYPES
-from broker.types import HostPort
 
 T = TypeVar("T")
 
@@ -85,7 +84,18 @@ class NodeConfig:
     )
 
     # Connections
-    max_connections: int = _setting(integer(0), INT_MAX, "Connections of this node at any time.")
+    max_connections: int = _setting(
+        integer(0),
+        INT_MAX,
+        "Connections of this node at any time; more are closed. Nodes with a listener of their own get in. "
+        "Of one listener: listener.name.NAME.max.connections.",
+    )
+    max_connection_creation_rate: int = _setting(
+        integer(1),
+        INT_MAX,
+        "Connections accepted in a second; more wait for their turn. Of one listener: "
+        "listener.name.NAME.max.connection.creation.rate.",
+    )
     max_connections_per_ip: int = _setting(integer(0), INT_MAX, "Connections from one address at any time.")
     max_connections_per_ip_overrides: tuple[str, ...] = _setting(
         names(), (), "Other limits for some addresses, ADDRESS:COUNT."
@@ -258,6 +268,9 @@ class NodeConfig:
         integer(1), 2, "In-sync replicas that __transaction_state needs. No effect yet."
     )
 
+    of_listeners: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+    """What single listeners have of their own, by listener and setting: `listener.name.NAME.SETTING`."""
+
     @property
     def data_roots(self) -> list[Path]:
         """Directories that hold the logs."""
@@ -280,23 +293,19 @@ class NodeConfig:
         return self.log_roll_jitter_hours * _HOUR_MS if jitter_ms is None else jitter_ms
 
     @property
-    def listening_on(self) -> list[Listener]:
-        """The listeners to bind."""
-        return list(_listeners(self.listeners, _protocols(self.listener_security_protocol_map)))
-
-    @property
-    def advertised(self) -> list[Listener]:
-        """The listeners that clients are told, by the same names."""
-        return list(
-            _listeners(
-                self.advertised_listeners or self.listeners, _protocols(self.listener_security_protocol_map)
-            )
+    def listener_texts(self) -> ListenerTexts:
+        """What the settings say about listeners."""
+        return ListenerTexts(
+            listeners=self.listeners,
+            advertised=self.advertised_listeners,
+            protocols=self.listener_security_protocol_map,
+            inter_broker=self.inter_broker_listener_name,
         )
 
     @property
     def connection_limits_per_ip(self) -> dict[str, int]:
         """`max.connections.per.ip.overrides` by address."""
-        return dict(map(_address_limit, self.max_connections_per_ip_overrides))
+        return dict(map(address_limit, self.max_connections_per_ip_overrides))
 
 
 class SettingDeclaration(NamedTuple):
@@ -312,6 +321,8 @@ class SettingDeclaration(NamedTuple):
 def _declarations() -> Iterator[SettingDeclaration]:
     for declared in dataclasses.fields(NodeConfig):
         metadata = declared.metadata
+        if not metadata:
+            continue
         yield SettingDeclaration(
             declared.name.replace("_", "."),
             declared.name,
@@ -346,20 +357,26 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
     refused: set[str] = set()
+    of_listeners: dict[tuple[str, str], Any] = {}
     for entry in entries:
-        declaration = SETTINGS.get(entry.name)
+        prefixed = listener_setting(entry.name)
+        declaration = SETTINGS.get(prefixed[1] if prefixed else entry.name)
         if declaration is None:
             hint = suggestion(entry.name, SETTINGS)
             problems.append(f"{entry.place}: unknown setting {entry.name}{hint}")
             continue
         try:
-            values[declaration.field_name] = declaration.kind.parse(entry.text)
+            value = declaration.kind.parse(entry.text)
         except ValueError as error:
             problems.append(f"{entry.place}: {entry.name}: {error}")
             refused.add(entry.name)
             continue
+        if prefixed:
+            of_listeners[prefixed] = value
+        else:
+            values[declaration.field_name] = value
         places[entry.name] = entry.place
-    node = NodeConfig(**values)
+    node = NodeConfig(**values, of_listeners=of_listeners)
     problems += [f"{places.get(name, path)}: {name}: {problem}" for name, problem in _contradictions(node)]
     if node.broker_id < 0 and "broker.id" not in refused:
         place = places.get("broker.id", path)
@@ -399,77 +416,21 @@ class _Contradiction(NamedTuple):
 
 def _contradictions(node: NodeConfig) -> Iterator[_Contradiction]:
     """What no single value shows."""
-    known: dict[str, SecurityProtocol] = {}
-    try:
-        known = _protocols(node.listener_security_protocol_map)
-    except ValueError as error:
-        yield _Contradiction("listener.security.protocol.map", str(error))
-    for name, texts in (("listeners", node.listeners), ("advertised.listeners", node.advertised_listeners)):
-        try:
-            found = [listener.name for listener in _listeners(texts, known)]
-        except ValueError as error:
-            yield _Contradiction(name, str(error))
-            continue
-        if len(set(found)) != len(found):
-            yield _Contradiction(name, "a listener name is given twice")
-    for listener in _advertised_wildcards(node, known):
-        yield _Contradiction(
-            "advertised.listeners", f"clients cannot be told {listener}, give the host they are to use"
-        )
-    if not node.listeners:
-        yield _Contradiction("listeners", "at least one address is needed")
+    yield from (_Contradiction(name, problem) for name, problem in problems_of(node.listener_texts))
+    names = {text.partition("://")[0].upper() for text in node.listeners}
+    for listener, setting in node.of_listeners:
+        if listener not in names:
+            name = f"listener.name.{listener.lower()}.{setting}"
+            yield _Contradiction(name, f"{listener} is none of the listeners")
     for text in node.max_connections_per_ip_overrides:
         try:
-            _address_limit(text)
+            address_limit(text)
         except ValueError as error:
             yield _Contradiction("max.connections.per.ip.overrides", str(error))
     if node.log_archive_enable and node.log_archive_url is None:
         yield _Contradiction("log.archive.enable", "needs log.archive.url")
     if node.group_min_session_timeout_ms > node.group_max_session_timeout_ms:
         yield _Contradiction("group.min.session.timeout.ms", "exceeds group.max.session.timeout.ms")
-
-
-def _advertised_wildcards(node: NodeConfig, known: Mapping[str, SecurityProtocol]) -> Iterator[Listener]:
-    """Advertised addresses that name no host; none when the listeners cannot be read."""
-    try:
-        advertised = list(_listeners(node.advertised_listeners or node.listeners, known))
-    except ValueError:
-        return
-    yield from (listener for listener in advertised if listener.address.host in ("", "0.0.0.0", "::"))
-
-
-# Values with a structure of their own
-
-
-def _listeners(texts: Iterable[str], protocols: Mapping[str, SecurityProtocol]) -> Iterator[Listener]:
-    for text in texts:
-        name, separator, address = text.partition("://")
-        if not separator:
-            raise ValueError(f"expected NAME://HOST:PORT, not {text!r}")
-        protocol = protocols.get(name.upper())
-        if protocol is None:
-            raise ValueError(f"{name} has no protocol in listener.security.protocol.map")
-        host, _, port = address.rpartition(":")
-        where = HostPort("", int(port)) if not host and port.isdigit() else HostPort.parse(address)
-        yield Listener(name=name.upper(), protocol=protocol, address=where)
-
-
-def _protocols(texts: Iterable[str]) -> dict[str, SecurityProtocol]:
-    protocols = {}
-    for text in texts:
-        name, separator, protocol = text.partition(":")
-        if not separator or protocol not in SecurityProtocol.__members__:
-            known = ", ".join(SecurityProtocol.__members__)
-            raise ValueError(f"expected NAME:PROTOCOL with one of {known}, not {text!r}")
-        protocols[name.upper()] = SecurityProtocol[protocol]
-    return protocols
-
-
-def _address_limit(text: str) -> tuple[str, int]:
-    address, separator, count = text.rpartition(":")
-    if not separator or not count.isdigit():
-        raise ValueError(f"expected ADDRESS:COUNT, not {text!r}")
-    return address, int(count)
 
 
 def _finest(milliseconds: int | None, minutes: int | None, hours: int) -> int:

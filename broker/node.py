@@ -36,6 +36,7 @@ from broker.part_configs import (
     fetch_sessions,
     group_config,
     log_defaults,
+    rate_windows,
     serving_limits,
     topic_defaults,
     upkeep_intervals,
@@ -46,6 +47,7 @@ from broker.replication.replicas import Replicas
 from broker.replication.topic_configs import TopicConfigs
 from broker.replication.upkeep import Upkeep
 from broker.server.acceptor import Acceptor, Processor
+from broker.server.admission import Admission
 from broker.server.cluster_view import ClusterView
 from broker.server.dispatch import Dispatcher
 from broker.server.node_link import NodeLink
@@ -111,9 +113,10 @@ class Node:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._executor.shutdown)
             processors: list[Processor] = []
+            admission = self._admission(processors)
             acceptors = [
-                stack.enter_context(self._bound(listener, processors))
-                for listener in self._config.listening_on
+                stack.enter_context(self._bound(listener, processors, admission))
+                for listener in self._config.listener_texts.bound
             ]
             await self._connect()
             stack.push_async_callback(self._coordination.close)
@@ -137,7 +140,9 @@ class Node:
             directories = await stack.enter_async_context(self._log_directories(cluster_id, configs))
             await stack.enter_async_context(self._background)
             self._background.start(self._watch_directories(directories))
-            link = NodeLink(self._broker_id, ROUTES, acceptors[0].listener, between_nodes(self._config))
+            link = NodeLink(
+                self._broker_id, ROUTES, self._own_listener(acceptors), between_nodes(self._config)
+            )
             stack.push_async_callback(link.close)
             self._services = services = await self._build(
                 cluster_id, configs, entity_configs, directories, link
@@ -160,9 +165,26 @@ class Node:
 
     # Starting
 
+    def _admission(self, processors: Sequence[Processor]) -> Admission:
+        listeners = self._config.listener_texts
+        return Admission(
+            processors,
+            self._quotas.table,
+            rate_windows(self._config),
+            self._clock.monotonic_ms,
+            protected=listeners.between_nodes if len(listeners.bound) > 1 else None,
+        )
+
+    def _own_listener(self, acceptors: Sequence[Acceptor]) -> Listener:
+        """The listener that the nodes use among themselves."""
+        name = self._config.listener_texts.between_nodes
+        return next(acceptor.listener for acceptor in acceptors if acceptor.listener.name == name)
+
     @contextlib.contextmanager
-    def _bound(self, listener: Listener, processors: list[Processor]) -> Iterator[Acceptor]:
-        acceptor = Acceptor.open(listener, processors, connection_limits(self._config))
+    def _bound(
+        self, listener: Listener, processors: list[Processor], admission: Admission
+    ) -> Iterator[Acceptor]:
+        acceptor = Acceptor.open(listener, processors, connection_limits(self._config), admission)
         try:
             yield acceptor
         finally:
@@ -246,7 +268,7 @@ class Node:
                 link=link,
                 clock=self._clock,
                 settings=controller_settings(config),
-                listener=config.inter_broker_listener_name or config.listening_on[0].name,
+                listener=config.listener_texts.between_nodes,
             ),
             producer_ids=ProducerIds(lambda: allocate_producer_ids(self._coordination, self._broker_id)),
             fetch_sessions=fetch_sessions(config, self._rng),
@@ -260,6 +282,7 @@ class Node:
         return services
 
     async def _register(self, acceptors: Sequence[Acceptor]) -> None:
+        advertised = await asyncio.to_thread(lambda: self._config.listener_texts.told)
         ports = {acceptor.listener.name: acceptor.listener.address.port for acceptor in acceptors}
         broker = BrokerZnode(
             endpoints=tuple(
@@ -269,7 +292,7 @@ class Node:
                     port=listener.address.port or ports[listener.name],
                     security_protocol=listener.protocol.value,
                 )
-                for listener in self._config.advertised
+                for listener in advertised
             ),
             rack=self._config.broker_rack,
             timestamp_ms=self._clock.now_ms(),

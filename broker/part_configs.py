@@ -10,7 +10,7 @@ from broker.cluster.events import ControllerSettings
 from broker.config import LoadedConfig, NodeConfig
 from broker.groups.config import GroupConfig
 from broker.replication.upkeep import UpkeepIntervals
-from broker.server.config import ConnectionLimits
+from broker.server.config import INT_MAX, ConnectionLimits, ListenerLimits
 from broker.server.fetch_sessions import SESSION_ID_MAX, FetchSessions
 from broker.server.quotas import Quotas
 from broker.server.rates import RateWindows
@@ -57,6 +57,8 @@ def connection_limits(config: NodeConfig) -> ConnectionLimits:
     return ConnectionLimits(
         request_size_max=config.socket_request_max_bytes,
         connections_max=config.max_connections,
+        creation_rate_max=config.max_connection_creation_rate,
+        listeners={name: _listener_limits(config, name) for name, _ in config.of_listeners},
         connections_per_ip_max=config.max_connections_per_ip,
         connections_per_ip_overrides=config.connection_limits_per_ip,
         idle_ms_max=config.connections_max_idle_ms,
@@ -64,6 +66,18 @@ def connection_limits(config: NodeConfig) -> ConnectionLimits:
         receive_buffer_size=config.socket_receive_buffer_bytes,
         backlog_size=config.socket_listen_backlog_size,
     )
+
+
+def _listener_limits(config: NodeConfig, listener: str) -> ListenerLimits:
+    return ListenerLimits(
+        connections_max=config.of_listeners.get((listener, "max.connections"), INT_MAX),
+        creation_rate_max=config.of_listeners.get((listener, "max.connection.creation.rate"), INT_MAX),
+    )
+
+
+def rate_windows(config: NodeConfig) -> RateWindows:
+    """What rates of clients and connections are measured over."""
+    return RateWindows(count=config.quota_window_num, size_ms=config.quota_window_size_seconds * 1000)
 
 
 def between_nodes(config: NodeConfig) -> ConnectionSettings:
@@ -84,7 +98,7 @@ def serving_limits(config: NodeConfig) -> ServingLimits:
 def client_quotas(config: NodeConfig, clock: Clock) -> Quotas:
     """The node's accounts of its clients, empty."""
     return Quotas(
-        RateWindows(count=config.quota_window_num, size_ms=config.quota_window_size_seconds * 1000),
+        rate_windows(config),
         clock.monotonic_ms,
         mutation_windows=RateWindows(
             count=config.controller_quota_window_num,

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from broker.clock import Clock
 from broker.errors import StorageError
+from broker.server.admission import Admission
 from broker.server.config import ConnectionLimits
 from broker.server.connection import Connection, Dispatch
 from broker.server.security import Listener
@@ -27,6 +28,8 @@ ACCEPTED_AT_ONCE_MAX = 64
 """Connections taken in one turn of the loop, so that a flood of them does not starve those that exist."""
 EXHAUSTED_PAUSE_SECONDS = 0.2
 """How long nothing is accepted after the process ran out of descriptors."""
+_MAPPED = "::ffff:"
+"""How an IPv4 peer is named on a socket that listens on both."""
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -43,6 +46,7 @@ class Processor:
         self._clock = clock
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._per_ip: Counter[str] = Counter()
+        self._per_listener: Counter[str] = Counter()
 
     @property
     def connection_count(self) -> int:
@@ -52,6 +56,20 @@ class Processor:
         """Connections from one address."""
         return self._per_ip[host]
 
+    def connections_on(self, listener: str) -> int:
+        """Connections that came in on one listener."""
+        return self._per_listener[listener]
+
+    def close_quietest(self, *, not_on: str) -> bool:
+        """Close the connection that was silent for longest, but none on that listener."""
+        others = [connection for connection in self._connections if connection.listener.name != not_on]
+        if not others:
+            return False
+        quietest = min(others, key=lambda connection: connection.last_active_ms)
+        log.warning("connection_closed_for_another", peer=str(quietest.peer), listener=not_on)
+        quietest.abort()
+        return True
+
     def adopt(self, sock: socket.socket, peer: HostPort, listener: Listener) -> None:
         """Serve an accepted, non-blocking socket from now on."""
         connection = Connection(
@@ -60,6 +78,7 @@ class Processor:
         task = asyncio.get_running_loop().create_task(connection.run(), name=f"connection {peer}")
         self._connections[connection] = task
         self._per_ip[peer.host] += 1
+        self._per_listener[listener.name] += 1
         task.add_done_callback(lambda task: self._forget(connection, task))
 
     async def close_idle(self) -> None:
@@ -89,10 +108,13 @@ class Processor:
 
     def _forget(self, connection: Connection, task: asyncio.Task[None]) -> None:
         del self._connections[connection]
-        host = connection.peer.host
-        self._per_ip[host] -= 1
-        if not self._per_ip[host]:
-            del self._per_ip[host]
+        for counts, key in (
+            (self._per_ip, connection.peer.host),
+            (self._per_listener, connection.listener.name),
+        ):
+            counts[key] -= 1
+            if not counts[key]:
+                del counts[key]
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("connection_failed", peer=str(connection.peer), exc_info=error)
 
@@ -106,7 +128,9 @@ class Acceptor:
         sock: socket.socket,
         processors: Sequence[Processor],
         limits: ConnectionLimits,
+        admission: Admission,
     ) -> None:
+        self._admission = admission
         self.listener = listener
         self._socket = sock
         self._processors = processors
@@ -115,27 +139,34 @@ class Acceptor:
         self._resume: asyncio.TimerHandle | None = None
 
     @classmethod
-    def open(cls, listener: Listener, processors: Sequence[Processor], limits: ConnectionLimits) -> Acceptor:
+    def open(
+        cls,
+        listener: Listener,
+        processors: Sequence[Processor],
+        limits: ConnectionLimits,
+        admission: Admission,
+    ) -> Acceptor:
         """Bind, so that nobody else can; nobody can connect yet.
 
         Raises ListenError naming the address and the reason.
         """
-        host, port = listener.address
-        family = socket.AF_INET6 if ":" in host or not host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock = None
         try:
+            family, address = _socket_address(listener.address)
+            sock = socket.socket(family, socket.SOCK_STREAM)
             sock.setblocking(False)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if limits.receive_buffer_size > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_size)
             if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
-            sock.bind((host or "::", port))
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
+            sock.bind(address)
         except OSError as error:
-            sock.close()
+            if sock is not None:
+                sock.close()
             raise ListenError(f"cannot listen on {listener}: {error.strerror or error}") from error
-        bound = HostPort(host, sock.getsockname()[1])
-        return cls(replace(listener, address=bound), sock, processors, limits)
+        bound = HostPort(listener.address.host, sock.getsockname()[1])
+        return cls(replace(listener, address=bound), sock, processors, limits, admission)
 
     def start(self) -> None:
         """Listen and accept from now on, on the running loop.
@@ -170,10 +201,14 @@ class Acceptor:
                     raise
                 self._pause(error)
                 return
-            self._hand_over(sock, HostPort(address[0], address[1]))
+            self._hand_over(sock, HostPort(address[0].removeprefix(_MAPPED), address[1]))
+            rest_ms = self._admission.rest_ms(self.listener, self.limits)
+            if rest_ms:
+                self._rest(rest_ms / 1000)
+                return
 
     def _hand_over(self, sock: socket.socket, peer: HostPort) -> None:
-        reason = self._refusal(peer.host)
+        reason = self._admission.refusal(self.listener, peer.host, self.limits)
         if reason:
             log.warning("connection_refused", peer=str(peer), reason=reason)
             sock.close()
@@ -187,20 +222,25 @@ class Acceptor:
         self._next_processor = (self._next_processor + 1) % len(self._processors)
         processor.adopt(sock, peer, self.listener)
 
-    def _refusal(self, host: str) -> str:
-        limits = self.limits
-        if sum(processor.connection_count for processor in self._processors) >= limits.connections_max:
-            return f"max.connections is {limits.connections_max}"
-        allowed = limits.connections_per_ip_overrides.get(host, limits.connections_per_ip_max)
-        if sum(processor.connections_of(host) for processor in self._processors) >= allowed:
-            return f"max.connections.per.ip is {allowed} for {host}"
-        return ""
-
     def _pause(self, error: OSError) -> None:
         """Out of descriptors: the pending connection would fire the reader without end, so stop listening
         for a moment.
         """
         log.error("accept_failed", listener=str(self.listener), reason=str(error))
+        self._rest(EXHAUSTED_PAUSE_SECONDS)
+
+    def _rest(self, seconds: float) -> None:
+        """Accept nothing for so long; who connects meanwhile waits in the kernel's queue."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._socket.fileno())
-        self._resume = loop.call_later(EXHAUSTED_PAUSE_SECONDS, self._accept)
+        self._resume = loop.call_later(seconds, self._accept)
+
+
+def _socket_address(address: HostPort) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """Where to bind for a host: IPv4 where a name has both, every address of this machine for none."""
+    host, port = address
+    if not host:
+        return (socket.AF_INET6, ("::", port)) if socket.has_ipv6 else (socket.AF_INET, ("0.0.0.0", port))
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, resolved = min(found, key=lambda each: each[0] != socket.AF_INET)
+    return family, (str(resolved[0]), port)

@@ -5,6 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+INT_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerLimits:
+    """What one listener allows; each field names its setting, prefixed with `listener.name.NAME.`."""
+
+    connections_max: int = INT_MAX
+    """`max.connections`."""
+    creation_rate_max: int = INT_MAX
+    """`max.connection.creation.rate`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
@@ -12,9 +24,13 @@ class ConnectionLimits:
 
     request_size_max: int = 100 * 1024 * 1024
     """`socket.request.max.bytes`."""
-    connections_max: int = 2**31 - 1
+    connections_max: int = INT_MAX
     """`max.connections`."""
-    connections_per_ip_max: int = 2**31 - 1
+    creation_rate_max: int = INT_MAX
+    """`max.connection.creation.rate`."""
+    listeners: Mapping[str, ListenerLimits] = field(default_factory=dict)
+    """What single listeners allow, by name."""
+    connections_per_ip_max: int = INT_MAX
     """`max.connections.per.ip`."""
     connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     """`max.connections.per.ip.overrides`."""
@@ -26,3 +42,10 @@ class ConnectionLimits:
     """`socket.receive.buffer.bytes`; likewise."""
     backlog_size: int = 1024
     """`socket.listen.backlog.size`."""
+
+    def of_listener(self, name: str) -> ListenerLimits:
+        """What a listener allows by itself."""
+        return self.listeners.get(name, NO_LIMITS)
+
+
+NO_LIMITS = ListenerLimits()

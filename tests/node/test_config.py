@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from broker.config import SETTINGS, LoadedConfig, NodeConfig, load_config
 from broker.errors import ConfigurationError
 from broker.live_config import node_settings
-from broker.part_configs import log_defaults
+from broker.part_configs import connection_limits, log_defaults
+from broker.server.config import ListenerLimits
 from broker.types import HostPort
 
 
@@ -116,8 +118,20 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
         ("listeners: 'PLAINTEXT://a:1,PLAINTEXT://b:2'", "twice"),
         ("listeners: []", "at least one"),
         ("listeners: PLAINTEXT://0.0.0.0:9092", "clients cannot be told"),
+        ("listeners: 'PLAINTEXT://[::]:9092'", "clients cannot be told"),
+        ("listeners: PLAINTEXT://::1:9092", "stands in brackets"),
+        ("listeners: PLAINTEXT://127.0.0.1:70000", "is not host:port"),
+        ("advertised.listeners: OTHER://a:1", "OTHER has no protocol"),
+        ("advertised.listeners: PLAINTEXT://a:0", "give the port"),
+        ("advertised.listeners: 'PLAINTEXT://a:1,PLAINTEXT://b:2'", "twice"),
+        ("inter.broker.listener.name: OTHER", "none of the advertised listeners"),
+        ("listener.security.protocol.map: 'A:PLAINTEXT,A:PLAINTEXT'", "A is given twice"),
+        ("listener.name.other.max.connections: 5", "none of the listeners"),
+        ("listener.name.plaintext.max.connections: many", "expected a whole number"),
+        ("listener.name.plaintext.log.dirs: /x", "unknown setting"),
         ("listener.security.protocol.map: PLAINTEXT:SECRET", "NAME:PROTOCOL"),
         ("max.connections.per.ip.overrides: 127.0.0.1", "ADDRESS:COUNT"),
+        ("max.connections.per.ip.overrides: 'localhost:5'", "with an IP address"),
         ("group.min.session.timeout.ms: 2000000", "exceeds"),
     ],
 )
@@ -134,14 +148,55 @@ def test_several_listeners_are_understood_with_their_own_names_and_addresses(tmp
         "advertised.listeners: [INSIDE://inside:1, OUTSIDE://outside:3]\n"
         "listener.security.protocol.map: [INSIDE:PLAINTEXT, OUTSIDE:PLAINTEXT]\n",
     )
-    assert [listener.address for listener in loaded.node.listening_on] == [
+    assert [listener.address for listener in loaded.node.listener_texts.bound] == [
         HostPort("10.0.0.1", 1),
         HostPort("::1", 2),
     ]
-    assert [str(listener) for listener in loaded.node.advertised] == [
+    assert [str(listener) for listener in loaded.node.listener_texts.told] == [
         "INSIDE://inside:1",
         "OUTSIDE://outside:3",
     ]
+
+
+TWO_LISTENERS = "broker.id: 1\nlistener.security.protocol.map: [A:PLAINTEXT, B:PLAINTEXT]\n"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "clash"),
+    [
+        ("127.0.0.1:1", "127.0.0.1:1", True),
+        ("127.0.0.1:1", "127.0.0.1:2", False),
+        ("127.0.0.1:1", "127.0.0.2:1", False),
+        ("127.0.0.1:0", "127.0.0.1:0", False),
+        ("0.0.0.0:1", "127.0.0.1:1", True),
+        ("0.0.0.0:1", "[::1]:1", False),
+        ("[::]:1", "127.0.0.1:1", True),
+        (":1", "[::1]:1", True),
+    ],
+)
+def test_addresses_that_cannot_both_be_bound_are_refused(
+    tmp_path: Path, one: str, other: str, clash: bool
+) -> None:
+    listeners = f"listeners: ['A://{one}', 'B://{other}']\nadvertised.listeners: [A://a:1, B://b:2]\n"
+    if clash:
+        (problem,) = problems_of(tmp_path, TWO_LISTENERS + listeners)
+        assert ":3: listeners: " in problem
+        assert "cannot both have the port 1" in problem
+    else:
+        load(tmp_path, TWO_LISTENERS + listeners)
+
+
+def test_an_empty_host_is_advertised_as_the_name_of_the_machine(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "broker.id: 1\nlisteners: PLAINTEXT://:9092\n")
+    (listener,) = loaded.node.listener_texts.told
+    assert listener.address == HostPort(socket.getfqdn(), 9092)
+
+
+def test_a_listener_may_have_limits_of_its_own(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "broker.id: 1\nlistener.name.plaintext.max.connections: 5\nmax.connections: 9\n")
+    limits = connection_limits(loaded.node)
+    assert (limits.connections_max, limits.of_listener("PLAINTEXT").connections_max) == (9, 5)
+    assert limits.of_listener("OTHER") == ListenerLimits()
 
 
 @pytest.mark.parametrize(
