@@ -11,6 +11,7 @@ and the data roots `node-N/`.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.util
 import os
 import shutil
@@ -127,10 +128,28 @@ def zookeeper_command(port: int, directory: Path, *, fsync: bool = True) -> list
 def exec_zookeeper(port: int, data_dir: Path) -> None:
     """Become the ZooKeeper server: this process is replaced by it and the call does not return.
 
-    Raises ConfigurationError as `zookeeper_command` does.
+    Raises ConfigurationError as `zookeeper_command` does, and when another server uses the directory.
     """
+    lock = _lock_zookeeper_directory(data_dir.absolute())
     command = zookeeper_command(port, data_dir.absolute())
+    os.set_inheritable(lock, True)  # held for as long as the server lives
     os.execv(command[0], command)
+
+
+def _lock_zookeeper_directory(directory: Path) -> int:
+    """Keep a second server out, as two would write into the same logs; the descriptor that holds the lock."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ConfigurationError([f"cannot write to the ZooKeeper directory {directory}: {error}"]) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        problem = f"the ZooKeeper directory {directory} is in use by another server"
+        raise ConfigurationError([problem]) from error
+    return lock
 
 
 def _find_java() -> str:
@@ -189,7 +208,8 @@ class EmbeddedZooKeeper:
     """A ZooKeeper server as a child process; a context manager that returns when it is ready for clients.
 
     `port` None takes a free one; the same port and data come back after `stop` and `start`. Raises
-    ConfigurationError as `zookeeper_command` does, and EmbeddedError when the server does not come up.
+    ConfigurationError as `zookeeper_command` does and for a directory in use, and EmbeddedError when the
+    server does not come up.
     """
 
     def __init__(
@@ -199,6 +219,7 @@ class EmbeddedZooKeeper:
         self._fsync = fsync
         self._timeout_ms = timeout_ms
         self._child: ChildProcess | None = None
+        self._lock: int | None = None
         self.port = port if port is not None else free_ports(1)[0]
 
     @property
@@ -216,11 +237,12 @@ class EmbeddedZooKeeper:
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
-        command = zookeeper_command(self.port, self._directory, fsync=self._fsync)
-        self._child = ChildProcess.start("zookeeper", command, self._directory / "zookeeper.log")
+        self._lock = _lock_zookeeper_directory(self._directory)
         try:
+            command = zookeeper_command(self.port, self._directory, fsync=self._fsync)
+            self._child = ChildProcess.start("zookeeper", command, self._directory / "zookeeper.log")
             self._child.wait_until(self._is_ready, timeout_ms=self._timeout_ms)
-        except EmbeddedError:
+        except BrokerError:
             self.stop()
             raise
 
@@ -229,6 +251,9 @@ class EmbeddedZooKeeper:
         if self._child is not None:
             self._child.stop(timeout_ms=5_000)
             self._child = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _is_ready(self) -> bool:
         """`ruok` is answered before sessions are served; `srvr` tells a mode only once they are.

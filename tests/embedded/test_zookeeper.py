@@ -106,13 +106,21 @@ def test_a_server_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     server.wait(timeout=20)
 
 
-def test_a_process_becomes_the_server(tmp_path: Path) -> None:
+def test_a_second_server_on_a_directory_in_use_is_refused(tmp_path: Path) -> None:
+    with (
+        EmbeddedZooKeeper(tmp_path, fsync=False),
+        pytest.raises(ConfigurationError, match="in use by another server"),
+        EmbeddedZooKeeper(tmp_path, fsync=False),
+    ):
+        raise AssertionError("two servers on one directory")
+    with EmbeddedZooKeeper(tmp_path, fsync=False):  # free again
+        pass
+
+
+def test_a_process_becomes_the_server_and_keeps_others_out(tmp_path: Path) -> None:
     [port] = free_ports(1)
-    code = (
-        "from pathlib import Path; from broker.embedded import exec_zookeeper;"
-        f"exec_zookeeper({port}, Path({str(tmp_path)!r}))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code])
+    command = [sys.executable, "-m", "broker.cli", "zookeeper", "--data", str(tmp_path), "--port"]
+    process = subprocess.Popen([*command, str(port)])
     try:
         deadline = time.monotonic() + 30
         while True:
@@ -123,6 +131,10 @@ def test_a_process_becomes_the_server(tmp_path: Path) -> None:
                 assert process.poll() is None
                 assert time.monotonic() < deadline
         assert "java" in os.path.basename(psutil.Process(process.pid).exe())
+        second = [*command, str(free_ports(1)[0])]
+        refused = subprocess.run(second, capture_output=True, text=True, timeout=30, check=False)
+        assert refused.returncode == 1
+        assert f"{tmp_path} is in use by another server" in refused.stderr
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=20)
