@@ -17,11 +17,13 @@ from broker.config_file import read_file, read_overrides
 from broker.errors import ConfigurationError
 from broker.listener_config import ListenerTexts, address_limit, listener_setting, problems_of
 from broker.settings import (
+    DOUBLE_MAX,
     INT_MAX,
     LONG_MAX,
     Kind,
     SettingType,
     boolean,
+    double,
     integer,
     long,
     names,
@@ -35,6 +37,7 @@ from broker.storage.log_config import CLEANUP_POLICIES, COMPRESSION_TYPES, TIMES
 
 T = TypeVar("T")
 
+_CLEANER_MAP_BYTES_MIN = 1 << 20
 _HOUR_MS = 60 * 60 * 1000
 _MINUTE_MS = 60 * 1000
 
@@ -214,7 +217,36 @@ class NodeConfig:
     log_cleanup_policy: tuple[str, ...] = _setting(
         names(CLEANUP_POLICIES),
         ("delete",),
-        "delete: old segments go. compact: records need keys; nothing is compacted yet.",
+        "delete: old segments go. compact: of each key the newest record stays.",
+    )
+    log_cleaner_enable: bool = _setting(boolean(), True, "Whether logs are compacted at all.")
+    log_cleaner_threads: int = _setting(integer(0), 1, "Threads that compact logs, one log each at a time.")
+    log_cleaner_io_max_bytes_per_second: float = _setting(
+        double(0.001), DOUBLE_MAX, "What they may read and write a second, all together."
+    )
+    log_cleaner_dedupe_buffer_size: int = _setting(
+        long(1 << 20), 134_217_728, "Memory for their maps of keys, all together; a key takes 200 bytes."
+    )
+    log_cleaner_io_buffer_size: int = _setting(
+        integer(1024), 524_288, "Read and written at a time, all together."
+    )
+    log_cleaner_io_buffer_load_factor: float = _setting(
+        double(0.01, 1), 0.9, "How far a map of keys is filled before a pass ends."
+    )
+    log_cleaner_backoff_ms: int = _setting(
+        long(0), 15_000, "How long a thread rests when there is nothing to compact."
+    )
+    log_cleaner_min_cleanable_ratio: float = _setting(
+        double(0, 1), 0.5, "Part of a log that must be dirty for a pass to be worth it."
+    )
+    log_cleaner_min_compaction_lag_ms: int = _setting(
+        long(0), 0, "Records younger than this are not compacted."
+    )
+    log_cleaner_max_compaction_lag_ms: int = _setting(
+        long(1), LONG_MAX, "Records older than this are compacted however small the dirty part is."
+    )
+    log_cleaner_delete_retention_ms: int = _setting(
+        long(0), 86_400_000, "How long tombstones and markers of transactions stay once they were compacted."
     )
     log_message_timestamp_type: str = _setting(
         string(TIMESTAMP_TYPES),
@@ -427,6 +459,13 @@ def _contradictions(node: NodeConfig) -> Iterator[_Contradiction]:
             address_limit(text)
         except ValueError as error:
             yield _Contradiction("max.connections.per.ip.overrides", str(error))
+    if node.log_cleaner_dedupe_buffer_size < max(node.log_cleaner_threads, 1) * _CLEANER_MAP_BYTES_MIN:
+        yield _Contradiction(
+            "log.cleaner.dedupe.buffer.size",
+            f"each of log.cleaner.threads needs {_CLEANER_MAP_BYTES_MIN} bytes",
+        )
+    if node.log_cleaner_min_compaction_lag_ms > node.log_cleaner_max_compaction_lag_ms:
+        yield _Contradiction("log.cleaner.min.compaction.lag.ms", "exceeds log.cleaner.max.compaction.lag.ms")
     if node.log_archive_enable and node.log_archive_url is None:
         yield _Contradiction("log.archive.enable", "needs log.archive.url")
     if node.group_min_session_timeout_ms > node.group_max_session_timeout_ms:

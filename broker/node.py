@@ -30,6 +30,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.live_config import LiveConfig
 from broker.part_configs import (
     between_nodes,
+    cleaner_settings,
     client_quotas,
     connection_limits,
     controller_settings,
@@ -43,6 +44,7 @@ from broker.part_configs import (
 )
 from broker.reconfiguration import Reconfiguration
 from broker.replication.archiving import Archiving
+from broker.replication.log_cleaner import LogCleaner
 from broker.replication.replicas import Replicas
 from broker.replication.topic_configs import TopicConfigs
 from broker.replication.upkeep import Upkeep
@@ -333,7 +335,14 @@ class Node:
             clock=self._clock,
             executor=self._executor,
         )
+        cleaner = LogCleaner(
+            self._services.replicas,
+            cleaner_settings(self._config),
+            schedule=CleaningSchedule(self._config.log_cleanup_schedule),
+            clock=self._clock,
+        )
         self._background.start(upkeep.run())
+        self._background.start(cleaner.run())
         reconfiguration = Reconfiguration(
             services=self._services,
             processor=processor,

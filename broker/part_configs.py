@@ -9,6 +9,7 @@ from broker.clock import Clock
 from broker.cluster.events import ControllerSettings
 from broker.config import LoadedConfig, NodeConfig
 from broker.groups.config import GroupConfig
+from broker.replication.log_cleaner import CleanerSettings
 from broker.replication.upkeep import UpkeepIntervals
 from broker.server.config import INT_MAX, ConnectionLimits, ListenerLimits
 from broker.server.fetch_sessions import SESSION_ID_MAX, FetchSessions
@@ -31,6 +32,7 @@ def log_defaults(config: NodeConfig) -> LogConfig:
         archive_enable=config.log_archive_enable,
         cleanup_policy=frozenset(config.log_cleanup_policy),
         compression_type=config.compression_type,
+        delete_retention_ms=config.log_cleaner_delete_retention_ms,
         file_delete_delay_ms=config.log_segment_delete_delay_ms,
         flush_messages=config.log_flush_interval_messages,
         flush_ms=(
@@ -39,8 +41,11 @@ def log_defaults(config: NodeConfig) -> LogConfig:
             else config.log_flush_interval_ms
         ),
         index_interval_bytes=config.log_index_interval_bytes,
+        max_compaction_lag_ms=config.log_cleaner_max_compaction_lag_ms,
         max_message_bytes=config.message_max_bytes,
         message_timestamp_type=config.log_message_timestamp_type,
+        min_cleanable_dirty_ratio=config.log_cleaner_min_cleanable_ratio,
+        min_compaction_lag_ms=config.log_cleaner_min_compaction_lag_ms,
         min_insync_replicas=config.min_insync_replicas,
         retention_bytes=config.log_retention_bytes,
         retention_ms=config.retention_ms,
@@ -167,4 +172,17 @@ def upkeep_intervals(config: NodeConfig) -> UpkeepIntervals:
         ),
         high_watermark_ms=config.replica_high_watermark_checkpoint_interval_ms,
         producer_expiration_ms=config.producer_id_expiration_ms,
+    )
+
+
+def cleaner_settings(config: NodeConfig) -> CleanerSettings:
+    """How logs are compacted."""
+    return CleanerSettings(
+        enable=config.log_cleaner_enable,
+        threads=config.log_cleaner_threads,
+        bytes_per_second_max=config.log_cleaner_io_max_bytes_per_second,
+        map_bytes=config.log_cleaner_dedupe_buffer_size,
+        map_load_factor=config.log_cleaner_io_buffer_load_factor,
+        buffer_bytes=config.log_cleaner_io_buffer_size,
+        backoff_ms=config.log_cleaner_backoff_ms,
     )

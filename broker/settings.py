@@ -8,6 +8,7 @@ what was expected.
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -17,6 +18,7 @@ T = TypeVar("T")
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+DOUBLE_MAX = sys.float_info.max
 
 
 class SettingType(IntEnum):
@@ -84,6 +86,21 @@ def integer(low: int = -(2**31), high: int = INT_MAX) -> Kind[int]:
 def long(low: int = -(2**63), high: int = LONG_MAX) -> Kind[int]:
     """A 64-bit integer from `low` to `high`."""
     return Kind(type=SettingType.LONG, parse=_whole_number(low, high))
+
+
+def double(low: float, high: float = DOUBLE_MAX) -> Kind[float]:
+    """A number with a fraction, from `low` to `high`."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text.strip())
+        except ValueError:
+            raise ValueError(f"expected a number, not {text!r}") from None
+        if not low <= value <= high:
+            raise ValueError(f"expected a number from {low:g} to {high:g}, not {value:g}")
+        return value
+
+    return Kind(type=SettingType.DOUBLE, parse=parse)
 
 
 def optional_long(low: int = -(2**63)) -> Kind[int | None]:

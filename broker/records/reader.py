@@ -97,6 +97,16 @@ def read_columns(batch: Buffer, header: BatchHeader, *, size_max: int) -> Column
     return columns
 
 
+def read_keys(batch: Buffer, header: BatchHeader, *, size_max: int) -> tuple[list[bytes | None], list[int]]:
+    """Keys and offsets of the records; as `read_columns` otherwise."""
+    keys: list[bytes | None] = []
+    offsets: list[int] = []
+    for parsed, parsed_offsets in _parse(batch, header, size_max):
+        keys.extend(map(_KEY, parsed))
+        offsets.extend(parsed_offsets)
+    return keys, offsets
+
+
 def read_batches(
     buffer: Buffer, *, start_offset: int = 0, size_max: int, check_crc: bool = True
 ) -> Iterator[FetchedBatch]:

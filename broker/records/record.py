@@ -59,9 +59,9 @@ def parse_records(content: Buffer, header: BatchHeader) -> Iterator[Record]:
 
 
 def _parse_record(content: Buffer, position: int, header: BatchHeader) -> tuple[Record, int]:
-    length, start = _parse_varint(content, position)
-    timestamp_delta, position = _parse_varint(content, start + 1)
-    offset_delta, position = _parse_varint(content, position)
+    length, start = parse_varint(content, position)
+    timestamp_delta, position = parse_varint(content, start + 1)
+    offset_delta, position = parse_varint(content, position)
     key, position = _parse_bytes(content, position)
     value, position = _parse_bytes(content, position)
     headers, position = _parse_headers(content, position)
@@ -79,7 +79,7 @@ def _parse_record(content: Buffer, position: int, header: BatchHeader) -> tuple[
 
 
 def _parse_headers(content: Buffer, position: int) -> tuple[list[Header], int]:
-    count, position = _parse_varint(content, position)
+    count, position = parse_varint(content, position)
     if not 0 <= count <= len(content) - position:
         raise CorruptRecordsError(f"record with {count} headers")
     headers: list[Header] = []
@@ -93,7 +93,7 @@ def _parse_headers(content: Buffer, position: int) -> tuple[list[Header], int]:
 
 
 def _parse_bytes(content: Buffer, position: int) -> tuple[bytes | None, int]:
-    size, position = _parse_varint(content, position)
+    size, position = parse_varint(content, position)
     if size < 0:
         return None, position
     if size > len(content) - position:
@@ -101,8 +101,8 @@ def _parse_bytes(content: Buffer, position: int) -> tuple[bytes | None, int]:
     return bytes(content[position : position + size]), position + size
 
 
-def _parse_varint(content: Buffer, position: int) -> tuple[int, int]:
-    """A zigzag-encoded number and the position after it."""
+def parse_varint(content: Buffer, position: int) -> tuple[int, int]:
+    """A zigzag-encoded number and the position after it. Raises CorruptRecordsError."""
     value = 0
     for index, byte in enumerate(content[position : position + _VARINT_SIZE_MAX]):
         value |= (byte & 0x7F) << 7 * index

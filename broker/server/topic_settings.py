@@ -32,17 +32,29 @@ TOPIC_SETTINGS: Mapping[str, TopicSetting] = {
     ),
     "cleanup.policy": TopicSetting(
         "log.cleanup.policy",
-        "delete: old segments go. compact: records need keys; nothing is compacted yet.",
+        "delete: old segments go. compact: of each key the newest record stays.",
     ),
     "compression.type": TopicSetting("compression.type", "Codec of stored batches."),
+    "delete.retention.ms": TopicSetting(
+        "log.cleaner.delete.retention.ms", "How long tombstones stay once they were compacted."
+    ),
     "file.delete.delay.ms": TopicSetting(
         "log.segment.delete.delay.ms", "How long deleted files stay before their space is freed."
     ),
     "flush.messages": TopicSetting("log.flush.interval.messages", "Records after which a flush is due."),
     "flush.ms": TopicSetting("log.flush.interval.ms", "Age of records at which a flush is due."),
     "index.interval.bytes": TopicSetting("log.index.interval.bytes", "Bytes between two index entries."),
+    "max.compaction.lag.ms": TopicSetting(
+        "log.cleaner.max.compaction.lag.ms", "Age at which records are compacted however few they are."
+    ),
     "max.message.bytes": TopicSetting("message.max.bytes", "Size of one record batch."),
     "message.timestamp.type": TopicSetting("log.message.timestamp.type", "Whose clock stamps records."),
+    "min.cleanable.dirty.ratio": TopicSetting(
+        "log.cleaner.min.cleanable.ratio", "Part of a log that must be dirty for it to be compacted."
+    ),
+    "min.compaction.lag.ms": TopicSetting(
+        "log.cleaner.min.compaction.lag.ms", "Records younger than this are not compacted."
+    ),
     "min.insync.replicas": TopicSetting("min.insync.replicas", "In-sync replicas that acks=all needs."),
     "retention.bytes": TopicSetting("log.retention.bytes", "Size above which segments are deleted."),
     "retention.ms": TopicSetting("log.retention.ms", "Age at which segments are deleted."),

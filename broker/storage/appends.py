@@ -77,6 +77,15 @@ def markers_in(records: memoryview, batches: PositionedBatches) -> dict[int, Mar
     }
 
 
+def has_gaps(batches: PositionedBatches, next_offset: int) -> bool:
+    """Whether offsets are missing from `next_offset` on: compaction at the leader leaves such batches."""
+    for _, header in batches:
+        if header.base_offset != next_offset:
+            return True
+        next_offset = header.next_offset
+    return False
+
+
 def grouped(batches: PositionedBatches, size_max: int) -> Iterator[PositionedBatches]:
     """Neighbouring batches that together take up to `size_max` bytes; a larger one is alone."""
     start = 0

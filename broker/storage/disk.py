@@ -110,6 +110,10 @@ class Disk(Protocol):
         """Remove a file; a missing one is no error."""
         ...
 
+    def set_modified(self, path: Path, modified_ms: int) -> None:
+        """Let the file have been modified at a time (ms since the epoch) until the next write to it."""
+        ...
+
     def make_directory(self, path: Path) -> None:
         """Make a directory with its parents; an existing one is no error."""
         ...
@@ -310,6 +314,12 @@ class SystemDisk:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise failure("remove", path, error) from error
+
+    def set_modified(self, path: Path, modified_ms: int) -> None:
+        try:
+            os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+        except OSError as error:
+            raise failure("set the time of", path, error) from error
 
     def make_directory(self, path: Path) -> None:
         try:

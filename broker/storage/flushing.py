@@ -90,6 +90,11 @@ class Flushing:
     def failed(self) -> bool:
         return self._failure is not None
 
+    @property
+    def closed(self) -> bool:
+        """Whether the log is no longer in use."""
+        return not self._open
+
     def check_not_failed(self) -> None:
         """Raises StorageError once a sync has failed."""
         if self._failure is not None:

@@ -139,6 +139,9 @@ class GuardedDisk:
     def remove(self, path: Path) -> None:
         self._root_of(path).run(self._disk.remove, path)
 
+    def set_modified(self, path: Path, modified_ms: int) -> None:
+        self._root_of(path).run(self._disk.set_modified, path, modified_ms)
+
     def make_directory(self, path: Path) -> None:
         self._root_of(path).run(self._disk.make_directory, path)
 

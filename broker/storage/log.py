@@ -36,11 +36,13 @@ from broker.storage.appends import (
     PositionedBatches,
     batches_from_leader,
     grouped,
+    has_gaps,
     markers_in,
     validate_batch,
     validate_batches,
 )
 from broker.storage.checkpoints import read_partition_metadata, write_partition_metadata
+from broker.storage.cleaned_segment import CleanedSegment, take_place
 from broker.storage.closed_logs import ClosedLog
 from broker.storage.disk import Disk
 from broker.storage.file_range import EMPTY, FileRange
@@ -116,7 +118,9 @@ class Log:
         recovery_point: int,
         log_start_offset: int,
         clock: Clock,
+        compacted_end: int | None,
         on_recovery_point_lowered: Callable[[], None],
+        on_gap: Callable[[], None],
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -129,7 +133,9 @@ class Log:
         self._active = recovered.segments[-1]
         self._end = recovered.next_offset
         self._start = max(log_start_offset, recovered.segments[0].base_offset)
+        self._compacted_end = None if compacted_end is None else min(compacted_end, self._end)
         self._on_recovery_point_lowered = on_recovery_point_lowered
+        self._on_gap = on_gap
         self._unread_end = self._end if recovered.unread else None
         self._flushing = Flushing(
             directory,
@@ -156,17 +162,21 @@ class Log:
         closed: ClosedLog | None = None,
         pool: FilePool | None = None,
         cache: IndexCache | None = None,
+        compacted_end: int | None = None,
         on_recovery_point_lowered: Callable[[], None] = lambda: None,
+        on_gap: Callable[[], None] = lambda: None,
     ) -> Log:
         """Open the log in `directory`, making it when there is none; unless `clean`, everything from the
         recovery point on is checked. With `closed`, what `close` returned, nothing is read that fits it.
 
+        `on_gap` is called before the first gap in the offsets is stored, and has to store `compacted_end`.
         Blocks on the disk. Raises StorageError.
         """
         place = PartitionDirectory(disk, directory, pool or FilePool(disk), cache or IndexCache())
         producers = ProducerStates()
         epochs = LeaderEpochs(disk, directory / LEADER_EPOCH_FILE)
-        recovery = Recovery(place, config, producers, epochs, now_ms=clock.now_ms())
+        has_gaps = config.compacts or compacted_end is not None
+        recovery = Recovery(place, config, producers, epochs, now_ms=clock.now_ms(), has_gaps=has_gaps)
         return cls(
             place,
             config,
@@ -180,7 +190,9 @@ class Log:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             clock=clock,
+            compacted_end=compacted_end,
             on_recovery_point_lowered=on_recovery_point_lowered,
+            on_gap=on_gap,
         )
 
     @property
@@ -226,6 +238,26 @@ class Log:
         return self._end - self._flushing.flushed_end
 
     @property
+    def compacted_end(self) -> int | None:
+        """Below it the log is compacted; None when it never was, so that its offsets have no gaps."""
+        return self._compacted_end
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments of this moment, the last one active."""
+        return self._segments.items
+
+    @property
+    def files(self) -> PartitionDirectory:
+        """The directory that holds the segments."""
+        return self._directory
+
+    @property
+    def closed(self) -> bool:
+        """Whether the log is no longer in use."""
+        return self._flushing.closed
+
+    @property
     def failed(self) -> bool:
         """Whether a sync failed, so that nothing may be written any more."""
         return self._flushing.failed
@@ -234,7 +266,7 @@ class Log:
         """Take other settings from now on."""
         self._config = config
         self._stamps = config.stamps_append_time
-        self._segment_age_max = config.segment_ms - self._jitter_ms(config)
+        self._segment_age_max = config.roll_ms - self._jitter_ms(config)
         self._active.index_interval_bytes = config.index_interval_bytes
 
     def assign_topic_id(self, topic_id: TopicId) -> None:
@@ -297,6 +329,9 @@ class Log:
         view = memoryview(records)
         batches = batches_from_leader(view, self._end)
         markers = markers_in(view, batches)
+        if self._compacted_end is None and has_gaps(batches, self._end):
+            self.compacted_to(self._start)
+            self._on_gap()
         first_offset = batches[0][1].base_offset if batches else self._end
         now_ms = self._clock.now_ms()
         for group in grouped(batches, self._config.segment_bytes):
@@ -660,6 +695,8 @@ class Log:
             self._active = active
             self._end = end
             lowered = self._flushing.cut(end)
+        if self._compacted_end is not None:
+            self._compacted_end = min(self._compacted_end, end)
         self.leader_epochs.cut_end(end)
         self._reload_producers()
         self._directory.sync()
@@ -668,7 +705,12 @@ class Log:
 
     def _reload_producers(self) -> None:
         recovery = Recovery(
-            self._directory, self._config, self.producers, self.leader_epochs, now_ms=self._clock.now_ms()
+            self._directory,
+            self._config,
+            self.producers,
+            self.leader_epochs,
+            now_ms=self._clock.now_ms(),
+            has_gaps=True,
         )
         recovery.reload_producers(self._segments.items, self._end)
 
@@ -683,11 +725,47 @@ class Log:
         for segment in dropped:
             paths = segment.mark_deleted(self._directory.disk)
             self._directory.remove_snapshots([segment.base_offset])
-            self._deleted.add(paths, due_ms=self._clock.monotonic_ms() + self._config.file_delete_delay_ms)
+            self._remove_later(paths)
+
+    def _remove_later(self, paths: Sequence[Path]) -> None:
+        self._deleted.add(paths, due_ms=self._clock.monotonic_ms() + self._config.file_delete_delay_ms)
 
     def _latest_ms(self, segment: Segment) -> int:
         latest = segment.largest_timestamp()
         return latest if latest >= 0 else segment.modified_ms
+
+    # Compaction
+
+    def holds(self, segments: Sequence[Segment], sizes: Sequence[int]) -> bool:
+        """Whether these sealed segments are in use, side by side, with the sizes they had."""
+        items = self._segments.items
+        if self.closed or not segments or segments[0] not in items:
+            return False
+        start = items.index(segments[0])
+        end = start + len(segments)
+        return (
+            end < len(items)
+            and items[start:end] == tuple(segments)
+            and [segment.size for segment in segments] == list(sizes)
+        )
+
+    def replace_segments(self, replaced: Sequence[Segment], cleaned: CleanedSegment) -> None:
+        """Put what was written anew in the place of the segments that it was made of, which `holds` is true
+        of. Nothing is synced: `files.sync` does that. Raises StorageError.
+        """
+        new, removable = take_place(
+            self._directory, cleaned, replaced, self._config, now_ms=self._clock.now_ms()
+        )
+        items = self._segments.items
+        start = items.index(replaced[0])
+        with self._flushing.lock:
+            self._segments = Segments.of([*items[:start], new, *items[start + len(replaced) :]])
+            self._flushing.names_changed()
+        self._remove_later(removable)
+
+    def compacted_to(self, offset: int) -> None:
+        """The log is compacted below `offset`, and may have gaps in its offsets from now on."""
+        self._compacted_end = offset
 
     # Ending
 

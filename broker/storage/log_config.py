@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.errors import ConfigurationError
 from broker.records.batch import Codec
-from broker.settings import LONG_MAX, Kind, boolean, integer, long, name_set, string
+from broker.settings import LONG_MAX, Kind, boolean, double, integer, long, name_set, string
 
 UNLIMITED = LONG_MAX
 CLEANUP_POLICIES = ("delete", "compact")
@@ -25,12 +25,16 @@ class LogConfig:
     archive_enable: bool = False
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     compression_type: str = "producer"
+    delete_retention_ms: int = 86_400_000
     file_delete_delay_ms: int = 60_000
     flush_messages: int = UNLIMITED
     flush_ms: int = UNLIMITED
     index_interval_bytes: int = 4096
+    max_compaction_lag_ms: int = UNLIMITED
     max_message_bytes: int = 1_048_588
     message_timestamp_type: str = "CreateTime"
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
     retention_bytes: int = -1
     retention_ms: int = 604_800_000
@@ -49,6 +53,11 @@ class LogConfig:
     def compacts(self) -> bool:
         """Whether records that a later one of the same key supersedes may go."""
         return "compact" in self.cleanup_policy
+
+    @property
+    def roll_ms(self) -> int:
+        """Age at which a segment is rolled: sooner where records must be compacted in time."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
     @property
     def codec(self) -> Codec | None:
@@ -81,9 +90,15 @@ class LogConfig:
                 values[setting.field] = setting.kind.parse(text)
             except ValueError as error:
                 problems.append(f"{name}: {error}")
+        config = replace(self, **values)
+        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+            problems.append(
+                f"min.compaction.lag.ms: {config.min_compaction_lag_ms} is more than "
+                f"max.compaction.lag.ms, {config.max_compaction_lag_ms}"
+            )
         if problems:
             raise ConfigurationError(problems)
-        return replace(self, **values)
+        return config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +113,16 @@ _KINDS: Mapping[str, Kind[Any]] = {
     "archive_enable": boolean(),
     "cleanup_policy": name_set(CLEANUP_POLICIES),
     "compression_type": string(COMPRESSION_TYPES),
+    "delete_retention_ms": long(0),
     "file_delete_delay_ms": long(0),
     "flush_messages": long(1),
     "flush_ms": long(0),
     "index_interval_bytes": integer(0),
+    "max_compaction_lag_ms": long(1),
     "max_message_bytes": integer(0),
     "message_timestamp_type": string(TIMESTAMP_TYPES),
+    "min_cleanable_dirty_ratio": double(0, 1),
+    "min_compaction_lag_ms": long(0),
     "min_insync_replicas": integer(1),
     "retention_bytes": long(-1),
     "retention_ms": long(-1),

@@ -4,7 +4,8 @@ belongs to.
 `meta.properties` names broker and cluster: a root of another one is refused. `.lock` keeps a second process
 out. `.kafka_cleanshutdown` is written as the last thing of a clean end and removed once all logs are open, so
 that its presence means: no log needs a check. Recovery points and log start offsets are checkpointed
-together; a lost or damaged checkpoint costs a longer scan, not data.
+together; a lost or damaged checkpoint costs a longer scan, not data. The checkpoint of the cleaner names
+every log that may have gaps in its offsets, before it has any; while it is damaged, all may have them.
 
 Files at the top that are not a broker's are left alone and logged. A directory that is no partition's is
 refused, so that pointing a broker at the wrong place cannot mix its files with others'.
@@ -34,6 +35,7 @@ from broker.storage.closed_logs import ClosedLog, read_closed_logs, write_closed
 from broker.storage.disk import TEMPORARY_SUFFIX, Disk, DiskLock, Space
 from broker.storage.filenames import (
     CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSET_FILE,
     HIGH_WATERMARK_FILE,
     LOCK_FILE,
     LOG_ENDS_FILE,
@@ -88,6 +90,7 @@ class LogDirectory:
         self._logs: dict[TopicPartition, Log] = {}
         self._removable = Removals()
         self._checkpointed: set[TopicPartition] = set()
+        self._compacted_ends: Mapping[TopicPartition, int] = {}
         self._logs_lock = Lock()
         self._checkpoint_lock = Lock()
         self._events = logger("storage").bind(log_directory=str(path))
@@ -166,6 +169,8 @@ class LogDirectory:
                 case DirectoryState.FUTURE | DirectoryState.STRAY:
                     self._events.warning("partition_directory_left_alone", name=entry.name)
 
+        self._compacted_ends = self._read_compacted_ends(live)
+
         def open_one(partition: TopicPartition) -> Log:
             recovery_point, start_offset = recovery_points.get(partition, 0), start_offsets.get(partition, 0)
             return self._open_log(
@@ -173,6 +178,7 @@ class LogDirectory:
                 config_of(partition),
                 recovery_point,
                 start_offset,
+                self._compacted_ends.get(partition),
                 clean=self.clean,
                 closed=closed.get(partition),
             )
@@ -207,14 +213,17 @@ class LogDirectory:
         path = self.path / str(topic_partition)
         if topic_partition in self._logs or self._disk.exists(path):
             raise StorageError(f"{path} exists already")
-        log = self._open_log(topic_partition, config, 0, 0, clean=True)
+        log = self._open_log(topic_partition, config, 0, 0, None, clean=True)
         if topic_id is not None:
             log.assign_topic_id(topic_id)
         self._disk.sync_directory(self.path)
         with self._logs_lock:
             self._logs = {**self._logs, topic_partition: log}
+        # What is stored of an earlier log of this name must not be taken for this.
         if topic_partition in self._checkpointed:
-            self.checkpoint()  # what is stored of an earlier log of this name must not be taken for this
+            self.checkpoint()
+        if topic_partition in self._compacted_ends:
+            self.checkpoint_compaction()
         return log
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
@@ -255,6 +264,19 @@ class LogDirectory:
     def space(self) -> Space:
         """The size of the root's file system, and what is free on it. Raises StorageError."""
         return self._disk.space(self.path)
+
+    def checkpoint_compaction(self) -> None:
+        """Store which logs were compacted, and up to where, durably. Blocks; any thread. Raises
+        StorageError.
+        """
+        with self._checkpoint_lock:
+            ends = {
+                partition: log.compacted_end
+                for partition, log in self._logs.items()
+                if log.compacted_end is not None
+            }
+            write_offsets(self._disk, self.path / CLEANER_OFFSET_FILE, ends)
+            self._compacted_ends = ends
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """The high watermarks stored last; none when the checkpoint was lost or damaged."""
@@ -297,6 +319,7 @@ class LogDirectory:
         config: LogConfig,
         recovery_point: int,
         log_start_offset: int,
+        compacted_end: int | None,
         *,
         clean: bool,
         closed: ClosedLog | None = None,
@@ -313,7 +336,9 @@ class LogDirectory:
             closed=closed,
             pool=self._pool,
             cache=self._cache,
+            compacted_end=compacted_end,
             on_recovery_point_lowered=self.checkpoint,
+            on_gap=self.checkpoint_compaction,
         )
         report = log.recovery_report
         if report.scanned or report.files_removed or report.indexes_rebuilt:
@@ -365,6 +390,14 @@ class LogDirectory:
         except StorageError as error:
             self._events.warning("checkpoint_ignored", problem=str(error))
             return {}
+
+    def _read_compacted_ends(self, live: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        path = self.path / CLEANER_OFFSET_FILE
+        try:
+            return read_offsets(self._disk, path)
+        except StorageError as error:
+            self._events.warning("checkpoint_ignored", problem=str(error))
+            return dict.fromkeys(live, 0)
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:

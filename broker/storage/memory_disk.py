@@ -216,6 +216,9 @@ class MemoryDisk:
         if path in self._names:
             self._change(_Remove(path))
 
+    def set_modified(self, path: Path, modified_ms: int) -> None:
+        self._node(path).modified_ms = modified_ms
+
     def make_directory(self, path: Path) -> None:
         for directory in reversed((path, *path.parents)):
             if directory not in self._names:

@@ -55,6 +55,9 @@ class ReadOnlyDisk(SystemDisk):
     def remove(self, path: Path) -> None:
         _refuse(path)
 
+    def set_modified(self, path: Path, modified_ms: int) -> None:
+        _refuse(path)
+
     def make_directory(self, path: Path) -> None:
         _refuse(path)
 

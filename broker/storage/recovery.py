@@ -3,7 +3,8 @@
 The scan starts with the segment that holds the recovery point (everything below was flushed) and checks every
 batch: header, checksum, offsets that follow each other. The log is cut at the first that fails, whether the
 tail is torn or garbage lies in the middle, and later segments go with it: what is left is a prefix of what
-was written. So does a segment that does not begin where the one before it ends, unless the log is compacted.
+was written. So does a segment that does not begin where the one before it ends, unless the log has ever been
+compacted: that leaves gaps.
 On the way indexes, leader epochs and producer states are rebuilt; the producers start from the newest
 snapshot that was flushed. An index of aborted transactions that no such segment can have is made anew from
 the snapshot before it. Cuts are synced, so a second start finds nothing to do.
@@ -63,12 +64,15 @@ class Recovery:
         epochs: LeaderEpochs,
         *,
         now_ms: int,
+        has_gaps: bool,
     ) -> None:
+        """`has_gaps`: offsets may be missing, as compaction leaves the log, here or at its leader."""
         self._directory = directory
         self._config = config
         self._producers = producers
         self._epochs = epochs
         self._now_ms = now_ms
+        self._has_gaps = has_gaps
         self._damaged: set[Segment] = set()
         self._newest: FoundSegment | None = None
         self._checked_size = 0
@@ -287,7 +291,7 @@ class Recovery:
             self._rebuild_aborted([segment for segment in segments if segment.base_offset < end], end)
 
     def _follows(self, segment: Segment, expected: int) -> bool:
-        if self._config.compacts:
+        if self._has_gaps:
             return segment.base_offset >= expected
         return segment.base_offset == expected
 
@@ -304,7 +308,7 @@ class Recovery:
 
         segment.forget_aborted()
         scan = segment.scan(
-            visit, first_offset=expected, gaps=self._config.compacts, latest_epoch=self._epochs.latest
+            visit, first_offset=expected, gaps=self._has_gaps, latest_epoch=self._epochs.latest
         )
         self._indexes_rebuilt += 1
         self._checked_size += scan.valid_size

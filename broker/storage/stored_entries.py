@@ -1,7 +1,8 @@
 """Walks over a log that go on past damage: every entry with its bytes, and what is wrong with it.
 
 Where `stored_batches` serves recovery, which stops at the first entry that fails, this serves tools that
-show or judge all of a file. Memory is bounded by the largest entry that is looked into.
+show or judge all of a file, and the cleaner, which needs the bytes. Memory is bounded by the largest entry
+that is looked into.
 """
 
 from __future__ import annotations
@@ -59,16 +60,16 @@ class StoredEntry:
 
 
 def stored_entries(
-    file: File, end: int, *, entry_bytes_max: int = ENTRY_BYTES_MAX
+    file: File, end: int, *, entry_bytes_max: int = ENTRY_BYTES_MAX, read_bytes: int = READ_BYTES
 ) -> Iterator[StoredEntry | Damage]:
     """Every entry up to position `end`, whether its checksum holds or not; bytes that are no entry end the
-    walk with a Damage. Raises StorageError when the disk fails.
+    walk with a Damage. `read_bytes` are read at a time. Raises StorageError when the disk fails.
     """
     held, start, position = memoryview(b""), 0, 0
     while position < end:
         at = position - start
         if len(held) - at < min(HEADER_SIZE, end - position):
-            start, at, held = position, 0, memoryview(file.pread(min(READ_BYTES, end - position), position))
+            start, at, held = position, 0, memoryview(file.pread(min(read_bytes, end - position), position))
         try:
             header = stored_header(held, at)
         except CorruptRecordsError as error:
@@ -82,7 +83,7 @@ def stored_entries(
             position += header.size
             continue
         if header.size > len(held) - at:
-            size = min(max(READ_BYTES, header.size), end - position)
+            size = min(max(read_bytes, header.size), end - position)
             start, at, held = position, 0, memoryview(file.pread(size, position))
         data = held[at : at + header.size]
         yield StoredEntry(position, header, data, _checksum(data, header))
