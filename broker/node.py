@@ -19,6 +19,7 @@ from typing import Any
 from broker.clock import Clock
 from broker.cluster.driver import ControllerDriver
 from broker.cluster.entity_configs import EntityConfigs
+from broker.cluster.image import ClusterImage
 from broker.cluster.registration import allocate_producer_ids, obtain_cluster_id, register_broker
 from broker.cluster.states import announce_directory_failure, read_cluster_image
 from broker.config import LoadedConfig, NodeConfig
@@ -239,7 +240,7 @@ class Node:
         link: NodeLink,
     ) -> Services:
         config = self._config
-        view = ClusterView(await read_cluster_image(self._coordination))
+        view = ClusterView(ClusterImage(cluster_id=cluster_id))
         stored: dict[TopicPartition, int] = {}
         for directory in directories.live.values():
             stored.update(await asyncio.to_thread(directory.high_watermarks))
@@ -360,21 +361,22 @@ class Node:
     async def _first_image(self) -> None:
         """Wait for the controller's first word.
 
-        A controller elsewhere can only reach an open port: then the image read from ZooKeeper
-        serves.
+        A controller elsewhere can only reach an open port: then an image read from ZooKeeper serves.
         """
-        controller = self._services.controller
+        controller, view = self._services.controller, self._services.view
 
         def is_told() -> bool:
-            return controller.controller_id not in (-1, self._broker_id) or self._services.view.is_told
+            return controller.controller_id not in (-1, self._broker_id) or view.is_told
 
         try:
             async with asyncio.timeout(FIRST_IMAGE_TIMEOUT_MS / 1000):
                 while not is_told():
                     with contextlib.suppress(RequestTimedOutError):
-                        await self._services.view.until(lambda _: is_told(), timeout_ms=CONTROLLER_LOOK_MS)
+                        await view.until(lambda _: is_told(), timeout_ms=CONTROLLER_LOOK_MS)
         except TimeoutError:
             raise RequestTimedOutError("no controller was elected") from None
+        if not view.is_told:
+            view.begin_with(await read_cluster_image(self._coordination))
 
     @contextlib.asynccontextmanager
     async def _serving(self, acceptors: Sequence[Acceptor], processor: Processor) -> AsyncIterator[None]:

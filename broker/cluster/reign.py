@@ -31,16 +31,13 @@ from broker.cluster.events import (
     ReplicasLost,
     SnapshotRead,
     StatesRead,
-    StateWrite,
-    StoredState,
     TopicsRead,
     UncleanRead,
-    WritesDone,
     broker_steps,
 )
+from broker.cluster.fenced_writes import FencedWrites
 from broker.cluster.image import BrokerInfo
 from broker.cluster.states import (
-    decode_state,
     in_flight,
     read_brokers,
     read_states,
@@ -50,16 +47,9 @@ from broker.cluster.states import (
 from broker.cluster.topics import read_topic_config
 from broker.coordination import paths
 from broker.coordination.protocol import (
-    BadVersionError,
-    CheckVersion,
     Coordination,
-    CreateNode,
     DeleteNode,
-    NodeExistsError,
-    NoNodeError,
-    Operation,
     SessionLostError,
-    SetData,
 )
 from broker.coordination.znodes import ConfigChangeZnode, LogDirEventZnode, PartitionListZnode, TopicZnode
 from broker.errors import CoordinationError, ErrorCode, ProtocolError
@@ -120,6 +110,7 @@ class Reign:
             controller_epoch=mandate.identity.epoch,
             settings=settings,
         )
+        self._writes = FencedWrites(coordination, mandate.epoch_version)
         self._channels: dict[BrokerId, tuple[BrokerChannel, asyncio.Task[None]]] = {}
         self._looks: set[_Look] = set()
         self._dirty_topics: set[str] = set()
@@ -387,7 +378,7 @@ class Reign:
     async def _apply(self, event: Event, group: asyncio.TaskGroup) -> ControllerEffects:
         effects = self._machine.handle(event)
         while effects.writes:
-            effects = self._machine.handle(await self._write(effects.writes))
+            effects = self._machine.handle(await self._writes.write_states(effects.writes))
         self._follow_brokers(group)
         self._follow_topics()
         for broker_id, orders in effects.orders.items():
@@ -438,53 +429,6 @@ class Reign:
                 paths.topic(name), lambda: self._mark_topic(name)
             )
 
-    async def _write(self, writes: Mapping[TopicPartition, StateWrite]) -> WritesDone:
-        done: dict[TopicPartition, int] = {}
-        refused: dict[TopicPartition, StoredState | None] = {}
-        created = {tp.topic for tp, write in writes.items() if write.expected_version is None}
-        await in_flight(sorted(created), self._create_partitions_parent)
-
-        async def write(tp: TopicPartition) -> None:
-            try:
-                done[tp] = await self._write_state(tp, writes[tp])
-            except (BadVersionError, NodeExistsError, NoNodeError):
-                refused[tp] = await self._read_back(tp)
-
-        await in_flight(list(writes), write)
-        return WritesDone(done=done, refused=refused)
-
-    async def _write_state(self, tp: TopicPartition, write: StateWrite) -> int:
-        path, data = paths.partition_state(tp), write.state.encode()
-        if write.expected_version is not None:
-            return (await self._commit([SetData(path=path, data=data, version=write.expected_version)]))[0]
-        try:
-            return (
-                await self._commit(
-                    [CreateNode(path=paths.partition(tp), data=b""), CreateNode(path=path, data=data)]
-                )
-            )[1]
-        except NodeExistsError:
-            return (await self._commit([CreateNode(path=path, data=data)]))[0]
-
-    async def _create_partitions_parent(self, topic: str) -> None:
-        try:
-            await self._commit([CreateNode(path=paths.topic_partitions(topic), data=b"")])
-        except (NodeExistsError, NoNodeError):
-            await self._check_not_fenced()
-
-    async def _read_back(self, tp: TopicPartition) -> StoredState | None:
-        """The state that stood in the way of a write."""
-        await self._check_not_fenced()
-        path = paths.partition_state(tp)
-        znode = await self._coordination.get(path)
-        if znode is None:
-            return None
-        try:
-            return decode_state(znode, path)
-        except CoordinationError as error:
-            _log.error("znode_unreadable", path=path, reason=str(error))
-            return None
-
     async def _erase(self, topic: str) -> None:
         """Remove a deleted topic's znodes, the request last. A topic made anew under this name is never
         touched.
@@ -507,7 +451,7 @@ class Reign:
         present = await self._present(doomed)
         for start in range(0, len(present), DELETIONS_PER_MULTI_MAX):
             some = present[start : start + DELETIONS_PER_MULTI_MAX]
-            await self._commit([DeleteNode(path=path) for path in some])
+            await self._writes.commit([DeleteNode(path=path) for path in some])
         _log.info("topic_deleted", topic=topic)
 
     async def _present(self, wanted: Sequence[str]) -> list[str]:
@@ -519,13 +463,3 @@ class Reign:
 
         await in_flight(wanted, look)
         return [path for path in wanted if path in found]
-
-    async def _commit(self, operations: Sequence[Operation]) -> list[int]:
-        """A multi that only the current controller can do; returns the versions of `operations`."""
-        fence = CheckVersion(path=paths.CONTROLLER_EPOCH, version=self._mandate.epoch_version)
-        return (await self._coordination.multi([fence, *operations]))[1:]
-
-    async def _check_not_fenced(self) -> None:
-        znode = await self._coordination.get(paths.CONTROLLER_EPOCH)
-        if znode is None or znode.version != self._mandate.epoch_version:
-            raise ControllerFencedError(f"{paths.CONTROLLER_EPOCH} was raised by another controller")

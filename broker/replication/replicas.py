@@ -162,6 +162,7 @@ class Replicas:
                 )
                 for topic in request.topic_states
             ]
+        log_event.info("roles_taken", partitions=sum(len(topic.partition_errors) for topic in topics))
         return LeaderAndIsrResponse(topics=topics)
 
     async def stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
@@ -243,7 +244,7 @@ class Replicas:
             is_new = machine.lead(assignment, now_ms=self._clock.monotonic_ms())
             replica.committed()
             if is_new:
-                log_event.info(
+                log_event.debug(
                     "leader_became",
                     partition=str(topic_partition),
                     leader_epoch=assignment.leader_epoch,

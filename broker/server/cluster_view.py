@@ -23,8 +23,13 @@ class ClusterView:
 
     @property
     def is_told(self) -> bool:
-        """Whether a controller has told anything yet; before, the image is what ZooKeeper said at start."""
+        """Whether a controller has told anything yet; before, the image is empty or what ZooKeeper said."""
         return self._is_told
+
+    def begin_with(self, image: ClusterImage) -> None:
+        """Serve from what ZooKeeper says, until a controller has told anything."""
+        if not self._is_told:
+            self._image = image
 
     def apply(self, update: ImageUpdate) -> None:
         """Take in what the controller told, and wake those who wait for it."""
