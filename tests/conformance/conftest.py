@@ -16,7 +16,7 @@ import pytest
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
 
 pytest.register_assert_rewrite(
-    *(f"tests.conformance.{name}_cases" for name in ("group", "node", "record", "topic"))
+    *(f"tests.conformance.{name}_cases" for name in ("group", "node", "record", "topic", "transaction"))
 )
 
 PROCESS_TIMEOUT_SECONDS = 60

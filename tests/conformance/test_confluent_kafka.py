@@ -9,7 +9,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 
+from broker.types import HostPort
 from tests.conformance.test_kcat import CODECS
+from tests.node.raw_client import connected
+from tests.node.transactions import RawTransactions
 
 DEADLINE_SECONDS = 30
 
@@ -186,3 +189,30 @@ def test_a_message_over_the_limit_is_refused_and_the_next_one_is_taken(bootstrap
         )
         producer.flush(DEADLINE_SECONDS)
     assert outcomes == ["MSG_SIZE_TOO_LARGE", None]
+
+
+def test_only_committed_transactions_are_read_by_who_asks_for_that(bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic)
+    host, port = bootstrap.rsplit(":", 1)
+    with connected(HostPort(host, int(port))) as client:
+        committed, aborted, undecided = (RawTransactions(client, topic) for _ in range(3))
+        for number in range(5):
+            assert committed.write(b"yes %d" % number) == aborted.write(b"no %d" % number) == 0
+            assert aborted.end(commit=False) == 0
+            assert committed.end(commit=True) == 0
+        assert undecided.write(b"perhaps") == committed.write(b"later") == committed.end(commit=True) == 0
+        reader = group_consumer(bootstrap, f"group-{topic}", isolation_level="read_committed")
+        try:
+            reader.subscribe([topic])
+            found = [message.value() for message in consume(reader, 5)]
+            assert found == [b"yes %d" % number for number in range(5)]
+            assert undecided.end(commit=False) == 0
+            assert [message.value() for message in consume(reader, 1)] == [b"later"]
+        finally:
+            reader.close()
+    everything = group_consumer(bootstrap, f"all-{topic}", isolation_level="read_uncommitted")
+    try:
+        everything.subscribe([topic])
+        assert len(consume(everything, 12)) == 12
+    finally:
+        everything.close()

@@ -24,7 +24,7 @@ from broker.embedded import (
 from broker.types import HostPort
 
 pytest.register_assert_rewrite(
-    *(f"tests.conformance.{name}_cases" for name in ("group", "node", "record", "topic"))
+    *(f"tests.conformance.{name}_cases" for name in ("group", "node", "record", "topic", "transaction"))
 )
 
 HERE = Path(__file__).parent

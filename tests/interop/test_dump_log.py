@@ -11,6 +11,8 @@ import pytest
 
 from broker.embedded import EmbeddedCluster
 from tests.interop.conftest import JAVA, PROCESS_TIMEOUT_SECONDS
+from tests.node.raw_client import connected, create_topic
+from tests.node.transactions import RawTransactions
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +26,21 @@ def directory(node: EmbeddedCluster) -> Path:
         _broker(*producing, "--bootstrap-server", bootstrap, stdin=lines)
     consuming = ("consume", "dumped", "--from-beginning", "--group", "dumpers", "--max-messages", "10")
     _broker(*consuming, "--bootstrap-server", bootstrap)
+    _transact(node)
     (meta,) = Path(node.spec.directory).rglob("meta.properties")
     return meta.parent
+
+
+def _transact(node: EmbeddedCluster) -> None:
+    """Committed, aborted and open transactions in several segments of a topic."""
+    with connected(node.bootstrap[0]) as client:
+        create_topic(client, "transacted", segment_bytes="1000")
+        first, second = RawTransactions(client, "transacted"), RawTransactions(client, "transacted")
+        for number in range(20):
+            assert first.write(b"first %d" % number) == second.write(b"second %d" % number) == 0
+            assert second.end(commit=number % 3 == 0, coordinator_epoch=number) == 0
+            assert first.end(commit=False) == 0
+        assert first.write(b"undecided") == 0
 
 
 def _broker(*arguments: str, stdin: str = "") -> list[str]:
@@ -48,10 +63,13 @@ def _files(directory: Path, pattern: str) -> str:
     return ",".join(str(path) for path in sorted(directory.glob(pattern)) if path.stat().st_size)
 
 
-@pytest.mark.parametrize("pattern", ["*/*.log", "dumped-*/*.index", "*/*.snapshot"])
+@pytest.mark.parametrize(
+    "pattern", ["*/*.log", "dumped-*/*.index", "*/*.snapshot", "transacted-*/*.snapshot", "*/*.txnindex"]
+)
 def test_files_are_shown_as_kafka_shows_them(kafka_classpath: str, directory: Path, pattern: str) -> None:
-    if files := _files(directory, pattern):
-        assert _broker("dump-log", "--files", files) == _kafka(kafka_classpath, "--files", files)
+    files = _files(directory, pattern)
+    assert files
+    assert _broker("dump-log", "--files", files) == _kafka(kafka_classpath, "--files", files)
 
 
 def test_records_and_committed_offsets_are_shown_as_kafka_shows_them(

@@ -24,6 +24,8 @@ from broker.client.group import GroupSettings
 from broker.client.producer import Producer
 from broker.types import HostPort, TopicPartition
 from tests.interop.conftest import JavaProcess, Tool
+from tests.node.raw_client import connected, create_topic
+from tests.node.transactions import RawTransactions
 
 READ_ALL = ConsumerSettings(offset_reset=OffsetReset.EARLIEST)
 CONSOLE_PRODUCER = "kafka.tools.ConsoleProducer"
@@ -86,6 +88,22 @@ def test_committed_reads_see_what_is_not_transactional(
         CONSOLE_CONSUMER, *server, "--topic", topic, "--from-beginning", "--max-messages", "2", *isolation
     )
     assert consumed.split() == ["a", "b"]
+
+
+def test_committed_reads_pass_over_aborted_transactions(
+    java_tool: Tool, server: tuple[str, str], bootstrap: str, topic: str
+) -> None:
+    host, port = bootstrap.rsplit(":", 1)
+    with connected(HostPort(host, int(port))) as client:
+        create_topic(client, topic, segment_bytes="1000")
+        committed, aborted = RawTransactions(client, topic), RawTransactions(client, topic)
+        for number in range(20):
+            assert committed.write(b"yes%d" % number) == aborted.write(b"no%d" % number) == 0
+            assert aborted.end(commit=False) == committed.end(commit=True) == 0
+    reading = (CONSOLE_CONSUMER, *server, "--topic", topic, "--from-beginning", "--max-messages")
+    consumed = java_tool(*reading, "20", "--isolation-level", "read_committed")
+    assert consumed.split() == [f"yes{number}" for number in range(20)]
+    assert len(java_tool(*reading, "40").split()) == 40
 
 
 def test_the_verifiable_producer_and_consumer_find_nothing_missing(
