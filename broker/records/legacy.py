@@ -57,16 +57,37 @@ def to_batches(
     return batches + builder.build() if builder.count else batches
 
 
-def from_batches(buffer: Buffer, magic: int, *, size_max: int, first_offset: int = 0) -> bytes:
+def from_batches(
+    buffer: Buffer,
+    magic: int,
+    *,
+    size_max: int,
+    first_offset: int = 0,
+    answer_size_max: int | None = None,
+) -> bytes:
     """A fetch answer for a client that reads at most `magic` 0 or 1; entries that old stay as they are.
 
-    Headers, control batches, a torn tail and batches wholly below `first_offset` are left out. `size_max`
-    bounds the uncompressed bytes of each batch. Raises CorruptRecordsError, and ProtocolError with
-    UNSUPPORTED_COMPRESSION_TYPE for zstd, which old clients do not know.
+    Headers, control batches, a torn tail and batches wholly below `first_offset` are left out, and whatever
+    follows once the answer has `answer_size_max` bytes. `size_max` bounds the uncompressed bytes of each
+    batch. Raises CorruptRecordsError, and ProtocolError with UNSUPPORTED_COMPRESSION_TYPE when zstd, which
+    old clients do not know, comes before anything else.
     """
     view = memoryview(buffer)
-    entries = (view[position : position + size] for position, size in iterate_entries(view))
-    return b"".join(_from_entry(entry, magic, size_max, first_offset) for entry in entries)
+    converted: list[Buffer] = []
+    size = 0
+    for position, entry_size in iterate_entries(view):
+        entry = view[position : position + entry_size]
+        if size and _is_zstd(entry):
+            break
+        converted.append(_from_entry(entry, magic, size_max, first_offset))
+        size += len(converted[-1])
+        if answer_size_max is not None and size >= answer_size_max:
+            break
+    return b"".join(converted)
+
+
+def _is_zstd(entry: memoryview) -> bool:
+    return entry[MAGIC_POSITION] == 2 and read_header(entry).codec is Codec.ZSTD
 
 
 def _last_codec(message_set: Buffer) -> Codec:

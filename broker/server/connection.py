@@ -12,38 +12,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
 from broker.clock import Clock
 from broker.errors import StorageError, WireError
+from broker.server.answer_stream import AnswerStream, Part
 from broker.server.config import ConnectionLimits
-from broker.server.page_cache import is_resident, warm
 from broker.server.receive_buffer import ReceiveBuffer
 from broker.server.repeated_requests import RepeatedRequests
 from broker.server.request import ConnectionClosedError
 from broker.server.security import ANONYMOUS, Listener, Principal
-from broker.storage.file_range import FileRange
 from broker.telemetry import logger
-from broker.types import Buffer, HostPort
+from broker.types import HostPort
 
 log = logger("connection")
 
-PENDING_SIZE_MAX = 256 * 1024
-"""Answers to pipelined requests are sent at the latest when this many bytes of them wait."""
-COPIED_RANGE_SIZE_MAX = 8 * 1024
-"""File ranges up to this size are read and sent with the answer's other bytes: one system call less than
-sendfile.
-"""
 FRAMES_AT_ONCE_MAX = 64
 """Requests of one connection that are served before the others get their turn."""
 RECEIVES_AT_ONCE_MAX = 4
 """Reads of one connection before the others get their turn."""
-_SENDMSG_PARTS_MAX = 512
 
-Part: TypeAlias = Buffer | FileRange
 Answer: TypeAlias = Sequence[Part] | None
 """Parts of a framed response; None where the request gets no answer."""
 
@@ -58,6 +48,7 @@ class Connection:
     """The server's end of one accepted socket; see the module for who calls what."""
 
     __slots__ = (
+        "_answers",
         "_buffer",
         "_clock",
         "_closing",
@@ -67,8 +58,6 @@ class Connection:
         "_input_ended",
         "_loop",
         "_muted_until_ms",
-        "_pending",
-        "_pending_size",
         "_reading",
         "_socket",
         "_task",
@@ -106,8 +95,7 @@ class Connection:
         self._dispatch = dispatch
         self._clock = clock
         self._buffer = ReceiveBuffer(limits.request_size_max)
-        self._pending: list[Part] = []
-        self._pending_size = 0
+        self._answers = AnswerStream(sock, self._progressed)
         self._loop = asyncio.get_running_loop()
         self._frame_waiter: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -170,7 +158,7 @@ class Connection:
             served += 1
             reply = dispatch(self, frame)
             answer = await self._finished(reply) if isinstance(reply, Coroutine) else reply
-            if answer is not None and self._queue(answer):
+            if answer is not None and self._answers.queue(answer):
                 await self._flush()
             if self._muted_until_ms:
                 await self._stay_muted()
@@ -266,111 +254,19 @@ class Connection:
 
     # Answering
 
-    def _queue(self, parts: Sequence[Part]) -> bool:
-        """Take an answer for sending; True when it must be sent before the next request is looked at."""
-        must_flush = False
-        for part in parts:
-            if isinstance(part, FileRange):
-                if len(part) > COPIED_RANGE_SIZE_MAX:
-                    part.pin()
-                    must_flush = True
-                else:
-                    part = part.read()
-            self._pending.append(part)
-            self._pending_size += len(part)
-        return must_flush or self._pending_size > PENDING_SIZE_MAX
-
     async def _flush(self) -> None:
-        if not self._pending:
-            return
-        parts, self._pending, self._pending_size = self._pending, [], 0
-        try:
-            await self._send(parts)
-        finally:
-            for part in parts:
-                if isinstance(part, FileRange):
-                    part.release()
-        self.last_active_ms = self._clock.monotonic_ms()
+        await self._answers.flush()
+        self._progressed()
 
-    async def _send(self, parts: list[Part]) -> None:
-        run: list[Buffer] = []
-        for part in parts:
-            if not isinstance(part, FileRange):
-                run.append(part)
-                if len(run) < _SENDMSG_PARTS_MAX:
-                    continue
-            if run:
-                await self._send_buffers(run, more=isinstance(part, FileRange))
-                run = []
-            if isinstance(part, FileRange):
-                await self._send_range(part)
-        if run:
-            await self._send_buffers(run, more=False)
-
-    async def _send_buffers(self, buffers: list[Buffer], *, more: bool) -> None:
-        flags = socket.MSG_MORE if more else 0
-        size = sum(map(len, buffers))
-        while True:
-            try:
-                sent = self._socket.sendmsg(buffers, (), flags)
-            except (BlockingIOError, InterruptedError):
-                sent = 0
-            size -= sent
-            if not size:
-                return
-            buffers = _after(buffers, sent)
-            await self._writable()
-
-    async def _send_range(self, part: FileRange) -> None:
-        position, left = part.position, len(part)
-        source = part.file.fileno()
-        if not is_resident(source, position, left):
-            await self._loop.run_in_executor(None, warm, source, position, left)
-        while True:
-            try:
-                sent = os.sendfile(self._fd, source, position, left)
-                if sent == 0:
-                    raise ConnectionAbortedError("a log file ended before the range that was to be sent")
-            except (BlockingIOError, InterruptedError):
-                sent = 0
-            position += sent
-            left -= sent
-            if not left:
-                return
-            if not sent:
-                await self._writable()
-
-    async def _writable(self) -> None:
-        """Wait until the peer takes bytes again.
-
-        The socket's reader keeps running, so a reset is noticed too.
-        """
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._loop.add_writer(self._fd, _resolve, waiter)
-        try:
-            await waiter
-        finally:
-            self._loop.remove_writer(self._fd)
+    def _progressed(self) -> None:
         self.last_active_ms = self._clock.monotonic_ms()
 
     def _close(self) -> None:
         self._pause_reading()
-        for part in self._pending:
-            if isinstance(part, FileRange):
-                part.release()
-        self._pending.clear()
+        self._answers.close()
         self._socket.close()
 
 
 def _resolve(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
-
-
-def _after(buffers: list[Buffer], count: int) -> list[Buffer]:
-    """What is left of `buffers` once their first `count` bytes are gone."""
-    for index, buffer in enumerate(buffers):
-        if count < len(buffer):
-            return [memoryview(buffer)[count:], *buffers[index + 1 :]]
-        count -= len(buffer)
-    return []

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from broker.errors import DiskFailedError, DiskFullError, StorageError
+from broker.storage.page_cache import ColdReadError, may_wait, read_resident
 from broker.types import Buffer
 
 
@@ -49,7 +50,9 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def pread(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+        """Up to `size` bytes; fewer only at the end of the file. Raises ColdReadError within `resident_only`
+        when that would take the disk.
+        """
         ...
 
     def pread_into(self, buffer: bytearray | memoryview, position: int) -> int:
@@ -179,6 +182,11 @@ class SystemFile:
 
     def pread(self, size: int, position: int) -> bytes:
         try:
+            if not may_wait():
+                resident = read_resident(self._descriptor, position, size)
+                if resident is None:
+                    raise ColdReadError(self._path, position, size)
+                return resident
             data = os.pread(self._descriptor, size, position)
             if len(data) == size or not data:
                 return data

@@ -9,11 +9,13 @@ from uuid import UUID
 import pytest
 
 from broker.errors import ErrorCode
+from broker.records.batch import Codec
+from broker.records.reader import read_all
 from broker.types import HostPort
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.conftest import ClusterFactory
+from tests.conftest import ClusterFactory, until
 from tests.node.raw_client import (
     FETCH_VERSION,
     RawClient,
@@ -138,7 +140,7 @@ def test_a_session_by_id_tells_a_topic_from_its_successor_of_the_same_name(
 # Limits
 
 
-@pytest.mark.parametrize("max_bytes", [1, 700, 3000])
+@pytest.mark.parametrize("max_bytes", [1, 700])
 @pytest.mark.parametrize("in_session", [True, False], ids=["session", "no_session"])
 def test_small_limits_let_every_one_of_100_partitions_advance(
     client: RawClient, topic: str, max_bytes: int, in_session: bool
@@ -207,19 +209,55 @@ def test_a_client_with_another_history_is_told_where_it_parts(
     assert told(fetch_one(client, topic, version, unknown))[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-@pytest.mark.parametrize("version", [FETCH_VERSION, FetchRequest.max_version])
-def test_whoever_asks_the_wrong_node_is_told_who_leads_and_where(
-    cluster: ClusterFactory, topic: str, version: int
-) -> None:
+def test_whoever_asks_the_wrong_node_is_told_who_leads_and_where(cluster: ClusterFactory, topic: str) -> None:
     running = cluster(brokers=2)
     with connected(running.bootstrap[0]) as first, connected(running.bootstrap[1]) as second:
         create_topic(first, topic)
-        (described,) = first.request(MetadataRequest(topics=[MetadataRequestTopic(name=topic)])).topics
-        leader = described.partitions[0].leader_id
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        leader = first.request(asked).topics[0].partitions[0].leader_id
         wrong = second if leader == 1 else first
-        response = fetch_one(wrong, topic, version, FetchPartition(partition_max_bytes=100))
-    answer = told(response)[0]
-    assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (leader, 0)
-    endpoints = [(endpoint.node_id, endpoint.port) for endpoint in response.node_endpoints]
-    assert endpoints == ([(leader, running.bootstrap[leader - 1].port)] if version >= 16 else [])
+        until(lambda: wrong.request(asked).topics[0].error_code == 0)
+        for version, has_endpoints in ((FETCH_VERSION, False), (FetchRequest.max_version, True)):
+            response = fetch_one(wrong, topic, version, FetchPartition(partition_max_bytes=100))
+            answer = told(response)[0]
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (leader, 0)
+            endpoints = [(endpoint.node_id, endpoint.port) for endpoint in response.node_endpoints]
+            assert endpoints == [(leader, running.bootstrap[leader - 1].port)] * has_endpoints
+
+
+# Clients that know only message sets
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+@pytest.mark.parametrize("version", range(4))
+def test_an_old_client_reads_a_log_of_any_codec_to_its_end(
+    client: RawClient, topic: str, version: int, codec: Codec
+) -> None:
+    create_topic(client, topic)
+    sent = [b"%d" % number * 50 for number in range(30)]
+    for start in range(0, 30, 3):
+        produce(client, topic, batch_of(*sent[start : start + 3], codec=codec))
+    received: list[bytes | None] = []
+    while len(received) < 30:
+        wanted = FetchPartition(fetch_offset=len(received), partition_max_bytes=1000)
+        request = FetchRequest(max_bytes=5000, topics=[FetchTopic(topic=topic, partitions=[wanted])])
+        answer = told(client.request(request, version))[0]
+        assert len(answer.records or b"") <= 1000
+        came = [
+            record.value
+            for record in read_all(answer.records or b"", size_max=1 << 20)
+            if record.offset >= len(received)
+        ]
+        assert came
+        received += came
+    assert received == sent
+
+
+@pytest.mark.parametrize("version", [1, 3, 9])
+def test_zstd_is_refused_to_clients_that_cannot_know_it(client: RawClient, topic: str, version: int) -> None:
+    create_topic(client, topic, compression_type="zstd")
+    produce(client, topic, batch_of(b"one", codec=Codec.ZSTD))
+    answer = told(client.request(fetch_request(topic, 0), version))[0]
+    assert answer.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert not answer.records

@@ -20,7 +20,7 @@ from broker.records.compression import compress
 from broker.records.control import Marker, MarkerType, build_marker
 from broker.records.legacy import from_batches, read_message_set, to_batches
 from broker.records.message_set import build_message_set
-from broker.records.reader import read_all
+from broker.records.reader import iterate_entries, read_all
 from broker.records.record import Record, TimestampType
 from tests.records.samples import NOW_MS, PLAIN_SAMPLES, SAMPLES, SIZE_MAX, Sample, as_samples, build, read
 
@@ -230,3 +230,21 @@ def test_damage_is_read_or_refused(magic: int, codec: Codec, data: st.DataObject
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(CorruptRecordsError):
         list(read_all(damaged, size_max=SIZE_MAX, check_crc=False))
+
+
+@pytest.mark.parametrize("answer_size_max", [0, 1, 100, 250])
+def test_an_answer_for_an_old_client_ends_with_the_batch_that_fills_it(answer_size_max: int) -> None:
+    batches = bytes(build(PLAIN_SAMPLES, Codec.GZIP)) * 5
+    whole = from_batches(batches, 1, size_max=SIZE_MAX)
+    cut = from_batches(batches, 1, size_max=SIZE_MAX, answer_size_max=answer_size_max)
+    assert whole.startswith(cut)
+    largest = max(size for _, size in iterate_entries(memoryview(whole)))
+    assert answer_size_max <= len(cut) <= answer_size_max + largest
+
+
+def test_what_comes_before_zstd_is_given_to_an_old_client() -> None:
+    plain, zstd = (bytes(build(PLAIN_SAMPLES, codec)) for codec in (Codec.NONE, Codec.ZSTD))
+    assert from_batches(plain + zstd, 1, size_max=SIZE_MAX) == from_batches(plain, 1, size_max=SIZE_MAX)
+    with pytest.raises(ProtocolError) as refused:
+        from_batches(zstd + plain, 1, size_max=SIZE_MAX)
+    assert refused.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE

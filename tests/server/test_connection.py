@@ -16,8 +16,9 @@ import pytest
 
 from broker.clock import SystemClock
 from broker.errors import WireError
+from broker.server.answer_stream import COPIED_RANGE_SIZE_MAX
 from broker.server.config import ConnectionLimits
-from broker.server.connection import COPIED_RANGE_SIZE_MAX, Answer, Connection, Dispatch
+from broker.server.connection import Answer, Connection, Dispatch
 from broker.server.request import ConnectionClosedError
 from broker.server.security import Listener, SecurityProtocol
 from broker.storage.disk import SystemDisk

@@ -10,21 +10,24 @@ connection begins with the partitions that got nothing. What a session leaves ou
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
 from itertools import chain
 from typing import Any, cast
 
 from broker.cluster.image import ClusterImage
 from broker.errors import ErrorCode, ProtocolError, code_for_old_clients
-from broker.records.legacy import from_batches
 from broker.replication.replica import READ_COMMITTED, Replica
 from broker.replication.waits import wait_for_bytes
 from broker.server.access import is_allowed, topic_named
 from broker.server.fetch_sessions import IDS_FROM, Asker, FetchedPartition, FetchTurn, is_from_node
+from broker.server.old_formats import CONVERTED_TO, StoredAnswer, convert
 from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
-from broker.types import NO_LEADER, NO_TOPIC_ID, BrokerId, Buffer, TopicId, TopicPartition
+from broker.storage.file_range import FileRange
+from broker.storage.page_cache import ColdReadError, resident_only
+from broker.types import NO_LEADER, BrokerId, Buffer, TopicId, TopicPartition
 from broker.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -45,8 +48,11 @@ _STORAGE_ERROR_FROM = 6
 _SESSIONS_FROM = 7
 _LEADER_HINT_FROM = 12
 _ENDPOINTS_FROM = 16
-EXPANSION_MAX = 64
-"""How many times its limit a fetch may unpack to while it is converted for an old client."""
+RANGES_MAX = 500
+"""Partitions of one answer that get records: as many files stay open until the client took them."""
+_ZSTD_FROM = 10
+_WARMINGS_MAX = 8
+"""Rounds of bringing into memory what a lookup needs: index, where records begin, where they end."""
 
 
 def handle(
@@ -58,7 +64,7 @@ def handle(
     """
     fetch = _Fetch(services, context, request)
     size = fetch.read()
-    if size >= request.min_bytes or request.max_wait_ms <= 0 or fetch.is_urgent or not fetch.replicas:
+    if fetch.is_enough(size) and fetch.version > CONVERTED_TO:
         return fetch.response()
     return fetch.response_later(size)
 
@@ -85,6 +91,7 @@ class _Fetch:
 
     __slots__ = (
         "answers",
+        "cold",
         "context",
         "is_urgent",
         "readable",
@@ -113,6 +120,8 @@ class _Fetch:
         """Those that were found, for waiting."""
         self.readable: dict[str, bool] = {}
         """By topic, whether the client may read it."""
+        self.cold: list[ColdReadError] = []
+        """What must be read from the disk before there is an answer."""
         self.is_urgent = False
         """Whether there is something that must not wait for more bytes: an error, or another history."""
 
@@ -138,23 +147,71 @@ class _Fetch:
 
     async def response_later(self, size: int) -> FetchResponse:
         """As `response`, when `min_bytes` are there, or after `max_wait_ms`."""
-        request = self.request
-        await wait_for_bytes(
-            self.replicas,
-            request.min_bytes - size,
-            request.max_wait_ms,
-            read_committed=request.isolation_level == READ_COMMITTED,
-        )
-        self.read()
+        size = await self._read_from_disk(size)
+        if not self.is_enough(size):
+            request = self.request
+            await wait_for_bytes(
+                self.replicas,
+                request.min_bytes - size,
+                request.max_wait_ms,
+                read_committed=request.isolation_level == READ_COMMITTED,
+            )
+            await self._read_from_disk(self.read())
+        if self.version <= CONVERTED_TO:
+            await self._convert()
         return self.response()
 
-    def read(self) -> int:
-        """Fill in the answers and return the bytes they hold."""
+    def is_enough(self, size: int) -> bool:
+        """Whether there is no reason to wait for more than `size` bytes."""
+        request = self.request
+        return (
+            size >= request.min_bytes or request.max_wait_ms <= 0 or self.is_urgent or not self.replicas
+        ) and not self.cold
+
+    def read(self, *, may_wait: bool = False) -> int:
+        """Fill in the answers and return the bytes they hold. Unless it may wait for the disk, what has to be
+        read from there first is noted in `cold`.
+        """
         self.replicas.clear()
+        self.cold.clear()
+        self.is_urgent = False
+        if may_wait:
+            return self._read_all()
+        with resident_only:
+            return self._read_all()
+
+    async def _read_from_disk(self, size: int) -> int:
+        """Have in memory what `read` found cold, and read again; returns as `read` does."""
+        for _ in range(_WARMINGS_MAX):
+            if not self.cold:
+                return size
+            await asyncio.to_thread(_warm, list(self.cold))
+            size = self.read()
+        return self.read(may_wait=True) if self.cold else size
+
+    async def _convert(self) -> None:
+        """Make message sets of the batches, for a client that knows nothing else."""
+        services = self.services
+        found: list[StoredAnswer] = []
+        for partition, answer in zip(self.turn.partitions, self.answers, strict=True):
+            records = None if answer is None else cast(object, answer.records)
+            if answer is not None and isinstance(records, FileRange):
+                if services.limits.downconversion:
+                    found.append(StoredAnswer(answer, records, partition.wanted.partition_max_bytes))
+                else:
+                    answer.records, answer.error_code = b"", ErrorCode.UNSUPPORTED_VERSION
+        await convert(
+            found,
+            self.version,
+            bytes_max=min(self.request.max_bytes, services.limits.fetch_size_max),
+            batch_size_max=services.limits.batch_size_max,
+        )
+
+    def _read_all(self) -> int:
         partitions, session = self.turn.partitions, self.context.session
         left = min(self.request.max_bytes, self.services.limits.fetch_size_max)
         needs_batch = self.version >= _MIN_BATCH_FROM
-        size, is_full, count = 0, False, len(partitions)
+        size, ranges, is_full, count = 0, 0, False, len(partitions)
         # A session has its own order.
         turn = session.fetch_turn % count if count and self.turn.session is None else 0
         for index in chain(range(turn, count), range(turn)):
@@ -166,13 +223,17 @@ class _Fetch:
                 read, is_cut = self._read_one(
                     index, partitions[index], replica, left, needs_batch and size == 0
                 )
+            except ColdReadError as cold:
+                self.cold.append(cold)
+                continue
             except ProtocolError as error:
                 self.is_urgent = True
                 self.answers[index] = self._refused(partitions[index], replica, error)
                 continue
             size += read
+            ranges += read > 0
             left = max(left - read, 0)
-            if not is_full and (is_cut or (read and not left)):
+            if not is_full and (is_cut or (read and not left) or ranges == RANGES_MAX):
                 is_full, left = True, 0
                 session.fetch_turn = index + (read > 0)
         return size
@@ -183,10 +244,12 @@ class _Fetch:
         """How many bytes the partition got, and whether `left` was too little for more."""
         partition, log = found.wanted, replica.log
         replica.machine.require_leader(partition.current_leader_epoch)
-        if found.topic_id != NO_TOPIC_ID and log.topic_id is not None and log.topic_id != found.topic_id:
+        if self.version >= IDS_FROM and log.topic_id is not None and log.topic_id != found.topic_id:
             raise ProtocolError(
                 ErrorCode.INCONSISTENT_TOPIC_ID, f"the log of {found.topic} has id {log.topic_id}"
             )
+        if self.version < _ZSTD_FROM and log.config.compression_type == "zstd":
+            raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch 10 or later")
         high_watermark, last_stable_offset = replica.high_watermark, replica.last_stable_offset
         is_committed_only = self.request.isolation_level == READ_COMMITTED
         up_to = last_stable_offset if is_committed_only else high_watermark
@@ -226,10 +289,6 @@ class _Fetch:
             return 0, is_cut
         if is_committed_only:
             answer.aborted_transactions = _aborted(replica, partition.fetch_offset, next_offset)
-        if self.version <= _MIN_BATCH_FROM:
-            converted = _convert(self.services, records.read(), self.version, partition)
-            answer.records = converted
-            return len(converted), is_cut
         answer.records = cast(Buffer, records)  # sent from the file, see `Connection`
         return len(records), is_cut
 
@@ -340,11 +399,6 @@ def _failed(partition: FetchPartition, code: ErrorCode) -> PartitionData:
     return PartitionData(partition_index=partition.partition, error_code=code, high_watermark=-1, records=b"")
 
 
-def _convert(services: Services, batches: bytes, version: int, partition: FetchPartition) -> bytes:
-    """Batches for a client that knows only message sets; cut at its limit, as such clients expect."""
-    if not services.limits.downconversion:
-        raise ProtocolError(ErrorCode.UNSUPPORTED_VERSION, "conversion for old clients is switched off")
-    magic = 1 if version >= 2 else 0
-    size_max = EXPANSION_MAX * max(len(batches), partition.partition_max_bytes)
-    converted = from_batches(batches, magic, size_max=size_max, first_offset=partition.fetch_offset)
-    return converted if version == _MIN_BATCH_FROM else converted[: partition.partition_max_bytes]
+def _warm(cold: Sequence[ColdReadError]) -> None:
+    for read in cold:
+        read.warm()

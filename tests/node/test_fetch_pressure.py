@@ -1,0 +1,134 @@
+"""What a real node holds for clients that do not read or send by drops, and how it reads cold files."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
+from broker.records.batch import iterate_batches
+from broker.wire.header import encode_request
+from broker.wire.messages.api_versions import ApiVersionsRequest
+from tests.conftest import cluster_spec, until
+from tests.node.raw_client import (
+    FETCH_VERSION,
+    RawClient,
+    batch_of,
+    connected,
+    create_topic,
+    fetch_request,
+    produce,
+)
+
+SEGMENT_BYTES = 8 << 20
+LOG_BYTES = 32 << 20
+HELD_BYTES_MAX = 24 << 20
+"""Far less than the clients ask for, far more than a node grows by chance."""
+
+
+@pytest.fixture(scope="module")
+def running(
+    zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EmbeddedCluster]:
+    settings = {"log.segment.bytes": SEGMENT_BYTES, "message.max.bytes": 2 << 20}
+    spec = cluster_spec(zookeeper, tmp_path_factory.mktemp("pressure"), "node", settings=settings)
+    with EmbeddedCluster(spec) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def filled(running: EmbeddedCluster) -> str:
+    """A topic of one partition with `LOG_BYTES` of records in several segments."""
+    with connected(running.bootstrap[0]) as client:
+        create_topic(client, "filled")
+        batch = batch_of(os.urandom(1_000_000))
+        while produce(client, "filled", batch).base_offset * len(batch) < LOG_BYTES:
+            pass
+    return "filled"
+
+
+def resident_bytes(running: EmbeddedCluster) -> int:
+    (pid,) = running.pids.values()
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE")
+
+
+def open_files(running: EmbeddedCluster) -> int:
+    (pid,) = running.pids.values()
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def answers(running: EmbeddedCluster) -> bool:
+    """Whether the node serves somebody else."""
+    with connected(running.bootstrap[0]) as client:
+        request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        return client.request(request).error_code == 0
+
+
+def test_clients_that_ask_and_never_read_make_a_node_hold_little(
+    running: EmbeddedCluster, filled: str
+) -> None:
+    request = fetch_request(filled, 0, max_bytes=LOG_BYTES)
+    frame = b"".join(map(bytes, encode_request(request, FETCH_VERSION, 1, "greedy")))
+    before, files_before = resident_bytes(running), open_files(running)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(socket.create_connection(running.bootstrap[0])) for _ in range(20)]
+        sent = 0
+        for client in clients:
+            client.setblocking(False)
+            try:
+                while sent < 100 << 20:
+                    sent += client.send(frame * 1000)
+            except BlockingIOError:
+                pass
+        assert answers(running)
+        assert resident_bytes(running) - before < HELD_BYTES_MAX
+        assert open_files(running) - files_before <= len(clients) + LOG_BYTES // SEGMENT_BYTES + 4
+        assert sent > 100_000, "the clients asked for next to nothing"
+    until(lambda: open_files(running) <= files_before + LOG_BYTES // SEGMENT_BYTES + 4)
+
+
+def test_clients_that_send_half_a_request_hold_what_they_sent(running: EmbeddedCluster) -> None:
+    before = resident_bytes(running)
+    with ExitStack() as stack:
+        for _ in range(50):
+            client = stack.enter_context(socket.create_connection(running.bootstrap[0]))
+            client.sendall(struct.pack(">i", 90 << 20) + bytes(10_000))
+        assert answers(running)
+        assert resident_bytes(running) - before < HELD_BYTES_MAX
+
+
+def test_a_cold_log_is_read_whole(running: EmbeddedCluster, filled: str) -> None:
+    segments = sorted(Path(running.spec.directory).rglob(f"{filled}-0/*"))
+    offset, sizes = 0, 0
+    with connected(running.bootstrap[0]) as client:
+        while sizes < LOG_BYTES - SEGMENT_BYTES:
+            drop_from_memory(segments)
+            read, offset = read_on(client, filled, offset)
+            sizes += read
+
+
+def drop_from_memory(files: list[Path]) -> None:
+    for path in files:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def read_on(client: RawClient, topic: str, offset: int) -> tuple[int, int]:
+    """Bytes that a fetch brought, and the offset after them."""
+    request = fetch_request(topic, offset, max_bytes=3 << 20)
+    (answer,) = client.request(request, FETCH_VERSION).responses[0].partitions
+    records = answer.records or b""
+    headers = [header for _, header in iterate_batches(records)]
+    assert headers[0].base_offset == offset
+    return len(records), headers[-1].next_offset
