@@ -21,6 +21,8 @@ CONVERTED_TO = 3
 _MAGIC_1_FROM = 2
 EXPANSION_MAX = 64
 """How many times the largest batch a batch may unpack to while it is converted."""
+_UNREADABLE = ErrorCode.NOT_LEADER_OR_FOLLOWER
+"""What clients hear of damaged files that are older than KAFKA_STORAGE_ERROR."""
 
 
 class StoredAnswer(NamedTuple):
@@ -53,10 +55,9 @@ def _convert_all(answers: Sequence[StoredAnswer], version: int, bytes_max: int, 
         try:
             converted = _converted(records, version, min(size_max, left), EXPANSION_MAX * batch_size_max)
         except ProtocolError as error:
-            is_corrupt = isinstance(error, CorruptRecordsError)
-            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR if is_corrupt else error.code
+            answer.error_code = _UNREADABLE if isinstance(error, CorruptRecordsError) else error.code
         except StorageError:
-            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            answer.error_code = _UNREADABLE
         else:
             answer.records = converted
             left -= len(converted)

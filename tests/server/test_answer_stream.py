@@ -27,7 +27,7 @@ CONTENT = os.urandom(1 << 20)
 def pooled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PooledFile]:
     path = tmp_path_factory.mktemp("stream") / "segment"
     path.write_bytes(CONTENT)
-    file = FilePool(SystemDisk()).file(path)
+    file = FilePool(SystemDisk()).file(path.parent, path.name)
     yield file
     assert not file.pinned
     file.retire()
