@@ -33,7 +33,15 @@ from broker.settings import (
     suggestion,
 )
 from broker.storage.cleaning_schedule import CleaningSchedule
-from broker.storage.log_config import CLEANUP_POLICIES, COMPRESSION_TYPES, TIMESTAMP_TYPES
+from broker.storage.log_config import (
+    CLEANUP_POLICIES,
+    COMPRESSION_TYPES,
+    GZIP_LEVEL,
+    LZ4_FAST_LEVEL,
+    LZ4_LEVEL,
+    TIMESTAMP_TYPES,
+    ZSTD_LEVEL,
+)
 
 T = TypeVar("T")
 
@@ -151,6 +159,13 @@ class NodeConfig:
     compression_type: str = _setting(
         string(COMPRESSION_TYPES), "producer", "Codec of stored batches; producer: as they come."
     )
+    compression_gzip_level: int = _setting(
+        GZIP_LEVEL, -1, "Level where compression.type is gzip; -1: the codec's default."
+    )
+    compression_lz4_level: int = _setting(
+        LZ4_LEVEL, LZ4_FAST_LEVEL, "Level where compression.type is lz4; 9: the fast compressor."
+    )
+    compression_zstd_level: int = _setting(ZSTD_LEVEL, 3, "Level where compression.type is zstd.")
     message_max_bytes: int = _setting(integer(0), 1_048_588, "Size of one record batch.")
 
     # Logs
@@ -252,6 +267,15 @@ class NodeConfig:
         string(TIMESTAMP_TYPES),
         "CreateTime",
         "Whether records carry the producer's time or the time of append.",
+    )
+    log_message_timestamp_before_max_ms: int = _setting(
+        long(0), LONG_MAX, "How old a new record may be; opens every batch."
+    )
+    log_message_timestamp_after_max_ms: int = _setting(
+        long(0), LONG_MAX, "How far ahead of this node's clock a record may be; opens every batch."
+    )
+    log_message_timestamp_difference_max_ms: int = _setting(
+        long(0), LONG_MAX, "Both bounds, where they are not given."
     )
     log_message_downconversion_enable: bool = _setting(
         boolean(), True, "Whether old clients get converted records."

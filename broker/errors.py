@@ -202,6 +202,10 @@ class CorruptRecordsError(ProtocolError):
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
 
 
+class ExpansionError(CorruptRecordsError):
+    """Compressed records unpack to more than is allowed."""
+
+
 class ConfigurationError(BrokerError):
     """Settings are wrong; every problem is listed, each with its file, line and path where known."""
 

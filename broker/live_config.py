@@ -23,7 +23,6 @@ ALL_NODES = "<default>"
 DYNAMIC = frozenset(
     {
         *(setting.node_setting for setting in TOPIC_SETTINGS.values()),
-        "log.message.downconversion.enable",
         "max.connections",
         "max.connections.per.ip",
         "max.connections.per.ip.overrides",

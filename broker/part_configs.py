@@ -31,9 +31,12 @@ def log_defaults(config: NodeConfig) -> LogConfig:
     return LogConfig(
         archive_enable=config.log_archive_enable,
         cleanup_policy=frozenset(config.log_cleanup_policy),
+        compression_gzip_level=config.compression_gzip_level,
+        compression_lz4_level=config.compression_lz4_level,
         compression_type=config.compression_type,
         delete_retention_ms=config.log_cleaner_delete_retention_ms,
         file_delete_delay_ms=config.log_segment_delete_delay_ms,
+        compression_zstd_level=config.compression_zstd_level,
         flush_messages=config.log_flush_interval_messages,
         flush_ms=(
             config.log_flush_scheduler_interval_ms
@@ -43,6 +46,10 @@ def log_defaults(config: NodeConfig) -> LogConfig:
         index_interval_bytes=config.log_index_interval_bytes,
         max_compaction_lag_ms=config.log_cleaner_max_compaction_lag_ms,
         max_message_bytes=config.message_max_bytes,
+        message_downconversion_enable=config.log_message_downconversion_enable,
+        message_timestamp_after_max_ms=config.log_message_timestamp_after_max_ms,
+        message_timestamp_before_max_ms=config.log_message_timestamp_before_max_ms,
+        message_timestamp_difference_max_ms=config.log_message_timestamp_difference_max_ms,
         message_timestamp_type=config.log_message_timestamp_type,
         min_cleanable_dirty_ratio=config.log_cleaner_min_cleanable_ratio,
         min_compaction_lag_ms=config.log_cleaner_min_compaction_lag_ms,
@@ -95,7 +102,6 @@ def serving_limits(config: NodeConfig) -> ServingLimits:
     return ServingLimits(
         fetch_size_max=config.fetch_max_bytes,
         request_timeout_ms=config.request_timeout_ms,
-        downconversion=config.log_message_downconversion_enable,
         batch_size_max=config.message_max_bytes,
     )
 

@@ -20,7 +20,7 @@ from types import MappingProxyType
 import cramjam
 import snappy
 
-from broker.errors import CorruptRecordsError
+from broker.errors import CorruptRecordsError, ExpansionError
 from broker.records.batch import Codec
 from broker.types import Buffer
 
@@ -77,14 +77,17 @@ def compress(codec: Codec, data: Buffer, *, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, *, size_max: int) -> bytes:
-    """Decompress `data` to at most `size_max` bytes. Raises CorruptRecordsError for garbage or for more."""
+    """Decompress `data` to at most `size_max` bytes.
+
+    Raises CorruptRecordsError for garbage, and ExpansionError, which is one, for more.
+    """
     return bytes(decompress_view(codec, data, size_max=size_max))
 
 
 def decompress_view(codec: Codec, data: Buffer, *, size_max: int) -> Buffer:
     """As `decompress` without the last copy: the result may be a view, with codec none of `data` itself."""
     if size_max < 0:
-        raise CorruptRecordsError("the bound on uncompressed bytes is used up")
+        raise ExpansionError("the bound on uncompressed bytes is used up")
     try:
         match codec:
             case Codec.NONE:
@@ -129,7 +132,7 @@ def _checked_level(codec: Codec, level: int | None) -> int:
 
 def _within(data: Buffer, size_max: int) -> Buffer:
     if len(data) > size_max:
-        raise CorruptRecordsError(f"{len(data)} bytes of records exceed {size_max}")
+        raise ExpansionError(f"{len(data)} bytes of records exceed {size_max}")
     return data
 
 
@@ -144,7 +147,7 @@ def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
             left -= len(pieces[-1])
             rest = member.unconsumed_tail
             if left < 0:
-                raise CorruptRecordsError(f"gzip data exceeds {size_max} bytes")
+                raise ExpansionError(f"gzip data exceeds {size_max} bytes")
             if not pieces[-1] and not rest and not member.eof:
                 raise CorruptRecordsError("gzip data is torn")
         rest = member.unused_data
@@ -189,7 +192,7 @@ def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
 def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
     size = _snappy_size(block)
     if size > size_max:
-        raise CorruptRecordsError(f"snappy block claims {size} bytes, at most {size_max} are allowed")
+        raise ExpansionError(f"snappy block claims {size} bytes, at most {size_max} are allowed")
     content: bytes = snappy.uncompress(block)
     return content
 
@@ -211,13 +214,25 @@ def _compress_lz4(data: Buffer, level: int) -> bytes:
 
 
 def _decompress_lz4(data: Buffer, size_max: int) -> memoryview:
-    content = memoryview(bytearray(min(_content_bound(data, _LZ4_MAGIC, _walk_lz4_frame), size_max)))
-    return content[: cramjam.lz4.decompress_into(data, content)]
+    bound = _content_bound(data, _LZ4_MAGIC, _walk_lz4_frame)
+    return _decompress_into(cramjam.lz4.decompress_into, data, bound, size_max)
 
 
 def _decompress_zstd(data: Buffer, size_max: int) -> memoryview:
-    content = memoryview(bytearray(min(_content_bound(data, _ZSTD_MAGIC, _walk_zstd_frame), size_max)))
-    return content[: cramjam.zstd.decompress_into(data, content)]
+    bound = _content_bound(data, _ZSTD_MAGIC, _walk_zstd_frame)
+    return _decompress_into(cramjam.zstd.decompress_into, data, bound, size_max)
+
+
+def _decompress_into(
+    decompress_into: Callable[[Buffer, Buffer], int], data: Buffer, bound: int, size_max: int
+) -> memoryview:
+    content = memoryview(bytearray(min(bound, size_max)))
+    try:
+        return content[: decompress_into(data, content)]
+    except cramjam.DecompressionError as error:
+        if bound <= size_max:
+            raise
+        raise ExpansionError(f"compressed data exceeds {size_max} bytes, or is corrupt") from error
 
 
 def _content_bound(data: Buffer, frame_magic: int, walk: Callable[[Buffer, int], _Span]) -> int:

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
 from broker.records.batch import MAGIC_POSITION, Codec, read_header, verify_crc
 from broker.records.builder import BatchBuilder
 from broker.records.message_set import build_message_set, message_codec, read_message
 from broker.records.reader import iterate_entries, read_records
 from broker.records.record import Record
+from broker.records.validation import RecordCheck, RecordRules
 from broker.types import Buffer
 
 _BATCH_SIZE_MAX = 1 << 30
+_MESSAGE_OVERHEAD = 26
+"""Bytes of a message of magic 0 beside key and value."""
 
 
-def read_message_set(message_set: Buffer, *, size_max: int) -> list[Record]:
+def read_message_set(message_set: Buffer, *, size_max: int) -> Iterator[Record]:
     """The records of a whole message set of magic 0 and 1, uncompressed to at most `size_max` bytes in all.
 
-    Raises CorruptRecordsError, also when its last entry is torn: a producer sends whole ones.
+    Raises CorruptRecordsError, also when its last entry is torn: a producer sends whole ones. ExpansionError
+    when there are more bytes.
     """
     view = memoryview(message_set)
-    records: list[Record] = []
     end = 0
     for position, size in iterate_entries(view):
-        entry_records = read_message(view[position : position + size], size_max=size_max)
-        size_max -= sum(len(record.key or b"") + len(record.value or b"") for record in entry_records)
-        records += entry_records
+        records = read_message(view[position : position + size], size_max=size_max)
+        for record in records:
+            size_max -= _MESSAGE_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+        yield from records
         end = position + size
     if end != len(view):
         raise CorruptRecordsError(f"torn message set: {len(view) - end} bytes follow its last message")
-    return records
 
 
 def to_batches(
@@ -38,22 +43,28 @@ def to_batches(
     codec: Codec | None = None,
     batch_size_max: int = _BATCH_SIZE_MAX,
     level: int | None = None,
+    rules: RecordRules | None = None,
 ) -> bytearray:
     """What an old producer sent as batches of magic 2 whose offsets count from 0 in each.
 
     `codec` None keeps the codec of the last message; `size_max` bounds all uncompressed bytes,
-    `batch_size_max` those of one batch. Records have create time: who appends them decides. Raises
-    CorruptRecordsError.
+    `batch_size_max` those of one batch before it is compressed, unless a single record is larger. Records
+    have create time: who appends them decides. Raises CorruptRecordsError, and InvalidRecordsError when they
+    break `rules`.
     """
-    records = read_message_set(message_set, size_max=size_max)
     codec = _last_codec(message_set) if codec is None else codec
+    check = RecordCheck(rules) if rules is not None else None
     batches = bytearray()
     builder = BatchBuilder(codec, size_max=batch_size_max, level=level)
-    for record in records:
+    for record in read_message_set(message_set, size_max=size_max):
+        if check is not None:
+            check.look_at((record.key,), (record.timestamp,))
         if not builder.append(record.timestamp, record.key, record.value):
             batches += builder.build()
             builder = BatchBuilder(codec, size_max=batch_size_max, level=level)
             builder.append(record.timestamp, record.key, record.value)
+    if check is not None:
+        check.end()
     return batches + builder.build() if builder.count else batches
 
 

@@ -107,6 +107,18 @@ def read_keys(batch: Buffer, header: BatchHeader, *, size_max: int) -> tuple[lis
     return keys, offsets
 
 
+def iterate_columns(batch: Buffer, header: BatchHeader, *, size_max: int) -> Iterator[Columns]:
+    """As `read_columns` in bounded memory: some records at a time."""
+    for parsed, offsets in _parse(batch, header, size_max):
+        yield Columns(
+            list(map(_KEY, parsed)),
+            list(map(_VALUE, parsed)),
+            offsets,
+            list(map(_TIMESTAMP, parsed)),
+            list(map(_HEADERS, parsed)),
+        )
+
+
 def read_batches(
     buffer: Buffer, *, start_offset: int = 0, size_max: int, check_crc: bool = True
 ) -> Iterator[FetchedBatch]:

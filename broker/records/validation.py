@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.records.batch import BatchHeader
-from broker.records.reader import iterate_records
-from broker.records.record import NO_TIMESTAMP, Record
+from broker.records.reader import iterate_columns
+from broker.records.record import NO_TIMESTAMP
 from broker.types import NO_PRODUCER_ID, Buffer
 
 _PROBLEMS_MAX = 100
@@ -40,7 +40,7 @@ class RecordRules:
     """Bound of the uncompressed records."""
     key_required: bool = False
     """Compacted topics take no records without a key."""
-    timestamp_min_ms: int = 0
+    timestamp_min_ms: int = -(1 << 63)
     timestamp_max_ms: int = _TIMESTAMP_MAX
 
 
@@ -52,6 +52,8 @@ def validate_header(header: BatchHeader) -> None:
     problem = None
     if header.is_control:
         problem = "producers write no control records"
+    elif header.base_offset:
+        problem = f"base offset {header.base_offset}; producers count from 0"
     elif header.record_count < 1:
         problem = "batch without records"
     elif header.record_count != header.last_offset_delta + 1:
@@ -71,27 +73,50 @@ def validate_records(batch: Buffer, header: BatchHeader, rules: RecordRules) -> 
     Raises CorruptRecordsError when they are not what the header says, InvalidRecordsError with INVALID_RECORD
     or INVALID_TIMESTAMP (the code of the first problem) when they break `rules`.
     """
-    records = iterate_records(batch, header, size_max=rules.size_max)
-    problems = list(islice(_problems(records, rules), _PROBLEMS_MAX))
-    for _ in records:
-        pass  # the rest must at least be whole
-    if problems:
-        raise InvalidRecordsError(problems[0][0], tuple(problem for _, problem in problems))
+    check = RecordCheck(rules)
+    for columns in iterate_columns(batch, header, size_max=rules.size_max):
+        check.look_at(columns.keys, columns.timestamps)
+    check.end()
 
 
-def _problems(records: Iterator[Record], rules: RecordRules) -> Iterator[tuple[ErrorCode, RecordProblem]]:
-    for index, record in enumerate(records):
-        timestamp = record.timestamp
-        if rules.key_required and record.key is None:
-            yield (
-                ErrorCode.INVALID_RECORD,
-                RecordProblem(index, "a compacted topic takes no record without a key"),
+class RecordCheck:
+    """Checks the records of one batch as they come."""
+
+    def __init__(self, rules: RecordRules) -> None:
+        self._rules = rules
+        self._count = 0
+        self._problems: list[tuple[ErrorCode, RecordProblem]] = []
+
+    def look_at(self, keys: Sequence[bytes | None], timestamps: Sequence[int]) -> None:
+        """The next records, field by field."""
+        if self._breaks_rules(keys, timestamps):
+            self._problems += islice(
+                self._found(keys, timestamps), max(_PROBLEMS_MAX - len(self._problems), 0)
             )
-        elif timestamp != NO_TIMESTAMP and not rules.timestamp_min_ms <= timestamp <= rules.timestamp_max_ms:
-            yield (
-                ErrorCode.INVALID_TIMESTAMP,
-                RecordProblem(
-                    index,
-                    f"timestamp {timestamp} is not in {rules.timestamp_min_ms}..{rules.timestamp_max_ms}",
-                ),
-            )
+        self._count += len(keys)
+
+    def end(self) -> None:
+        """Raises InvalidRecordsError when a record broke the rules."""
+        if self._problems:
+            code = self._problems[0][0]
+            raise InvalidRecordsError(code, tuple(problem for _, problem in self._problems))
+
+    def _breaks_rules(self, keys: Sequence[bytes | None], timestamps: Sequence[int]) -> bool:
+        rules = self._rules
+        return (rules.key_required and None in keys) or not (
+            rules.timestamp_min_ms <= min(timestamps, default=rules.timestamp_min_ms)
+            and max(timestamps, default=rules.timestamp_min_ms) <= rules.timestamp_max_ms
+        )
+
+    def _found(
+        self, keys: Sequence[bytes | None], timestamps: Sequence[int]
+    ) -> Iterator[tuple[ErrorCode, RecordProblem]]:
+        rules = self._rules
+        low, high = rules.timestamp_min_ms, rules.timestamp_max_ms
+        for index, (key, timestamp) in enumerate(zip(keys, timestamps, strict=True), self._count):
+            if rules.key_required and key is None:
+                problem = "a compacted topic takes no record without a key"
+                yield ErrorCode.INVALID_RECORD, RecordProblem(index, problem)
+            elif timestamp != NO_TIMESTAMP and not low <= timestamp <= high:
+                problem = f"timestamp {timestamp} is not in {low}..{high}"
+                yield ErrorCode.INVALID_TIMESTAMP, RecordProblem(index, problem)

@@ -14,6 +14,7 @@ from broker.replication.topic_configs import TopicConfigs
 from broker.server.cluster_view import ClusterView
 from broker.server.fetch_sessions import FetchSessions
 from broker.server.node_settings import NodeSettings
+from broker.server.openings import Openings
 from broker.server.produce_answers import ProduceAnswers
 from broker.server.producer_ids import ProducerIds
 from broker.server.quotas import Quotas
@@ -29,14 +30,10 @@ class ServingLimits:
 
     fetch_size_max: int = 57_671_680
     """`fetch.max.bytes`."""
+    batch_size_max: int = 1_048_588
+    """`message.max.bytes`, which bounds what a batch may unpack to for an old client."""
     request_timeout_ms: int = 30_000
     """`request.timeout.ms`; how long markers of transactions may take."""
-    downconversion: bool = True
-    """`log.message.downconversion.enable`."""
-    batch_size_max: int = 1_048_588
-    """`message.max.bytes`; uncompressed, an old producer's message set may be `EXPANSION_MAX` times as
-    large.
-    """
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,6 +55,7 @@ class Services:
     node_settings: NodeSettings
     quotas: Quotas
     authoriser: Authoriser = field(default_factory=AllowAll)
+    openings: Openings = field(default_factory=Openings)
     produce_answers: ProduceAnswers = field(default_factory=ProduceAnswers)
     api_versions: Sequence[ApiVersion] = field(default_factory=list)
     """What ApiVersions answers; derived from the table of routes."""

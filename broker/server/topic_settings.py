@@ -34,6 +34,13 @@ TOPIC_SETTINGS: Mapping[str, TopicSetting] = {
         "log.cleanup.policy",
         "delete: old segments go. compact: of each key the newest record stays.",
     ),
+    "compression.gzip.level": TopicSetting(
+        "compression.gzip.level", "Level where compression.type is gzip; -1: the codec's default."
+    ),
+    "compression.lz4.level": TopicSetting(
+        "compression.lz4.level", "Level where compression.type is lz4; 9: the fast compressor."
+    ),
+    "compression.zstd.level": TopicSetting("compression.zstd.level", "Level where compression.type is zstd."),
     "compression.type": TopicSetting("compression.type", "Codec of stored batches."),
     "delete.retention.ms": TopicSetting(
         "log.cleaner.delete.retention.ms", "How long tombstones stay once they were compacted."
@@ -48,6 +55,19 @@ TOPIC_SETTINGS: Mapping[str, TopicSetting] = {
         "log.cleaner.max.compaction.lag.ms", "Age at which records are compacted however few they are."
     ),
     "max.message.bytes": TopicSetting("message.max.bytes", "Size of one record batch."),
+    "message.downconversion.enable": TopicSetting(
+        "log.message.downconversion.enable", "Whether old clients get converted records."
+    ),
+    "message.timestamp.after.max.ms": TopicSetting(
+        "log.message.timestamp.after.max.ms",
+        "How far ahead of this node's clock a record may be; opens every batch.",
+    ),
+    "message.timestamp.before.max.ms": TopicSetting(
+        "log.message.timestamp.before.max.ms", "How old a new record may be; opens every batch."
+    ),
+    "message.timestamp.difference.max.ms": TopicSetting(
+        "log.message.timestamp.difference.max.ms", "Both bounds, where they are not given."
+    ),
     "message.timestamp.type": TopicSetting("log.message.timestamp.type", "Whose clock stamps records."),
     "min.cleanable.dirty.ratio": TopicSetting(
         "log.cleaner.min.cleanable.ratio", "Part of a log that must be dirty for it to be compacted."

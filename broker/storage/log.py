@@ -31,6 +31,7 @@ from broker.records.batch import (
 )
 from broker.records.control import Marker
 from broker.records.reader import read_all
+from broker.storage.admission import Rules
 from broker.storage.appends import (
     Appended,
     PositionedBatches,
@@ -265,6 +266,7 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """Take other settings from now on."""
         self._config = config
+        self.admission_rules = Rules.of(config)
         self._stamps = config.stamps_append_time
         self._segment_age_max = config.roll_ms - self._jitter_ms(config)
         self._active.index_interval_bytes = config.index_interval_bytes

@@ -8,12 +8,33 @@ from typing import Any
 
 from broker.errors import ConfigurationError
 from broker.records.batch import Codec
-from broker.settings import LONG_MAX, Kind, boolean, double, integer, long, name_set, string
+from broker.records.compression import LEVELS
+from broker.settings import LONG_MAX, Kind, SettingType, boolean, double, integer, long, name_set, string
 
 UNLIMITED = LONG_MAX
 CLEANUP_POLICIES = ("delete", "compact")
 COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+LZ4_FAST_LEVEL = 9
+"""The default, which means the fast compressor and not the ninth level of the slow one, as in Kafka."""
+
+
+def _level(codec: Codec, *others: int) -> Kind[int]:
+    """A level of the codec, or one of `others`."""
+    levels = LEVELS[codec]
+    low, high = levels[0], levels[-1]
+
+    def parse(text: str) -> int:
+        value = whole_number.parse(text)
+        if value not in levels and value not in others:
+            raise ValueError(f"expected a level from {low} to {high}, not {value}")
+        return value
+
+    whole_number = integer()
+    return Kind(type=SettingType.INT, parse=parse)
+
+
+GZIP_LEVEL, LZ4_LEVEL, ZSTD_LEVEL = _level(Codec.GZIP, -1), _level(Codec.LZ4), _level(Codec.ZSTD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +45,10 @@ class LogConfig:
 
     archive_enable: bool = False
     cleanup_policy: frozenset[str] = frozenset({"delete"})
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = LZ4_FAST_LEVEL
     compression_type: str = "producer"
+    compression_zstd_level: int = 3
     delete_retention_ms: int = 86_400_000
     file_delete_delay_ms: int = 60_000
     flush_messages: int = UNLIMITED
@@ -32,6 +56,10 @@ class LogConfig:
     index_interval_bytes: int = 4096
     max_compaction_lag_ms: int = UNLIMITED
     max_message_bytes: int = 1_048_588
+    message_downconversion_enable: bool = True
+    message_timestamp_after_max_ms: int = UNLIMITED
+    message_timestamp_before_max_ms: int = UNLIMITED
+    message_timestamp_difference_max_ms: int = UNLIMITED
     message_timestamp_type: str = "CreateTime"
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
@@ -71,6 +99,29 @@ class LogConfig:
                 return Codec[name.upper()]
 
     @property
+    def compression_level(self) -> int | None:
+        """The level of `codec`; None: the codec's own default, or it has none."""
+        match self.codec:
+            case Codec.GZIP:
+                return self.compression_gzip_level if self.compression_gzip_level > 0 else None
+            case Codec.LZ4:
+                return self.compression_lz4_level if self.compression_lz4_level != LZ4_FAST_LEVEL else None
+            case Codec.ZSTD:
+                return self.compression_zstd_level
+            case _:
+                return None
+
+    @property
+    def timestamp_before_max_ms(self) -> int:
+        """How old a record may be when it is appended."""
+        return _given_or(self.message_timestamp_before_max_ms, self.message_timestamp_difference_max_ms)
+
+    @property
+    def timestamp_after_max_ms(self) -> int:
+        """How far ahead of the clock a record may be when it is appended."""
+        return _given_or(self.message_timestamp_after_max_ms, self.message_timestamp_difference_max_ms)
+
+    @property
     def stamps_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
 
@@ -101,6 +152,10 @@ class LogConfig:
         return config
 
 
+def _given_or(bound_ms: int, general_bound_ms: int) -> int:
+    return bound_ms if bound_ms != UNLIMITED else general_bound_ms
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSetting:
     """One setting: the field it sets and the kind of its value."""
@@ -112,6 +167,9 @@ class LogSetting:
 _KINDS: Mapping[str, Kind[Any]] = {
     "archive_enable": boolean(),
     "cleanup_policy": name_set(CLEANUP_POLICIES),
+    "compression_gzip_level": GZIP_LEVEL,
+    "compression_lz4_level": LZ4_LEVEL,
+    "compression_zstd_level": ZSTD_LEVEL,
     "compression_type": string(COMPRESSION_TYPES),
     "delete_retention_ms": long(0),
     "file_delete_delay_ms": long(0),
@@ -120,6 +178,10 @@ _KINDS: Mapping[str, Kind[Any]] = {
     "index_interval_bytes": integer(0),
     "max_compaction_lag_ms": long(1),
     "max_message_bytes": integer(0),
+    "message_downconversion_enable": boolean(),
+    "message_timestamp_after_max_ms": long(0),
+    "message_timestamp_before_max_ms": long(0),
+    "message_timestamp_difference_max_ms": long(0),
     "message_timestamp_type": string(TIMESTAMP_TYPES),
     "min_cleanable_dirty_ratio": double(0, 1),
     "min_compaction_lag_ms": long(0),

@@ -9,6 +9,7 @@ import pytest
 
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from broker.errors import ErrorCode
+from broker.records.batch import Codec
 from broker.settings import ConfigSource, ResourceType, SettingType
 from broker.types import HostPort
 from broker.wire.messages.alter_configs import AlterableConfig as Replacement
@@ -25,7 +26,16 @@ from broker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tests.conftest import ClusterFactory, cluster_spec, until
-from tests.node.raw_client import RawClient, batch_of, connected, create_topic, produce
+from tests.node.raw_client import (
+    RawClient,
+    batch_of,
+    connected,
+    create_topic,
+    fetch,
+    produce,
+    produce_request,
+    values_of,
+)
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 Change = tuple[str, int, str | None]
@@ -171,6 +181,38 @@ def test_a_replacement_drops_what_it_does_not_name(client: RawClient, topic: str
     described = describe(client, TOPIC, topic, "retention.ms", "segment.ms")
     assert described["retention.ms"].config_source == ConfigSource.BROKER_STATIC
     assert described["segment.ms"].value == "777"
+
+
+def test_records_that_break_a_bound_of_time_are_named_in_the_answer(client: RawClient, topic: str) -> None:
+    create_topic(client, topic, message_timestamp_before_max_ms="1000", compression_type="lz4")
+    answer = produce(client, topic, batch_of(b"long ago", b"as well", codec=Codec.ZSTD))
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [problem.batch_index for problem in answer.record_errors] == [0, 1]
+    assert alter(client, TOPIC, topic, ("message.timestamp.before.max.ms", DELETE, None))[0] == 0
+    assert produce(client, topic, batch_of(b"long ago", codec=Codec.ZSTD)).error_code == 0
+
+
+def test_large_batches_are_opened_aside_and_appended_in_their_order(client: RawClient, topic: str) -> None:
+    create_topic(client, topic, compression_type="gzip")
+    values = [b"%d" % number * 100_000 for number in range(6)]
+    batches = (
+        batch_of(value, codec=Codec.ZSTD, producer_id=7, epoch=0, sequence=at)
+        for at, value in enumerate(values)
+    )
+    sent = [client.send(produce_request(topic, batch)) for batch in batches]
+    request = produce_request(topic, b"")
+    answers = [client.receive(request, each).responses[0].partition_responses[0] for each in sent]
+    assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, at) for at in range(6)]
+    assert values_of(fetch(client, topic, 0).records) == values
+
+
+def test_old_clients_are_refused_conversion_where_their_topic_says_so(client: RawClient, topic: str) -> None:
+    create_topic(client, topic)
+    assert produce(client, topic, batch_of(b"v")).error_code == 0
+    assert fetch(client, topic, 0, version=1).error_code == 0
+    assert alter(client, TOPIC, topic, ("message.downconversion.enable", SET, "false"))[0] == 0
+    assert fetch(client, topic, 0, version=1).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert fetch(client, topic, 0).error_code == 0
 
 
 # Nodes

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
+from broker.records import legacy
 from broker.records.batch import (
     Codec,
     iterate_batches,
@@ -18,14 +19,19 @@ from broker.records.batch import (
 )
 from broker.records.compression import compress
 from broker.records.control import Marker, MarkerType, build_marker
-from broker.records.legacy import from_batches, read_message_set, to_batches
+from broker.records.legacy import from_batches, to_batches
 from broker.records.message_set import build_message_set
 from broker.records.reader import iterate_entries, read_all
 from broker.records.record import Record, TimestampType
+from broker.types import Buffer
 from tests.records.samples import NOW_MS, PLAIN_SAMPLES, SAMPLES, SIZE_MAX, Sample, as_samples, build, read
 
 OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 MAGICS = [0, 1]
+
+
+def read_message_set(message_set: Buffer, *, size_max: int) -> list[Record]:
+    return list(legacy.read_message_set(message_set, size_max=size_max))
 
 
 def old_records(samples: list[Sample], magic: int, base_offset: int = 0) -> list[Record]:

@@ -145,7 +145,7 @@ def test_we_read_the_message_sets_of_others(library: Any, codec: Codec, magic: i
         builder.append(index, *sample[:3])
     message_set = bytearray(builder.build())
     expected = [Sample(sample.timestamp if magic else -1, sample.key, sample.value, []) for sample in SAMPLES]
-    assert as_samples(read_message_set(message_set, size_max=SIZE_MAX)) == expected
+    assert as_samples(list(read_message_set(message_set, size_max=SIZE_MAX))) == expected
     if codec is not Codec.NONE:
         message_set[:8] = (len(SAMPLES) - 1).to_bytes(
             8, "big"

@@ -31,6 +31,7 @@ def test_what_producers_send_is_accepted(codec: Codec) -> None:
     ("lie", "message"),
     [
         ({"attributes": CONTROL_FLAG}, "control"),
+        ({"base_offset": 3}, "count from 0"),
         ({"record_count": 0, "last_offset_delta": 0}, "without records"),
         ({"record_count": 4}, "4 records cannot span 5"),
         ({"record_count": 6}, "6 records cannot span 5"),

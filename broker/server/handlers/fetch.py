@@ -196,7 +196,7 @@ class _Fetch:
         for partition, answer in zip(self.turn.partitions, self.answers, strict=True):
             records = None if answer is None else cast(object, answer.records)
             if answer is not None and isinstance(records, FileRange):
-                if services.limits.downconversion:
+                if services.topic_configs.of(partition.topic).message_downconversion_enable:
                     found.append(StoredAnswer(answer, records, partition.wanted.partition_max_bytes))
                 else:
                     answer.records, answer.error_code = b"", ErrorCode.UNSUPPORTED_VERSION

@@ -8,32 +8,27 @@ connection, as that is all the client can notice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError, code_for_old_clients
 from broker.records.batch import (
     ATTRIBUTES_POSITION,
-    CODEC_MASK,
     HEADER_SIZE,
     MAGIC_POSITION,
     TRANSACTIONAL_FLAG,
-    Codec,
     iterate_batches,
     peek_size,
-    verify_crc,
 )
-from broker.records.builder import recompress
-from broker.records.legacy import to_batches
-from broker.records.validation import InvalidRecordsError, RecordRules, validate_records
+from broker.records.validation import InvalidRecordsError
 from broker.replication.replica import Replica
 from broker.server.access import is_allowed, refusal, topic_named, transactional_id
 from broker.server.request import ConnectionClosedError, Encoded, RequestContext
 from broker.server.security import Operation
 from broker.server.services import Services
 from broker.server.topics import INTERNAL_TOPICS
+from broker.storage.admission import Opening, admit
 from broker.storage.appends import Appended
-from broker.types import Buffer
 from broker.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -44,13 +39,8 @@ from broker.wire.messages.produce import (
     TopicProduceResponse,
 )
 
-EXPANSION_MAX = 64
-"""How many times `message.max.bytes` an old message set, or a batch that is opened, may unpack to."""
-_BATCHES_FROM = 3
-"""First version whose records are batches of magic 2."""
 _STORAGE_ERROR_FROM = 4
 """First version whose clients know KAFKA_STORAGE_ERROR."""
-_ZSTD_FROM = 7
 _LOW_ATTRIBUTES = ATTRIBUTES_POSITION + 1
 
 
@@ -63,6 +53,8 @@ class _Outcome(NamedTuple):
     waits: bool
     """Whether the answer is not due yet."""
     error: ProtocolError | None
+    opening: Opening | None = None
+    """What is to be done in a thread before anything can be appended."""
 
 
 class _Pending(NamedTuple):
@@ -103,8 +95,18 @@ def handle(
             return services.produce_answers.encode(
                 version, context.correlation_id, topic, outcome.partition, outcome.appended
             )
+    if any(outcome.opening is not None for _, partitions in outcomes for outcome in partitions):
+        return _open_and_append(services, outcomes, request, version)
     pending: list[_Pending] = []
-    response = ProduceResponse(
+    response = _respond(outcomes, pending)
+    if pending:
+        return _answer_later(response, pending, request, version)
+    return _answer(response, acks, version)
+
+
+def _respond(outcomes: Sequence[tuple[str, Sequence[_Outcome]]], pending: list[_Pending]) -> ProduceResponse:
+    """The response to a request, but for what `pending` has then."""
+    return ProduceResponse(
         responses=[
             TopicProduceResponse(
                 name=topic, partition_responses=[_answer_one(each, pending) for each in partitions]
@@ -112,9 +114,34 @@ def handle(
             for topic, partitions in outcomes
         ]
     )
-    if pending:
-        return _answer_later(response, pending, request, version)
-    return _answer(response, acks, version)
+
+
+async def _open_and_append(
+    services: Services,
+    outcomes: Sequence[tuple[str, list[_Outcome]]],
+    request: ProduceRequest,
+    version: int,
+) -> ProduceResponse | None:
+    """Append what had to be opened in threads first, and answer the whole request."""
+    acks = request.acks if -1 <= request.acks <= 1 else -1
+    for topic, partitions in outcomes:
+        for index, outcome in enumerate(partitions):
+            if outcome.opening is not None:
+                partitions[index] = await _opened(services, topic, outcome, acks)
+    pending: list[_Pending] = []
+    response = _respond(outcomes, pending)
+    return await _answer_later(response, pending, request, version)
+
+
+async def _opened(services: Services, topic: str, outcome: _Outcome, acks: int) -> _Outcome:
+    replica, opening = outcome.replica, outcome.opening
+    assert replica is not None, "only what has a log is opened for it"
+    assert opening is not None, "called for what is to be opened"
+    try:
+        records = await services.openings.in_thread(topic, opening)
+        return _store(replica, outcome.partition, records, acks, services.clock.now_ms())
+    except ProtocolError as error:
+        return _Outcome(outcome.partition, None, None, False, error)
 
 
 def refuse(request: ProduceRequest, error: ProtocolError, version: int) -> ProduceResponse:
@@ -137,7 +164,7 @@ def _forbidden(context: RequestContext, topic: TopicProduceData) -> Iterator[_Ou
 
 
 def _is_transactional(request: ProduceRequest) -> bool:
-    """Whether any batch is part of a transaction. Records that are none are for `_admit` to refuse."""
+    """Whether any batch is part of a transaction. Records that are none are for `admit` to refuse."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
@@ -178,12 +205,21 @@ def _append(
         if topic in INTERNAL_TOPICS:
             raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by its cluster only")
         replica = services.replicas.find(topic, index)
-        records = _admit(services, replica, data.records, version)
-        if not replica.free_space.admits(len(records)):
-            replica.refuse_for_space(records)
-        appended = replica.append(records, acks=acks, now_ms=now_ms)
+        records = admit(data.records, replica.log.admission_rules, version=version, now_ms=now_ms)
+        if isinstance(records, Opening):
+            opened = services.openings.at_once(topic, records)
+            if opened is None:
+                return _Outcome(index, replica, None, True, None, records)
+            records = opened
+        return _store(replica, index, records, acks, now_ms)
     except ProtocolError as error:
         return _Outcome(index, None, None, False, error)
+
+
+def _store(replica: Replica, index: int, records: bytearray | memoryview, acks: int, now_ms: int) -> _Outcome:
+    if not replica.free_space.admits(len(records)):
+        replica.refuse_for_space(records)
+    appended = replica.append(records, acks=acks, now_ms=now_ms)
     waits = replica.flush_is_due or (acks == -1 and not replica.is_committed(appended.last_offset + 1))
     return _Outcome(index, replica, appended, waits, None)
 
@@ -207,64 +243,6 @@ def _answer_one(outcome: _Outcome, pending: list[_Pending]) -> PartitionProduceR
         commit = None if committed else replica.commit_waits.add(next_offset)
         pending.append(_Pending(replica, next_offset, commit, answer))
     return answer
-
-
-def _admit(
-    services: Services, replica: Replica, records: Buffer | None, version: int
-) -> bytearray | memoryview:
-    """What the log may append, in a buffer that may be written to.
-
-    Raises ProtocolError for records of a format that the version, the topic or this node does not take.
-    """
-    if version < _BATCHES_FROM and records and (len(records) < HEADER_SIZE or records[MAGIC_POSITION] != 2):
-        records = to_batches(records, size_max=EXPANSION_MAX * services.limits.batch_size_max)
-    if records is None or len(records) < HEADER_SIZE:
-        raise ProtocolError(ErrorCode.INVALID_RECORD, "no whole record batch")
-    if records[MAGIC_POSITION] != 2:
-        raise ProtocolError(
-            ErrorCode.INVALID_RECORD,
-            f"magic {records[MAGIC_POSITION]} in a produce request of version {version}",
-        )
-    _require_taken(records[_LOW_ATTRIBUTES], version)
-    if peek_size(records) != len(records):
-        for position, _ in iterate_batches(records):
-            _require_taken(records[position + _LOW_ATTRIBUTES], version)
-    config = replica.log.config
-    if config.compacts:
-        _require_keys(records, services.limits.batch_size_max)
-    if config.codec is not None:
-        return _recompressed(records, config.codec, services.limits.batch_size_max)
-    if isinstance(records, bytes):
-        return bytearray(records)
-    return records
-
-
-def _require_taken(attributes: int, version: int) -> None:
-    """Raise ProtocolError for a batch whose kind the version does not take."""
-    if attributes & CODEC_MASK == Codec.ZSTD and version < _ZSTD_FROM:
-        raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce version 7")
-
-
-def _require_keys(records: Buffer, batch_size_max: int) -> None:
-    """Compacted topics take no record without a key."""
-    rules = RecordRules(size_max=EXPANSION_MAX * batch_size_max, key_required=True)
-    for position, header in iterate_batches(records):
-        verify_crc(records, position, header)
-        validate_records(memoryview(records)[position : position + header.size], header, rules)
-
-
-def _recompressed(records: Buffer, codec: Codec, batch_size_max: int) -> bytearray:
-    """The batches with the codec that their topic asks for; those that have it already stay as they are."""
-    converted, end = bytearray(), 0
-    for position, header in iterate_batches(records):
-        end = position + header.size
-        batch = memoryview(records)[position:end]
-        if header.codec is not codec:
-            verify_crc(records, position, header)
-            batch = memoryview(recompress(batch, header, codec, size_max=EXPANSION_MAX * batch_size_max))
-        converted += batch
-    converted += memoryview(records)[end:]  # a torn tail is the log's to refuse
-    return converted
 
 
 def _failed(index: int, error: ProtocolError) -> PartitionProduceResponse:
