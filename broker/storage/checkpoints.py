@@ -6,7 +6,8 @@ partition offset` each. Leader epochs: the same with `epoch startOffset`. `parti
 `topic_id: ID`, the id as Kafka prints a UUID (URL-safe base64 without padding). `meta.properties`: Java
 properties `version=0`, `broker.id`, `cluster.id`.
 
-Malformed files raise StorageError with file and line; a crash leaves the old file or the new one.
+Malformed files raise StorageError with file and line; a crash leaves the old file or the new one. An empty
+checkpoint holds nothing: so Kafka leaves one that it has not written yet.
 """
 
 from __future__ import annotations
@@ -122,6 +123,8 @@ def decode_lines(data: bytes, path: Path, entry: Callable[[list[str]], T]) -> li
     """The entries of a checkpoint file, each made of the words of its line by `entry`, which may raise
     ValueError. Raises StorageError that names file and line.
     """
+    if not data:
+        return []
     lines = _lines(data, path)
     if not lines or lines[0].strip() != _VERSION:
         raise StorageError(f"{path}:1: version {lines[0] if lines else ''!r}, expected {_VERSION}")

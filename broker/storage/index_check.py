@@ -2,8 +2,10 @@
 
 An entry of the offset index must point to where an entry of the log begins, whose offsets do not start above
 the entry's: then a scan from there misses nothing. (It may name a later offset: a follower of Kafka's indexes
-several batches that came together by the last offset of all.) An entry of the time index must have the
-largest timestamp of everything up to the batch that holds its offset. Entries ascend.
+several batches that came together by the last offset of all. A compressed message of magic 0 or 1 has the
+offset of its last: it starts anywhere above the one before it.) An entry of the time index must have the
+largest timestamp of everything up to the batch that holds its offset; in a log without timestamps it may have
+any (Kafka indexes those that it drops as it converts to magic 0). Entries ascend.
 
 The checks are fed the log's headers in one walk, so that both take one reading of the log.
 """
@@ -96,6 +98,7 @@ class OffsetIndexCheck:
             key=lambda placed: placed.position,
         )
         self._next = 0
+        self._reached = -1
 
     def order(self) -> Iterator[Damage]:
         """Entries that do not ascend."""
@@ -108,12 +111,14 @@ class OffsetIndexCheck:
 
     def see(self, position: int, header: BatchHeader) -> Iterator[Damage]:
         """What is wrong with the entries that point into the log's entry at `position`."""
+        first_offset = header.base_offset if header.magic == 2 else self._reached + 1
+        self._reached = header.last_offset
         while self._next < len(self._placed) and self._placed[self._next].position < position + header.size:
             placed = self._placed[self._next]
             self._next += 1
             if placed.position != position:
                 yield Damage(placed.at, f"position {placed.position} is inside the log's entry at {position}")
-            elif placed.offset < header.base_offset:
+            elif placed.offset < first_offset:
                 yield Damage(placed.at, f"Index offset: {placed.offset}, log offset: {header.base_offset}")
 
     def finish(self, end_offset: int) -> Iterator[Damage]:
@@ -140,6 +145,11 @@ class TimeIndexCheck:
         self._next = 0
         self._largest = -1
 
+    @property
+    def has_timestamps(self) -> bool:
+        """Whether anything seen has one."""
+        return self._largest >= 0
+
     def order(self) -> Iterator[Damage]:
         """Entries that do not ascend."""
         for at, (before, entry) in enumerate(pairwise(self._entries), start=1):
@@ -156,7 +166,7 @@ class TimeIndexCheck:
         while self._next < len(self._placed) and self._placed[self._next].offset <= header.last_offset:
             placed = self._placed[self._next]
             self._next += 1
-            if placed.timestamp != self._largest:
+            if placed.timestamp != self._largest and self.has_timestamps:
                 yield Damage(
                     placed.at,
                     f"Index timestamp: {placed.timestamp}, log timestamp: {self._largest} "

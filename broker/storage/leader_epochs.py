@@ -12,6 +12,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import NamedTuple
 
+from broker.errors import StorageError
 from broker.storage.checkpoints import EpochStart, read_leader_epochs, write_leader_epochs
 from broker.storage.disk import Disk
 
@@ -41,7 +42,11 @@ class LeaderEpochs:
         self.dirty = False
 
     def load(self) -> None:
-        """Read the file. Raises StorageError when it is malformed."""
+        """Read the file. Raises StorageError when it is malformed, or empty: then a crash may have kept it
+        from being written.
+        """
+        if self._disk.exists(self._path) and not self._disk.read_file(self._path):
+            raise StorageError(f"{self._path}: is empty")
         self._set(read_leader_epochs(self._disk, self._path))
 
     @property

@@ -27,6 +27,7 @@ from broker.storage.index_check import (
 from broker.storage.stored_entries import StoredEntry, records_of, stored_entries
 
 _CONTROL_KEY_SIZE = 4
+_MISSING = "is missing; a start of the node makes it anew"
 
 
 class Severity(Enum):
@@ -99,6 +100,9 @@ def check_segment(segment: SegmentToCheck) -> Generator[Problem, None, SegmentTa
     finally:
         file.close()
     at_offsets, at_times = segment.path(FileKind.OFFSET_INDEX), segment.path(FileKind.TIME_INDEX)
+    if not segment.disk.exists(at_times):
+        tell = damaged if times.has_timestamps else noted  # Kafka before 0.10 kept none
+        yield tell(at_times, _MISSING)
     yield from (Problem.of(at_offsets, found) for found in offsets.finish(tally.next_offset))
     yield from (Problem.of(at_times, found) for found in times.finish())
     return tally
@@ -108,6 +112,8 @@ def _open_indexes(
     segment: SegmentToCheck,
 ) -> Generator[Problem, None, tuple[OffsetIndexCheck, TimeIndexCheck]]:
     path = segment.path(FileKind.OFFSET_INDEX)
+    if not segment.disk.exists(path):
+        yield damaged(path, _MISSING)
     data = yield from _index_bytes(segment, path, OffsetIndex.entry.size)
     offsets = OffsetIndexCheck(offset_entries(data, segment.base_offset))
     yield from (Problem.of(path, found) for found in offsets.order())
@@ -120,7 +126,6 @@ def _open_indexes(
 
 def _index_bytes(segment: SegmentToCheck, path: Path, entry_size: int) -> Generator[Problem, None, bytes]:
     if not segment.disk.exists(path):
-        yield damaged(path, "is missing; a start of the node makes it anew")
         return b""
     data, size = read_index(segment.disk, path)
     yield from (Problem.of(path, found) for found in size_damage(size, entry_size))

@@ -137,7 +137,7 @@ class Verification:
         path = self.path / META_PROPERTIES_FILE
         try:
             if read_meta_properties(self.disk, path) is None:
-                yield damaged(path, "is missing: nothing says whose directory this is")
+                yield noted(path, "is missing: the next node that starts here takes the directory")
         except StorageError as error:
             yield damaged(path, _without_path(error, path))
 

@@ -9,50 +9,30 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Self
 
 import pytest
 
-from broker.embedded import (
-    ChildProcess,
-    ClusterSpec,
-    EmbeddedCluster,
-    EmbeddedError,
-    EmbeddedZooKeeper,
-    free_ports,
-)
-from broker.types import HostPort
+from broker.embedded import ChildProcess, ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
+from tests.interop.apache import HERE, JAVA, ApacheKafka, kafka_jars
 
 pytest.register_assert_rewrite(
     *(f"tests.conformance.{name}_cases" for name in ("group", "node", "record", "topic", "transaction"))
 )
 
-HERE = Path(__file__).parent
 PROCESS_TIMEOUT_SECONDS = 120
-JAVA = (shutil.which("java") or "java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-"""Java that starts quickly; most of these programs run for a moment."""
 Tool = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
 def kafka_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Classpath of the last Apache Kafka that works with ZooKeeper, with its tools."""
-    return _classpath("3.9.1", tmp_path_factory.mktemp("kafka-3-jars"))
+    return kafka_jars("3.9.1", tmp_path_factory.mktemp("kafka-3-jars"))
 
 
 @pytest.fixture(scope="session")
 def newest_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Classpath of an Apache Kafka whose clients no longer speak the oldest versions (KIP-896)."""
-    return _classpath("4.1.0", tmp_path_factory.mktemp("kafka-4-jars"))
-
-
-def _classpath(version: str, directory: Path) -> str:
-    if shutil.which("mvn") is None:
-        pytest.skip("Maven is not installed (Debian: apt-get install maven)")
-    command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), f"-Dkafka.version={version}"]
-    copying = ["dependency:copy-dependencies", f"-DoutputDirectory={directory}"]
-    subprocess.run([*command, *copying], check=True, timeout=600)
-    return f"{directory}/*"
+    return kafka_jars("4.1.0", tmp_path_factory.mktemp("kafka-4-jars"))
 
 
 @pytest.fixture(scope="session")
@@ -85,49 +65,6 @@ def bootstrap(node: EmbeddedCluster) -> str:
 def data_root(node: EmbeddedCluster) -> Path:
     """Where our node keeps its logs."""
     return node.spec.directory / "node-1"
-
-
-class ApacheKafka:
-    """One broker of Apache Kafka as a child process; returns from `with` when it is in its own metadata."""
-
-    def __init__(self, classpath: str, zookeeper_connect: str, directory: Path) -> None:
-        self.address = HostPort("127.0.0.1", free_ports(1)[0])
-        self.bootstrap = (self.address,)
-        self._directory = directory
-        self._broker: ChildProcess | None = None
-        settings = {
-            "broker.id": 1,
-            "listeners": f"PLAINTEXT://{self.address}",
-            "zookeeper.connect": zookeeper_connect,
-            "log.dirs": directory / "data",
-            "offsets.topic.replication.factor": 1,
-            "offsets.topic.num.partitions": 3,
-            "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1,
-            "group.initial.rebalance.delay.ms": 0,
-        }
-        self._properties = directory / "server.properties"
-        self._properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        self._command = [*JAVA, "-Xmx512m", "-cp", classpath, "kafka.Kafka", str(self._properties)]
-
-    def _answers(self) -> bool:
-        listing = subprocess.run(
-            ["kcat", "-b", str(self.address), "-L", "-m", "2"], capture_output=True, text=True, check=False
-        )
-        return "1 brokers:" in listing.stdout
-
-    def __enter__(self) -> Self:
-        self._broker = ChildProcess.start("apache kafka", self._command, self._directory / "kafka.log")
-        try:
-            self._broker.wait_until(self._answers, timeout_ms=60_000)
-        except EmbeddedError:
-            self._broker.stop(timeout_ms=0)
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._broker is not None:
-            self._broker.stop(timeout_ms=10_000)
 
 
 @pytest.fixture(scope="session")

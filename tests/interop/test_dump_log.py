@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from broker.embedded import EmbeddedCluster
-from tests.interop.conftest import JAVA, PROCESS_TIMEOUT_SECONDS
+from tests.interop.apache import JAVA
+from tests.interop.conftest import PROCESS_TIMEOUT_SECONDS
 from tests.node.raw_client import connected, create_topic
 from tests.node.transactions import RawTransactions
 

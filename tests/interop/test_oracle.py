@@ -12,7 +12,7 @@ from broker.client.connection import Connection
 from broker.wire.registry import api_of
 from tests.conformance.cases import CASES, Case
 from tests.conformance.scene import Place, Scene, prepare
-from tests.interop.conftest import ApacheKafka
+from tests.interop.apache import ApacheKafka
 
 TIMEOUT_SECONDS = 30
 

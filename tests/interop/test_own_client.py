@@ -19,7 +19,7 @@ from tests.client.test_nodes import (  # noqa: F401 collected here too
     test_records_of_every_codec_come_back_as_they_were_sent,
     test_topics_are_created_listed_described_grown_configured_and_deleted,
 )
-from tests.interop.conftest import ApacheKafka
+from tests.interop.apache import ApacheKafka
 
 
 @pytest.fixture

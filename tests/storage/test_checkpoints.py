@@ -67,10 +67,17 @@ def test_missing_files_say_nothing(place: DiskAt) -> None:
     assert read_meta_properties(place.disk, path) is None
 
 
+def test_empty_checkpoints_hold_nothing(place: DiskAt) -> None:
+    path = place.path / "checkpoint"
+    place.disk.write_file(path, b"")
+    assert read_offsets(place.disk, path) == {}
+    assert read_leader_epochs(place.disk, path) == []
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"", r"checkpoint:1: version '', expected 0"),
+        (b"\n", r"checkpoint:1: version '', expected 0"),
         (b"1\n0\n", r"checkpoint:1: version '1'"),
         (b"0\n", r"checkpoint:2: expected the number"),
         (b"0\nmany\n", r"checkpoint:2: expected the number"),

@@ -56,6 +56,12 @@ def damages(path: Path, *, in_use: bool = False, deep: bool = True) -> list[Prob
     return [problem for problem in found if problem.severity is Severity.DAMAGE]
 
 
+def test_a_directory_that_says_not_whose_it_is_is_only_noted(root: Path) -> None:
+    (root / "meta.properties").unlink()
+    assert damages(root) == []
+    assert [problem.path.name for problem in problems(root)] == ["meta.properties"]
+
+
 def state_of(root: Path) -> dict[str, tuple[bytes, int, int]]:
     """Every file with its bytes, time of change and mode."""
     return {
@@ -146,7 +152,6 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], None]]] = {
         lambda path: path.write_text("0\n2\n0 0\n1 9999\n"),
     ),
     "missing leader epochs": ("flights-0/leader-epoch-checkpoint", Path.unlink),
-    "no owner": ("meta.properties", Path.unlink),
     "a garbled owner": ("meta.properties", lambda path: path.write_text("version=0\n")),
     "a garbled checkpoint": ("recovery-point-offset-checkpoint", lambda path: cut(path, 3)),
     "a recovery point past the end": (

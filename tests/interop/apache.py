@@ -1,0 +1,117 @@
+"""Apache Kafka of any version as a child process, its jars from Maven Central."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from broker.embedded import ChildProcess, EmbeddedError, accepts, free_ports
+from broker.types import HostPort
+
+HERE = Path(__file__).parent
+JAVA = (shutil.which("java") or "java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""Java that starts quickly; most of these programs run for a moment."""
+_LOG4J = """\
+log4j.rootLogger=WARN, stdout
+log4j.appender.stdout=org.apache.log4j.ConsoleAppender
+log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
+log4j.appender.stdout.layout.ConversionPattern=%d %p %c %m%n
+"""
+"""What the versions that come with log4j need to say anything."""
+
+
+def kafka_jars(version: str, directory: Path) -> str:
+    """The classpath of Apache Kafka `version`, whose jars are put into `directory`.
+
+    Those before 3 come without the tools that moved out of the core since, and before 2 with the part of
+    Java that Java no longer has.
+    """
+    if shutil.which("mvn") is None:
+        pytest.skip("Maven is not installed (Debian: apt-get install maven)")
+    major = int(version.partition(".")[0])
+    pom, scala = ("pom.xml", "2.13") if major >= 3 else ("old-kafka.xml", "2.13" if major == 2 else "2.11")
+    command = ["mvn", "-q", "-B", "-f", str(HERE / pom), f"-Dkafka.version={version}", f"-Dscala={scala}"]
+    copying = ["dependency:copy-dependencies", f"-DoutputDirectory={directory}"]
+    subprocess.run([*command, *copying], check=True, timeout=600)
+    return f"{directory}/*"
+
+
+class ApacheKafka:
+    """One broker of Apache Kafka, its data in `directory`/data unless `settings` say otherwise; returns from
+    `with` when it is in its own metadata.
+    """
+
+    def __init__(
+        self,
+        classpath: str,
+        zookeeper_connect: str,
+        directory: Path,
+        *,
+        settings: Mapping[str, object] | None = None,
+        knows_versions: bool = True,
+    ) -> None:
+        self.address = HostPort("127.0.0.1", free_ports(1)[0])
+        self.bootstrap = (self.address,)
+        self._directory = directory
+        self._knows_versions = knows_versions
+        self._broker: ChildProcess | None = None
+        all_settings = {
+            "broker.id": 1,
+            "host.name": self.address.host,
+            "port": self.address.port,
+            "listeners": f"PLAINTEXT://{self.address}",
+            "zookeeper.connect": zookeeper_connect,
+            "log.dirs": directory / "data",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 3,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            **(settings or {}),
+        }
+        self._properties = directory / "server.properties"
+        self._properties.write_text("".join(f"{name}={value}\n" for name, value in all_settings.items()))
+        logging = directory / "log4j.properties"
+        logging.write_text(_LOG4J)
+        java = [*JAVA, "-Xmx512m", f"-Dlog4j.configuration=file:{logging}", "-cp", classpath]
+        self._command = [*java, "kafka.Kafka", str(self._properties)]
+
+    def start(self) -> None:
+        """Start the broker and wait for it."""
+        self._broker = ChildProcess.start("apache kafka", self._command, self._directory / "kafka.log")
+        try:
+            self._broker.wait_until(self._answers, timeout_ms=60_000)
+        except EmbeddedError:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """End the broker cleanly."""
+        if self._broker is not None:
+            self._broker.stop(timeout_ms=30_000)
+            self._broker = None
+
+    def kill(self) -> None:
+        """End the broker as a crash of its process does."""
+        if self._broker is not None:
+            self._broker.stop(timeout_ms=0)
+            self._broker = None
+
+    def _answers(self) -> bool:
+        if not self._knows_versions:
+            return accepts(self.address)  # such a broker is in no metadata before there is a topic
+        command = ["kcat", "-b", str(self.address), "-L", "-m", "2"]
+        listing = subprocess.run(command, capture_output=True, text=True, check=False)
+        return "1 brokers:" in listing.stdout
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
