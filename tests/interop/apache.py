@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from kazoo.client import KazooClient
 
 from broker.embedded import ChildProcess, EmbeddedError, accepts, free_ports
 from broker.types import HostPort
+from tests.conftest import until
 
 HERE = Path(__file__).parent
 JAVA = (shutil.which("java") or "java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -41,6 +43,17 @@ def kafka_jars(version: str, directory: Path) -> str:
     return f"{directory}/*"
 
 
+def _wait_until_forgotten(zookeeper_connect: str) -> None:
+    address, _, chroot = zookeeper_connect.partition("/")
+    client = KazooClient(hosts=address)
+    client.start()
+    try:
+        until(lambda: not client.exists(f"/{chroot}/brokers/ids/1"))
+    finally:
+        client.stop()
+        client.close()
+
+
 class ApacheKafka:
     """One broker of Apache Kafka, its data in `directory`/data unless `settings` say otherwise; returns from
     `with` when it is in its own metadata.
@@ -58,6 +71,7 @@ class ApacheKafka:
         self.address = HostPort("127.0.0.1", free_ports(1)[0])
         self.bootstrap = (self.address,)
         self._directory = directory
+        self._zookeeper_connect = zookeeper_connect
         self._knows_versions = knows_versions
         self._broker: ChildProcess | None = None
         all_settings = {
@@ -82,7 +96,8 @@ class ApacheKafka:
         self._command = [*java, "kafka.Kafka", str(self._properties)]
 
     def start(self) -> None:
-        """Start the broker and wait for it."""
+        """Start the broker, once ZooKeeper has forgotten one that died, and wait for it."""
+        _wait_until_forgotten(self._zookeeper_connect)
         self._broker = ChildProcess.start("apache kafka", self._command, self._directory / "kafka.log")
         try:
             self._broker.wait_until(self._answers, timeout_ms=60_000)

@@ -70,7 +70,7 @@ def _as_captured(record: Mapping[str, Any]) -> dict[str, Any]:
     headers = record.get("headers", [])
     return {
         "offset": record["offset"],
-        "timestamp": record["ts"] if "ts" in record else None,
+        "timestamp": record.get("ts"),
         "append_time": record.get("tstype") == "logappend",
         "key": record["key"],
         "value": record["payload"],
