@@ -59,11 +59,23 @@ def restore(spec: ClusterSpec, znodes: Mapping[str, str]) -> None:
 def check_records(bootstrap: str, captured: Captured) -> None:
     """kcat gets from the node what the captured broker served."""
     for name, expected in captured.served["records"].items():
-        topic, _, partition = name.rpartition("-")
-        start = str(captured.served["start_offsets"][name])
-        command = ["kcat", "-b", bootstrap, "-C", "-J", "-e", "-q", "-t", topic, "-p", partition, "-o", start]
-        read = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=True)
-        assert [_as_captured(json.loads(line)) for line in read.stdout.splitlines()] == expected, name
+        assert list(map(_as_captured, _consume(bootstrap, captured, name, "read_uncommitted"))) == expected, (
+            name
+        )
+    for name, offsets in captured.served["committed"].items():
+        committed = _consume(bootstrap, captured, name, "read_committed")
+        assert [record["offset"] for record in committed] == offsets, name
+
+
+def _consume(bootstrap: str, captured: Captured, name: str, isolation: str) -> Iterator[dict[str, Any]]:
+    topic, _, partition = name.rpartition("-")
+    start = str(captured.served["start_offsets"][name])
+    command = ["kcat", "-b", bootstrap, "-X", f"isolation.level={isolation}"]
+    reading = ["-C", "-J", "-e", "-q", "-t", topic, "-p", partition, "-o", start]
+    read = subprocess.run(
+        [*command, *reading], capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=True
+    )
+    return map(json.loads, read.stdout.splitlines())
 
 
 def _as_captured(record: Mapping[str, Any]) -> dict[str, Any]:
