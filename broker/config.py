@@ -113,6 +113,9 @@ class NodeConfig:
     )
     connections_max_idle_ms: int = _setting(long(), 600_000, "Silent connections are closed after this time.")
     socket_request_max_bytes: int = _setting(integer(1), 104_857_600, "Size of one request.")
+    queued_max_request_bytes: int = _setting(
+        long(), -1, "Memory for requests over 256 KiB under way, over all connections; below 1: any amount."
+    )
     socket_send_buffer_bytes: int = _setting(
         integer(-1), -1, "SO_SNDBUF; -1: the kernel adapts it to the link."
     )
@@ -494,6 +497,8 @@ def _contradictions(node: NodeConfig) -> Iterator[_Contradiction]:
         yield _Contradiction("log.archive.enable", "needs log.archive.url")
     if node.group_min_session_timeout_ms > node.group_max_session_timeout_ms:
         yield _Contradiction("group.min.session.timeout.ms", "exceeds group.max.session.timeout.ms")
+    if 0 < node.queued_max_request_bytes < node.socket_request_max_bytes:
+        yield _Contradiction("queued.max.request.bytes", "is less than socket.request.max.bytes")
 
 
 def _finest(milliseconds: int | None, minutes: int | None, hours: int) -> int:

@@ -53,6 +53,7 @@ from broker.server.acceptor import Acceptor, Processor
 from broker.server.admission import Admission
 from broker.server.cluster_view import ClusterView
 from broker.server.dispatch import Dispatcher
+from broker.server.loop_stalls import LoopStalls
 from broker.server.node_link import NodeLink
 from broker.server.offsets_topic_log import OffsetsTopicLog
 from broker.server.producer_ids import ProducerIds
@@ -342,6 +343,7 @@ class Node:
             schedule=CleaningSchedule(self._config.log_cleanup_schedule),
             clock=self._clock,
         )
+        self._background.start(LoopStalls().watch(self._clock))
         self._background.start(upkeep.run())
         self._background.start(cleaner.run())
         reconfiguration = Reconfiguration(

@@ -68,6 +68,7 @@ def connection_limits(config: NodeConfig) -> ConnectionLimits:
     """Bounds of the network side."""
     return ConnectionLimits(
         request_size_max=config.socket_request_max_bytes,
+        queued_bytes_max=config.queued_max_request_bytes,
         connections_max=config.max_connections,
         creation_rate_max=config.max_connection_creation_rate,
         listeners={name: _listener_limits(config, name) for name, _ in config.of_listeners},

@@ -18,6 +18,7 @@ from broker.errors import StorageError
 from broker.server.admission import Admission
 from broker.server.config import ConnectionLimits
 from broker.server.connection import Connection, Dispatch
+from broker.server.request_memory import RequestMemory
 from broker.server.security import Listener
 from broker.telemetry import logger
 from broker.types import HostPort
@@ -43,6 +44,7 @@ class Processor:
     def __init__(self, dispatch: Dispatch, limits: ConnectionLimits, clock: Clock) -> None:
         self._dispatch = dispatch
         self.limits = limits
+        self._memory = RequestMemory(limits.queued_bytes_max)
         self._clock = clock
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._per_ip: Counter[str] = Counter()
@@ -73,7 +75,13 @@ class Processor:
     def adopt(self, sock: socket.socket, peer: HostPort, listener: Listener) -> None:
         """Serve an accepted, non-blocking socket from now on."""
         connection = Connection(
-            sock, peer, listener, dispatch=self._dispatch, limits=self.limits, clock=self._clock
+            sock,
+            peer,
+            listener,
+            dispatch=self._dispatch,
+            limits=self.limits,
+            memory=self._memory,
+            clock=self._clock,
         )
         task = asyncio.get_running_loop().create_task(connection.run(), name=f"connection {peer}")
         self._connections[connection] = task

@@ -22,6 +22,8 @@ class ListenerLimits:
 class ConnectionLimits:
     """What one node allows its peers; each field names its setting."""
 
+    queued_bytes_max: int = -1
+    """`queued.max.request.bytes`; below 1: any number."""
     request_size_max: int = 100 * 1024 * 1024
     """`socket.request.max.bytes`."""
     connections_max: int = INT_MAX

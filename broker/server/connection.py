@@ -20,9 +20,10 @@ from broker.clock import Clock
 from broker.errors import StorageError, WireError
 from broker.server.answer_stream import AnswerStream, Part
 from broker.server.config import ConnectionLimits
-from broker.server.receive_buffer import ReceiveBuffer
+from broker.server.receive_buffer import BUSY_CAPACITY, KEPT_CAPACITY_MAX, ReceiveBuffer
 from broker.server.repeated_requests import RepeatedRequests
 from broker.server.request import ConnectionClosedError
+from broker.server.request_memory import RequestMemory
 from broker.server.security import ANONYMOUS, Listener, Principal
 from broker.telemetry import logger
 from broker.types import HostPort
@@ -57,6 +58,8 @@ class Connection:
         "_frame_waiter",
         "_input_ended",
         "_loop",
+        "_memory",
+        "_memory_taken",
         "_muted_until_ms",
         "_reading",
         "_socket",
@@ -80,6 +83,7 @@ class Connection:
         *,
         dispatch: Dispatch,
         limits: ConnectionLimits,
+        memory: RequestMemory,
         clock: Clock,
     ) -> None:
         self.peer = peer
@@ -94,7 +98,12 @@ class Connection:
         self._fd = sock.fileno()
         self._dispatch = dispatch
         self._clock = clock
-        self._buffer = ReceiveBuffer(limits.request_size_max)
+        self._buffer = ReceiveBuffer(
+            limits.request_size_max,
+            kept_capacity_max=BUSY_CAPACITY if memory.is_bounded else KEPT_CAPACITY_MAX,
+        )
+        self._memory = memory
+        self._memory_taken = 0
         self._answers = AnswerStream(sock, self._progressed)
         self._loop = asyncio.get_running_loop()
         self._frame_waiter: asyncio.Future[None] | None = None
@@ -197,12 +206,23 @@ class Connection:
         while not self._buffer.holds_frame:
             if self._closing:
                 return False
+            await self._take_memory()
             self._buffer.reclaim()
             self._resume_reading()
             self._frame_waiter = waiter = self._loop.create_future()
             await waiter
             self._frame_waiter = None
         return True
+
+    async def _take_memory(self) -> None:
+        """Have as much as the frame under way needs, and none of the last one's."""
+        wanted = self._buffer.large_frame_size
+        if wanted != self._memory_taken:
+            self._memory.give(self._memory_taken)
+            self._memory_taken = 0
+            if wanted:
+                await self._memory.take(wanted)
+                self._memory_taken = wanted
 
     def _on_readable(self) -> None:
         """Take what is there, up to the end of a frame. Less than was asked for means: no more is there."""
@@ -264,6 +284,8 @@ class Connection:
     def _close(self) -> None:
         self._pause_reading()
         self._answers.close()
+        self._memory.give(self._memory_taken)
+        self._memory_taken = 0
         self._socket.close()
 
 

@@ -25,10 +25,20 @@ _SIZE = Struct(">i")
 class ReceiveBuffer:
     """Frames of at most `frame_size_max` bytes out of a stream; owned by one connection."""
 
-    __slots__ = ("_capacity", "_end", "_frame_end", "_frame_size_max", "_start", "_view", "_was_full")
+    __slots__ = (
+        "_capacity",
+        "_end",
+        "_frame_end",
+        "_frame_size_max",
+        "_kept_capacity_max",
+        "_start",
+        "_view",
+        "_was_full",
+    )
 
-    def __init__(self, frame_size_max: int) -> None:
+    def __init__(self, frame_size_max: int, *, kept_capacity_max: int = KEPT_CAPACITY_MAX) -> None:
         self._frame_size_max = frame_size_max
+        self._kept_capacity_max = kept_capacity_max
         self._capacity = INITIAL_CAPACITY
         self._view = memoryview(bytearray(INITIAL_CAPACITY))
         self._start = 0
@@ -46,6 +56,12 @@ class ReceiveBuffer:
     def is_due(self) -> bool:
         """Whether the owner has something to do: a frame is whole, or the buffer has to grow."""
         return self.holds_frame or self._end >= self._capacity
+
+    @property
+    def large_frame_size(self) -> int:
+        """Size of the frame under way when it is larger than `BUSY_CAPACITY`, else 0."""
+        size = self._frame_end - self._start
+        return size if size > BUSY_CAPACITY else 0
 
     def space(self) -> memoryview:
         """Where to receive next; empty when full.
@@ -100,7 +116,7 @@ class ReceiveBuffer:
         capacity = self._capacity
         if left == capacity:
             return max(min(self._frame_end - self._start, 2 * capacity), BUSY_CAPACITY)
-        if not left and capacity > KEPT_CAPACITY_MAX:
+        if not left and capacity > self._kept_capacity_max:
             return INITIAL_CAPACITY
         if self._was_full and capacity < BUSY_CAPACITY:
             return BUSY_CAPACITY

@@ -20,6 +20,7 @@ from broker.server.answer_stream import COPIED_RANGE_SIZE_MAX
 from broker.server.config import ConnectionLimits
 from broker.server.connection import Answer, Connection, Dispatch
 from broker.server.request import ConnectionClosedError
+from broker.server.request_memory import RequestMemory
 from broker.server.security import Listener, SecurityProtocol
 from broker.storage.disk import SystemDisk
 from broker.storage.file_range import FileRange
@@ -63,7 +64,7 @@ class Peer:
 
 @asynccontextmanager
 async def connected(
-    dispatch: Dispatch, limits: ConnectionLimits | None = None
+    dispatch: Dispatch, limits: ConnectionLimits | None = None, memory: RequestMemory | None = None
 ) -> AsyncIterator[tuple[Peer, asyncio.Task[None], Connection]]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
@@ -74,6 +75,7 @@ async def connected(
         LISTENER,
         dispatch=dispatch,
         limits=limits or ConnectionLimits(),
+        memory=memory or RequestMemory(-1),
         clock=SystemClock(),
     )
     task = asyncio.create_task(connection.run())
@@ -289,5 +291,32 @@ def test_finish_answers_what_was_received_and_closes() -> None:
             connection.finish()
             gate.set()
             assert await peer.receive_end() == framed(b"done")
+
+    run(scenario())
+
+
+def test_large_requests_wait_for_memory_and_small_ones_do_not() -> None:
+    large = framed(bytes(1 << 20))
+
+    async def scenario() -> None:
+        memory = RequestMemory(1 << 20)
+        async with (
+            connected(echo, memory=memory) as (first, _, _),
+            connected(echo, memory=memory) as (second, _, _),
+            connected(echo, memory=memory) as (third, _, _),
+        ):
+            await first.send(large[:-1])
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert memory.left <= 0
+            sending = asyncio.create_task(second.send(large))
+            await third.send(framed(b"small"))
+            assert await third.receive(9) == framed(b"small")
+            assert not sending.done()
+            await first.send(large[-1:])
+            assert await first.receive(len(large)) == large
+            assert await second.receive(len(large)) == large
+            await sending
+        assert memory.left == 1 << 20
 
     run(scenario())
