@@ -138,6 +138,8 @@ class ProducerStates:
         if header.producer_id < 0:
             return None
         if header.is_control:
+            if not header.record_count:  # compaction took the marker; what is left is the producer's epoch
+                self._entry(header, now_ms)
             return None if marker is None else self.marked(header, marker, now_ms)
         if header.base_sequence < 0:
             return None

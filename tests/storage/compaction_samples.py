@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from broker.records.batch import Codec
+from broker.client.aborted import AbortedBatches, AbortedTransaction
+from broker.records.batch import BatchHeader, Codec
 from broker.records.builder import BatchBuilder
+from broker.records.control import Marker, MarkerType, build_marker
 from broker.records.reader import read_batches
 from broker.storage.compaction.cleanable import DirtySegment, cleanable_range
 from broker.storage.compaction.cleaning import Cleaning, CleaningBounds, CleaningReport
@@ -116,3 +118,35 @@ def table(records: Sequence[Seen]) -> dict[bytes, bytes]:
         else:
             values[record.key] = record.value
     return values
+
+
+def end_transaction(log: Log, producer_id: int, kind: MarkerType, *, now_ms: int = NOW_MS) -> int:
+    """Append the marker of a producer's transaction; its offset."""
+    marker = Marker(type=kind, coordinator_epoch=0)
+    batch = build_marker(marker, producer_id=producer_id, producer_epoch=0, timestamp_ms=now_ms)
+    return log.append_marker(batch, marker, 0, now_ms=now_ms).first_offset
+
+
+def committed(log: Log, start: int = 0, *, max_bytes: int = 200) -> list[Seen]:
+    """Every record from an offset on, as a consumer of committed records reads them."""
+    found: list[Seen] = []
+    offset, end = max(start, log.log_start_offset), log.last_stable_offset(log.log_end_offset)
+    while offset < end:
+        part = log.read(offset, max_bytes=max_bytes, up_to=end)
+        if not len(part):
+            break
+        aborted = AbortedBatches(
+            AbortedTransaction(entry.producer_id, entry.first_offset)
+            for entry in log.aborted_transactions(offset, part.next_offset)
+        )
+        for batch in read_batches(part.read(), start_offset=offset, size_max=SIZE_MAX):
+            assert batch.header is not None
+            if not aborted.includes(batch.header) and not batch.header.is_control:
+                found += [Seen(r.offset, r.key, r.value, r.timestamp) for r in batch.records]
+        offset = part.next_offset
+    return found
+
+
+def headers(log: Log) -> list[BatchHeader]:
+    """Of every batch of the log, in order."""
+    return [header for segment in log.segments for _, header in segment.headers(0)]
