@@ -111,7 +111,7 @@ def test_the_dirtiest_log_comes_first() -> None:
         hosted.log("mostly", clean=10, dirty=30),
         hosted.log("half", clean=20, dirty=20),
     ]
-    events = run_until(hosted, lambda _: all(map(is_clean, logs)))
+    events = run_until(hosted, lambda cleaner: all(map(is_clean, logs)) and not cleaner._under_way)
     order = [event["partition"] for event in events if event["event"] == "log_cleaned"]
     assert order == ["mostly-0", "half-0", "a-little-0"]
 
@@ -121,7 +121,9 @@ def test_what_a_pass_did_is_logged() -> None:
     log = hosted.log("state", dirty=60)
     size = log.size
     (event,) = [
-        event for event in run_until(hosted, lambda _: is_clean(log)) if event["event"] == "log_cleaned"
+        event
+        for event in run_until(hosted, lambda cleaner: is_clean(log) and not cleaner._under_way)
+        if event["event"] == "log_cleaned"
     ]
     assert (event["partition"], event["start_offset"], event["end_offset"]) == ("state-0", 0, 60)
     assert (event["bytes_before"], event["bytes_after"]) == (size, log.size)
