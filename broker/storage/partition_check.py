@@ -30,6 +30,7 @@ from broker.storage.segment_check import (
     damaged,
     noted,
 )
+from broker.storage.transaction_check import TransactionCheck
 
 _LEFTOVERS = {
     FileState.DELETED: "was about to be removed",
@@ -112,6 +113,7 @@ def _check_segments(
         yield noted(partition.path, "holds no log")
         return tally
     tally.start_offset = tally.end_offset = base_offsets[0]
+    transactions = TransactionCheck()
     for base_offset in base_offsets:
         log = partition.path / segment_file_name(base_offset, FileKind.LOG)
         if base_offset < tally.end_offset:
@@ -123,6 +125,7 @@ def _check_segments(
             deep=partition.deep,
             being_written=partition.in_use and base_offset == base_offsets[-1],
             on_bytes=partition.on_bytes,
+            transactions=transactions,
         )
         try:
             tally.add((yield from check_segment(segment)))

@@ -25,6 +25,8 @@ from broker.storage.index_check import (
     time_entries,
 )
 from broker.storage.stored_entries import StoredEntry, records_of, stored_entries
+from broker.storage.transaction_check import TransactionCheck
+from broker.storage.transaction_index import entries_in
 
 _CONTROL_KEY_SIZE = 4
 _MISSING = "is missing; a start of the node makes it anew"
@@ -82,6 +84,8 @@ class SegmentToCheck:
     deep: bool
     being_written: bool
     on_bytes: Callable[[int], None]
+    transactions: TransactionCheck
+    """The partition's, which saw the segments before."""
 
     def path(self, kind: FileKind) -> Path:
         return self.directory / segment_file_name(self.base_offset, kind)
@@ -105,7 +109,16 @@ def check_segment(segment: SegmentToCheck) -> Generator[Problem, None, SegmentTa
         yield tell(at_times, _MISSING)
     yield from (Problem.of(at_offsets, found) for found in offsets.finish(tally.next_offset))
     yield from (Problem.of(at_times, found) for found in times.finish())
+    if not segment.being_written:
+        yield from _check_aborted(segment)
     return tally
+
+
+def _check_aborted(segment: SegmentToCheck) -> Iterator[Problem]:
+    path = segment.path(FileKind.TRANSACTION_INDEX)
+    data = segment.disk.read_file(path) if segment.disk.exists(path) else b""
+    for found in segment.transactions.finish_segment(entries_in(data)):
+        yield Problem.of(path, found)
 
 
 def _open_indexes(
@@ -151,6 +164,8 @@ def _check_log(
             yield _at_the_end(segment, problem) if position + header.size == end else problem
         yield from (Problem.of(at_offsets, found) for found in offsets.see(position, header))
         yield from (Problem.of(at_times, found) for found in times.see(header))
+        if entry.is_valid:
+            segment.transactions.see(entry)
         tally.entries += 1
         tally.next_offset = max(tally.next_offset, header.next_offset)
         tally.leader_epoch = max(tally.leader_epoch, header.leader_epoch)

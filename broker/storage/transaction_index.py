@@ -107,6 +107,13 @@ def overlapping(indexes: Iterable[TransactionIndex | None], start: int, end: int
     return found
 
 
+def entries_in(data: bytes) -> Iterator[AbortedTransaction]:
+    """The whole entries in a file's bytes, whatever they say."""
+    size = TransactionIndex.entry.size
+    for at in range(0, len(data) - size + 1, size):
+        yield _unpacked(data, at)
+
+
 def _unpacked(entries: Buffer, at: int) -> AbortedTransaction:
     _, producer_id, first_offset, last_offset, last_stable_offset = TransactionIndex.entry.unpack_from(
         entries, at

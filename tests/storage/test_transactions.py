@@ -24,9 +24,11 @@ from broker.storage.appends import markers_in
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
 from broker.storage.memory_disk import MemoryDisk
+from broker.storage.partition_check import PartitionToCheck, check_partition
 from broker.storage.producers import ProducerStates
+from broker.storage.transaction_index import TransactionIndex
 from tests.storage.conftest import memory_place
-from tests.storage.samples import NOW_MS, SIZE_MAX, SMALL, DiskAt, append
+from tests.storage.samples import NOW_MS, PARTITION, SIZE_MAX, SMALL, DiskAt, append
 
 PLAIN = -1
 TINY = LogConfig(segment_bytes=400, index_interval_bytes=0)
@@ -309,3 +311,28 @@ def test_segments_without_aborted_transactions_have_no_index(place: DiskAt) -> N
     log.close()
     names = [name for name in place.files() if name.endswith(".txnindex")]
     assert len(names) == 1
+
+
+def test_an_index_of_aborted_transactions_that_belies_the_log_is_found(place: DiskAt) -> None:
+    log = place.log(LogConfig())
+    for number in range(4):
+        write(log, 7, number * 2, b"a")
+        append(log, b"plain")
+        write(log, 7, number * 2 + 1, b"b")
+        mark(log, 7, commit=number == 2)
+    log.close()
+    name = "00000000000000000000.txnindex"
+    (sound,) = [data for file, data in place.files().items() if file == name]
+    entry = TransactionIndex.entry
+    first, rest = sound[: entry.size], sound[entry.size :]
+    for lying, message in (
+        (sound, None),
+        (first, "the transaction of producer 7 from offset 4, aborted at offset 7, is missing"),
+        (entry.pack(0, 8, 0, 3, 4) + rest, "no abort marker of producer 8 is at offset 3"),
+        (entry.pack(0, 7, 1, 3, 4) + rest, "has records from offset 0, not 1"),
+        (sound + entry.pack(0, 7, 8, 11, 12), "no abort marker of producer 7 is at offset 11"),
+    ):
+        place.overwrite(name, lying)
+        partition = PartitionToCheck(disk=place.disk, path=place.path / str(PARTITION))
+        found = [problem.message for problem in check_partition(partition) if problem.path.name == name]
+        assert (not found) if message is None else any(message in each for each in found), found
