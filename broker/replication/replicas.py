@@ -9,7 +9,7 @@ whose directory is offline are answered KAFKA_STORAGE_ERROR, to clients and to t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -124,6 +124,21 @@ class Replicas:
         """Give all logs of a topic other settings."""
         for replica in self._topics.get(topic, {}).values():
             replica.log.update_config(config)
+
+    async def store_start_offsets(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Have the log start offsets of these partitions survive a crash; returns those whose disk failed."""
+        found: dict[LogDirectory, list[TopicPartition]] = {}
+        for partition in partitions:
+            if (directory := self._directories.find(partition)) is not None:
+                found.setdefault(directory, []).append(partition)
+        failed = []
+        for directory, its_own in found.items():
+            try:
+                await self._in_thread(directory.checkpoint)
+            except StorageError as error:
+                log_event.error("start_offsets_not_stored", directory=str(directory.path), reason=str(error))
+                failed += its_own
+        return failed
 
     def end_waits(self) -> None:
         """Answer everything that waits: the node stops."""

@@ -187,6 +187,24 @@ def test_settings_of_the_node_are_described(java_tool: Tool, server: tuple[str, 
     assert "log.segment.bytes=1073741824" in described
 
 
+def test_settings_of_nodes_are_altered_for_one_and_for_all(java_tool: Tool, server: tuple[str, str]) -> None:
+    one = (CONFIGS, *server, "--entity-type", "brokers", "--entity-name", "1")
+    every = (CONFIGS, *server, "--entity-type", "brokers", "--entity-default")
+    java_tool(*every, "--alter", "--add-config", "log.retention.ms=7000,log.cleanup.policy=[compact,delete]")
+    java_tool(*one, "--alter", "--add-config", "log.retention.ms=8000")
+    for_all = java_tool(*every, "--describe")
+    assert "log.retention.ms=7000" in for_all
+    assert "log.cleanup.policy=compact,delete" in for_all
+    described = java_tool(*one, "--describe")
+    sources = (
+        "DYNAMIC_BROKER_CONFIG:log.retention.ms=8000, DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=7000"
+    )
+    assert f"log.retention.ms=8000 sensitive=false synonyms={{{sources}}}" in described
+    java_tool(*one, "--alter", "--delete-config", "log.retention.ms")
+    java_tool(*every, "--alter", "--delete-config", "log.retention.ms,log.cleanup.policy")
+    assert "log." not in java_tool(*every, "--describe").replace("default config", "")
+
+
 # Offsets and groups
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -12,6 +13,7 @@ from broker.records.control import Marker, MarkerType, build_marker
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
 from broker.storage.memory_disk import MemoryDisk
+from broker.types import TopicPartition
 from tests.storage.conftest import memory_place
 from tests.storage.samples import NOW_MS, SMALL, DiskAt, ManualClock, append, build, contents, numbered
 
@@ -264,11 +266,69 @@ def test_segments_roll_when_asked_unless_empty(place: DiskAt) -> None:
     assert append(log, b"b") == 1
 
 
-def test_jitter_spreads_rolls_but_never_delays_them(place: DiskAt) -> None:
-    log = place.log(LogConfig(segment_ms=1000, segment_jitter_ms=10_000), clock=ManualClock())
+@pytest.mark.parametrize("jitter_ms", [0, 1, 400, 1000, 10_000])
+def test_jitter_spreads_rolls_but_never_delays_them(place: DiskAt, jitter_ms: int) -> None:
+    config = LogConfig(segment_ms=1000, segment_jitter_ms=jitter_ms)
+    log = place.log(config)
     append(log, b"x", timestamps=[0])
-    append(log, b"x", timestamps=[1001])
+    age = 0
+    while log.segment_count == 1:
+        age += 1
+        append(log, b"x", timestamps=[age])
+    assert 1000 - min(jitter_ms, 1000) < age <= 1001
+
+
+def test_jitter_differs_between_partitions() -> None:
+    disk = MemoryDisk()
+    ages = set()
+    for partition in range(8):
+        log = Log.open(
+            disk,
+            Path(f"/data/flights-{partition}"),
+            LogConfig(segment_ms=1000, segment_jitter_ms=1000),
+            ManualClock(),
+            topic_partition=TopicPartition("flights", partition),
+            clean=True,
+        )
+        append(log, b"x", timestamps=[0])
+        age = 0
+        while log.segment_count == 1:
+            age += 1
+            append(log, b"x", timestamps=[age])
+        ages.add(age)
+    assert len(ages) > 4
+
+
+def test_segments_of_records_without_timestamps_roll_by_the_clock(place: DiskAt) -> None:
+    clock = ManualClock()
+    log = place.log(LogConfig(segment_ms=1000), clock=clock)
+    append(log, b"x", timestamps=[-1], now_ms=clock.now_ms())
+    clock.advance(1000)
+    append(log, b"x", timestamps=[-1], now_ms=clock.now_ms())
+    assert log.segment_count == 1
+    clock.advance(1)
+    append(log, b"x", timestamps=[-1], now_ms=clock.now_ms())
     assert log.segment_count == 2
+
+
+def test_segments_roll_at_the_reach_of_relative_offsets(place: DiskAt) -> None:
+    reach = (1 << 31) - 1
+    log = place.log(LogConfig())
+    for offset, segments in ((0, 1), (reach, 1), (reach + 1, 2), (3 * reach, 3)):
+        log.append_as_follower(_rebased(build([b"x"]), offset))
+        assert log.segment_count == segments
+    assert [offset for offset, _ in contents(log)] == [0, reach, reach + 1, 3 * reach]
+
+
+def test_settings_of_rolling_hold_as_soon_as_they_change(place: DiskAt) -> None:
+    log = place.log(LogConfig())
+    append(log, b"x" * 500, timestamps=[0])
+    log.update_config(LogConfig(segment_bytes=700))
+    append(log, b"x" * 500, timestamps=[0])
+    assert log.segment_count == 2
+    log.update_config(LogConfig(segment_ms=10))
+    append(log, b"x", timestamps=[11])
+    assert log.segment_count == 3
 
 
 def _rebased(records: bytearray, offset: int) -> bytearray:
