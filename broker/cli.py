@@ -25,6 +25,7 @@ from broker import (
     config_commands,
     import_commands,
     inspection_commands,
+    quota_commands,
     record_commands,
 )
 from broker.clock import SystemClock
@@ -80,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_topics(commands)
     _add_groups(commands)
     _add_configs(commands)
+    _add_quotas(commands)
     _add_records(commands)
     inspection_commands.add_commands(commands)
     loading = "load a directory of Kafka 0.7 or MetaQ into a topic"
@@ -167,6 +169,20 @@ def _add_configs(commands: Any) -> None:
     alter.add_argument(
         "--delete", action="append", default=[], metavar="KEY,...", help="back to what holds without"
     )
+
+
+def _add_quotas(commands: Any) -> None:
+    quotas = commands.add_parser("quotas", help="show and alter quotas of users, clients and addresses")
+    actions = quotas.add_subparsers(required=True, metavar="ACTION")
+    describe = _client_command(
+        actions, "describe", quota_commands.describe_quotas, "show quotas: all, or those of some"
+    )
+    quota_commands.add_entity_options(describe)
+    alter = _client_command(
+        actions, "alter", quota_commands.alter_quotas, "change quotas while the cluster runs"
+    )
+    quota_commands.add_entity_options(alter)
+    quota_commands.add_change_options(alter)
 
 
 def _config_command(actions: Any, name: str, command: Command, description: str) -> argparse.ArgumentParser:

@@ -1,9 +1,10 @@
-"""Administration of a cluster: topics, groups and settings in one place."""
+"""Administration of a cluster: topics, groups, settings and quotas in one place."""
 
 from __future__ import annotations
 
 from broker.client.config_admin import ConfigAdmin, ConfigEntry
 from broker.client.group_admin import GroupAdmin, GroupDescription, GroupListing, MemberDescription
+from broker.client.quota_admin import QuotaAdmin
 from broker.client.topic_admin import CLUSTER_DEFAULT, HIGH_WATERMARK, NewTopic, TopicAdmin
 
 __all__ = [
@@ -18,7 +19,7 @@ __all__ = [
 ]
 
 
-class Admin(TopicAdmin, GroupAdmin, ConfigAdmin):
+class Admin(TopicAdmin, GroupAdmin, ConfigAdmin, QuotaAdmin):
     """Everything that can be asked of a cluster beside producing and consuming. Needs no closing: the
     connections are the cluster's.
     """

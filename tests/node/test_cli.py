@@ -158,6 +158,21 @@ def test_settings_are_altered_for_one_node_for_all_and_for_a_topic(bootstrap: st
     assert done("configs", "describe", *everyone).lines == []
 
 
+def test_quotas_are_set_described_and_removed(bootstrap: str, topic: str) -> None:
+    client = ("--user-default", "--client-id", topic)
+    rates = "producer_byte_rate=1048576,request_percentage=12.5"
+    done("quotas", "alter", *client, "--add", rates, bootstrap)
+    line = f"user=<default> client-id={topic}\t{rates}"
+    assert done("quotas", "describe", *client, bootstrap).lines == [line]
+    assert line in done("quotas", "describe", bootstrap).lines
+    done("quotas", "alter", *client, "--delete", "producer_byte_rate", bootstrap)
+    assert done("quotas", "describe", *client, "--output", "json", bootstrap).json == [
+        {"entity": {"user": None, "client-id": topic}, "quotas": {"request_percentage": 12.5}}
+    ]
+    done("quotas", "alter", *client, "--delete", "request_percentage", bootstrap)
+    assert done("quotas", "describe", "--client-id", topic, bootstrap).lines == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -166,6 +181,11 @@ def test_settings_are_altered_for_one_node_for_all_and_for_a_topic(bootstrap: st
         (("topics", "create", "bad/name"), "INVALID_TOPIC_EXCEPTION"),
         (("topics", "create", "t", "--replication-factor", "9"), "INVALID_REPLICATION_FACTOR"),
         (("topics", "create", "t", "--config", "no.such=1"), "INVALID_CONFIG"),
+        (("quotas", "alter", "--add", "producer_byte_rate=1"), "INVALID_REQUEST"),
+        (
+            ("quotas", "alter", "--ip", "127.0.0.1", "--add", "producer_byte_rate=1"),
+            "no quota of this entity",
+        ),
         (
             ("configs", "describe", "--entity-type", "topics", "--entity-name", "t"),
             "UNKNOWN_TOPIC_OR_PARTITION",
@@ -202,6 +222,8 @@ def test_an_address_where_nobody_listens_is_told() -> None:
         ("topics", "create", "t", "--partitions", "0"),
         ("topics", "create", "t", "--config", "nonsense"),
         ("start",),
+        ("quotas", "alter", "--user", "u", "--user-default"),
+        ("quotas", "alter", "--user", "u", "--add", "producer_byte_rate=much"),
     ],
 )
 def test_wrong_usage_is_code_2(arguments: tuple[str, ...]) -> None:
