@@ -8,7 +8,7 @@ ApiVersions, whose too new versions get the oldest layout as an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -127,7 +127,7 @@ class Dispatcher:
             return reply
         if isinstance(reply, Message):
             return encode_response(reply, entry.api, context.api_version, context.correlation_id)
-        return self._await_reply(reply, entry, context, request)
+        return _Waiting(reply, self._await_reply(reply, entry, context, request))
 
     def _reply(self, entry: _Entry, context: RequestContext, request: Request[Any]) -> Reply:
         try:
@@ -161,7 +161,7 @@ class Dispatcher:
         context.throttle = throttle
         reply = throttle.timed_call(lambda: self._reply(entry, context, request))
         if isinstance(reply, Coroutine):
-            return self._await_throttled(reply, entry, context, request, throttle)
+            return _Waiting(reply, self._await_throttled(reply, entry, context, request, throttle))
         return self._throttled(reply, entry, context, throttle)
 
     async def _await_throttled(
@@ -200,6 +200,29 @@ class Dispatcher:
             error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=self._services.api_versions
         )
         return encode_response(response, api, 0, header.correlation_id)
+
+
+class _Waiting(Coroutine[Any, Any, Answer]):
+    """An answer that has to wait. Closing it closes its handler's work too, even if neither has begun."""
+
+    __slots__ = ("_answer", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, Any], answer: Coroutine[Any, Any, Answer]) -> None:
+        self._work = work
+        self._answer = answer
+
+    def send(self, value: Any) -> Any:
+        return self._answer.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._answer.throw(*error)
+
+    def close(self) -> None:
+        self._answer.close()
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, Answer]:
+        return self._answer.__await__()
 
 
 def _refusal(entry: _Entry, request: Request[Any], error: ProtocolError, version: int) -> Message:
