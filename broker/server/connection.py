@@ -185,6 +185,9 @@ class Connection:
     async def _stay_muted(self) -> None:
         """Wait until the client has rested; at the node's stop nobody waits."""
         await self._flush()
+        if not self._buffer.large_frame_size:
+            await self._take_memory()  # gives back what the request took
+            self._buffer.reclaim()
         left_ms = self._muted_until_ms - self._clock.monotonic_ms()
         self._muted_until_ms = 0
         if left_ms <= 0 or (self._closing and not self._input_ended):
