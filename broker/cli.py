@@ -31,6 +31,7 @@ from broker import (
 from broker.clock import SystemClock
 from broker.config import load_config
 from broker.coordination.zookeeper import ZooKeeper
+from broker.descriptor_limit import claim_descriptors
 from broker.embedded import exec_zookeeper
 from broker.errors import BrokerError
 from broker.records.batch import Codec
@@ -271,6 +272,7 @@ def _start(options: argparse.Namespace) -> None:
     from broker.node import Node  # only here: other commands start twice as fast without a node's modules
 
     loaded = load_config(options.config, options.overrides)
+    claim_descriptors()
 
     async def serve() -> None:
         task = asyncio.current_task()

@@ -134,7 +134,7 @@ class NodeConfig:
     num_network_threads: int = _setting(integer(1), 1, "No effect: a node has one event loop.")
     num_io_threads: int = _setting(integer(1), 8, "Threads for the disk: flushes, recovery, cold reads.")
     num_recovery_threads_per_data_dir: int = _setting(
-        integer(1), 1, "Logs of one directory recovered at once."
+        integer(1), 8, "Logs of one directory opened, recovered or closed at once."
     )
     request_timeout_ms: int = _setting(integer(1), 30_000, "How long requests between nodes may take.")
     fetch_max_bytes: int = _setting(integer(1024), 57_671_680, "Bytes of records in one fetch response.")

@@ -26,6 +26,9 @@ from broker.storage.log_config import LogConfig
 from broker.storage.partition_directory import PartitionDirectory, sync_file
 from broker.storage.segment import Segment
 
+SEGMENTS_PINNED_MAX = 32
+"""How many sealed segments a flush keeps open at a time."""
+
 LogEnd = Callable[[], tuple[int, Sequence[Segment]]]
 """The log's end offset and its segments at this moment."""
 
@@ -139,25 +142,28 @@ class Flushing:
         """Make durable what is in the log now; the offset up to which everything is, below the log's end only
         when the log was cut or closed meanwhile. Raises StorageError.
         """
-        with self._turn, ExitStack() as pins:
+        with self._turn:
             with self.lock:
                 end, segments = log_end()
                 if self._is_closed():
                     return self.flushed_end
                 self.check_not_failed()
-                sealed = [segment for segment in segments[:-1] if not segment.indexes_durable]
+                sealed = self._unsynced(segments)
                 if end <= self.flushed_end and not sealed and not self._names:
                     return self.flushed_end
                 cuts = self._cuts
-                pooled = [segments[-1].log, *(file for segment in sealed for file in segment.files())]
-                files = [pins.enter_context(file) for file in pooled]
                 names, self._names = self._names, _Names()
+                active = segments[-1].log
+                newest = active.pin()
             try:
-                for file in files:
-                    file.sync()
+                for start in range(0, len(sealed), SEGMENTS_PINNED_MAX):
+                    self._sync_sealed(sealed[start : start + SEGMENTS_PINNED_MAX], log_end)
+                newest.sync()
                 self._sync(names)
             except StorageError as error:
                 return self._not_flushed(names, error)
+            finally:
+                active.release()
             with self.lock:
                 if cuts == self._cuts:
                     self._flushed(end, sealed, log_end()[1])
@@ -173,6 +179,32 @@ class Flushing:
             self._failure = error
         raise error
 
+    def _unsynced(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Sealed segments that a flush must sync, newest first: below the recovery point there is none."""
+        found = []
+        for index in range(len(segments) - 2, -1, -1):
+            if not segments[index].indexes_durable:
+                found.append(segments[index])
+            elif segments[index].base_offset < self.recovery_point:
+                break
+        return found
+
+    def _sync_sealed(self, sealed: Sequence[Segment], log_end: LogEnd) -> None:
+        """Sync the files of segments, but for those that were removed meanwhile. Few are pinned at a time, as
+        each takes descriptors.
+        """
+        with ExitStack() as pins:
+            with self.lock:
+                current = set(log_end()[1])
+                files = [
+                    pins.enter_context(file)
+                    for segment in sealed
+                    if segment in current
+                    for file in segment.files()
+                ]
+            for file in files:
+                file.sync()
+
     def _sync(self, names: _Names) -> None:
         for path in names.snapshots:
             sync_file(self._directory.disk, path)
@@ -185,7 +217,7 @@ class Flushing:
             segment.indexes_durable = True
         self.flushed_end = max(self.flushed_end, end)
         self._flushed_ms = self._clock.monotonic_ms()
-        unsynced = [segment.base_offset for segment in segments[:-1] if not segment.indexes_durable]
+        unsynced = [segment.base_offset for segment in self._unsynced(segments)]
         self.recovery_point = max(self.recovery_point, min([end, *unsynced]))
 
     def _is_closed(self) -> bool:

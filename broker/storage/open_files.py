@@ -9,7 +9,7 @@ thread.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit
 from threading import Lock
@@ -29,7 +29,7 @@ class FilePool:
         self.disk = disk
         self.lock = Lock()
         self._files_max = min(FILES_MAX, descriptors_max // 2) if files_max is None else files_max
-        self._open: deque[PooledFile] = deque()
+        self._open: OrderedDict[PooledFile, None] = OrderedDict()
 
     @property
     def open_count(self) -> int:
@@ -43,18 +43,17 @@ class FilePool:
 
     def admit(self, opened: PooledFile) -> None:
         """Count a file that was just opened, closing others above the bound. The caller holds the lock."""
-        self._open.append(opened)
+        self._open[opened] = None
         chances = 2 * len(self._open)
         while len(self._open) > self._files_max and chances:
             chances -= 1
-            candidate = self._open.popleft()
+            candidate, _ = self._open.popitem(last=False)
             if not candidate.close_if_idle():
-                self._open.append(candidate)
+                self._open[candidate] = None
 
     def forget(self, closed: PooledFile) -> None:
         """A file was closed for good. The caller holds the lock."""
-        if closed in self._open:
-            self._open.remove(closed)
+        self._open.pop(closed, None)
 
 
 class PooledFile:
