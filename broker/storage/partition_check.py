@@ -62,12 +62,15 @@ class PartitionTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionToCheck:
-    """A partition's directory and how to look at it. `in_use`: a node may be working there right now."""
+    """A partition's directory and how to look at it. `in_use`: a node may be working there right now;
+    `closed`: the last one that did was shut down cleanly.
+    """
 
     disk: Disk
     path: Path
     deep: bool = True
     in_use: bool = False
+    closed: bool = True
     on_bytes: Callable[[int], None] = field(default=lambda _: None)
 
 
@@ -124,6 +127,7 @@ def _check_segments(
             base_offset=base_offset,
             deep=partition.deep,
             being_written=partition.in_use and base_offset == base_offsets[-1],
+            sealed=partition.closed or base_offset != base_offsets[-1],
             on_bytes=partition.on_bytes,
             transactions=transactions,
         )

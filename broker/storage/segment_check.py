@@ -76,13 +76,16 @@ class SegmentTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentToCheck:
-    """A segment and how to look at it. `being_written`: a node may be appending to it right now."""
+    """A segment and how to look at it. `being_written`: a node may be appending to it right now;
+    `sealed`: a node has written all of its indexes.
+    """
 
     disk: Disk
     directory: Path
     base_offset: int
     deep: bool
     being_written: bool
+    sealed: bool
     on_bytes: Callable[[int], None]
     transactions: TransactionCheck
     """The partition's, which saw the segments before."""
@@ -105,7 +108,7 @@ def check_segment(segment: SegmentToCheck) -> Generator[Problem, None, SegmentTa
         file.close()
     at_offsets, at_times = segment.path(FileKind.OFFSET_INDEX), segment.path(FileKind.TIME_INDEX)
     if not segment.disk.exists(at_times):
-        tell = damaged if times.has_timestamps else noted  # Kafka before 0.10 kept none
+        tell = damaged if segment.sealed and times.has_timestamps else noted  # Kafka before 0.10 kept none
         yield tell(at_times, _MISSING)
     yield from (Problem.of(at_offsets, found) for found in offsets.finish(tally.next_offset))
     yield from (Problem.of(at_times, found) for found in times.finish())
@@ -126,7 +129,7 @@ def _open_indexes(
 ) -> Generator[Problem, None, tuple[OffsetIndexCheck, TimeIndexCheck]]:
     path = segment.path(FileKind.OFFSET_INDEX)
     if not segment.disk.exists(path):
-        yield damaged(path, _MISSING)
+        yield damaged(path, _MISSING) if segment.sealed else noted(path, _MISSING)
     data = yield from _index_bytes(segment, path, OffsetIndex.entry.size)
     offsets = OffsetIndexCheck(offset_entries(data, segment.base_offset))
     yield from (Problem.of(path, found) for found in offsets.order())

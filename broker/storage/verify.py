@@ -198,7 +198,12 @@ class Verification:
 
     def _check_one(self, path: Path) -> Generator[Problem, None, PartitionTally | None]:
         partition = PartitionToCheck(
-            disk=self.disk, path=path, deep=self.deep, in_use=self.in_use, on_bytes=self._count
+            disk=self.disk,
+            path=path,
+            deep=self.deep,
+            in_use=self.in_use,
+            closed=self.disk.exists(path.parent / CLEAN_SHUTDOWN_FILE),
+            on_bytes=self._count,
         )
         try:
             found = yield from check_partition(partition)
