@@ -36,6 +36,7 @@ from broker.storage.cleaning_schedule import CleaningSchedule
 from broker.storage.log_config import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
+    FORMAT_VERSION,
     GZIP_LEVEL,
     LZ4_FAST_LEVEL,
     LZ4_LEVEL,
@@ -270,6 +271,11 @@ class NodeConfig:
         string(TIMESTAMP_TYPES),
         "CreateTime",
         "Whether records carry the producer's time or the time of append.",
+    )
+    log_message_format_version: str = _setting(
+        FORMAT_VERSION,
+        "3.0-IV1",
+        "From 0.11 on, as logs hold the newest format alone; older clients get records converted.",
     )
     log_message_timestamp_before_max_ms: int = _setting(
         long(0), LONG_MAX, "How old a new record may be; opens every batch."

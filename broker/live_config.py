@@ -23,6 +23,13 @@ ALL_NODES = "<default>"
 DYNAMIC = frozenset(
     {
         *(setting.node_setting for setting in TOPIC_SETTINGS.values()),
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.threads",
+        "max.connection.creation.rate",
         "max.connections",
         "max.connections.per.ip",
         "max.connections.per.ip.overrides",

@@ -351,6 +351,7 @@ class Node:
             processor=processor,
             acceptors=acceptors,
             upkeep=upkeep,
+            cleaner=cleaner,
             threads=self._executor,
         )
         for acceptor in acceptors:

@@ -47,6 +47,7 @@ def log_defaults(config: NodeConfig) -> LogConfig:
         max_compaction_lag_ms=config.log_cleaner_max_compaction_lag_ms,
         max_message_bytes=config.message_max_bytes,
         message_downconversion_enable=config.log_message_downconversion_enable,
+        message_format_version=config.log_message_format_version,
         message_timestamp_after_max_ms=config.log_message_timestamp_after_max_ms,
         message_timestamp_before_max_ms=config.log_message_timestamp_before_max_ms,
         message_timestamp_difference_max_ms=config.log_message_timestamp_difference_max_ms,

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from broker.config import NodeConfig
 from broker.disk_threads import DiskThreads
 from broker.part_configs import (
+    cleaner_settings,
     connection_limits,
     controller_settings,
     log_defaults,
     serving_limits,
     upkeep_intervals,
 )
+from broker.replication.log_cleaner import LogCleaner
 from broker.replication.upkeep import Upkeep
 from broker.server.acceptor import Acceptor, Processor
 from broker.server.services import Services
@@ -27,6 +29,7 @@ class Reconfiguration:
     processor: Processor
     acceptors: Sequence[Acceptor]
     upkeep: Upkeep
+    cleaner: LogCleaner
     threads: DiskThreads
 
     async def apply(self, config: NodeConfig) -> None:
@@ -37,6 +40,7 @@ class Reconfiguration:
             acceptor.limits = limits
         self.threads.resize(config.num_io_threads)
         self.upkeep.intervals = upkeep_intervals(config)
+        self.cleaner.reconfigure(cleaner_settings(config))
         services = self.services
         services.limits = serving_limits(config)
         services.topic_configs.defaults = log_defaults(config)

@@ -96,6 +96,7 @@ class LogCleaner:
         self._clock = clock
         self._throttle = Throttle(settings.bytes_per_second_max, monotonic=time.monotonic)
         self._stopping = Event()
+        self._reconfigured = asyncio.Event()
         self._under_way: set[TopicPartition] = set()
         self._uncleanable: dict[TopicPartition, Log] = {}
         self._resting_until_ms: dict[TopicPartition, int] = {}
@@ -106,13 +107,36 @@ class LogCleaner:
         return frozenset(self._uncleanable)
 
     async def run(self) -> None:
-        """All workers; ends by cancellation, once their threads have ended."""
-        if not self._settings.enable or not self._settings.threads:
+        """All workers, anew whenever the settings change; ends by cancellation, once their threads ended."""
+        while self._settings.enable:
+            self._reconfigured.clear()
+            self._stopping.clear()
+            workers = asyncio.create_task(self._work_in_threads(self._settings.threads))
+            change = asyncio.create_task(self._reconfigured.wait())
+            try:
+                await asyncio.wait((workers, change), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                workers.cancel()
+                change.cancel()
+                await asyncio.wait((workers, change))
+            if not workers.cancelled() and (error := workers.exception()) is not None:
+                raise error
+
+    def reconfigure(self, settings: CleanerSettings) -> None:
+        """Clean by other settings from now on; passes that are under way end and begin again."""
+        if settings == self._settings:
             return
-        with ThreadPoolExecutor(self._settings.threads, thread_name_prefix="log-cleaner") as executor:
+        self._settings = settings
+        self._throttle = Throttle(settings.bytes_per_second_max, monotonic=time.monotonic)
+        self._reconfigured.set()
+
+    async def _work_in_threads(self, threads: int) -> None:
+        if not threads:
+            await asyncio.Event().wait()
+        with ThreadPoolExecutor(threads, thread_name_prefix="log-cleaner") as executor:
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    for _ in range(self._settings.threads):
+                    for _ in range(threads):
                         tasks.create_task(self._work(executor))
             finally:
                 self._stopping.set()

@@ -58,6 +58,10 @@ TOPIC_SETTINGS: Mapping[str, TopicSetting] = {
     "message.downconversion.enable": TopicSetting(
         "log.message.downconversion.enable", "Whether old clients get converted records."
     ),
+    "message.format.version": TopicSetting(
+        "log.message.format.version",
+        "From 0.11 on, as logs hold the newest format alone; older clients get records converted.",
+    ),
     "message.timestamp.after.max.ms": TopicSetting(
         "log.message.timestamp.after.max.ms",
         "How far ahead of this node's clock a record may be; opens every batch.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -17,6 +18,25 @@ COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 LZ4_FAST_LEVEL = 9
 """The default, which means the fast compressor and not the ninth level of the slow one, as in Kafka."""
+
+
+_FORMAT_VERSION = re.compile(r"(\d+)\.(\d+)(\.\d+)*(-IV\d+)?")
+_FORMAT_2_FROM = (0, 11)
+
+
+def _parse_format_version(text: str) -> str:
+    """A release of Kafka whose records have format 2, the only one written (ops/adr/0006)."""
+    match = _FORMAT_VERSION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"expected a release of Kafka like 3.0-IV1, not {text!r}")
+    if (int(match[1]), int(match[2])) < _FORMAT_2_FROM:
+        raise ValueError(
+            f"{text} is older than 0.11: logs hold newer records, which are converted for older clients"
+        )
+    return text.strip()
+
+
+FORMAT_VERSION = Kind(type=SettingType.STRING, parse=_parse_format_version)
 
 
 def _level(codec: Codec, *others: int) -> Kind[int]:
@@ -57,6 +77,7 @@ class LogConfig:
     max_compaction_lag_ms: int = UNLIMITED
     max_message_bytes: int = 1_048_588
     message_downconversion_enable: bool = True
+    message_format_version: str = "3.0-IV1"
     message_timestamp_after_max_ms: int = UNLIMITED
     message_timestamp_before_max_ms: int = UNLIMITED
     message_timestamp_difference_max_ms: int = UNLIMITED
@@ -179,6 +200,7 @@ _KINDS: Mapping[str, Kind[Any]] = {
     "max_compaction_lag_ms": long(1),
     "max_message_bytes": integer(0),
     "message_downconversion_enable": boolean(),
+    "message_format_version": FORMAT_VERSION,
     "message_timestamp_after_max_ms": long(0),
     "message_timestamp_before_max_ms": long(0),
     "message_timestamp_difference_max_ms": long(0),

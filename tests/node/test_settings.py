@@ -282,6 +282,23 @@ def test_what_is_only_validated_changes_nothing(client: RawClient, topic: str) -
         )
 
 
+def test_cleaner_threads_follow_their_settings(client: RawClient, topic: str) -> None:
+    create_topic(
+        client, topic, cleanup_policy="compact", segment_bytes="2000", min_cleanable_dirty_ratio="0.01"
+    )
+    changes: list[Change] = [("log.cleaner.threads", SET, "2"), ("log.cleaner.backoff.ms", SET, "1")]
+    assert alter(client, BROKER, "", *changes)[0] == 0
+    batches = 0
+
+    def is_compacted() -> bool:
+        nonlocal batches
+        batches += 1
+        assert produce(client, topic, batch_of(b"x" * 500)).error_code == 0
+        return len(values_of(fetch(client, topic, 0).records)) < batches / 2
+
+    until(is_compacted)
+
+
 def test_connections_are_limited_by_the_altered_setting(client: RawClient, node: EmbeddedCluster) -> None:
     assert alter(client, BROKER, "1", ("max.connections.per.ip", SET, "1"))[0] == 0
     with socket.create_connection(node.bootstrap[0], timeout=10) as refused:

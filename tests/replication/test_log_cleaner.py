@@ -194,12 +194,28 @@ def test_a_node_that_stops_ends_a_pass_at_once() -> None:
     hosted.directory.close()
 
 
-@pytest.mark.parametrize("settings", [replace(SETTINGS, enable=False), replace(SETTINGS, threads=0)])
-def test_a_cleaner_that_is_switched_off_does_nothing(settings: CleanerSettings) -> None:
+def test_a_cleaner_that_is_switched_off_does_nothing() -> None:
     hosted = Hosted()
     log = hosted.log("state", dirty=60)
-    run_until(hosted, lambda _: False, settings)
+    run_until(hosted, lambda _: False, replace(SETTINGS, enable=False))
     assert log.compacted_end is None
+
+
+@pytest.mark.parametrize(
+    "before", [replace(SETTINGS, threads=0), replace(SETTINGS, bytes_per_second_max=100.0, threads=2)]
+)
+def test_altered_settings_hold_at_once_also_for_a_pass_under_way(before: CleanerSettings) -> None:
+    hosted = Hosted()
+    log = hosted.log("state", dirty=200)
+
+    def altered_then_clean(cleaner: LogCleaner) -> bool:
+        if not before.threads or cleaner._under_way:
+            cleaner.reconfigure(SETTINGS)
+        return is_clean(log)
+
+    run_until(hosted, altered_then_clean, before)
+    assert is_clean(log)
+    hosted.directory.close()
 
 
 def test_nothing_is_compacted_outside_the_schedule() -> None:

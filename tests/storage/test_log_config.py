@@ -48,3 +48,32 @@ def test_every_problem_is_listed() -> None:
         "unclean.leader.election.enable: expected true or false, not 'maybe'",
         "message.timestamp.type: expected one of CreateTime, LogAppendTime, not 'Sundial'",
     ]
+
+
+@pytest.mark.parametrize("release", ["0.11.0", "0.11.0-IV2", "2.8", "3.0-IV1", "3.9.1"])
+def test_releases_whose_records_have_the_one_format_are_taken(release: str) -> None:
+    assert LogConfig().overridden({"message.format.version": release})
+
+
+@pytest.mark.parametrize("release", ["0.8.2", "0.10.2-IV0", "newest"])
+def test_other_releases_are_refused(release: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"message.format.version"):
+        LogConfig().overridden({"message.format.version": release})
+
+
+def test_levels_are_those_that_a_codec_has() -> None:
+    config = LogConfig().overridden({"compression.type": "zstd", "compression.zstd.level": "-7"})
+    assert config.compression_level == -7
+    with pytest.raises(ConfigurationError) as caught:
+        LogConfig().overridden(
+            {
+                "compression.gzip.level": "0",
+                "compression.lz4.level": "18",
+                "compression.zstd.level": "23",
+            }
+        )
+    assert caught.value.problems == [
+        "compression.gzip.level: expected a level from 1 to 9, not 0",
+        "compression.lz4.level: expected a level from 1 to 17, not 18",
+        "compression.zstd.level: expected a level from -131072 to 22, not 23",
+    ]
