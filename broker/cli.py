@@ -25,6 +25,7 @@ from broker import (
     config_commands,
     import_commands,
     inspection_commands,
+    perf_commands,
     quota_commands,
     record_commands,
 )
@@ -84,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_configs(commands)
     _add_quotas(commands)
     _add_records(commands)
+    _add_perf(commands)
     inspection_commands.add_commands(commands)
     loading = "load a directory of Kafka 0.7 or MetaQ into a topic"
     import_commands.add_options(
@@ -201,6 +203,22 @@ def _config_command(actions: Any, name: str, command: Command, description: str)
 
     parser.set_defaults(run=checked)
     return parser
+
+
+def _add_perf(commands: Any) -> None:
+    perf = commands.add_parser("perf", help="measure a cluster: rates and latencies")
+    actions = perf.add_subparsers(required=True, metavar="ACTION")
+    for name, command, add_options, description in (
+        ("produce", perf_commands.produce, perf_commands.add_produce_options, "send records"),
+        ("consume", perf_commands.consume, perf_commands.add_consume_options, "read a topic"),
+        (
+            "end-to-end",
+            perf_commands.end_to_end,
+            perf_commands.add_end_to_end_options,
+            "send one record after the other, and read each before the next",
+        ),
+    ):
+        add_options(_client_command(actions, name, command, description))
 
 
 def _add_records(commands: Any) -> None:

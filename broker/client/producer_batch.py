@@ -221,6 +221,10 @@ class Delivery:
         """Whether the record is written or given up."""
         return self._batch.done.done()
 
+    def is_with(self, other: Delivery) -> bool:
+        """Whether both records are in one batch, which is written or given up as a whole."""
+        return self._batch is other._batch
+
     def result(self) -> RecordMetadata:
         """Where the record went.
 

@@ -173,6 +173,21 @@ def test_quotas_are_set_described_and_removed(bootstrap: str, topic: str) -> Non
     assert done("quotas", "describe", "--client-id", topic, bootstrap).lines == []
 
 
+def test_a_cluster_is_measured(bootstrap: str, topic: str) -> None:
+    done("topics", "create", topic, "--partitions", "2", bootstrap)
+    json = ("--output", "json", bootstrap)
+    sent = done("perf", "produce", topic, "--count", "2000", "--size", "100", "--rate", "20000", *json).json
+    assert (sent["records"], sent["bytes"]) == (2000, 200_000)
+    times = sent["latency_ms"]
+    assert 0 < times["p50"] <= times["p95"] <= times["p99"] <= times["p99.9"] <= times["max"]
+    read = done("perf", "consume", topic, *json).json
+    assert (read["records"], read["bytes"]) == (2000, 200_000)
+    assert done("perf", "consume", topic, "--count", "10", *json).json["records"] >= 10
+    there_and_back = done("perf", "end-to-end", topic, "--count", "20", "--acks", "1", bootstrap).lines
+    assert there_and_back[0].startswith("20 records, 0.00 MB in ")
+    assert there_and_back[1].startswith("latency in ms: mean ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -222,6 +237,7 @@ def test_an_address_where_nobody_listens_is_told() -> None:
         ("topics", "create", "t", "--partitions", "0"),
         ("topics", "create", "t", "--config", "nonsense"),
         ("start",),
+        ("perf", "produce", "t", "--count", "0"),
         ("quotas", "alter", "--user", "u", "--user-default"),
         ("quotas", "alter", "--user", "u", "--add", "producer_byte_rate=much"),
     ],

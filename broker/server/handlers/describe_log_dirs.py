@@ -7,6 +7,7 @@ from itertools import groupby
 from broker.errors import ErrorCode, ProtocolError, StorageError
 from broker.server.request import RequestContext
 from broker.server.services import Services
+from broker.storage.log import Log
 from broker.storage.log_directory import LogDirectory
 from broker.types import TopicPartition
 from broker.wire.messages.describe_log_dirs import (
@@ -46,7 +47,8 @@ def refuse(request: DescribeLogDirsRequest, error: ProtocolError, version: int) 
 def _describe(
     services: Services, directory: LogDirectory, wanted: set[TopicPartition] | None
 ) -> DescribeLogDirsResult:
-    chosen = sorted(partition for partition in directory.logs if wanted is None or partition in wanted)
+    logs = directory.logs  # as of now: a thread may take one out meanwhile
+    chosen = sorted(partition for partition in logs if wanted is None or partition in wanted)
     try:
         space = directory.space()
     except StorageError:
@@ -55,7 +57,7 @@ def _describe(
         log_dir=str(directory.path),
         topics=[
             DescribeLogDirsTopic(
-                name=topic, partitions=[_describe_log(services, directory, each) for each in partitions]
+                name=topic, partitions=[_describe_log(services, logs[each], each) for each in partitions]
             )
             for topic, partitions in groupby(chosen, key=lambda partition: partition.topic)
         ],
@@ -64,10 +66,8 @@ def _describe(
     )
 
 
-def _describe_log(
-    services: Services, directory: LogDirectory, partition: TopicPartition
-) -> DescribeLogDirsPartition:
-    log, replica = directory.logs[partition], services.replicas.get(*partition)
+def _describe_log(services: Services, log: Log, partition: TopicPartition) -> DescribeLogDirsPartition:
+    replica = services.replicas.get(*partition)
     high_watermark = log.log_end_offset if replica is None else replica.high_watermark
     return DescribeLogDirsPartition(
         partition_index=partition.partition,
