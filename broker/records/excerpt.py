@@ -8,7 +8,7 @@ timestamps of records written anew, as they are relative to it. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress as select
 
@@ -68,11 +68,15 @@ def excerpt(opened: OpenedBatch, kept: Sequence[bool], *, delete_horizon_ms: int
     `delete_horizon_ms` gives it one. Raises CorruptRecordsError.
     """
     header = opened.header
-    records: Iterator[memoryview | bytes] = _kept_bytes(opened.content, kept)
+    content = bytes(opened.content)
+    try:
+        records = _kept_bytes(content, kept, single=delete_horizon_ms is not None)
+    except IndexError:
+        raise CorruptRecordsError(f"the batch at offset {header.base_offset} lacks records") from None
     attributes, base_timestamp = header.attributes, header.base_timestamp
     if delete_horizon_ms is not None:
         shift = base_timestamp - delete_horizon_ms
-        records = (_shifted(record, shift) for record in _kept_bytes(opened.content, kept, single=True))
+        records = [_shifted(record, shift) for record in records]
         attributes, base_timestamp = attributes | DELETE_HORIZON_FLAG, delete_horizon_ms
     max_timestamp = header.max_timestamp
     if not header.is_log_append_time:
@@ -84,7 +88,7 @@ def excerpt(opened: OpenedBatch, kept: Sequence[bool], *, delete_horizon_ms: int
             max_timestamp=max_timestamp,
             record_count=sum(kept),
         ),
-        compress(header.codec, b"".join(records)),
+        b"".join(records),
     )
 
 
@@ -95,48 +99,44 @@ def emptied(header: BatchHeader) -> bytearray:
 
 
 def _assembled(header: BatchHeader, content: bytes) -> bytearray:
+    codec = header.codec
     batch = bytearray(HEADER_SIZE)
-    batch += content
+    batch += content if codec is Codec.NONE else compress(codec, content)
     write_header(batch, 0, header._replace(batch_length=len(batch) - LENGTH_OVERHEAD))
     return batch
 
 
-def _kept_bytes(content: Buffer, kept: Sequence[bool], *, single: bool = False) -> Iterator[memoryview]:
+def _kept_bytes(content: bytes, kept: Sequence[bool], *, single: bool = False) -> list[bytes]:
     """The bytes of the kept records; neighbours come together unless they are wanted `single`."""
-    view = memoryview(content)
-    position = 0
-    start = None
+    pieces: list[bytes] = []
+    position, start = 0, -1
     for is_kept in kept:
-        size, body = _record_size(view, position)
-        if is_kept and start is None:
-            start = position
-        elif start is not None and not is_kept:
-            yield view[start:position]
-            start = None
-        position = body + size
-        if position > len(view):
-            raise CorruptRecordsError(f"record of {size} bytes where {len(view) - body} are left")
-        if single and start is not None:
-            yield view[start:position]
-            start = None
-    if start is not None:
-        yield view[start:position]
+        size, body = content[position], position + 1
+        if size > 0x7F:
+            second = content[body]
+            if second > 0x7F:
+                size, body = parse_varint(content, position)
+                size <<= 1
+            else:
+                size, body = size & 0x7F | second << 7, body + 1
+        if is_kept:
+            if start < 0:
+                start = position
+        elif start >= 0:
+            pieces.append(content[start:position])
+            start = -1
+        position = body + (size >> 1)
+        if single and start >= 0:
+            pieces.append(content[start:position])
+            start = -1
+    if position > len(content):
+        raise CorruptRecordsError(f"records of {position} bytes where {len(content)} are")
+    if start >= 0:
+        pieces.append(content[start:position])
+    return pieces
 
 
-def _record_size(view: memoryview, position: int) -> tuple[int, int]:
-    """The size of the record whose length stands at `position`, and where it begins; one and two bytes of
-    length are the usual case.
-    """
-    first = view[position]
-    if first < 0x80:
-        return first >> 1, position + 1
-    second = view[position + 1]
-    if second < 0x80:
-        return (first & 0x7F | second << 7) >> 1, position + 2
-    return parse_varint(view, position)
-
-
-def _shifted(record: memoryview, shift: int) -> bytes:
+def _shifted(record: bytes, shift: int) -> bytes:
     """The record with `shift` ms added to its timestamp delta."""
     _, attributes_position = parse_varint(record, 0)
     delta, position = parse_varint(record, attributes_position + 1)

@@ -40,8 +40,10 @@ REST_MS = 60_000
 """How long a log is left alone whose disk failed, or on which a pass got nowhere."""
 DEBT_SECONDS_MAX = 0.01
 """How far ahead of its budget a thread may be before it waits."""
-SLICE_BYTES = 64 << 10
-"""A thread lets the event loop have its turn whenever it has done so many bytes."""
+SLICE_SECONDS = 0.000_3
+"""A thread lets the event loop have its turn once it has worked for so long: the interpreter itself would
+let it wait for 5 ms each time that it comes back from the kernel, some times per request.
+"""
 TURN_SECONDS = 0.000_05
 
 
@@ -257,10 +259,10 @@ class LogCleaner:
 
     def _pace_of(self, log: Log) -> Callable[[int], None]:
         """What a pass calls for every so many bytes, in its thread."""
-        done = 0
+        turn = time.perf_counter()
 
         def pace(size: int) -> None:
-            nonlocal done
+            nonlocal turn
             if self._stopping.is_set():
                 raise CleaningEndedError("the node stops")
             if log.closed:
@@ -268,10 +270,9 @@ class LogCleaner:
             ahead_seconds = self._throttle.spend(size)
             if ahead_seconds > DEBT_SECONDS_MAX:
                 self._stopping.wait(ahead_seconds)
-            done += size
-            if done >= SLICE_BYTES:
-                done = 0
+            if time.perf_counter() - turn >= SLICE_SECONDS:
                 time.sleep(TURN_SECONDS)
+                turn = time.perf_counter()
 
         return pace
 
