@@ -49,7 +49,7 @@ def node(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory)
         zookeeper_connect=zookeeper.connect_string("node"),
         port=free_ports(1)[0],
         directory=tmp_path_factory.mktemp("node"),
-        settings={"group.initial.rebalance.delay.ms": 200},
+        settings={"group.initial.rebalance.delay.ms": 200, "log.cleaner.backoff.ms": 200},
     )
     with EmbeddedCluster(spec) as cluster:
         yield cluster

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.embedded import EmbeddedCluster
+from tests.conftest import until
 from tests.interop.apache import JAVA
 from tests.interop.conftest import PROCESS_TIMEOUT_SECONDS
 from tests.node.raw_client import connected, create_topic
@@ -28,6 +29,7 @@ def directory(node: EmbeddedCluster) -> Path:
     consuming = ("consume", "dumped", "--from-beginning", "--group", "dumpers", "--max-messages", "10")
     _broker(*consuming, "--bootstrap-server", bootstrap)
     _transact(node)
+    _compact(node)
     (meta,) = Path(node.spec.directory).rglob("meta.properties")
     return meta.parent
 
@@ -42,6 +44,25 @@ def _transact(node: EmbeddedCluster) -> None:
             assert second.end(commit=number % 3 == 0, coordinator_epoch=number) == 0
             assert first.end(commit=False) == 0
         assert first.write(b"undecided") == 0
+
+
+def _compact(node: EmbeddedCluster) -> None:
+    """A topic of which most records are gone, in every codec."""
+    bootstrap = str(node.bootstrap[0])
+    config = ("--config", "cleanup.policy=compact", "--config", "segment.bytes=2000")
+    eager = ("--config", "min.cleanable.dirty.ratio=0.01")
+    _broker("topics", "create", "compacted", *config, *eager, "--bootstrap-server", bootstrap)
+    lines = [f"key-{number % 7}:value {number}" for number in range(40)]
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd") * 3:
+        producing = ("produce", "compacted", "--key-separator", ":", "--compression", codec)
+        _broker(*producing, "--bootstrap-server", bootstrap, stdin="\n".join(lines))
+    (root,) = (path.parent for path in Path(node.spec.directory).rglob("meta.properties"))
+    active = max(int(path.stem) for path in root.glob("compacted-0/*.log"))
+    until(lambda: f"compacted 0 {active}\n" in _text(root / "cleaner-offset-checkpoint"))
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
 
 
 def _broker(*arguments: str, stdin: str = "") -> list[str]:
@@ -65,7 +86,14 @@ def _files(directory: Path, pattern: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["*/*.log", "transacted-*/*.index", "transacted-*/*.snapshot", "transacted-*/*.txnindex"]
+    "pattern",
+    [
+        "*/*.log",
+        "compacted-*/*.timeindex",
+        "transacted-*/*.index",
+        "transacted-*/*.snapshot",
+        "transacted-*/*.txnindex",
+    ],
 )
 def test_files_are_shown_as_kafka_shows_them(kafka_classpath: str, directory: Path, pattern: str) -> None:
     files = _files(directory, pattern)
