@@ -32,6 +32,8 @@ COPIED_RANGE_SIZE_MAX = 8 * 1024
 """File ranges up to this size are read and sent with the answer's other bytes: one system call less than
 sendfile.
 """
+COPIED_SIZE_MAX = 2 * PENDING_SIZE_MAX
+"""Once so many bytes wait, small ranges are no longer copied: an answer may have very many."""
 STRETCH_SIZE = 2 * 1024 * 1024
 """Of a range of a file, this much is looked for in memory, and read into it, at a time."""
 _SENDMSG_PARTS_MAX = 512
@@ -117,7 +119,7 @@ class AnswerStream:
     def _copy(self, part: FileRange) -> bytes | None:
         """The bytes of a small range that is in memory, if there is room for them."""
         size = len(part)
-        if size > COPIED_RANGE_SIZE_MAX or self._queued_size > PENDING_SIZE_MAX:
+        if size > COPIED_RANGE_SIZE_MAX or self._queued_size > COPIED_SIZE_MAX:
             return None
         return read_resident(part.file.fileno(), part.position, size)
 
@@ -172,6 +174,8 @@ class AnswerStream:
             if not sent:
                 raise ConnectionAbortedError("a log file ended before the range that was to be sent")
             self._range_start += sent
+            if self._range_start < self._resident_to:
+                return _Step.BLOCKED
         part.release()
         self._parts.popleft()
         return _Step.DONE

@@ -74,7 +74,9 @@ def read_resident(descriptor: int, position: int, size: int) -> bytes | None:
     buffer = bytearray(size)
     try:
         done = os.preadv(descriptor, [buffer], position, os.RWF_NOWAIT)
-        if done == size or os.preadv(descriptor, [bytearray(1)], position + done, os.RWF_NOWAIT) == 0:
+        if done == size:
+            return bytes(buffer)
+        if not os.preadv(descriptor, [bytearray(1)], position + done, os.RWF_NOWAIT):
             return bytes(buffer[:done])
     except BlockingIOError:
         return None

@@ -27,7 +27,7 @@ from broker.storage.filenames import DELETED_SUFFIX, FileKind, segment_file_name
 from broker.storage.index import RELATIVE_OFFSET_MAX, IndexCache, OffsetEntry, OffsetIndex, TimeIndex
 from broker.storage.open_files import FilePool, PooledFile
 from broker.storage.segment_scan import SegmentScan, Visit
-from broker.storage.stored_batches import walk
+from broker.storage.stored_batches import first_beyond, walk
 from broker.storage.transaction_index import AbortedTransaction, TransactionIndex
 from broker.types import Buffer
 
@@ -354,9 +354,11 @@ class Segment:
             # An old message set does not say where it begins, so the offset of the end would be unknown.
             if header is not None and header.magic == 2:
                 start = entry.position
-        end = self._first_beyond(start, limit, bound)
-        self.remember(end.offset, end.position)
-        return end.position, end.offset
+        with self.log as file:
+            position, offset = first_beyond(file, start, limit, bound)
+        offset = self.base_offset if offset is None else offset
+        self.remember(offset, position)
+        return position, offset
 
     def after(self, start: int) -> tuple[int, int]:
         """Where the batch at position `start` ends, and the offset there."""
@@ -482,14 +484,3 @@ class Segment:
             if header.last_offset >= offset:
                 return position
         return self.size
-
-    def _first_beyond(self, start: int, limit: int, bound: int) -> OffsetEntry:
-        """The first batch from `start` on that does not end by position `bound`, or `limit`; with the offset
-        to read on from there.
-        """
-        offset = None
-        for position, header in self.headers(start, limit):
-            if position + header.size > bound:
-                return OffsetEntry(header.base_offset if offset is None else offset, position)
-            offset = header.next_offset
-        return OffsetEntry(self.base_offset if offset is None else offset, limit)

@@ -26,6 +26,8 @@ WALK_BYTES = 8192
 between.
 """
 
+_PLACED = Struct(">qi4xb6xi")
+"""Of a batch header: base offset, length, magic, last offset delta."""
 _LEGACY = Struct(">qiIbb")
 _LEGACY_TIMESTAMP = Struct(">q")
 _LEGACY_SIZE_MIN = 26
@@ -64,3 +66,31 @@ def walk(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader
             raise CorruptRecordsError(f"torn entry at position {position}")
         yield position, header
         position += header.size
+
+
+def first_beyond(file: File, position: int, limit: int, bound: int) -> tuple[int, int | None]:
+    """Position of the first entry from `position` on that does not end by `bound`, or `limit`; and the offset
+    to read on from there, None when `limit` is where the search began.
+
+    Every fetch that is cut by its size asks, so this does as `walk` with less. Raises as `walk` does.
+    """
+    offset: int | None = None
+    buffer, start = b"", position
+    while position < limit:
+        at = position - start
+        if len(buffer) - at < HEADER_SIZE:
+            buffer, start, at = file.pread(min(WALK_BYTES, limit - position), position), position, 0
+        size = delta = -1
+        if len(buffer) - at >= HEADER_SIZE:
+            base_offset, length, magic, delta = _PLACED.unpack_from(buffer, at)
+            size = length + LENGTH_OVERHEAD if magic == 2 else -1
+        if size < HEADER_SIZE or delta < 0 or base_offset < 0:
+            header = stored_header(buffer, at)  # an old message, or damage
+            size, base_offset, delta = header.size, header.base_offset, header.last_offset_delta
+        if size > limit - position:
+            raise CorruptRecordsError(f"torn entry at position {position}")
+        if position + size > bound:
+            return position, base_offset if offset is None else offset
+        offset = base_offset + delta + 1
+        position += size
+    return limit, offset

@@ -250,14 +250,15 @@ class _Fetch:
             )
         if self.version < _ZSTD_FROM and log.config.compression_type == "zstd":
             raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch 10 or later")
-        high_watermark, last_stable_offset = replica.high_watermark, replica.last_stable_offset
+        high_watermark = replica.machine.high_watermark
+        last_stable_offset = log.last_stable_offset(high_watermark)
         is_committed_only = self.request.isolation_level == READ_COMMITTED
         up_to = last_stable_offset if is_committed_only else high_watermark
-        diverging = _diverging_epoch(partition, replica)
+        diverging = _diverging_epoch(partition, replica) if partition.last_fetched_epoch >= 0 else None
         records = (
             replica.read(
                 partition.fetch_offset,
-                max_bytes=max(min(left, partition.partition_max_bytes), 0),
+                max_bytes=min(left, partition.partition_max_bytes),
                 up_to=up_to,
                 min_one_batch=min_one_batch or (self.version < _MIN_BATCH_FROM and left > 0),
             )
@@ -385,8 +386,6 @@ def _diverging_epoch(partition: FetchPartition, replica: Replica) -> EpochEndOff
     Raises ProtocolError OFFSET_OUT_OF_RANGE for an epoch that this log knows nothing of.
     """
     epoch = partition.last_fetched_epoch
-    if epoch < 0:
-        return None
     end = replica.epoch_end(epoch)
     if end.epoch < 0:
         raise ProtocolError(ErrorCode.OFFSET_OUT_OF_RANGE, f"leader epoch {epoch} is unknown here")
