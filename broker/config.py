@@ -191,6 +191,11 @@ class NodeConfig:
     log_flush_scheduler_interval_ms: int = _setting(
         long(1), LONG_MAX, "How often logs are looked at for flushing; once a second at least."
     )
+    num_replica_alter_log_dirs_threads: int | None = _setting(
+        optional_long(1),
+        None,
+        "Replicas copied from one log directory to another at once; as many as directories when empty.",
+    )
     log_dir_min_free_bytes: int = _setting(
         long(0),
         104_857_600,

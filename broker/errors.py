@@ -222,6 +222,10 @@ class DiskFailedError(StorageError):
     """A disk does not do what it must: what it lost is unknown, so its log directory goes offline."""
 
 
+class MissingFileError(StorageError):
+    """A file or directory is not there, perhaps no longer: somebody else may have removed it meanwhile."""
+
+
 class DiskFullError(StorageError):
     """No room is left; whatever was half written is cut back, and the disk is good."""
 

@@ -46,6 +46,7 @@ from broker.part_configs import (
 from broker.reconfiguration import Reconfiguration
 from broker.replication.archiving import Archiving
 from broker.replication.log_cleaner import LogCleaner
+from broker.replication.log_moves import LogMoves
 from broker.replication.replicas import Replicas
 from broker.replication.topic_configs import TopicConfigs
 from broker.replication.upkeep import Upkeep
@@ -263,6 +264,11 @@ class Node:
             limits=serving_limits(config),
             view=view,
             replicas=replicas,
+            log_moves=LogMoves(
+                replicas,
+                executor=self._executor,
+                copies_max=config.num_replica_alter_log_dirs_threads or len(config.data_roots),
+            ),
             topics=Topics(self._coordination, view, topic_defaults(self._live.loaded), rng=self._rng),
             topic_configs=configs,
             groups=GroupCoordinator(groups_log, self._clock, group_config(config)),
@@ -345,6 +351,7 @@ class Node:
         )
         self._background.start(LoopStalls().watch(self._clock))
         self._background.start(upkeep.run())
+        self._background.start(self._services.log_moves.run())
         self._background.start(cleaner.run())
         reconfiguration = Reconfiguration(
             services=self._services,

@@ -154,6 +154,28 @@ class Replicas:
         log_event.error("replicas_offline", log_directory=str(root), partitions=len(lost))
         await self._in_thread(partial(self._directories.release, root))
 
+    # Moving logs between directories
+
+    @property
+    def orders(self) -> asyncio.Lock:
+        """Held while an order is carried out: whoever holds it sees no partition come or go."""
+        return self._orders
+
+    def withdraw(self, replica: Replica) -> None:
+        """Serve nothing from it until `put_back`: requests are told to try again. The caller holds
+        `orders`.
+        """
+        topic, partition = replica.topic_partition
+        self._offline.add(replica.topic_partition)
+        del self._topics[topic][partition]
+
+    def put_back(self, replica: Replica) -> None:
+        """Undo `withdraw`."""
+        self._topics.setdefault(replica.topic_partition.topic, {})[replica.topic_partition.partition] = (
+            replica
+        )
+        self._offline.discard(replica.topic_partition)
+
     # Orders of the controller
 
     def check_epochs(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
@@ -283,9 +305,11 @@ class Replicas:
         if topic_partition in self._offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         try:
-            directory = self._directories.find(topic_partition)
-            if directory is not None:
-                await self._in_thread(partial(directory.delete_log, topic_partition))
+            for directory in self._directories.live.values():  # or it would be all there is of the partition
+                await self._in_thread(partial(directory.drop_future, topic_partition))
+            holder = self._directories.find(topic_partition)
+            if holder is not None:
+                await self._in_thread(partial(holder.delete_log, topic_partition))
                 log_event.info("log_deleted", partition=str(topic_partition))
         except StorageError as error:
             log_event.error("log_not_deleted", partition=str(topic_partition), reason=str(error))

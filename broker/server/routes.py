@@ -7,6 +7,7 @@ from broker.server.dispatch import Route
 from broker.server.handlers import (
     alter_client_quotas,
     alter_configs,
+    alter_replica_log_dirs,
     api_versions,
     controlled_shutdown,
     create_partitions,
@@ -45,6 +46,7 @@ from broker.server.handlers import (
 from broker.server.security import Operation, ResourceKind
 from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from broker.wire.messages.alter_configs import AlterConfigsRequest
+from broker.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from broker.wire.messages.api_versions import ApiVersion, ApiVersionsRequest
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from broker.wire.messages.create_partitions import CreatePartitionsRequest
@@ -205,6 +207,12 @@ ROUTES = (
             (Operation.ALTER_CONFIGS, ResourceKind.TOPIC), (Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
         ),
         handle=alter_configs.handle,
+    ),
+    Route(
+        request=AlterReplicaLogDirsRequest,
+        rule=on_cluster(Operation.ALTER),
+        handle=alter_replica_log_dirs.handle,
+        refuse=alter_replica_log_dirs.refuse,
     ),
     Route(
         request=DescribeLogDirsRequest,

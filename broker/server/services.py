@@ -9,6 +9,7 @@ from broker.clock import Clock
 from broker.cluster.driver import ControllerDriver
 from broker.cluster.entity_configs import EntityConfigs
 from broker.groups.coordinator import GroupCoordinator
+from broker.replication.log_moves import LogMoves
 from broker.replication.replicas import Replicas
 from broker.replication.topic_configs import TopicConfigs
 from broker.server.cluster_view import ClusterView
@@ -45,6 +46,7 @@ class Services:
     limits: ServingLimits
     view: ClusterView
     replicas: Replicas
+    log_moves: LogMoves
     topics: Topics
     topic_configs: TopicConfigs
     groups: GroupCoordinator

@@ -1,10 +1,10 @@
 """The disk port: every touch of a file system goes through here, so that a simulator can own the disk.
 
 `SystemDisk` is the machine's. Its methods may be called from any thread. Each failure of the operating system
-is translated once, here, naming the operation and the path: to DiskFullError where there is no room, to plain
-StorageError where the disk is not to blame (no descriptors or memory left, a file that is not there to be
-opened), else to DiskFailedError. A sync that fails is a failed disk whatever the reason, as the kernel may
-have dropped what it could not write.
+is translated once, here, naming the operation and the path: to DiskFullError where there is no room, to
+MissingFileError where something is not there, to plain StorageError where no descriptors or memory are left,
+else to DiskFailedError. A sync that fails is a failed disk whatever the reason, as the kernel may have
+dropped what it could not write.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from broker.errors import DiskFailedError, DiskFullError, StorageError
+from broker.errors import DiskFailedError, DiskFullError, MissingFileError, StorageError
 from broker.storage.page_cache import ColdReadError, may_wait, read_resident
 from broker.types import Buffer
 
@@ -155,6 +155,8 @@ def failure(action: str, path: Path, error: OSError) -> StorageError:
     message = f"cannot {action} {path}: {error.strerror or error}"
     if error.errno in _FULL:
         return DiskFullError(message)
+    if error.errno == errno.ENOENT:
+        return MissingFileError(message)
     return StorageError(message) if error.errno in _NOT_THE_DISK else DiskFailedError(message)
 
 
@@ -272,10 +274,6 @@ class SystemDisk:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
             return SystemFile(os.open(path, flags, 0o644), path)
-        except FileNotFoundError as error:
-            if create:
-                raise failure("open", path, error) from error
-            raise StorageError(f"cannot open {path}: {error.strerror}") from error
         except OSError as error:
             raise failure("open", path, error) from error
 

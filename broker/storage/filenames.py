@@ -122,6 +122,11 @@ def deleted_directory_name(topic_partition: TopicPartition) -> str:
     return topic_partition.topic[: 255 - len(suffix)] + suffix
 
 
+def future_directory_name(topic_partition: TopicPartition) -> str:
+    """A fresh name for the copy of a log that is about to move in; short enough for any file system."""
+    return f"{topic_partition}.{uuid4().hex}-future"
+
+
 def parse_directory_name(name: str) -> PartitionDirectoryName | None:
     """The partition a directory belongs to, or None for a name that is none of ours."""
     if marked := _MARKED_DIRECTORY_NAME.fullmatch(name):

@@ -90,6 +90,11 @@ class Flushing:
         self._failure: DiskFailedError | None = None
 
     @property
+    def cut_count(self) -> int:
+        """How often the log was cut since it was opened."""
+        return self._cuts
+
+    @property
     def failed(self) -> bool:
         return self._failure is not None
 
@@ -152,9 +157,9 @@ class Flushing:
                 if end <= self.flushed_end and not sealed and not self._names:
                     return self.flushed_end
                 cuts = self._cuts
-                names, self._names = self._names, _Names()
                 active = segments[-1].log
-                newest = active.pin()
+                newest = active.pin()  # before the names are taken: it may fail, and they must not be lost
+                names, self._names = self._names, _Names()
             try:
                 for start in range(0, len(sealed), SEGMENTS_PINNED_MAX):
                     self._sync_sealed(sealed[start : start + SEGMENTS_PINNED_MAX], log_end)

@@ -3,7 +3,8 @@
 A log directory is a failure domain: one file of it that cannot be written, read or synced says that nothing
 there can be relied on. The first DiskFailedError below a guarded root makes the root offline for the rest of
 the process; from then on everything below it fails at once, except that open files and locks can be let go.
-A disk that is full, or a file that is merely not there, is no failed disk. Any thread.
+A disk that is full is no failed one. Nor is a file that is not there, as logs are deleted while others work
+on them; only when the root has lost its own `meta.properties`, it is gone as a whole. Any thread.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pathlib import Path
 from threading import Lock
 from typing import ParamSpec, TypeVar
 
-from broker.errors import DiskFailedError
+from broker.errors import DiskFailedError, MissingFileError
 from broker.storage.disk import DirectoryEntry, Disk, DiskLock, File, Space
+from broker.storage.filenames import META_PROPERTIES_FILE
 from broker.types import Buffer
 
 P = ParamSpec("P")
@@ -28,9 +30,10 @@ FailureObserver = Callable[[Path, DiskFailedError], None]
 class _Root:
     """One guarded directory."""
 
-    __slots__ = ("_lock", "_observer", "failure", "path", "prefix")
+    __slots__ = ("_disk", "_lock", "_observer", "failure", "path", "prefix")
 
-    def __init__(self, path: Path, observer: FailureObserver) -> None:
+    def __init__(self, disk: Disk, path: Path, observer: FailureObserver) -> None:
+        self._disk = disk
         self.path = path
         self.prefix = f"{path}{os.sep}"
         self.failure: DiskFailedError | None = None
@@ -46,6 +49,21 @@ class _Root:
         except DiskFailedError as error:
             self._fail(error)
             raise
+        except MissingFileError as error:
+            self._look_for_root(error)
+            raise
+
+    def _look_for_root(self, error: MissingFileError) -> None:
+        """Raises DiskFailedError when it is the whole root that is missing."""
+        try:
+            if self._disk.exists(self.path / META_PROPERTIES_FILE):
+                return
+        except DiskFailedError as failure:
+            self._fail(failure)
+            raise
+        gone = DiskFailedError(f"{self.path} is gone: {error}")
+        self._fail(gone)
+        raise gone from error
 
     def _fail(self, error: DiskFailedError) -> None:
         with self._lock:
@@ -59,8 +77,8 @@ class _Unguarded(_Root):
 
     __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__(Path(), lambda path, error: None)
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(disk, Path(), lambda path, error: None)
 
     def run(self, operation: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         return operation(*arguments, **options)
@@ -110,11 +128,11 @@ class GuardedDisk:
         self._disk = disk
         self._on_failure = on_failure
         self._roots: tuple[_Root, ...] = ()
-        self._free = _Unguarded()
+        self._free = _Unguarded(disk)
 
     def guard(self, root: Path) -> None:
         """Watch everything below `root` from now on."""
-        self._roots = (*self._roots, _Root(root, self._on_failure))
+        self._roots = (*self._roots, _Root(self._disk, root, self._on_failure))
 
     def open(self, path: Path, *, create: bool = False) -> File:
         root = self._root_of(path)

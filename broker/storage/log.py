@@ -259,6 +259,11 @@ class Log:
         return self._flushing.closed
 
     @property
+    def cut_count(self) -> int:
+        """How often the log was cut since it was opened: what was read before may not be there any more."""
+        return self._flushing.cut_count
+
+    @property
     def failed(self) -> bool:
         """Whether a sync failed, so that nothing may be written any more."""
         return self._flushing.failed

@@ -6,6 +6,11 @@ and the others go on; nothing below it is touched any more, and no clean end is 
 not this node's, or is in use, is no failed disk: that refuses the start. So does a partition that two roots
 hold, as nobody can say which log is the right one.
 
+A log moves between roots as a copy in a `-future` directory. Once that is complete the old log gets the name
+of a deleted one, durably, and only then the copy that of a log: so a copy without any log beside it is
+complete, and a start takes it for the log; beside its log it is what a crash left of a move, and
+`interrupted` names it.
+
 Blocking calls may come from any thread; `live` and `offline` are replaced, never changed.
 """
 
@@ -19,6 +24,7 @@ from threading import Lock
 from broker.clock import Clock
 from broker.errors import DiskFailedError, StorageError
 from broker.storage.disk import Disk
+from broker.storage.filenames import DirectoryState
 from broker.storage.guarded_disk import GuardedDisk
 from broker.storage.index import IndexCache
 from broker.storage.log_directory import ConfigOf, LogDirectory
@@ -54,6 +60,9 @@ class LogDirectories:
         self._is_loaded = False
         self.live: Mapping[Path, LogDirectory] = {}
         self.offline: Mapping[Path, str] = {}
+        self.interrupted: Mapping[TopicPartition, Path] = {}
+        """Moves that a crash ended, and where to; their copies are gone."""
+        self._preferred: dict[TopicPartition, Path] = {}
 
     def open(
         self, roots: Sequence[Path], config_of: ConfigOf, *, broker_id: BrokerId, cluster_id: str
@@ -83,6 +92,7 @@ class LogDirectories:
                 opened.callback(directory.abandon)
                 self.live = {**self.live, root: directory}
             _refuse_duplicates(self.live.values())
+            self._settle_moves()
             for root, directory in self.live.items():
                 try:
                     directory.load(config_of)
@@ -109,7 +119,27 @@ class LogDirectories:
         if self.offline and not is_new:
             roots = ", ".join(map(str, self.offline))
             raise DiskFailedError(f"the log of {topic_partition} may be in {roots}, which is offline")
-        return min(self.live.values(), key=lambda each: (each.free_space.is_full, len(each.logs)))
+        preferred = self.live.get(self._preferred.pop(topic_partition, Path()))
+        return preferred or min(
+            self.live.values(), key=lambda each: (each.free_space.is_full, len(each.logs))
+        )
+
+    def prefer(self, topic_partition: TopicPartition, root: Path) -> None:
+        """Make the log of a partition that is not here yet in `root`, when it comes."""
+        self._preferred[topic_partition] = root
+
+    def _settle_moves(self) -> None:
+        """See the module's description. Raises StorageError."""
+        logs = {partition for directory in self.live.values() for partition in directory.stored()}
+        for root, directory in self.live.items():
+            for partition, name in directory.stored(DirectoryState.FUTURE).items():
+                if partition in logs:
+                    directory.remove_directory(name)
+                    self.interrupted = {**self.interrupted, partition: root}
+                elif not self.offline:
+                    directory.promote(partition, name)
+                    logs.add(partition)
+                    _log.info("log_move_completed", partition=str(partition), log_directory=str(root))
 
     def release(self, root: Path) -> None:
         """Let the files and the lock of a root that went offline go, as far as its disk allows. Blocks."""

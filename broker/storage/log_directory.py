@@ -45,6 +45,7 @@ from broker.storage.filenames import (
     ROOT_FILES,
     DirectoryState,
     deleted_directory_name,
+    future_directory_name,
     parse_directory_name,
 )
 from broker.storage.free_space import FreeSpace
@@ -88,6 +89,7 @@ class LogDirectory:
         self._pool = pool or FilePool(disk)
         self._cache = cache or IndexCache()
         self._logs: dict[TopicPartition, Log] = {}
+        self._futures: dict[TopicPartition, Log] = {}
         self._removable = Removals()
         self._checkpointed: set[TopicPartition] = set()
         self._compacted_ends: Mapping[TopicPartition, int] = {}
@@ -140,15 +142,22 @@ class LogDirectory:
         """Every open log."""
         return self._logs
 
-    def stored(self) -> list[TopicPartition]:
-        """The partitions whose logs are on the disk, open or not. Raises StorageError."""
-        return [
-            name.topic_partition
+    @property
+    def futures(self) -> Mapping[TopicPartition, Log]:
+        """Copies of logs of other roots that are about to move in."""
+        return self._futures
+
+    def stored(self, state: DirectoryState = DirectoryState.LIVE) -> dict[TopicPartition, str]:
+        """The partitions that have a directory in this state, open or not, and its name. Raises
+        StorageError.
+        """
+        return {
+            name.topic_partition: entry.name
             for entry in self._disk.list_directory(self.path)
             if entry.is_directory
             and (name := parse_directory_name(entry.name)) is not None
-            and name.state is DirectoryState.LIVE
-        ]
+            and name.state is state
+        }
 
     def load(self, config_of: ConfigOf) -> Mapping[TopicPartition, Log]:
         """Open every log found, checking what an unclean end left. Raises StorageError."""
@@ -235,9 +244,113 @@ class LogDirectory:
             log = logs.pop(topic_partition)
             self._logs = logs
         log.abandon()
-        removable = self.path / deleted_directory_name(topic_partition)
-        self._disk.rename(log.directory, removable)
-        self._removable.add([removable], due_ms=self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
+        self._discard(log.directory, due_ms=self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
+
+    # Moving a log between roots; every step blocks and raises StorageError
+
+    def begin_future(self, of: Log, start_offset: int) -> Log:
+        """Make the empty copy of a log that is to move in; it begins at `start_offset`."""
+        name = future_directory_name(of.topic_partition)
+        log = self._open_log(of.topic_partition, of.config, 0, start_offset, None, clean=True, name=name)
+        if of.topic_id is not None:
+            log.assign_topic_id(of.topic_id)
+        self._disk.sync_directory(self.path)
+        with self._logs_lock:
+            self._futures = {**self._futures, of.topic_partition: log}
+        return log
+
+    def drop_future(self, topic_partition: TopicPartition) -> None:
+        """Give a copy up; harmless when there is none."""
+        with self._logs_lock:
+            futures = dict(self._futures)
+            log = futures.pop(topic_partition, None)
+            self._futures = futures
+        if log is not None:
+            log.abandon()
+            self._discard(log.directory, due_ms=0)
+
+    def prepare_future(self, topic_partition: TopicPartition, of: Log) -> None:
+        """Take over what batches do not tell, and make the copy durable: from here on a crash may find it
+        to be all there is.
+        """
+        future = self._futures[topic_partition]
+        future.advance_start(of.log_start_offset)
+        future.producers = of.producers
+        if of.compacted_end is not None:
+            future.compacted_to(of.compacted_end)
+            self.checkpoint_compaction()
+        future.flush()
+        self.checkpoint()
+
+    def withdraw_log(self, topic_partition: TopicPartition) -> Path:
+        """Take a log out of use, durably, whose copy is complete; the directory to discard or put back."""
+        with self._logs_lock:
+            logs = dict(self._logs)
+            log = logs.pop(topic_partition)
+            self._logs = logs
+        log.abandon()
+        path = self.path / deleted_directory_name(topic_partition)
+        self._disk.rename(log.directory, path)
+        self._disk.sync_directory(self.path)
+        return path
+
+    def put_back_log(self, of: Log, path: Path) -> None:
+        """Undo `withdraw_log`: the log is opened anew."""
+        self._disk.rename(path, of.directory)
+        self._disk.sync_directory(self.path)
+        log = self._open_log(
+            of.topic_partition,
+            of.config,
+            of.recovery_point,
+            of.log_start_offset,
+            of.compacted_end,
+            clean=False,
+        )
+        self._take_in(log)
+
+    def discard(self, path: Path) -> None:
+        """Free the space of what `withdraw_log` returned."""
+        self._removable.add([path], due_ms=0)
+
+    def adopt_future(self, topic_partition: TopicPartition, config: LogConfig) -> None:
+        """Let the copy be the log from now on."""
+        with self._logs_lock:
+            futures = dict(self._futures)
+            future = futures.pop(topic_partition)
+            self._futures = futures
+        closed = future.close()
+        self.promote(topic_partition, future.directory.name)
+        log = self._open_log(
+            topic_partition,
+            config,
+            future.log_end_offset,
+            future.log_start_offset,
+            future.compacted_end,
+            clean=True,
+            closed=closed,
+        )
+        self._take_in(log)
+        self.checkpoint()
+
+    def promote(self, topic_partition: TopicPartition, name: str) -> None:
+        """Give the directory of a complete copy the name of a log, durably."""
+        self._disk.rename(self.path / name, self.path / str(topic_partition))
+        self._disk.sync_directory(self.path)
+
+    def remove_directory(self, name: str) -> None:
+        """Remove what is left of an interrupted move."""
+        remove_partition_directory(self._disk, self.path / name)
+
+    def _take_in(self, log: Log) -> None:
+        with self._logs_lock:
+            self._logs = {**self._logs, log.topic_partition: log}
+
+    def _discard(self, directory: Path, *, due_ms: int) -> None:
+        partition = parse_directory_name(directory.name)
+        assert partition is not None, "made by this module"
+        removable = self.path / deleted_directory_name(partition.topic_partition)
+        self._disk.rename(directory, removable)
+        self._removable.add([removable], due_ms=due_ms)
 
     def remove_deleted(self, now_ms: int | None = None) -> int:
         """Free the space of logs and segments taken out of use, of those that are due at `now_ms` (monotonic;
@@ -251,7 +364,7 @@ class LogDirectory:
     def checkpoint(self) -> None:
         """Store recovery points and log start offsets, durably. Blocks; any thread. Raises StorageError."""
         with self._checkpoint_lock:
-            logs = self._logs.items()
+            logs = (*self._logs.items(), *self._futures.items())
             recovery_points = {partition: log.recovery_point for partition, log in logs}
             self._checkpointed |= recovery_points.keys()
             write_offsets(self._disk, self.path / RECOVERY_POINT_FILE, recovery_points)
@@ -272,7 +385,7 @@ class LogDirectory:
         with self._checkpoint_lock:
             ends = {
                 partition: log.compacted_end
-                for partition, log in self._logs.items()
+                for partition, log in (*self._logs.items(), *self._futures.items())
                 if log.compacted_end is not None
             }
             write_offsets(self._disk, self.path / CLEANER_OFFSET_FILE, ends)
@@ -292,6 +405,8 @@ class LogDirectory:
         then it was not clean.
         """
         try:
+            for future in self._futures.values():
+                future.abandon()
             with ThreadPoolExecutor(self._recovery_threads, thread_name_prefix="log-close") as executor:
                 closed = dict(zip(self._logs, executor.map(Log.close, self._logs.values()), strict=True))
             self.remove_deleted()
@@ -308,7 +423,7 @@ class LogDirectory:
         StorageError.
         """
         try:
-            for log in self._logs.values():
+            for log in (*self._logs.values(), *self._futures.values()):
                 log.abandon()
         finally:
             self._lock.release()
@@ -323,10 +438,11 @@ class LogDirectory:
         *,
         clean: bool,
         closed: ClosedLog | None = None,
+        name: str | None = None,
     ) -> Log:
         log = Log.open(
             self._disk,
-            self.path / str(partition),
+            self.path / (name or str(partition)),
             config,
             self._clock,
             topic_partition=partition,

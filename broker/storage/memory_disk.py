@@ -24,7 +24,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from broker.clock import Clock
-from broker.errors import DiskFailedError, DiskFullError, StorageError
+from broker.errors import DiskFailedError, DiskFullError, MissingFileError, StorageError
 from broker.storage.disk import TEMPORARY_SUFFIX, DirectoryEntry, Space
 from broker.types import Buffer
 
@@ -169,7 +169,7 @@ class MemoryDisk:
         self.check_not_failed(path)
         if path not in self._names:
             if not create:
-                raise StorageError(f"cannot open {path}: No such file or directory")
+                raise MissingFileError(f"cannot open {path}: No such file or directory")
             self._need_directory(path.parent)
             self._change(_Create(path, _Node(self.now_ms())))
         return MemoryFile(self, self._node(path), path)
@@ -208,7 +208,7 @@ class MemoryDisk:
 
     def rename(self, old: Path, new: Path) -> None:
         if old not in self._names:
-            raise StorageError(f"cannot rename {old}: No such file or directory")
+            raise MissingFileError(f"cannot rename {old}: No such file or directory")
         self._need_directory(new.parent)
         self._change(_Rename(old, new))
 
@@ -302,12 +302,14 @@ class MemoryDisk:
         self.check_not_failed(path)
         node = self._names.get(path)
         if node is None:
-            raise StorageError(f"cannot open {path}: no such file")
+            raise MissingFileError(f"cannot open {path}: No such file or directory")
         return node
 
     def _need_directory(self, path: Path) -> None:
         self.check_not_failed(path)
-        if path not in self._names or self._names[path] is not None:
+        if path not in self._names:
+            raise MissingFileError(f"cannot use {path}: No such file or directory")
+        if self._names[path] is not None:
             raise StorageError(f"{path} is no directory")
 
 

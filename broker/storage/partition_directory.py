@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.errors import CorruptRecordsError, StorageError
+from broker.errors import CorruptRecordsError, MissingFileError
 from broker.storage.closed_logs import ClosedLog
 from broker.storage.disk import TEMPORARY_SUFFIX, Disk
 from broker.storage.filenames import (
@@ -269,9 +269,7 @@ def sync_file(disk: Disk, path: Path) -> None:
     """Sync a file that another thread may remove meanwhile. Raises StorageError."""
     try:
         file = disk.open(path)
-    except StorageError:
-        if disk.exists(path):
-            raise
+    except MissingFileError:
         return
     try:
         file.sync()

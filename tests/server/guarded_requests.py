@@ -21,6 +21,11 @@ from broker.wire.messages import (
 )
 from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from broker.wire.messages.alter_configs import AlterConfigsRequest
+from broker.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -243,6 +248,9 @@ GUARDED: Mapping[type[Request[Any]], Build] = {
     ),
     DescribeConfigsRequest: _describe_configs,
     AlterConfigsRequest: _alter_configs,
+    AlterReplicaLogDirsRequest: lambda version, _: AlterReplicaLogDirsRequest(
+        dirs=[AlterReplicaLogDir(path="/data", topics=[AlterReplicaLogDirTopic(name=SECRET, partitions=[0])])]
+    ),
     DescribeLogDirsRequest: lambda version, _: DescribeLogDirsRequest(topics=None),
     CreatePartitionsRequest: lambda version, _: CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=SECRET, count=9, assignments=None)], validate_only=True

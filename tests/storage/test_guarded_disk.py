@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import DiskFailedError, DiskFullError, StorageError
+from broker.errors import DiskFailedError, DiskFullError, MissingFileError
 from broker.storage.guarded_disk import GuardedDisk
 from broker.storage.memory_disk import MemoryDisk
 
@@ -77,15 +77,28 @@ def test_other_roots_go_on(disk: MemoryDisk, guarded: GuardedDisk, told: list[Pa
     assert told == [BAD]
 
 
+def test_a_root_that_is_gone_is_a_failure(disk: MemoryDisk, guarded: GuardedDisk, told: list[Path]) -> None:
+    with pytest.raises(DiskFailedError, match="is gone"):
+        guarded.write_file(BAD / "t-0" / "file", b"")
+    assert told == [BAD]
+
+
 def test_a_full_disk_and_a_missing_file_are_no_failures(
     disk: MemoryDisk, guarded: GuardedDisk, told: list[Path]
 ) -> None:
+    guarded.write_file(BAD / "meta.properties", b"")
     file = guarded.open(BAD / "a", create=True)
     disk.space_left = 3
     with pytest.raises(DiskFullError):
         file.pwrite(b"too much", 0)
-    with pytest.raises(StorageError):
-        guarded.open(BAD / "missing")
+    for missing in (
+        lambda: guarded.open(BAD / "missing"),
+        lambda: guarded.open(BAD / "t-0" / "missing", create=True),
+        lambda: guarded.rename(BAD / "t-0", BAD / "t-1"),
+        lambda: guarded.sync_directory(BAD / "t-0"),
+    ):
+        with pytest.raises(MissingFileError):
+            missing()
     disk.space_left = None
     file.pwrite(b"fits", 0)
     assert told == []

@@ -47,8 +47,9 @@ def refuse(request: DescribeLogDirsRequest, error: ProtocolError, version: int) 
 def _describe(
     services: Services, directory: LogDirectory, wanted: set[TopicPartition] | None
 ) -> DescribeLogDirsResult:
-    logs = directory.logs  # as of now: a thread may take one out meanwhile
-    chosen = sorted(partition for partition in logs if wanted is None or partition in wanted)
+    logs, futures = directory.logs, directory.futures  # as of now: a thread may take one out meanwhile
+    shown = {**logs, **futures}
+    chosen = sorted(shown if wanted is None else shown.keys() & wanted)
     try:
         space = directory.space()
     except StorageError:
@@ -57,7 +58,11 @@ def _describe(
         log_dir=str(directory.path),
         topics=[
             DescribeLogDirsTopic(
-                name=topic, partitions=[_describe_log(services, logs[each], each) for each in partitions]
+                name=topic,
+                partitions=[
+                    _describe_log(services, shown[each], each, is_future=each in futures)
+                    for each in partitions
+                ],
             )
             for topic, partitions in groupby(chosen, key=lambda partition: partition.topic)
         ],
@@ -66,11 +71,17 @@ def _describe(
     )
 
 
-def _describe_log(services: Services, log: Log, partition: TopicPartition) -> DescribeLogDirsPartition:
+def _describe_log(
+    services: Services, log: Log, partition: TopicPartition, *, is_future: bool
+) -> DescribeLogDirsPartition:
+    """Of a log, or of a copy that is about to move in, which lags behind the log."""
     replica = services.replicas.get(*partition)
-    high_watermark = log.log_end_offset if replica is None else replica.high_watermark
+    end = log.log_end_offset
+    if replica is not None:
+        end = replica.log.log_end_offset if is_future else replica.high_watermark
     return DescribeLogDirsPartition(
         partition_index=partition.partition,
         partition_size=log.size,
-        offset_lag=max(high_watermark - log.log_end_offset, 0),
+        offset_lag=max(end - log.log_end_offset, 0),
+        is_future_key=is_future,
     )
