@@ -1,0 +1,55 @@
+"""Other projects' own tests against one of our nodes; which of them it does not pass is in
+ops/foreign_suites.yaml.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from broker.embedded import ChildProcess, EmbeddedZooKeeper, accepts, free_ports
+from broker.types import HostPort
+from ops.foreign_suites import load
+from tests.interop import kafka_python_suite
+
+pytestmark = pytest.mark.timeout(1800)
+SUITES = load()
+
+
+@pytest.fixture(scope="module")
+def node(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostPort]:
+    """A node as those suites want their broker: its id is 0, and sessions of groups may be short."""
+    directory = tmp_path_factory.mktemp("lone-node")
+    address = HostPort("127.0.0.1", free_ports(1)[0])
+    settings = {
+        "broker.id": 0,
+        "listeners": f"PLAINTEXT://{address}",
+        "advertised.listeners": f"PLAINTEXT://{address}",
+        "zookeeper.connect": zookeeper.connect_string("lone-node"),
+        "log.dirs": str(directory / "data"),
+        "num.partitions": 4,
+        "group.initial.rebalance.delay.ms": 0,
+        "group.min.session.timeout.ms": 1000,
+        "offsets.topic.num.partitions": 3,
+    }
+    (directory / "node.yaml").write_text(yaml.safe_dump(settings))
+    command = [sys.executable, "-m", "broker.cli", "start", str(directory / "node.yaml")]
+    process = ChildProcess.start("lone node", command, directory / "node.log")
+    try:
+        process.wait_until(lambda: accepts(address), timeout_ms=30_000)
+        yield address
+    finally:
+        process.stop(timeout_ms=30_000)
+
+
+def test_kafka_pythons_own_tests_pass(node: HostPort, tmp_path: Path) -> None:
+    suite = SUITES["kafka-python"]
+    outcome = kafka_python_suite.run(kafka_python_suite.fetch(tmp_path), node)
+    assert {name: said for name, said in outcome.failed.items() if name not in suite.fails} == {}
+    assert set(outcome.failed) == set(suite.fails)
+    assert outcome.skipped == set(suite.skips)
+    assert len(outcome.passed) > 30
