@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -139,28 +139,23 @@ def java_process(kafka_classpath: str, tmp_path: Path) -> JavaProcess:
 @pytest.fixture(scope="session")
 def franz_go(tmp_path_factory: pytest.TempPathFactory) -> Tool:
     """Run the Go client under tests/interop/go; returns what it printed."""
-    return _go_program(tmp_path_factory.mktemp("go") / "client", "build", ".")
+    return _go_tool(go_program(tmp_path_factory.mktemp("go") / "client", "build", "."))
 
 
-@pytest.fixture(scope="session")
-def franz_go_tests(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Tool:
-    """Run the tests that franz-go brings, against our node; returns what they printed."""
-    program = tmp_path_factory.mktemp("go") / "tests"
-    cluster = {"KGO_SEEDS": bootstrap, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "50000"}
-    return _go_program(program, "test", "-c", "github.com/twmb/franz-go/pkg/kgo", environment=cluster)
-
-
-def _go_program(program: Path, *build: str, environment: Mapping[str, str] | None = None) -> Tool:
+def go_program(program: Path, *build: str) -> Path:
+    """Build a program of the module under tests/interop/go, or the tests of what it requires."""
     if shutil.which("go") is None:
         pytest.skip("Go is not installed")
     verb, *what = build
     go = {**os.environ, "GOFLAGS": "-mod=mod"}
     subprocess.run(["go", verb, "-o", str(program), *what], cwd=HERE / "go", check=True, timeout=600, env=go)
+    return program
 
+
+def _go_tool(program: Path) -> Tool:
     def run(*arguments: str) -> str:
         finished = subprocess.run(
             [str(program), *arguments],
-            env={**os.environ, **(environment or {})},
             capture_output=True,
             text=True,
             timeout=PROCESS_TIMEOUT_SECONDS,

@@ -7,11 +7,11 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
 from broker.types import HostPort
+from tests.interop.outcome import Outcome
 
 BROKER_VERSION = "4.0.0"
 TIMEOUT_SECONDS = 900
@@ -37,16 +37,6 @@ class SpawnedService:
 '''
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What became of the tests, each by its file and name, without its parameters."""
-
-    passed: set[str] = field(default_factory=set)
-    failed: dict[str, str] = field(default_factory=dict)
-    """With what each said."""
-    skipped: set[str] = field(default_factory=set)
-
-
 def fetch(directory: Path) -> Path:
     """Unpack the source distribution of the kafka-python that is installed; the directory with its tests."""
     version = importlib.metadata.version("kafka-python")
@@ -62,7 +52,9 @@ def fetch(directory: Path) -> Path:
 
 
 def run(root: Path, broker: HostPort) -> Outcome:
-    """Run the integration tests under `root` against a broker with id 0."""
+    """Run the integration tests under `root` against a broker with id 0; names are `FILE::TEST`, without the
+    parameters.
+    """
     report = root / "report.xml"
     pytest = [sys.executable, "-m", "pytest", "test/integration", "-p", "no:cacheprovider", "--timeout=60"]
     subprocess.run(

@@ -14,7 +14,8 @@ import yaml
 from broker.embedded import ChildProcess, EmbeddedZooKeeper, accepts, free_ports
 from broker.types import HostPort
 from ops.foreign_suites import load
-from tests.interop import kafka_python_suite
+from tests.interop import franz_go_suite, kafka_python_suite
+from tests.interop.conftest import go_program
 
 pytestmark = pytest.mark.timeout(1800)
 SUITES = load()
@@ -53,3 +54,26 @@ def test_kafka_pythons_own_tests_pass(node: HostPort, tmp_path: Path) -> None:
     assert set(outcome.failed) == set(suite.fails)
     assert outcome.skipped == set(suite.skips)
     assert len(outcome.passed) > 30
+
+
+@pytest.fixture(scope="module")
+def franz_go_tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tests that franz-go brings, as a program."""
+    return go_program(tmp_path_factory.mktemp("go") / "tests", "test", "-c", franz_go_suite.PACKAGE)
+
+
+def test_franz_gos_own_tests_pass_on_its_own_broker(franz_go_tests: Path, tmp_path: Path) -> None:
+    """What the next test tells of a node is then due to the node."""
+    with franz_go_suite.kfake(go_program(tmp_path / "kfake", "build", "./kfake")) as broker:
+        outcome = franz_go_suite.run(franz_go_tests, broker, without=())
+    assert outcome.failed == {}
+    assert outcome.skipped < set(SUITES["franz-go"].skips)
+    assert len(outcome.passed) > 400
+
+
+def test_franz_gos_own_tests_pass(node: HostPort, franz_go_tests: Path) -> None:
+    suite = SUITES["franz-go"]
+    outcome = franz_go_suite.run(franz_go_tests, node, without=suite.fails)
+    assert outcome.failed == {}
+    assert outcome.skipped == set(suite.skips)
+    assert len(outcome.passed) > 400
