@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from broker.errors import ErrorCode, ProtocolError
@@ -18,6 +19,7 @@ from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation, Resource, ResourceKind
 from broker.server.services import Services
 
+TOPICS_KEPT = 10_000
 _DENIED = {
     ResourceKind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ResourceKind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -87,7 +89,9 @@ def each(*needs: tuple[Operation, ResourceKind]) -> Rule:
     return Rule(needs=frozenset(needs))
 
 
+@lru_cache(TOPICS_KEPT)
 def topic_named(name: str | None) -> Resource:
+    """Asked for by every produce and fetch, so each topic's is made once."""
     return Resource(ResourceKind.TOPIC, name or "")
 
 
