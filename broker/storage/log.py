@@ -61,7 +61,7 @@ from broker.storage.producer_entry import Original
 from broker.storage.producers import EXPIRATION_MS, ProducerStates
 from broker.storage.recovery import RecoveredLog, Recovery, RecoveryReport
 from broker.storage.removals import Removals
-from broker.storage.retention import SegmentAge, expired_count
+from broker.storage.retention import SegmentAge, expired
 from broker.storage.segment import NO_TIMESTAMP, PlacedBatch, Segment
 from broker.storage.transaction_index import AbortedTransaction, overlapping
 from broker.types import TopicId, TopicPartition
@@ -593,7 +593,7 @@ class Log:
 
     def flush_due(self) -> bool:
         """Whether the flush settings, or a roll, ask for a flush now."""
-        return self._flushing.is_due(self.unflushed_count, self._config)
+        return self._flushing.is_due(self._end, self._config)
 
     def flush(self) -> int:
         """Make durable what was appended before the call; the offset up to which everything is. Blocks; any
@@ -613,13 +613,13 @@ class Log:
         Raises StorageError.
         """
         items = self._segments.items
-        ages = self._ages()
-        count = self._expired_count(ages, now_ms, end_offset_max)
+        ages = self._expired(now_ms, end_offset_max)
+        count = len(ages)
         if count == len(items):
             self._roll(self._end, now_ms)
         deleted = [
             DeletedSegment(base_offset=segment.base_offset, next_offset=age.next_offset, size=segment.size)
-            for segment, age in zip(items[:count], ages[:count], strict=True)
+            for segment, age in zip(items[:count], ages, strict=True)
         ]
         self._drop_segments(self._segments.items[:count])
         if count:
@@ -628,22 +628,20 @@ class Log:
 
     def expired_segments(self, now_ms: int, *, end_offset_max: int) -> list[tuple[Segment, SegmentAge]]:
         """What `delete_old_segments` would remove now, with the exact end of each."""
-        ages = self._ages()
-        count = self._expired_count(ages, now_ms, end_offset_max)
-        return list(zip(self._segments.items[:count], ages[:count], strict=True))
+        ages = self._expired(now_ms, end_offset_max)
+        return list(zip(self._segments.items[: len(ages)], ages, strict=True))
 
-    def _ages(self) -> list[SegmentAge]:
+    def _expired(self, now_ms: int, end_offset_max: int | None) -> list[SegmentAge]:
         items = self._segments.items
-        return [
+        ages = (
             SegmentAge(next_offset, segment.size, self._latest_ms(segment))
             for segment, next_offset in zip(items, [*self._segments.bases[1:], self._end], strict=True)
             if segment.size or segment is not self._active
-        ]
-
-    def _expired_count(self, ages: Sequence[SegmentAge], now_ms: int, end_offset_max: int | None) -> int:
-        return expired_count(
+        )
+        return expired(
             ages,
             self._config,
+            size=self.size,
             log_start_offset=self._start,
             end_offset_max=self._end if end_offset_max is None else end_offset_max,
             now_ms=now_ms,

@@ -92,6 +92,7 @@ class LogDirectory:
         self._futures: dict[TopicPartition, Log] = {}
         self._removable = Removals()
         self._checkpointed: set[TopicPartition] = set()
+        self._stored: dict[str, Mapping[TopicPartition, int]] = {}
         self._compacted_ends: Mapping[TopicPartition, int] = {}
         self._logs_lock = Lock()
         self._checkpoint_lock = Lock()
@@ -367,11 +368,11 @@ class LogDirectory:
             logs = (*self._logs.items(), *self._futures.items())
             recovery_points = {partition: log.recovery_point for partition, log in logs}
             self._checkpointed |= recovery_points.keys()
-            write_offsets(self._disk, self.path / RECOVERY_POINT_FILE, recovery_points)
+            self._store(RECOVERY_POINT_FILE, recovery_points)
             start_offsets = {
                 partition: log.log_start_offset for partition, log in logs if log.log_start_offset > 0
             }
-            write_offsets(self._disk, self.path / LOG_START_OFFSET_FILE, start_offsets)
+            self._store(LOG_START_OFFSET_FILE, start_offsets)
             self._checkpointed = set(recovery_points)
 
     def space(self) -> Space:
@@ -398,7 +399,13 @@ class LogDirectory:
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Store the high watermarks, durably. Blocks; any thread. Raises StorageError."""
         with self._checkpoint_lock:
-            write_offsets(self._disk, self.path / HIGH_WATERMARK_FILE, high_watermarks)
+            self._store(HIGH_WATERMARK_FILE, high_watermarks)
+
+    def _store(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace a checkpoint, unless it is the one stored last. The caller holds the lock."""
+        if self._stored.pop(name, None) != offsets:
+            write_offsets(self._disk, self.path / name, offsets)
+        self._stored[name] = offsets
 
     def close(self) -> None:
         """Flush and close every log, mark the end as clean, and let the root go. Blocks. Raises StorageError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from broker.storage.log_config import LogConfig
@@ -18,26 +18,23 @@ class SegmentAge(NamedTuple):
     latest_ms: int
 
 
-def expired_count(
-    segments: Sequence[SegmentAge],
+def expired(
+    segments: Iterable[SegmentAge],
     config: LogConfig,
     *,
+    size: int,
     log_start_offset: int,
     end_offset_max: int,
     now_ms: int,
-) -> int:
-    """How many segments, from the oldest on, may be removed.
+) -> list[SegmentAge]:
+    """Those of a log's segments, from the oldest on, that may be removed. Ages are read as far as needed.
 
     A segment may go when all of it lies below the log start offset, or when the log deletes by age or size
-    and it is older than the time or more than the size; never when it ends above `end_offset_max` (the high
-    watermark). The first that stays ends the search.
+    and it is older than the time, or all of them (`size` bytes) are more than the size; never when it ends
+    above `end_offset_max` (the high watermark). The first that stays ends the search.
     """
-    excess = (
-        sum(segment.size for segment in segments) - config.retention_bytes
-        if config.retention_bytes >= 0
-        else 0
-    )
-    count = 0
+    excess = size - config.retention_bytes if config.retention_bytes >= 0 else 0
+    found = []
     for segment in segments:
         if segment.next_offset > end_offset_max:
             break
@@ -48,5 +45,5 @@ def expired_count(
         if not (too_large or too_old or segment.next_offset <= log_start_offset):
             break
         excess -= segment.size
-        count += 1
-    return count
+        found.append(segment)
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.storage.log_config import LogConfig
-from broker.storage.retention import SegmentAge, expired_count
+from broker.storage.retention import SegmentAge, expired
 
 DAY = 86_400_000
 SEGMENTS = [SegmentAge((index + 1) * 10, 100, index * DAY) for index in range(5)]
@@ -33,4 +33,5 @@ SEGMENTS = [SegmentAge((index + 1) * 10, 100, index * DAY) for index in range(5)
 def test_the_oldest_segments_go(settings: dict[str, str], bounds: dict[str, int], expected: int) -> None:
     config = LogConfig().overridden(settings)
     limits = {"log_start_offset": 0, "end_offset_max": 1000, **bounds}
-    assert expired_count(SEGMENTS, config, now_ms=4 * DAY, **limits) == expected
+    found = expired(iter(SEGMENTS), config, size=500, now_ms=4 * DAY, **limits)
+    assert found == SEGMENTS[:expected]
