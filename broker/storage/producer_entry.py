@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -48,7 +47,13 @@ class ProducerEntry:
     last_heard_ms: int
     coordinator_epoch: int = NO_EPOCH
     transaction: Transaction | None = None
-    appends: deque[RememberedAppend] = field(default_factory=lambda: deque(maxlen=APPENDS_REMEMBERED))
+    appends: list[RememberedAppend] = field(default_factory=list)
+
+    def remember(self, append: RememberedAppend) -> None:
+        """Take the newest append; the oldest makes room."""
+        self.appends.append(append)
+        if len(self.appends) > APPENDS_REMEMBERED:
+            del self.appends[0]
 
     @property
     def last_sequence(self) -> int:

@@ -86,6 +86,4 @@ def _add(
     if last_sequence >= 0:
         first_sequence = (last_sequence - offset_delta) & SEQUENCE_MASK
         first_offset = last_offset - offset_delta
-        entry.appends.append(
-            RememberedAppend(first_sequence, last_sequence, first_offset, last_offset, timestamp)
-        )
+        entry.remember(RememberedAppend(first_sequence, last_sequence, first_offset, last_offset, timestamp))

@@ -95,7 +95,7 @@ class ProducerStates:
         if joins and appends and appends[-1].followed_by(first_sequence, first_offset):
             before = appends.pop()
             first_sequence, first_offset = before.first_sequence, before.first_offset
-        appends.append(RememberedAppend(first_sequence, last_sequence, first_offset, last_offset, now_ms))
+        entry.remember(RememberedAppend(first_sequence, last_sequence, first_offset, last_offset, now_ms))
 
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         """Whether a transaction's marker may be appended.
