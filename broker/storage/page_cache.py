@@ -30,12 +30,14 @@ class ColdReadError(BrokerError):
         self._position = position
         self._size = size
 
-    def warm(self) -> None:
-        """Bring them into memory, if the file is still there. Blocks on the disk; any thread."""
+    def warm(self, size_min: int = 0) -> None:
+        """Bring them into memory, and as many as `size_min` in all, if the file is still there. Blocks on the
+        disk; any thread.
+        """
         with suppress(OSError):  # whoever reads in earnest will meet it again
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                warm(descriptor, self._position, max(self._size, PROBE_DISTANCE))
+                warm(descriptor, self._position, max(self._size, size_min, PROBE_DISTANCE))
             finally:
                 os.close(descriptor)
 

@@ -20,13 +20,14 @@ from broker.errors import ErrorCode, ProtocolError, code_for_old_clients
 from broker.replication.replica import READ_COMMITTED, Replica
 from broker.replication.waits import wait_for_bytes
 from broker.server.access import is_allowed, topic_named
+from broker.server.answer_stream import STRETCH_SIZE
 from broker.server.fetch_sessions import IDS_FROM, Asker, FetchedPartition, FetchTurn, is_from_node
 from broker.server.old_formats import CONVERTED_TO, StoredAnswer, convert
 from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
 from broker.storage.file_range import FileRange
-from broker.storage.page_cache import ColdReadError, resident_only
+from broker.storage.page_cache import PROBE_DISTANCE, ColdReadError, resident_only
 from broker.types import NO_LEADER, BrokerId, Buffer, TopicId, TopicPartition
 from broker.wire.messages.fetch import (
     AbortedTransaction,
@@ -120,8 +121,10 @@ class _Fetch:
         """Those that were found, for waiting."""
         self.readable: dict[str, bool] = {}
         """By topic, whether the client may read it."""
-        self.cold: list[ColdReadError] = []
-        """What must be read from the disk before there is an answer."""
+        self.cold: list[tuple[ColdReadError, int]] = []
+        """What must be read from the disk before there is an answer, and about how much is to be sent from
+        there on.
+        """
         self.is_urgent = False
         """Whether there is something that must not wait for more bytes: an error, or another history."""
 
@@ -224,7 +227,8 @@ class _Fetch:
                     index, partitions[index], replica, left, needs_batch and size == 0
                 )
             except ColdReadError as cold:
-                self.cold.append(cold)
+                wanted = min(left, partitions[index].wanted.partition_max_bytes)
+                self.cold.append((cold, wanted))
                 continue
             except ProtocolError as error:
                 self.is_urgent = True
@@ -398,6 +402,6 @@ def _failed(partition: FetchPartition, code: ErrorCode) -> PartitionData:
     return PartitionData(partition_index=partition.partition, error_code=code, high_watermark=-1, records=b"")
 
 
-def _warm(cold: Sequence[ColdReadError]) -> None:
-    for read in cold:
-        read.warm()
+def _warm(cold: Sequence[tuple[ColdReadError, int]]) -> None:
+    for read, wanted in cold:
+        read.warm(min(wanted, STRETCH_SIZE) + PROBE_DISTANCE)
