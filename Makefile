@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test lint bench interop chaos clean
+.PHONY: venv demo test lint bench interop chaos fuzz clean
 
 venv: $(STAMP)
 
@@ -37,5 +37,9 @@ interop: venv
 chaos: venv
 	$(BIN)/pytest tests/chaos
 
+fuzz: venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	$(BIN)/python -m tests.fuzz
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .fuzz

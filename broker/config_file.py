@@ -50,6 +50,9 @@ def _read_yaml(path: Path, text: str, problems: list[str]) -> list[Entry]:
         line = text.count("\n", 0, error.position) + 1
         problems.append(f"{path}:{line}: the character {chr(error.character)!r} cannot stand in YAML")
         return []
+    except RecursionError:
+        problems.append(f"{path}: nested too deeply")
+        return []
     if root is None:
         return []
     entries: list[Entry] = []

@@ -25,7 +25,7 @@ class Document:
         """Raises CoordinationError when `data` is not a JSON object."""
         try:
             fields = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CoordinationError(f"{path} holds no JSON: {data[:80]!r}") from error
         if not isinstance(fields, dict):
             raise CoordinationError(f"{path} holds no JSON object: {data[:80]!r}")

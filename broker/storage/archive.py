@@ -109,7 +109,7 @@ class Manifest:
             fields = json.loads(data)
             aborted = tuple(AbortedTransaction(*entry) for entry in fields.pop("aborted"))
             manifest = cls(**fields | {"topic_id": UUID(fields["topic_id"]), "aborted": aborted})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ArchiveError(f"{place} is no manifest of a segment: {error}") from error
         return manifest
 

@@ -1,0 +1,77 @@
+"""Damaged and arbitrary bytes at every decoder: a few inputs each; `make fuzz` has more."""
+
+from __future__ import annotations
+
+import tracemalloc
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.targets import PEAK_BYTES, TARGETS, Target
+
+each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+few = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+SEEDS_MAX = 40
+
+
+@each_target
+def test_what_it_was_made_for_is_taken(target: Target) -> None:
+    """Else the other tests would look at refusals only."""
+    seeds = list(target.seeds())
+    assert seeds
+    taken = 0
+    for seed in seeds[:SEEDS_MAX]:
+        try:
+            target.decode(seed)
+        except target.refusals:
+            continue
+        taken += 1
+    assert taken
+
+
+@each_target
+@few
+@given(data=st.binary(max_size=400))
+def test_arbitrary_bytes_are_taken_or_refused(target: Target, data: bytes) -> None:
+    target.run(data)
+
+
+@each_target
+def test_damaged_bytes_are_taken_or_refused_in_bounded_memory(target: Target) -> None:
+    random = Random(target.name)
+    seeds = list(target.seeds())
+    tracemalloc.start()
+    try:
+        for _ in range(30):
+            target.run(_damaged(random.choice(seeds), random))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < PEAK_BYTES
+
+
+@each_target
+@pytest.mark.parametrize("nested", [b"[", b"{", b'{"a":', b"- ", b"a:\n ", b"(", b"&a [*a,"], ids=repr)
+def test_deep_nesting_is_taken_or_refused(target: Target, nested: bytes) -> None:
+    for data in (nested * 5000, b"\0" + nested * 5000, b"\0\0" + nested * 5000):
+        target.run(data)
+
+
+def _damaged(data: bytes, random: Random) -> bytes:
+    """A copy with a few bytes changed, a stretch doubled or dropped, or its end cut off."""
+    damaged = bytearray(data)
+    for _ in range(random.choice((1, 1, 2, 5))):
+        at = random.randrange(len(damaged) + 1)
+        length = random.choice((1, 4, 30))
+        match random.randrange(4):
+            case 0:
+                damaged[at : at + 1] = bytes((random.choice((0, 1, 127, 128, 255)),))
+            case 1:
+                damaged[at:at] = damaged[at : at + length]
+            case 2:
+                del damaged[at : at + length]
+            case _:
+                damaged[at : at + length] = random.randbytes(length)
+    return bytes(damaged[: random.choice((len(damaged), len(damaged), random.randrange(len(damaged) + 1)))])
