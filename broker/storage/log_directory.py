@@ -199,7 +199,14 @@ class LogDirectory:
         self._disk.remove(self.path / LOG_ENDS_FILE)
         self._disk.sync_directory(self.path)
         self.remove_deleted()
-        self._events.info("log_directory_loaded", logs=len(self._logs), clean=self.clean)
+        reports = [log.recovery_report for log in self._logs.values()]
+        self._events.info(
+            "log_directory_loaded",
+            logs=len(reports),
+            clean=self.clean,
+            checked_logs=sum(report.scanned for report in reports),
+            checked_bytes=sum(report.checked_size for report in reports),
+        )
         return self._logs
 
     def _open_all(
@@ -464,7 +471,7 @@ class LogDirectory:
             on_gap=self.checkpoint_compaction,
         )
         report = log.recovery_report
-        if report.scanned or report.files_removed or report.indexes_rebuilt:
+        if report.is_notable:
             self._events.info(
                 "log_recovered",
                 partition=str(partition),

@@ -41,6 +41,12 @@ class RecoveryReport:
     files_removed: tuple[str, ...] = ()
     leader_epochs_rebuilt: bool = False
 
+    @property
+    def is_notable(self) -> bool:
+        """Whether anything was done beside checking what was not flushed, and indexing it."""
+        rebuilt = self.indexes_rebuilt > 0 and not self.scanned
+        return bool(self.cut_size or self.segments_removed or self.files_removed or rebuilt)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredLog:
@@ -280,7 +286,6 @@ class Recovery:
                 break
         for segment in kept[first:-1]:
             segment.seal()
-        kept[-1].activate()
         self._directory.sync()
         return kept, expected
 
