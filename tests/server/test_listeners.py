@@ -12,13 +12,15 @@ import pytest
 from broker.client.connection import Connection
 from broker.coordination.memory import MemoryTree
 from broker.coordination.znodes import BrokerZnode
-from broker.errors import StorageError
+from broker.errors import ErrorCode, StorageError
 from broker.server.acceptor import ListenError
 from broker.server.security import Listener, SecurityProtocol
 from broker.types import HostPort
+from broker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from broker.wire.messages.metadata import MetadataRequest
+from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.conformance.scene import until
 from tests.server.running_node import running_node
 
 PROTOCOLS = ("INSIDE:PLAINTEXT", "OUTSIDE:PLAINTEXT")
@@ -135,6 +137,44 @@ def test_nodes_reach_each_other_on_the_listener_for_nodes(tmp_path: Path) -> Non
             while len(metadata.brokers) < 2:  # told by the controller, over the listener for nodes
                 metadata = await connection.request(MetadataRequest(topics=[]))
             assert {broker.host for broker in metadata.brokers} == {"127.0.0.1"}
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_who_came_in_on_a_listener_that_the_leader_lacks_is_told_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        tree = MemoryTree()
+        one: dict[str, Any] = {
+            "listeners": ("INSIDE://127.0.0.1:0",),
+            "listener_security_protocol_map": PROTOCOLS,
+        }
+        both: dict[str, Any] = {
+            **one,
+            "listeners": ("INSIDE://127.0.0.1:0", "OUTSIDE://127.0.0.1:0"),
+            "inter_broker_listener_name": "INSIDE",
+        }
+        async with (
+            running_node(tmp_path, tree=tree, **one) as (first,),
+            await Connection.open(first.address) as inside,
+            running_node(tmp_path, tree=tree, broker_id=2, **both) as (_, second),
+            await Connection.open(second.address) as outside,
+        ):
+            assignment = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1])]
+            new = CreatableTopic(
+                name="t", num_partitions=-1, replication_factor=-1, assignments=assignment, configs=[]
+            )
+            (created,) = (await inside.request(CreateTopicsRequest(topics=[new]))).topics
+            assert created.error_code == 0
+            asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
+            for version, code in ((5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)):
+
+                async def told(version: int = version) -> tuple[int, int]:
+                    (topic,) = (await outside.request(asked, version)).topics
+                    return next(((part.error_code, part.leader_id) for part in topic.partitions), (-1, -1))
+
+                await until(told, lambda found, code=code: found == (code, -1))
+            (topic,) = (await inside.request(asked)).topics
+            assert (topic.partitions[0].error_code, topic.partitions[0].leader_id) == (0, 1)
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 

@@ -15,7 +15,7 @@ from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
 from broker.server.topics import INTERNAL_TOPICS
-from broker.types import NO_TOPIC_ID, TopicId
+from broker.types import NO_LEADER, NO_TOPIC_ID, TopicId
 from broker.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -27,6 +27,8 @@ from broker.wire.messages.metadata import (
 
 _CREATION_ASKED_FROM = 4
 """Before, asking for a topic was asking for its creation."""
+_LISTENERS_FROM = 6
+"""First version whose clients know LISTENER_NOT_FOUND."""
 _IDS_FROM = 12
 """Versions 10 and 11 have a field for ids, but their answers cannot leave out the name."""
 
@@ -117,8 +119,18 @@ def _answer(
         controller_id=services.controller.controller_id,
         topics=topics,
     )
+    if context.api_version < _LISTENERS_FROM:
+        _hide_listeners(response)
     _tell_operations(services, context, request, response)
     return response
+
+
+def _hide_listeners(response: MetadataResponse) -> None:
+    """Old clients would give up on a code that they do not know; this one they ask again for."""
+    for topic in response.topics:
+        for partition in topic.partitions:
+            if partition.error_code == ErrorCode.LISTENER_NOT_FOUND:
+                partition.error_code = ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _tell_operations(
@@ -206,7 +218,7 @@ def _partition(
     return MetadataResponsePartition(
         error_code=error,
         partition_index=number,
-        leader_id=partition.leader if leader is not None else -1,
+        leader_id=partition.leader if error is ErrorCode.NONE else NO_LEADER,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
