@@ -230,3 +230,19 @@ def test_nothing_is_compacted_outside_the_schedule() -> None:
 
     run_until(hosted, looked, schedule="* * 29 2 *")
     assert log.compacted_end is None
+
+
+def test_what_a_crash_of_the_machine_could_take_lets_nothing_go() -> None:
+    hosted = Hosted()
+    log = hosted.log("state", dirty=60)
+    written = seen(log)
+    assert log.recovery_point == 0
+    run_until(hosted, lambda _: is_clean(log))
+    assert log.recovery_point >= 60
+    hosted.disk.crash()
+    directory = LogDirectory.open(
+        hosted.disk, Path("/data"), ManualClock(), broker_id=BrokerId(1), cluster_id="jfk"
+    )
+    recovered = directory.load(lambda partition: COMPACTED)[TopicPartition("state", 0)]
+    assert table(seen(recovered)) == table(written)
+    directory.close()
