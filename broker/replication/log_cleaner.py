@@ -267,6 +267,8 @@ class LogCleaner:
                 raise CleaningEndedError("the node stops")
             if log.closed:
                 raise CleaningEndedError("the log is no longer in use")
+            if not log.config.compacts:
+                raise CleaningEndedError("the topic is no longer compacted")
             ahead_seconds = self._throttle.spend(size)
             if ahead_seconds > DEBT_SECONDS_MAX:
                 self._stopping.wait(ahead_seconds)

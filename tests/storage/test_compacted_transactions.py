@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,13 +51,44 @@ def test_aborted_records_go_at_once_and_their_marker_when_they_are_gone(place: D
     compact(log)
     assert [(r.key, r.value) for r in seen(log)[:-1]] == [(b"a", b"before"), (b"c", b"t")]
     assert control_offsets(log) == [3, 5]  # a pass that met the batches keeps the marker
+    assert not any(header.has_delete_horizon for header in headers(log))
+    assert [entry.last_offset for entry in log.aborted_transactions(0, log.log_end_offset)] == [3]
     now_ms = NOW_MS
     for left in ([3, 5], [5]):  # the second gives it a time to stay, a later one takes it
         close_range(log)
         compact(log, now_ms=now_ms)
         assert control_offsets(log) == left
+        assert not log.aborted_transactions(0, log.log_end_offset)
         now_ms += COMPACTED.delete_retention_ms
     assert [r.value for r in committed(log) if r.key == b"a"] == [b"before"]
+
+
+def test_an_abort_behind_the_end_of_a_pass_is_not_forgotten(place: DiskAt) -> None:
+    log = place.log(replace(COMPACTED, segment_bytes=4_000))
+    put(log, (b"a", b"0"))
+    put(log, (b"a", b"1"))
+    put(log, (b"b", b"open"), producer=(5, 0, 0), transactional=True)
+    transact(log, 6, b"b", b"c", kind=ABORT)
+    log.roll()
+    assert compact(log, end_offset_max=log.last_stable_offset(log.log_end_offset)).end_offset == 2
+    assert [record.offset for record in seen(log)] == [1, 2, 3, 4]
+    end_transaction(log, 5, COMMIT)
+    assert [(r.key, r.value) for r in committed(log)] == [(b"a", b"1"), (b"b", b"open")]
+    log.abandon()
+    again = place.log(COMPACTED, compacted_end=2)
+    assert [(r.key, r.value) for r in committed(again)] == [(b"a", b"1"), (b"b", b"open")]
+
+
+def test_a_transaction_that_was_aborted_before_says_nothing_of_the_next(place: DiskAt) -> None:
+    log = place.log(COMPACTED)
+    put(log, (b"a", b"before"))
+    transact(log, 5, b"x", kind=ABORT)
+    close_range(log)
+    compact(log)
+    transact(log, 5, b"a", kind=COMMIT, sequence=1)
+    close_range(log)
+    compact(log)
+    assert [r.value for r in seen(log) if r.key == b"a"] == [b"t"]
 
 
 def test_a_committed_marker_stays_while_records_of_it_do(place: DiskAt) -> None:

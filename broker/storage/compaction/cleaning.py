@@ -95,6 +95,11 @@ class Cleaning:
         ]
         self._next_offsets = [segment.base_offset for segment in log.segments[1 : len(self._segments) + 1]]
         self._sizes = [segment.size for segment in self._segments]
+        clean = [
+            segment.modified_ms for segment in self._segments if segment.base_offset < cleanable.start_offset
+        ]
+        # Tombstones of magic 0 and 1 go from segments that were not written to after this time.
+        self._legacy_horizon_ms = clean[-1] - log.config.delete_retention_ms if clean else -1
         self._producers = {
             producer_id: ProducerEnd(entry.epoch, entry.appends[-1].last_offset if entry.appends else None)
             for producer_id, entry in log.producers
@@ -234,7 +239,7 @@ class Cleaning:
         )
         is_changed = len(segments) > 1
         for segment in segments:
-            keeps_tombstones = segment.modified_ms > self._legacy_horizon_ms()
+            keeps_tombstones = segment.modified_ms > self._legacy_horizon_ms
             for entry in self._entries(segment):
                 left = self._filter.remainder(
                     entry.data, entry.header, keeps_legacy_tombstones=keeps_tombstones
@@ -247,19 +252,13 @@ class Cleaning:
                         writer.append(left, stored_header(left, 0))
                 self._pace(len(left))
         aborted = self._transactions.take_kept()
+        for segment in segments:
+            if segment.aborted is not None:  # what was not looked at stays in the index, as in the log
+                aborted += segment.aborted.transactions(self.report.end_offset)
         if is_changed:
             self._cleaned = writer.finish(aborted, modified_ms=segments[-1].modified_ms)
         else:
             self._discard()
-
-    def _legacy_horizon_ms(self) -> int:
-        """Tombstones of magic 0 and 1 go from segments that were not written to after this time."""
-        clean = [
-            segment.modified_ms
-            for segment in self._segments
-            if segment.base_offset < self._range.start_offset
-        ]
-        return clean[-1] - self._log.config.delete_retention_ms if clean else -1
 
     def _entries(self, segment: Segment) -> Iterator[StoredEntry]:
         """Every entry of a segment, whole. Raises CorruptRecordsError for one that is not."""
