@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from broker.records.control import MarkerType
 from broker.storage.log import Log
 from tests.storage.compaction_samples import (
+    BOUNDS,
     COMPACTED,
     Seen,
     committed,
@@ -153,12 +154,17 @@ events = st.lists(
 
 
 @settings(max_examples=80, deadline=None)
-@given(events=events)
+@given(
+    events=events,
+    map_bytes=st.sampled_from([400, 1_000, 1 << 20]),
+    segment_bytes=st.sampled_from([400, 2_000]),
+)
 def test_readers_of_committed_records_see_the_newest_committed_value_of_each_key(
-    events: list[tuple[int, list[bytes] | MarkerType] | str],
+    events: list[tuple[int, list[bytes] | MarkerType] | str], map_bytes: int, segment_bytes: int
 ) -> None:
+    config, bounds = replace(COMPACTED, segment_bytes=segment_bytes), replace(BOUNDS, map_bytes=map_bytes)
     place, clock = memory_place(), ManualClock()
-    log = place.log(COMPACTED, clock=clock)
+    log = place.log(config, clock=clock)
     decided: list[Seen] = []
     undecided: dict[int, list[Seen]] = {}
     sequences: dict[int, int] = {}
@@ -179,12 +185,13 @@ def test_readers_of_committed_records_see_the_newest_committed_value_of_each_key
                 compact(
                     log,
                     now_ms=clock.now_ms(),
+                    bounds=bounds,
                     end_offset_max=log.last_stable_offset(log.log_end_offset),
                 )
                 check()
             case "restart":
                 log.abandon()
-                log = place.log(COMPACTED, clock=clock, compacted_end=log.compacted_end)
+                log = place.log(config, clock=clock, compacted_end=log.compacted_end)
                 check()
             case (int(producer_id), list(records)):
                 sequence = sequences.get(producer_id, 0)
