@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.fuzz.damage import damaged
 from tests.fuzz.targets import PEAK_BYTES, TARGETS, Target
 
 each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
@@ -45,7 +46,7 @@ def test_damaged_bytes_are_taken_or_refused_in_bounded_memory(target: Target) ->
     tracemalloc.start()
     try:
         for _ in range(30):
-            target.run(_damaged(random.choice(seeds), random))
+            target.run(damaged(random.choice(seeds), random))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -57,21 +58,3 @@ def test_damaged_bytes_are_taken_or_refused_in_bounded_memory(target: Target) ->
 def test_deep_nesting_is_taken_or_refused(target: Target, nested: bytes) -> None:
     for data in (nested * 5000, b"\0" + nested * 5000, b"\0\0" + nested * 5000):
         target.run(data)
-
-
-def _damaged(data: bytes, random: Random) -> bytes:
-    """A copy with a few bytes changed, a stretch doubled or dropped, or its end cut off."""
-    damaged = bytearray(data)
-    for _ in range(random.choice((1, 1, 2, 5))):
-        at = random.randrange(len(damaged) + 1)
-        length = random.choice((1, 4, 30))
-        match random.randrange(4):
-            case 0:
-                damaged[at : at + 1] = bytes((random.choice((0, 1, 127, 128, 255)),))
-            case 1:
-                damaged[at:at] = damaged[at : at + length]
-            case 2:
-                del damaged[at : at + length]
-            case _:
-                damaged[at : at + length] = random.randbytes(length)
-    return bytes(damaged[: random.choice((len(damaged), len(damaged), random.randrange(len(damaged) + 1)))])

@@ -1,0 +1,63 @@
+"""What producers hear of batches that are not what they should be."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from broker.embedded import EmbeddedCluster
+from broker.errors import ErrorCode
+from broker.types import HostPort
+from broker.wire.messages.produce import ProduceRequest
+from tests.fuzz.damage import damaged
+from tests.fuzz.targets import BY_NAME
+from tests.node.raw_client import (
+    batch_of,
+    connected,
+    create_topic,
+    fetch,
+    produce,
+    produce_request,
+    values_of,
+)
+
+NEWEST_WITH_MESSAGES = 2
+ROUNDS = 150
+
+
+@pytest.mark.parametrize("cleanup", ["delete", "compact"])
+@pytest.mark.parametrize("kind", ["batch", "old message"])
+def test_no_batch_makes_a_node_say_that_it_met_an_unknown_error(
+    address: HostPort, node: EmbeddedCluster, topic: str, kind: str, cleanup: str
+) -> None:
+    """Some clients take that for a reason to send again what was stored."""
+    random = Random(f"{kind} {cleanup}")
+    seeds = list(BY_NAME[kind].seeds())
+    with connected(address) as client:
+        create_topic(client, topic, cleanup_policy=cleanup)
+        for _ in range(ROUNDS):
+            newest = NEWEST_WITH_MESSAGES if kind == "old message" else ProduceRequest.max_version
+            version = random.randrange(0 if kind == "old message" else 3, newest + 1)
+            records = damaged(random.choice(seeds), random)
+            answer = client.request(produce_request(topic, records), version)
+            (partition,) = answer.responses[0].partition_responses
+            assert partition.error_code != ErrorCode.UNKNOWN_SERVER_ERROR
+        assert produce(client, topic, batch_of(b"after")).error_code == 0
+        assert node.dead_nodes() == {}
+
+
+def test_what_was_refused_is_not_stored(address: HostPort, topic: str) -> None:
+    random = Random("stored")
+    with connected(address) as client:
+        create_topic(client, topic)
+        stored = []
+        for number in range(ROUNDS):
+            value = b"value %d" % number
+            records = bytearray(batch_of(value))
+            if number % 3:
+                records[random.randrange(17, len(records))] ^= 1 << random.randrange(8)
+            if produce(client, topic, records).error_code == 0:
+                stored.append(value)
+        assert len(stored) == ROUNDS // 3
+        assert values_of(fetch(client, topic, 0).records) == stored
