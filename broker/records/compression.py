@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Mapping
+from mmap import mmap
 from struct import Struct
 from types import MappingProxyType
 
@@ -46,6 +47,10 @@ _LZ4_STORED_FLAG = 0x8000_0000
 _LZ4_RATIO_MAX = 255
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_BLOCK_SIZE_MAX = 128 * 1024
+_MAPPED_FROM = 1 << 20
+_COMPRESSED_AT_ONCE = 256 * 1024
+"""A compressor lets other threads go on only between calls."""
+
 _SKIPPABLE_MAGIC = 0x184D2A50
 _SKIPPABLE_MASK = 0xFFFF_FFF0
 
@@ -209,7 +214,9 @@ def _snappy_size(block: memoryview) -> int:
 
 def _compress_lz4(data: Buffer, level: int) -> bytes:
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-    compressor.compress(bytes(data))  # takes bytes only
+    view = memoryview(data)
+    for position in range(0, len(view), _COMPRESSED_AT_ONCE):
+        compressor.compress(bytes(view[position : position + _COMPRESSED_AT_ONCE]))  # takes bytes only
     return bytes(compressor.finish())
 
 
@@ -226,13 +233,20 @@ def _decompress_zstd(data: Buffer, size_max: int) -> memoryview:
 def _decompress_into(
     decompress_into: Callable[[Buffer, Buffer], int], data: Buffer, bound: int, size_max: int
 ) -> memoryview:
-    content = memoryview(bytearray(min(bound, size_max)))
+    content = memoryview(_output(min(bound, size_max)))
     try:
         return content[: decompress_into(data, content)]
     except cramjam.DecompressionError as error:
         if bound <= size_max:
             raise
         raise ExpansionError(f"compressed data exceeds {size_max} bytes, or is corrupt") from error
+
+
+def _output(size: int) -> bytearray | mmap:
+    """Room for so many bytes. That of large ones is cleared page by page as it is used, and then in no other
+    thread's time.
+    """
+    return bytearray(size) if size < _MAPPED_FROM else mmap(-1, size)
 
 
 def _content_bound(data: Buffer, frame_magic: int, walk: Callable[[Buffer, int], _Span]) -> int:

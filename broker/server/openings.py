@@ -40,7 +40,7 @@ class Openings:
             try:
                 records = await asyncio.to_thread(opening.run)
             except ExpansionError as error:
-                raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
+                raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, error.message) from error
         self._note(topic, opening)
         return records
 

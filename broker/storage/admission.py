@@ -2,8 +2,8 @@
 
 Batches stay closed unless their topic gives a reason to open them: keys that compaction needs, bounds on
 timestamps, a codec of the topic's own; message sets of old producers are taken apart always. What is opened
-is bounded: `Admission.uncompressed_max` bytes, whatever the compressed bytes claim. Opening may take long,
-so `admit` opens only what is small, and otherwise returns the work as an `Opening` for a thread.
+is bounded, whatever the compressed bytes claim. Opening may take long: `admit` returns the work as an
+`Opening`, which `opened_at_once` does where that is quick, and a thread otherwise.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ EXPANSION_MAX = 64
 """How many times `max.message.bytes` a batch that is opened may unpack to."""
 OLD_EXPANSION_MAX = 16
 """The same for message sets, whose records take more memory apart."""
-UNCOMPRESSED_MAX = 1 << 30
+UNCOMPRESSED_MAX = 128 << 20
+"""Bound of both, for topics that take large batches; those bytes themselves are always taken."""
 OPENED_AT_ONCE_MAX = 64 * 1024
 """Uncompressed bytes up to which opening is quick enough to keep others waiting."""
 
@@ -92,6 +93,12 @@ class Rules:
         """Whether batches need not be looked into."""
         return self.codec is None and not self.key_required and not self.bounds_timestamps
 
+    def bound(self, expansion_max: int, uncompressed_max: int | None) -> int:
+        """How many bytes one batch may unpack to."""
+        if uncompressed_max is not None:
+            return uncompressed_max
+        return max(self.size_max, min(expansion_max * self.size_max, UNCOMPRESSED_MAX))
+
     def on_records(self, now_ms: int, size_max: int) -> RecordRules:
         """As asked of the records of one batch, which are uncompressed to at most `size_max` bytes."""
         before_ms, after_ms = self.before_max_ms, self.after_max_ms
@@ -116,23 +123,23 @@ class Opening:
         self.reasons: Counter[Reason] = Counter()
         """How many batches or messages were opened, and why; filled in by `run`."""
 
-    def run(self, *, uncompressed_max: int = UNCOMPRESSED_MAX) -> bytearray:
+    def run(self, *, uncompressed_max: int | None = None) -> bytearray:
         """The batches to append; blocks, any thread.
 
-        Raises ExpansionError when they unpack to more than `uncompressed_max` bytes, CorruptRecordsError,
-        InvalidRecordsError, ProtocolError MESSAGE_TOO_LARGE.
+        Raises ExpansionError when they unpack to more than `uncompressed_max` bytes (None: than their topic
+        takes), CorruptRecordsError, InvalidRecordsError, ProtocolError MESSAGE_TOO_LARGE.
         """
         self.reasons.clear()
         if _is_message_set(self._records, self._version):
             return self._converted(uncompressed_max)
         return self._opened(uncompressed_max)
 
-    def _converted(self, uncompressed_max: int) -> bytearray:
+    def _converted(self, uncompressed_max: int | None) -> bytearray:
         rules, records = self._rules, self._records
         for _, size in iterate_entries(records):
             _require_size(size, rules.size_max)
             self.reasons[Reason.OLD_FORMAT] += 1
-        size_max = min(OLD_EXPANSION_MAX * rules.size_max, uncompressed_max)
+        size_max = rules.bound(OLD_EXPANSION_MAX, uncompressed_max)
         return to_batches(
             records,
             size_max=size_max,
@@ -142,9 +149,9 @@ class Opening:
             rules=rules.on_records(self._now_ms, size_max),
         )
 
-    def _opened(self, uncompressed_max: int) -> bytearray:
+    def _opened(self, uncompressed_max: int | None) -> bytearray:
         rules = self._rules
-        size_max = min(EXPANSION_MAX * rules.size_max, uncompressed_max)
+        size_max = rules.bound(EXPANSION_MAX, uncompressed_max)
         admitted, end = bytearray(), 0
         for position, header in iterate_batches(self._records):
             end = position + header.size
@@ -164,7 +171,9 @@ class Opening:
         if rules.codec is None or header.codec is rules.codec:
             return batch
         self.reasons[Reason.CODEC] += 1
-        return recompress(batch, header, rules.codec, size_max=size_max, level=rules.level)
+        stored = recompress(batch, header, rules.codec, size_max=size_max, level=rules.level)
+        _require_size(len(stored), rules.size_max)
+        return stored
 
 
 def admit(
