@@ -126,6 +126,8 @@ def decode_lines(data: bytes, path: Path, entry: Callable[[list[str]], T]) -> li
     if not data:
         return []
     lines = _lines(data, path)
+    if not data.endswith(b"\n"):
+        raise StorageError(f"{path}:{len(lines)}: the last line is cut off")
     if not lines or lines[0].strip() != _VERSION:
         raise StorageError(f"{path}:1: version {lines[0] if lines else ''!r}, expected {_VERSION}")
     if len(lines) < 2 or not lines[1].strip().isdigit():

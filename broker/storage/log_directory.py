@@ -262,6 +262,8 @@ class LogDirectory:
         log = self._open_log(of.topic_partition, of.config, 0, start_offset, None, clean=True, name=name)
         if of.topic_id is not None:
             log.assign_topic_id(of.topic_id)
+        if of.compacted_end is not None:
+            log.compacted_to(of.compacted_end)
         self._disk.sync_directory(self.path)
         with self._logs_lock:
             self._futures = {**self._futures, of.topic_partition: log}
@@ -284,8 +286,7 @@ class LogDirectory:
         future = self._futures[topic_partition]
         future.advance_start(of.log_start_offset)
         future.producers = of.producers
-        if of.compacted_end is not None:
-            future.compacted_to(of.compacted_end)
+        if future.compacted_end is not None:
             self.checkpoint_compaction()
         future.flush()
         self.checkpoint()

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import yaml
 
 from broker.client.admin import Admin, NewTopic
@@ -214,8 +215,16 @@ def test_a_clean_stop_is_marked_and_the_next_start_scans_nothing(
     assert [load["clean"] for load in loads] == [False, True]
 
 
-def test_a_killed_node_comes_back_with_every_acknowledged_record(cluster: ClusterFactory) -> None:
-    running = cluster(settings={"zookeeper.session.timeout.ms": 1000, "log.segment.bytes": 100_000})
+@pytest.mark.parametrize("flush_messages", [1, 10**6])
+def test_a_killed_node_comes_back_with_every_acknowledged_record(
+    cluster: ClusterFactory, flush_messages: int
+) -> None:
+    settings = {
+        "zookeeper.session.timeout.ms": 1000,
+        "log.segment.bytes": 100_000,
+        "log.flush.interval.messages": flush_messages,
+    }
+    running = cluster(settings=settings)
     acknowledged = produce_until_killed(running)
     running.start_node(1)
     with connected(running.bootstrap[0]) as client:
