@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from typing import Any
 
 import fsspec
@@ -186,13 +187,19 @@ def _file_system(url: str) -> tuple[Any, str]:
     return files, str(root).rstrip("/")
 
 
+def directories_above(path: str, root: str) -> list[str]:
+    """The directories that hold the names on the way from `root` to `path`, the innermost first: the last is
+    that of `root` itself.
+    """
+    above = [str(parent) for parent in PurePath(path).parents]
+    return above[: above.index(str(PurePath(root or "/").parent)) + 1]
+
+
 def _sync_directories(path: str, root: str) -> None:
     """Make the names on the way from `root` to `path` survive a loss of power."""
-    directory = os.path.dirname(path)
-    while len(directory) >= len(os.path.dirname(root)):
+    for directory in directories_above(path, root):
         descriptor = os.open(directory, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        directory = os.path.dirname(directory)

@@ -10,7 +10,7 @@ import pytest
 from broker.errors import ConfigurationError, StorageError
 from broker.storage.archive import ArchiveError, Manifest, SealedSegment, load_archive
 from broker.storage.transaction_index import AbortedTransaction
-from broker.storage.url_archive import ArchiveReader, UrlArchive, contiguous
+from broker.storage.url_archive import ArchiveReader, UrlArchive, contiguous, directories_above
 from broker.types import BrokerId, TopicPartition
 
 TOPIC_ID = UUID(int=7)
@@ -142,6 +142,20 @@ def test_a_url_that_no_installed_package_serves_is_refused(url: str) -> None:
 def test_a_class_that_is_no_archive_is_refused(path: str) -> None:
     with pytest.raises(ConfigurationError, match=r"log\.archive\.class"):
         load_archive(path, "/tmp", cluster_id="C1", broker_id=BrokerId(1))
+
+
+@pytest.mark.parametrize(
+    ("root", "above"),
+    [
+        ("/mnt/archive", ["/mnt/archive/C1/0", "/mnt/archive/C1", "/mnt/archive", "/mnt"]),
+        ("/archive", ["/archive/C1/0", "/archive/C1", "/archive", "/"]),
+        ("", ["/C1/0", "/C1", "/"]),
+    ],
+)
+def test_directories_are_synced_up_to_that_of_the_root_even_when_that_is_the_file_systems_own(
+    root: str, above: list[str]
+) -> None:
+    assert directories_above(f"{root}/C1/0/1-2.log", root) == above
 
 
 def test_overlapping_segments_of_two_replicas_are_read_once() -> None:
