@@ -141,6 +141,7 @@ async def restore(options: argparse.Namespace) -> None:
     if options.topic is None:
         raise ArchiveError("restore needs --topic")
     partitions = await asyncio.to_thread(_selected, options)
+    _require_one_topic(options, partitions)
     if options.log_dir is not None:
         await asyncio.to_thread(_restore_segments, options, partitions)
         return
@@ -169,9 +170,7 @@ def _restore_segments(options: argparse.Namespace, partitions: Sequence[Archived
 
 
 def _selected(options: argparse.Namespace) -> list[ArchivedPartition]:
-    """The archived partitions that the options choose. Raises ArchiveError when there are none, or when
-    several topics had the name.
-    """
+    """The archived partitions that the options choose. Raises ArchiveError when there are none."""
     reader = ArchiveReader(options.url)
     manifests = [
         manifest
@@ -181,13 +180,17 @@ def _selected(options: argparse.Namespace) -> list[ArchivedPartition]:
     ]
     if not manifests:
         raise ArchiveError(f"{options.url} holds no such segments")
-    ids = {manifest.topic_id for manifest in manifests}
-    if options.topic is not None and len(ids) > 1:
+    return archived_partitions(reader, manifests, since_ms=getattr(options, "since", -1))
+
+
+def _require_one_topic(options: argparse.Namespace, partitions: Sequence[ArchivedPartition]) -> None:
+    """Raises ArchiveError when several topics had the name: their offsets are not of one log."""
+    ids = {partition.topic_id for partition in partitions}
+    if len(ids) > 1:
         listed = ", ".join(sorted(map(str, ids)))
         raise ArchiveError(
             f"several topics were called {options.topic}: choose by --topic-id one of {listed}"
         )
-    return archived_partitions(reader, manifests, since_ms=getattr(options, "since", -1))
 
 
 def _checked(partition: ArchivedPartition, window: Window, progress: ProgressBar) -> ArchivedSource:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from broker.embedded import EmbeddedCluster
 from broker.records.batch import Codec
 from broker.records.builder import BatchBuilder
-from broker.storage.archive import Manifest
-from broker.storage.url_archive import ArchiveReader
+from broker.storage.archive import Manifest, SealedSegment
+from broker.storage.url_archive import ArchiveReader, UrlArchive
+from broker.types import BrokerId, TopicPartition
 from broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -158,6 +160,29 @@ def test_an_archive_is_listed_and_verified(cluster: ClusterFactory, tmp_path: Pa
         assert (outcome.code, "flights-0 lacks" in outcome.errors) == (1, True)
         outcome = broker("restore", str(url), "--topic", "flights", "--log-dir", str(tmp_path))
         assert (outcome.code, "lacks the offsets" in outcome.errors) == (1, True)
+
+
+def test_topics_of_one_name_are_listed_and_only_one_of_them_is_restored(tmp_path: Path) -> None:
+    content = bytes(batch(0))
+    for topic_id in (UUID(int=1), UUID(int=2)):
+        UrlArchive(str(tmp_path), cluster_id="C1", broker_id=BrokerId(1)).store(
+            SealedSegment(
+                topic_partition=TopicPartition("flights", 0),
+                topic_id=topic_id,
+                base_offset=0,
+                next_offset=3,
+                size=len(content),
+                max_timestamp_ms=NOW_MS,
+                aborted=(),
+                chunks=lambda: iter([content]),
+            )
+        )
+    selection = (str(tmp_path), "--topic", "flights", "--output", "json")
+    ids = {str(UUID(int=1)), str(UUID(int=2))}
+    assert {row["topic_id"] for row in done("archive", "list", *selection).json} == ids
+    assert {row["topic_id"] for row in done("archive", "verify", *selection).json} == ids
+    refused = broker("restore", *selection, "--log-dir", str(tmp_path / "root"))
+    assert (refused.code, "choose by --topic-id" in refused.errors) == (1, True)
 
 
 @pytest.mark.parametrize(
