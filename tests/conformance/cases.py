@@ -9,6 +9,7 @@ from typing import Any
 from broker.wire.message import Request
 from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from broker.wire.messages.alter_configs import AlterConfigsRequest
+from broker.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from broker.wire.messages.create_partitions import CreatePartitionsRequest
@@ -202,6 +203,11 @@ CASES: tuple[Case, ...] = (
         topics.describe_log_dirs_tells_the_size_of_logs,
         topics.describe_log_dirs_describes_all,
         topics.describe_log_dirs_of_an_unknown_topic_is_empty,
+    ),
+    *_cases(
+        AlterReplicaLogDirsRequest,
+        topics.alter_replica_log_dirs_refuses_roots_that_are_not_there,
+        topics.alter_replica_log_dirs_is_content_where_a_log_is,
     ),
     *_cases(
         ElectLeadersRequest,

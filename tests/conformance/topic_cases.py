@@ -8,6 +8,11 @@ from uuid import uuid4
 from broker.errors import ErrorCode
 from broker.wire.messages import alter_configs, incremental_alter_configs
 from broker.wire.messages.alter_configs import AlterConfigsRequest
+from broker.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -444,6 +449,24 @@ async def describe_log_dirs_of_an_unknown_topic_is_empty(scene: Scene, version: 
     asked = DescribableLogDirTopic(topic=MISSING_TOPIC, partitions=[0])
     (root,) = (await scene.ask(DescribeLogDirsRequest(topics=[asked]), version)).results
     assert (root.error_code, root.topics) == (NONE, [])
+
+
+async def alter_replica_log_dirs_refuses_roots_that_are_not_there(scene: Scene, version: int) -> None:
+    topics = [AlterReplicaLogDirTopic(name=scene.place.shelf, partitions=[0])]
+    directory = AlterReplicaLogDir(path="/no/such/root", topics=topics)
+    response = await scene.ask(AlterReplicaLogDirsRequest(dirs=[directory]), version)
+    (topic,) = response.results
+    (partition,) = topic.partitions
+    assert (topic.topic_name, partition.partition_index) == (scene.place.shelf, 0)
+    assert partition.error_code == ErrorCode.LOG_DIR_NOT_FOUND
+
+
+async def alter_replica_log_dirs_is_content_where_a_log_is(scene: Scene, version: int) -> None:
+    (root,) = (await scene.ask(DescribeLogDirsRequest(topics=[]))).results
+    topics = [AlterReplicaLogDirTopic(name=scene.place.shelf, partitions=[0])]
+    directory = AlterReplicaLogDir(path=root.log_dir, topics=topics)
+    response = await scene.ask(AlterReplicaLogDirsRequest(dirs=[directory]), version)
+    assert response.results[0].partitions[0].error_code == NONE
 
 
 # ElectLeaders
