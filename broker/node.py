@@ -75,7 +75,7 @@ log = logger("node")
 DRAIN_GRACE_MS = 2_000
 """How long requests that were received may take to be answered at a stop."""
 FIRST_IMAGE_TIMEOUT_MS = 30_000
-"""How long a node waits to be told its roles, or of another controller, before it opens its port anyway."""
+"""How long a node waits until some node is elected controller."""
 CONTROLLER_LOOK_MS = 20
 """How often a starting node looks whether another node was elected."""
 REGISTRATION_RETRY_SECONDS = 1.0
@@ -379,8 +379,10 @@ class Node:
             return controller.controller_id not in (-1, self._broker_id) or view.is_told
 
         try:
-            async with asyncio.timeout(FIRST_IMAGE_TIMEOUT_MS / 1000):
+            async with asyncio.timeout(FIRST_IMAGE_TIMEOUT_MS / 1000) as limit:
                 while not is_told():
+                    if controller.is_controller:  # all that it has to read and tell may take long
+                        limit.reschedule(asyncio.get_running_loop().time() + FIRST_IMAGE_TIMEOUT_MS / 1000)
                     with contextlib.suppress(RequestTimedOutError):
                         await view.until(lambda _: is_told(), timeout_ms=CONTROLLER_LOOK_MS)
         except TimeoutError:

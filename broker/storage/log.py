@@ -659,6 +659,11 @@ class Log:
             self._start = offset
             self.leader_epochs.cut_start(offset)
 
+    @property
+    def awaits_removal(self) -> bool:
+        """Whether files wait for `remove_deleted`: nearly never, and asked of all logs every second."""
+        return bool(self._deleted)
+
     def remove_deleted(self, now_ms: int | None = None) -> int:
         """Free the space of segments removed before, of those that are due at `now_ms` (monotonic; None: of
         all); how many files went. Blocks; any thread. Raises StorageError.

@@ -368,7 +368,9 @@ class LogDirectory:
         removable = self._removable.take(now_ms)
         for path in removable:
             remove_partition_directory(self._disk, path)
-        return len(removable) + sum(log.remove_deleted(now_ms) for log in self._logs.values())
+        return len(removable) + sum(
+            log.remove_deleted(now_ms) for log in self._logs.values() if log.awaits_removal
+        )
 
     def checkpoint(self) -> None:
         """Store recovery points and log start offsets, durably. Blocks; any thread. Raises StorageError."""

@@ -21,6 +21,9 @@ class Removals:
         self._lock = Lock()
         self._waiting: list[tuple[int, Path]] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
     def add(self, paths: Iterable[Path], *, due_ms: int) -> None:
         """Let `take` return these from `due_ms` on."""
         with self._lock:
