@@ -164,6 +164,18 @@ def test_records_above_the_stable_end_are_not_touched(place: DiskAt) -> None:
     assert [record.offset for record in seen(log)] == list(range(12, 20))
 
 
+def test_batches_above_the_end_of_a_pass_are_copied_as_they_are(place: DiskAt) -> None:
+    log = place.log(replace(COMPACTED, segment_bytes=4_000))
+    for number in range(3):
+        put(log, (b"k", b"%d" % number))
+    put(log, (None, b"no key"), (b"k", None), (b"l", b"1"), (b"l", b"2"))
+    log.roll()
+    before = log.read(3, max_bytes=1 << 20, up_to=7).read()
+    assert compact(log, end_offset_max=3).end_offset == 3
+    assert [record.offset for record in seen(log)] == [2, 3, 4, 5, 6]
+    assert log.read(3, max_bytes=1 << 20, up_to=7).read() == before
+
+
 def test_records_without_a_key_go(place: DiskAt) -> None:
     log = place.log(COMPACTED)
     put(log, (None, b"from before the topic was compacted"), (b"k", b"v"))
