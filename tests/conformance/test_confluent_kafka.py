@@ -7,8 +7,16 @@ from collections.abc import Callable, Iterable
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 
+from broker.settings import ConfigSource
 from broker.types import HostPort
 from tests.conformance.test_kcat import CODECS
 from tests.node.raw_client import connected
@@ -216,3 +224,25 @@ def test_only_committed_transactions_are_read_by_who_asks_for_that(bootstrap: st
         assert len(consume(everything, 12)) == 12
     finally:
         everything.close()
+
+
+def test_settings_of_a_node_are_altered_while_it_runs(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    name = "log.index.interval.bytes"
+
+    def alter(operation: AlterConfigOpType, value: str | None = None) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=operation)
+        resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(DEADLINE_SECONDS)
+
+    def described() -> ConfigEntry:
+        (future,) = admin.describe_configs([ConfigResource(ConfigResource.Type.BROKER, "1")]).values()
+        entry: ConfigEntry = future.result(DEADLINE_SECONDS)[name]
+        return entry
+
+    alter(AlterConfigOpType.SET, "8192")
+    entry = described()
+    assert (entry.value, entry.source, entry.is_read_only) == ("8192", ConfigSource.BROKER_DYNAMIC, False)
+    alter(AlterConfigOpType.DELETE)
+    assert described().value == "4096"

@@ -10,6 +10,9 @@ import pytest
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from broker.errors import ErrorCode
 from broker.records.batch import Codec
+from broker.records.message_set import build_message_set
+from broker.records.reader import read_all
+from broker.records.record import Record, TimestampType
 from broker.settings import ConfigSource, ResourceType, SettingType
 from broker.types import HostPort
 from broker.wire.messages.alter_configs import AlterableConfig as Replacement
@@ -27,6 +30,7 @@ from broker.wire.messages.incremental_alter_configs import (
 )
 from tests.conftest import ClusterFactory, cluster_spec, until
 from tests.node.raw_client import (
+    NOW_MS,
     RawClient,
     batch_of,
     connected,
@@ -190,6 +194,31 @@ def test_records_that_break_a_bound_of_time_are_named_in_the_answer(client: RawC
     assert [problem.batch_index for problem in answer.record_errors] == [0, 1]
     assert alter(client, TOPIC, topic, ("message.timestamp.before.max.ms", DELETE, None))[0] == 0
     assert produce(client, topic, batch_of(b"long ago", codec=Codec.ZSTD)).error_code == 0
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_sets_of_old_producers_keep_times_or_get_those_of_the_append(
+    client: RawClient, topic: str, version: int, codec: Codec
+) -> None:
+    magic = 1 if version == 2 else 0
+    kind = TimestampType.CREATE_TIME if magic else TimestampType.NONE
+    sent = [Record(at, NOW_MS + at, kind, b"k", b"v%d" % at, ()) for at in range(3)]
+    message_set = build_message_set(sent, magic, codec)
+    for name, settings in ((topic, {}), (f"{topic}-stamped", {"message_timestamp_type": "LogAppendTime"})):
+        create_topic(client, name, **settings)
+        for base in (0, 3):
+            answer = produce(client, name, message_set, version=version)
+            assert (answer.error_code, answer.base_offset) == (0, base)
+        records = list(read_all(fetch(client, name, 0).records or b"", size_max=1 << 20))
+        assert [(record.offset, record.value) for record in records] == [
+            (offset, b"v%d" % (offset % 3)) for offset in range(6)
+        ]
+        times = [record.timestamp for record in records[:3]]
+        if settings:
+            assert min(times) > NOW_MS + 3
+        else:
+            assert times == ([NOW_MS, NOW_MS + 1, NOW_MS + 2] if magic else [-1, -1, -1])
 
 
 def test_large_batches_are_opened_aside_and_appended_in_their_order(client: RawClient, topic: str) -> None:
