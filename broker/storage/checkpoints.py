@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,10 +101,10 @@ def read_meta_properties(disk: Disk, path: Path) -> MetaProperties | None:
         return None
     fields = _fields(disk.read_file(path), path, "=")
     _check_version(fields, path)
-    broker_id = fields.get("broker.id", "")
-    if not broker_id.isdigit():
-        raise StorageError(f"{path}: broker.id {broker_id!r} is no broker id")
-    return MetaProperties(broker_id=BrokerId(int(broker_id)), cluster_id=fields.get("cluster.id"))
+    broker_id = _number(fields.get("broker.id", ""))
+    if broker_id is None:
+        raise StorageError(f"{path}: broker.id {fields.get('broker.id', '')!r} is no broker id")
+    return MetaProperties(broker_id=BrokerId(broker_id), cluster_id=fields.get("cluster.id"))
 
 
 def write_meta_properties(disk: Disk, path: Path, meta: MetaProperties) -> None:
@@ -130,9 +131,9 @@ def decode_lines(data: bytes, path: Path, entry: Callable[[list[str]], T]) -> li
         raise StorageError(f"{path}:{len(lines)}: the last line is cut off")
     if not lines or lines[0].strip() != _VERSION:
         raise StorageError(f"{path}:1: version {lines[0] if lines else ''!r}, expected {_VERSION}")
-    if len(lines) < 2 or not lines[1].strip().isdigit():
+    count = _number(lines[1]) if len(lines) > 1 else None
+    if count is None:
         raise StorageError(f"{path}:2: expected the number of entries")
-    count = int(lines[1])
     if len(lines) - 2 != count:
         raise StorageError(f"{path}:2: {count} entries announced, {len(lines) - 2} found")
     entries = []
@@ -142,6 +143,11 @@ def decode_lines(data: bytes, path: Path, entry: Callable[[list[str]], T]) -> li
         except ValueError as error:
             raise StorageError(f"{path}:{number}: malformed entry {line!r}") from error
     return entries
+
+
+def _number(text: str) -> int | None:
+    """The number that a line is, None when it is none of at most 19 digits."""
+    return int(text) if re.fullmatch(r"[ \t]*[0-9]{1,19}[ \t]*", text) else None
 
 
 def _offset_entry(words: list[str]) -> tuple[TopicPartition, int]:

@@ -36,7 +36,7 @@ def test_a_node_serves_what_kafka_left(
 @contextmanager
 def node_on(captured: Captured, zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> Iterator[EmbeddedCluster]:
     """A node that takes the captured broker's place."""
-    spec = cluster_spec(zookeeper, tmp_path, "taken-over")
+    spec = cluster_spec(zookeeper, tmp_path, "taken-over", settings={"log.cleaner.enable": False})
     shutil.copytree(captured.root, tmp_path / "taken-over" / "node-1")
     restore(spec, captured.served["znodes"])
     with EmbeddedCluster(spec) as node:

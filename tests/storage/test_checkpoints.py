@@ -81,6 +81,8 @@ def test_empty_checkpoints_hold_nothing(place: DiskAt) -> None:
         (b"1\n0\n", r"checkpoint:1: version '1'"),
         (b"0\n", r"checkpoint:2: expected the number"),
         (b"0\nmany\n", r"checkpoint:2: expected the number"),
+        (b"0\n1\x1f\n", r"checkpoint:2: expected the number"),
+        ("0\n²\n".encode(), r"checkpoint:2: expected the number"),
         (b"0\n2\na 0 1\n", r"checkpoint:2: 2 entries announced, 1 found"),
         (b"0\n1\na 0 1\nb 0 1\n", r"checkpoint:2: 1 entries announced, 2 found"),
         (b"0\n2\na 0 1\nb zero 1\n", r"checkpoint:4: malformed entry 'b zero 1'"),
