@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
+from broker.errors import ErrorCode
+from broker.types import HostPort
 from tests.captured import Captured, State
 from tests.conftest import cluster_spec
 from tests.interop.apache import ApacheKafka, kafka_jars
 from tests.interop.capture import SETTINGS, VERSIONS, capture, dump_log_segments
 from tests.interop.workload import Workload, features_of
+from tests.node.raw_client import connected
 from tests.node.test_captured_directories import check_group, check_records, node_on
+from tests.node.transactions import RawTransactions
 
 OWN_SETTINGS = {
     "log.index.interval.bytes": 200,
@@ -24,6 +28,7 @@ OWN_SETTINGS = {
     "log.retention.hours": 1_000_000,
     "offsets.topic.num.partitions": 2,
 }
+TRANSACTIONAL = "transactional"
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -51,11 +56,12 @@ def test_kafka_takes_the_place_of_a_node_and_gives_it_back(
     spec = cluster_spec(zookeeper, tmp_path, "ours", settings=OWN_SETTINGS)
     data = tmp_path / "ours" / "node-1"
     features = features_of("3.9.1")
-    features = replace(features, topics={t: c for t, c in features.topics.items() if t != "transactional"})
     with EmbeddedCluster(spec) as node:
         ours = Workload(str(node.bootstrap[0]), features)
         ours.create_topics()
-        ours.produce(0)
+        _end_transactions(node.bootstrap[0])
+        uncoordinated = {t: c for t, c in features.topics.items() if t != TRANSACTIONAL}
+        Workload(str(node.bootstrap[0]), replace(features, topics=uncoordinated)).produce(0)
         ours.commit(0)
         if state is State.CLEAN:  # where a log starts is checkpointed now and then
             ours.trim()
@@ -75,6 +81,17 @@ def test_kafka_takes_the_place_of_a_node_and_gives_it_back(
     with EmbeddedCluster(spec) as node:
         assert _comparable(Workload(str(node.bootstrap[0]), features)) == served
     _verify(data)
+
+
+def _end_transactions(address: HostPort) -> None:
+    """Transactions whose markers nobody's coordinator wrote: committed, aborted, one of them left open."""
+    with connected(address) as client:
+        producers = [RawTransactions(client, TRANSACTIONAL) for _ in range(3)]
+        for turn in range(4):
+            for number, producer in enumerate(producers):
+                assert producer.write(b"%d %d" % (turn, number)) == ErrorCode.NONE
+            for number, producer in enumerate(producers[: 2 if turn == 3 else 3]):
+                assert producer.end(commit=(turn + number) % 2 == 0) == ErrorCode.NONE
 
 
 def _comparable(workload: Workload) -> dict[str, Any]:
