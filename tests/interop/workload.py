@@ -17,6 +17,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.captured import GROUP
+from tests.conftest import until
 
 FIRST_TIMESTAMP = 1_700_000_000_000
 DEADLINE_SECONDS = 60
@@ -211,7 +212,12 @@ class Workload:
         )
 
     def _partitions(self) -> list[tuple[str, int]]:
-        topics = AdminClient(self._client).list_topics(timeout=DEADLINE_SECONDS).topics
+        """Those of the topics, once the broker knows them all: one that just started may not."""
+        admin = AdminClient(self._client)
+        until(
+            lambda: admin.list_topics(timeout=DEADLINE_SECONDS).topics.keys() >= self.features.topics.keys()
+        )
+        topics = admin.list_topics(timeout=DEADLINE_SECONDS).topics
         return sorted(
             (topic, partition) for topic in self.features.topics for partition in topics[topic].partitions
         )
