@@ -156,7 +156,9 @@ class Node:
             await stack.enter_async_context(services.groups)
             await services.controller.start()
             stack.push_async_callback(services.controller.close)
-            processor = Processor(Dispatcher(ROUTES, services), connection_limits(self._config), self._clock)
+            processor = Processor(
+                Dispatcher(ROUTES, services), connection_limits(self._config), self._clock, self._executor
+            )
             processors.append(processor)
             self._start_background(processor, acceptors, archiving)
             await self._first_image()
@@ -261,6 +263,7 @@ class Node:
         services = Services(
             broker_id=self._broker_id,
             clock=self._clock,
+            disk_threads=self._executor,
             limits=serving_limits(config),
             view=view,
             replicas=replicas,

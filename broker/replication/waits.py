@@ -111,3 +111,4 @@ class CommitWaits:
             future = self._waiting.popleft()[1]
             if not future.done():
                 future.set_exception(error)
+                future.exception()  # a request that ended early asks for only some of its commits

@@ -11,6 +11,7 @@ import errno
 import socket
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 
 from broker.clock import Clock
@@ -41,8 +42,11 @@ class ListenError(StorageError):
 class Processor:
     """The connections of one event loop, each in a task of its own."""
 
-    def __init__(self, dispatch: Dispatch, limits: ConnectionLimits, clock: Clock) -> None:
+    def __init__(
+        self, dispatch: Dispatch, limits: ConnectionLimits, clock: Clock, disk_threads: Executor
+    ) -> None:
         self._dispatch = dispatch
+        self._disk_threads = disk_threads
         self.limits = limits
         self._memory = RequestMemory(limits.queued_bytes_max)
         self._clock = clock
@@ -82,6 +86,7 @@ class Processor:
             limits=self.limits,
             memory=self._memory,
             clock=self._clock,
+            disk_threads=self._disk_threads,
         )
         task = asyncio.get_running_loop().create_task(connection.run(), name=f"connection {peer}")
         self._connections[connection] = task

@@ -16,6 +16,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from enum import Enum
 from functools import partial
 from typing import TypeAlias
@@ -55,6 +56,7 @@ class AnswerStream:
     """Owned by one connection; `socket` is non-blocking."""
 
     __slots__ = (
+        "_disk_threads",
         "_fd",
         "_loop",
         "_on_progress",
@@ -66,8 +68,11 @@ class AnswerStream:
         "_socket",
     )
 
-    def __init__(self, sock: socket.socket, on_progress: Callable[[], None]) -> None:
-        """`on_progress` is called whenever a full socket took something more."""
+    def __init__(self, sock: socket.socket, on_progress: Callable[[], None], disk_threads: Executor) -> None:
+        """`on_progress` is called whenever a full socket took something more; `disk_threads` read what is not
+        in memory.
+        """
+        self._disk_threads = disk_threads
         self._socket = sock
         self._on_progress = on_progress
         self._fd = sock.fileno()
@@ -208,7 +213,7 @@ class AnswerStream:
         part = self._parts[0]
         assert isinstance(part, FileRange), "only ranges of files are cold"
         start, size = self._range_start, self._resident_to - self._range_start
-        reading = self._loop.run_in_executor(None, warm, part.file.fileno(), start, size)
+        reading = self._loop.run_in_executor(self._disk_threads, warm, part.file.fileno(), start, size)
         try:
             await asyncio.shield(reading)
         finally:

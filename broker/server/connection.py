@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
 from typing import Any, TypeAlias
 
 from broker.clock import Clock
@@ -85,6 +86,7 @@ class Connection:
         limits: ConnectionLimits,
         memory: RequestMemory,
         clock: Clock,
+        disk_threads: Executor,
     ) -> None:
         self.peer = peer
         self.listener = listener
@@ -104,7 +106,7 @@ class Connection:
         )
         self._memory = memory
         self._memory_taken = 0
-        self._answers = AnswerStream(sock, self._progressed)
+        self._answers = AnswerStream(sock, self._progressed, disk_threads)
         self._loop = asyncio.get_running_loop()
         self._frame_waiter: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from broker.clock import Clock
@@ -43,6 +44,8 @@ class Services:
 
     broker_id: BrokerId
     clock: Clock
+    disk_threads: Executor
+    """What blocks on the disk for the event loop."""
     limits: ServingLimits
     view: ClusterView
     replicas: Replicas

@@ -30,7 +30,7 @@ from broker.records.batch import (
     stamp_append_time,
 )
 from broker.records.control import Marker
-from broker.records.reader import read_all
+from broker.records.reader import read_batches
 from broker.storage.admission import Rules
 from broker.storage.appends import (
     Appended,
@@ -565,8 +565,9 @@ class Log:
         return whole + until - items[first].locate(start)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record whose timestamp is at or after `timestamp` (ms). Raises CorruptRecordsError,
-        StorageError.
+        """The first record, or marker of a transaction, whose timestamp is at or after `timestamp` (ms).
+
+        Raises CorruptRecordsError, StorageError.
         """
         for segment in self._segments.items:
             if segment.largest_timestamp() >= timestamp and segment.size:
@@ -576,7 +577,9 @@ class Log:
         return None
 
     def offset_of_largest_timestamp(self) -> TimestampedOffset | None:
-        """The first record that has the largest timestamp of all."""
+        """The first record, or marker, that has the largest timestamp of all; None also when compaction
+        emptied the batch that had it. Raises CorruptRecordsError, StorageError.
+        """
         largest = max(segment.largest_timestamp() for segment in self._segments.items)
         return None if largest < 0 else self.offset_for_timestamp(largest)
 
@@ -584,9 +587,10 @@ class Log:
         self, segment: Segment, position: int, header: BatchHeader, timestamp: int
     ) -> TimestampedOffset | None:
         data = FileRange(segment.log, position, header.size, header.base_offset, header.next_offset).read()
-        for record in read_all(data, start_offset=self._start, size_max=UNCOMPRESSED_SIZE_MAX):
-            if record.timestamp >= timestamp:
-                return TimestampedOffset(record.offset, record.timestamp)
+        for batch in read_batches(data, start_offset=self._start, size_max=UNCOMPRESSED_SIZE_MAX):
+            for record in batch.records:
+                if record.timestamp >= timestamp:
+                    return TimestampedOffset(record.offset, record.timestamp)
         return None
 
     # Flushing

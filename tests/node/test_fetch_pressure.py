@@ -15,9 +15,11 @@ from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from broker.records.batch import iterate_batches
 from broker.wire.header import encode_request
 from broker.wire.messages.api_versions import ApiVersionsRequest
+from broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.conftest import cluster_spec, until
 from tests.node.raw_client import (
     FETCH_VERSION,
+    NOW_MS,
     RawClient,
     batch_of,
     connected,
@@ -112,6 +114,17 @@ def test_a_cold_log_is_read_whole(running: EmbeddedCluster, filled: str) -> None
             drop_from_memory(segments)
             read, offset = read_on(client, filled, offset)
             sizes += read
+
+
+def test_a_time_is_found_in_a_cold_log(running: EmbeddedCluster, filled: str) -> None:
+    segments = sorted(Path(running.spec.directory).rglob(f"{filled}-0/*"))
+    asked = [ListOffsetsPartition(partition_index=0, timestamp=time) for time in (NOW_MS, NOW_MS + 1)]
+    with connected(running.bootstrap[0]) as client:
+        for partition, expected in zip(asked, (0, -1), strict=True):
+            drop_from_memory(segments)
+            topics = [ListOffsetsTopic(name=filled, partitions=[partition])]
+            (topic,) = client.request(ListOffsetsRequest(replica_id=-1, topics=topics)).topics
+            assert [found.offset for found in topic.partitions] == [expected]
 
 
 def drop_from_memory(files: list[Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -92,3 +93,16 @@ def test_a_leader_that_resigns_fails_the_commits_that_wait() -> None:
         assert not waits
 
     asyncio.run(scenario())
+
+
+def test_a_commit_that_nobody_waits_for_any_more_fails_quietly() -> None:
+    async def scenario() -> list[object]:
+        told: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        waits = CommitWaits()
+        waits.add(5)
+        waits.fail(ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        gc.collect()
+        return told
+
+    assert asyncio.run(scenario()) == []

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -33,6 +34,12 @@ def pooled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PooledFile]:
     file.retire()
 
 
+@pytest.fixture(scope="module")
+def disk_threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1, thread_name_prefix="disk") as threads:
+        yield threads
+
+
 @contextmanager
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours, theirs = socket.socketpair()
@@ -55,7 +62,7 @@ SPANS = st.tuples(st.integers(0, 500_000), st.integers(1, 400_000) | st.integers
 @settings(max_examples=40, deadline=None)
 @given(answers=st.lists(st.lists(st.binary(max_size=50) | SPANS, max_size=8), max_size=5))
 def test_whatever_is_queued_arrives_in_order(
-    pooled: PooledFile, answers: list[list[bytes | tuple[int, int]]]
+    pooled: PooledFile, disk_threads: ThreadPoolExecutor, answers: list[list[bytes | tuple[int, int]]]
 ) -> None:
     expected = b"".join(
         part if isinstance(part, bytes) else CONTENT[part[0] : sum(part)]
@@ -65,7 +72,7 @@ def test_whatever_is_queued_arrives_in_order(
 
     async def scenario() -> None:
         with pair() as (ours, theirs):
-            stream = AnswerStream(ours, lambda: None)
+            stream = AnswerStream(ours, lambda: None, disk_threads)
             arriving = asyncio.create_task(receive(theirs, len(expected)))
             for answer in answers:
                 parts: list[Part] = [
@@ -80,10 +87,12 @@ def test_whatever_is_queued_arrives_in_order(
     asyncio.run(scenario())
 
 
-def test_small_ranges_are_not_copied_without_end(pooled: PooledFile) -> None:
+def test_small_ranges_are_not_copied_without_end(
+    pooled: PooledFile, disk_threads: ThreadPoolExecutor
+) -> None:
     async def scenario() -> None:
         with pair() as (ours, _):
-            stream = AnswerStream(ours, lambda: None)
+            stream = AnswerStream(ours, lambda: None, disk_threads)
             count = 2 * COPIED_SIZE_MAX // COPIED_RANGE_SIZE_MAX
             ranges = [FileRange(pooled, 0, COPIED_RANGE_SIZE_MAX, 0, 1) for _ in range(count)]
             assert stream.queue(ranges)
@@ -98,16 +107,24 @@ def test_small_ranges_are_not_copied_without_end(pooled: PooledFile) -> None:
 
 @pytest.mark.parametrize("size", [100, 300_000])
 def test_others_are_served_while_a_stretch_of_a_file_is_read_from_the_disk(
-    pooled: PooledFile, size: int, monkeypatch: pytest.MonkeyPatch
+    pooled: PooledFile, disk_threads: ThreadPoolExecutor, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk_answers = threading.Event()
+
+    def warm(*_: int) -> None:
+        assert threading.current_thread().name.startswith("disk")
+        disk_answers.wait(DEADLINE_SECONDS)
+
     monkeypatch.setattr(answer_stream, "is_resident", lambda *_: disk_answers.is_set())
     monkeypatch.setattr(answer_stream, "read_resident", lambda *_: None)
-    monkeypatch.setattr(answer_stream, "warm", lambda *_: disk_answers.wait(DEADLINE_SECONDS))
+    monkeypatch.setattr(answer_stream, "warm", warm)
 
     async def scenario() -> None:
         with pair() as (ours, theirs), pair() as (other, others):
-            cold, hot = AnswerStream(ours, lambda: None), AnswerStream(other, lambda: None)
+            cold, hot = (
+                AnswerStream(ours, lambda: None, disk_threads),
+                AnswerStream(other, lambda: None, disk_threads),
+            )
             assert cold.queue([b"head", FileRange(pooled, 7, size, 0, 1)])
             flushing = asyncio.create_task(cold.flush())
             assert await receive(theirs, 4) == b"head"
@@ -124,7 +141,7 @@ def test_others_are_served_while_a_stretch_of_a_file_is_read_from_the_disk(
 
 
 def test_a_file_stays_open_while_a_thread_reads_from_it_for_a_peer_that_left(
-    pooled: PooledFile, monkeypatch: pytest.MonkeyPatch
+    pooled: PooledFile, disk_threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started, disk_answers = threading.Event(), threading.Event()
 
@@ -137,7 +154,7 @@ def test_a_file_stays_open_while_a_thread_reads_from_it_for_a_peer_that_left(
 
     async def scenario() -> None:
         with pair() as (ours, _):
-            stream = AnswerStream(ours, lambda: None)
+            stream = AnswerStream(ours, lambda: None, disk_threads)
             stream.queue([FileRange(pooled, 0, 100_000, 0, 1)])
             flushing = asyncio.create_task(stream.flush())
             await asyncio.to_thread(started.wait, DEADLINE_SECONDS)
@@ -146,17 +163,17 @@ def test_a_file_stays_open_while_a_thread_reads_from_it_for_a_peer_that_left(
             stream.close()
             assert pooled.pinned
             disk_answers.set()
-        await asyncio.get_running_loop().shutdown_default_executor()
+        await asyncio.get_running_loop().run_in_executor(disk_threads, int)  # comes after what was begun
 
     asyncio.run(scenario())
 
 
-def test_every_step_of_a_slow_peer_counts_as_progress() -> None:
+def test_every_step_of_a_slow_peer_counts_as_progress(disk_threads: ThreadPoolExecutor) -> None:
     progressed = []
 
     async def scenario() -> None:
         with pair() as (ours, theirs):
-            stream = AnswerStream(ours, lambda: progressed.append(1))
+            stream = AnswerStream(ours, lambda: progressed.append(1), disk_threads)
             stream.queue([bytes(4 << 20)])
             flushing = asyncio.create_task(stream.flush())
             for _ in range(8):

@@ -8,6 +8,7 @@ import socket
 import struct
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,7 @@ async def connected(
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
+    disk_threads = ThreadPoolExecutor(1)
     connection = Connection(
         ours,
         HostPort("peer", 1),
@@ -77,6 +79,7 @@ async def connected(
         limits=limits or ConnectionLimits(),
         memory=memory or RequestMemory(-1),
         clock=SystemClock(),
+        disk_threads=disk_threads,
     )
     task = asyncio.create_task(connection.run())
     try:
@@ -85,6 +88,7 @@ async def connected(
         theirs.close()
         task.cancel()
         await asyncio.wait([task])
+        disk_threads.shutdown()
 
 
 def run(scenario: Awaitable[None]) -> None:

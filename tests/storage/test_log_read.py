@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 
 from broker.errors import ErrorCode, ProtocolError, StorageError
 from broker.records.batch import Codec, iterate_batches, rebase
+from broker.records.control import MarkerType
 from broker.storage.disk import SystemDisk
 from broker.storage.file_range import EMPTY
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
 from broker.storage.segment import POSITIONS_MAX
+from tests.storage.compaction_samples import COMPACTED, compact, end_transaction, put
 from tests.storage.conftest import memory_place
-from tests.storage.samples import DiskAt, append, build, contents, numbered
+from tests.storage.samples import NOW_MS, DiskAt, append, build, contents, numbered
 
 
 def sparse(interval: int) -> LogConfig:
@@ -205,3 +207,22 @@ def test_an_empty_log_knows_no_times(place: DiskAt) -> None:
     log = place.log()
     assert log.offset_for_timestamp(0) is None
     assert log.offset_of_largest_timestamp() is None
+
+
+def test_a_marker_has_a_time_like_any_record(place: DiskAt) -> None:
+    log = place.log()
+    append(log, b"data", producer=(1, 0, 0), transactional=True)
+    ended = end_transaction(log, 1, MarkerType.COMMIT, now_ms=NOW_MS + 5)
+    assert log.offset_for_timestamp(NOW_MS + 1) == (ended, NOW_MS + 5)
+    assert log.offset_of_largest_timestamp() == (ended, NOW_MS + 5)
+
+
+def test_a_batch_that_compaction_emptied_is_nobodys_time(place: DiskAt) -> None:
+    log = place.log(COMPACTED)
+    put(log, (b"k", b"young"), producer=(7, 0, 0), timestamp=NOW_MS + 9)
+    for _ in range(8):
+        put(log, (b"k", b"newer" * 10))
+    compact(log)
+    assert log.segments[0].largest_timestamp() == NOW_MS + 9
+    assert log.offset_of_largest_timestamp() is None
+    assert log.offset_for_timestamp(NOW_MS) is not None

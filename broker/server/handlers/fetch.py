@@ -188,7 +188,8 @@ class _Fetch:
         for _ in range(_WARMINGS_MAX):
             if not self.cold:
                 return size
-            await asyncio.to_thread(_warm, list(self.cold))
+            threads = self.services.disk_threads
+            await asyncio.get_running_loop().run_in_executor(threads, _warm, list(self.cold))
             size = self.read()
         return self.read(may_wait=True) if self.cold else size
 

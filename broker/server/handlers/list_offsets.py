@@ -1,15 +1,23 @@
-"""ListOffsets: either end of a log, or the first record at or after a time."""
+"""ListOffsets: either end of a log, or the first record at or after a time.
+
+What a lookup by time needs of the disk is read by the disk's threads.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from enum import IntEnum
+from functools import partial
+from typing import Any
 
 from broker.errors import ErrorCode, ProtocolError, StorageError
 from broker.replication.replica import READ_COMMITTED, Replica
 from broker.server.access import require, topic_named
+from broker.server.cold_reads import read_once_warm
 from broker.server.request import RequestContext
 from broker.server.security import Operation
 from broker.server.services import Services
+from broker.storage.page_cache import ColdReadError, resident_only
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -31,20 +39,39 @@ class Special(IntEnum):
     LATEST_TIERED = -5
 
 
-def handle(services: Services, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Each partition is looked up by itself."""
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _look_up(services, context, request, topic.name, partition)
-                    for partition in topic.partitions
-                ],
+def handle(
+    services: Services, context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+    """Each partition is looked up by itself; at once where all that this needs is in memory."""
+    try:
+        with resident_only:
+            return ListOffsetsResponse(
+                topics=[
+                    ListOffsetsTopicResponse(
+                        name=topic.name,
+                        partitions=[
+                            _look_up(services, context, request, topic.name, partition)
+                            for partition in topic.partitions
+                        ],
+                    )
+                    for topic in request.topics
+                ]
             )
-            for topic in request.topics
-        ]
-    )
+    except ColdReadError:
+        return _from_disk(services, context, request)
+
+
+async def _from_disk(
+    services: Services, context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse:
+    response = ListOffsetsResponse()
+    for topic in request.topics:
+        found = ListOffsetsTopicResponse(name=topic.name)
+        response.topics.append(found)
+        for partition in topic.partitions:
+            look_up = partial(_look_up, services, context, request, topic.name, partition)
+            found.partitions.append(await read_once_warm(look_up, services.disk_threads))
+    return response
 
 
 def _look_up(
