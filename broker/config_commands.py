@@ -9,6 +9,7 @@ from broker.admin_commands import connected, print_answer
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.client.config_admin import ConfigEntry
+from broker.command_changes import changes_of
 from broker.settings import ConfigSource
 
 TOPICS, BROKERS = "topics", "brokers"
@@ -41,11 +42,11 @@ async def describe_configs(options: argparse.Namespace) -> None:
 
 
 async def alter_configs(options: argparse.Namespace) -> None:
-    """Set settings, and take others back to what holds without them. Raises ProtocolError."""
-    changes: dict[str, str | None] = {
-        **{name: value for given in options.add for name, value in given.items()},
-        **{name.strip(): None for given in options.delete for name in given.split(",")},
-    }
+    """Set settings, and take others back to what holds without them.
+
+    Raises ConfigurationError, ProtocolError.
+    """
+    changes = changes_of(options.add, options.delete)
     async with connected(options) as cluster:
         admin = Admin(cluster)
         if options.entity_type == TOPICS:

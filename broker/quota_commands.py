@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from broker.admin_commands import connected, print_answer
 from broker.client.admin import Admin
 from broker.client.quota_admin import QuotaEntity
+from broker.command_changes import changes_of
 
 _TYPES = ("user", "client-id", "ip")
 
@@ -39,11 +40,8 @@ async def describe_quotas(options: argparse.Namespace) -> None:
 
 
 async def alter_quotas(options: argparse.Namespace) -> None:
-    """Set and remove quotas of one entity. Raises ProtocolError."""
-    changes: dict[str, float | None] = {
-        **{name: value for given in options.add for name, value in given.items()},
-        **{name.strip(): None for given in options.delete for name in given.split(",")},
-    }
+    """Set and remove quotas of one entity. Raises ConfigurationError, ProtocolError."""
+    changes = changes_of(options.add, options.delete)
     async with connected(options) as cluster:
         await Admin(cluster).alter_quotas(_entity(options), changes)
 

@@ -158,6 +158,24 @@ def test_settings_are_altered_for_one_node_for_all_and_for_a_topic(bootstrap: st
     assert done("configs", "describe", *everyone).lines == []
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("configs", "alter", "--entity-type", "topics", "--entity-name", "x"),
+        ("quotas", "alter", "--client-id", "x"),
+    ],
+)
+def test_altering_nothing_or_one_name_twice_is_refused(bootstrap: str, command: tuple[str, ...]) -> None:
+    for changes, word in (
+        ((), "nothing to change"),
+        (("--delete", ","), "nothing to change"),
+        (("--add", "rate=1", "--add", "rate=2"), "rate is to be changed more than once"),
+        (("--add", "rate=1", "--delete", "rate"), "rate is to be changed more than once"),
+    ):
+        outcome = broker(*command, *changes, bootstrap)
+        assert (outcome.code, word in outcome.errors) == (1, True), outcome.errors
+
+
 def test_quotas_are_set_described_and_removed(bootstrap: str, topic: str) -> None:
     client = ("--user-default", "--client-id", topic)
     rates = "producer_byte_rate=1048576,request_percentage=12.5"
