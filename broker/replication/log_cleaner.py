@@ -251,7 +251,7 @@ class LogCleaner:
             await asyncio.shield(future)
         except asyncio.CancelledError:
             self._stopping.set()
-            await asyncio.wait([future])
+            await asyncio.gather(future, return_exceptions=True)
             raise
 
     def _rest(self, partition: TopicPartition) -> None:

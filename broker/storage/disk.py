@@ -286,7 +286,7 @@ class SystemDisk:
     def list_directory(self, path: Path) -> list[DirectoryEntry]:
         try:
             with os.scandir(path) as entries:
-                return sorted(_directory_entry(entry) for entry in entries)
+                return sorted(found for entry in entries if (found := _directory_entry(entry)) is not None)
         except OSError as error:
             raise failure("list", path, error) from error
 
@@ -374,9 +374,13 @@ class SystemDisk:
         return SystemLock(descriptor, path)
 
 
-def _directory_entry(entry: os.DirEntry[str]) -> DirectoryEntry:
+def _directory_entry(entry: os.DirEntry[str]) -> DirectoryEntry | None:
+    """None when the entry was removed since the directory was read, as another thread may do."""
     try:
         status = entry.stat()
     except FileNotFoundError:  # a symbolic link to nowhere: somebody else's, but it must not stop a start
-        status = entry.stat(follow_symlinks=False)
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            return None
     return DirectoryEntry(entry.name, entry.is_dir(), status.st_size, status.st_mtime_ns // 1_000_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from broker.replication.log_cleaner import CleanerSettings, LogCleaner
+from broker.replication.log_cleaner import DEBT_SECONDS_MAX, CleanerSettings, LogCleaner
 from broker.replication.replicas import Replicas
 from broker.storage.cleaning_schedule import CleaningSchedule
 from broker.storage.log import Log
@@ -184,13 +185,15 @@ def test_a_full_disk_is_tried_again_later_and_costs_nothing() -> None:
     run_until(hosted, lambda _: is_clean(log))
 
 
-def test_a_node_that_stops_ends_a_pass_at_once() -> None:
+def test_a_node_that_stops_ends_a_pass_at_once_and_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
     hosted = Hosted()
     log = hosted.log("state", dirty=200)
     before = seen(log)
     slow = replace(SETTINGS, bytes_per_second_max=1_000.0, threads=2)
-    run_until(hosted, lambda cleaner: bool(cleaner._under_way), slow)
+    run_until(hosted, lambda cleaner: cleaner._throttle.spend(0) > DEBT_SECONDS_MAX, slow)
+    gc.collect()
     assert seen(log) == before
+    assert caplog.records == []
     hosted.directory.close()
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -106,6 +109,24 @@ def test_a_lock_held_by_another_process_is_refused(tmp_path: Path) -> None:
 def test_a_link_to_nowhere_does_not_stop_a_listing(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     assert [entry.name for entry in SystemDisk().list_directory(tmp_path)] == ["link"]
+
+
+def test_what_is_removed_while_a_directory_is_listed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = os.scandir
+
+    @contextmanager
+    def scan_then_lose(path: Path) -> Iterator[list[os.DirEntry[str]]]:
+        with scan(path) as entries:
+            found = list(entries)
+        (path / "lost").unlink()
+        yield found
+
+    for name in ("kept", "lost"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(os, "scandir", scan_then_lose)
+    assert [entry.name for entry in SystemDisk().list_directory(tmp_path)] == ["kept"]
 
 
 def test_a_loss_of_power_takes_what_was_not_synced() -> None:
