@@ -196,6 +196,9 @@ class NodeConfig:
         None,
         "Replicas copied from one log directory to another at once; as many as directories when empty.",
     )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = _setting(
+        long(0), LONG_MAX, "Bytes per second that moves between log directories copy, all together."
+    )
     log_dir_min_free_bytes: int = _setting(
         long(0),
         104_857_600,

@@ -36,6 +36,7 @@ DYNAMIC = frozenset(
         "num.io.threads",
         "num.recovery.threads.per.data.dir",
         "producer.id.expiration.ms",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
     }
 )
 """What can be altered while a node runs: whatever topics inherit, and a few settings of the node itself. The

@@ -271,6 +271,7 @@ class Node:
                 replicas,
                 executor=self._executor,
                 copies_max=config.num_replica_alter_log_dirs_threads or len(config.data_roots),
+                bytes_per_second_max=config.replica_alter_log_dirs_io_max_bytes_per_second,
             ),
             topics=Topics(self._coordination, view, topic_defaults(self._live.loaded), rng=self._rng),
             topic_configs=configs,

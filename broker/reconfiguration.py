@@ -42,6 +42,7 @@ class Reconfiguration:
         self.upkeep.intervals = upkeep_intervals(config)
         self.cleaner.reconfigure(cleaner_settings(config))
         services = self.services
+        services.log_moves.reconfigure(config.replica_alter_log_dirs_io_max_bytes_per_second)
         services.limits = serving_limits(config)
         services.topic_configs.defaults = log_defaults(config)
         for replica in services.replicas:

@@ -28,9 +28,9 @@ from broker.replication.replicas import Replicas
 from broker.storage.cleaning_schedule import CleaningSchedule
 from broker.storage.compaction.cleanable import CleanableRange, DirtySegment, cleanable_range
 from broker.storage.compaction.cleaning import Cleaning, CleaningBounds, CleaningEndedError
-from broker.storage.compaction.throttle import Throttle
 from broker.storage.log import Log
 from broker.storage.log_directory import LogDirectory
+from broker.storage.throttle import Throttle
 from broker.telemetry import logger
 from broker.types import TopicPartition
 

@@ -4,7 +4,7 @@ A move copies the log into a `-future` directory of its target, batch by batch i
 serves as ever. When next to nothing is missing, the replica is withdrawn for the moment in which the rest is
 copied and the directories are renamed, and comes back with the copy as its log; whoever asks meanwhile is
 told to try again. What a crash leaves behind is settled at the next start (`storage/log_directories`), which
-begins interrupted moves anew.
+begins interrupted moves anew. All copies share one budget of bytes per second.
 
 A move begins anew too when its source is cut, or lost at its start what was not copied yet. It is given up
 when its target fails or is full; the replica stays where it is then.
@@ -13,8 +13,10 @@ when its target fails or is full; the replica stays where it is then.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +29,7 @@ from broker.replication.replicas import Replicas
 from broker.storage.file_range import EMPTY, FileRange
 from broker.storage.log import Log
 from broker.storage.log_directory import LogDirectory
+from broker.storage.throttle import Throttle
 from broker.telemetry import logger
 from broker.types import TopicPartition
 
@@ -60,7 +63,16 @@ class _Move:
 class LogMoves:
     """See the module's description; `run` is a task of the node."""
 
-    def __init__(self, replicas: Replicas, *, executor: Executor, copies_max: int) -> None:
+    def __init__(
+        self,
+        replicas: Replicas,
+        *,
+        executor: Executor,
+        copies_max: int,
+        bytes_per_second_max: float = float("inf"),
+    ) -> None:
+        self._throttle = Throttle(bytes_per_second_max, monotonic=time.monotonic)
+        self._reconfigured = asyncio.Event()
         self._replicas = replicas
         self._executor = executor
         self._copiers = asyncio.Semaphore(copies_max)
@@ -79,6 +91,12 @@ class LogMoves:
                         await self.ask(partition, root)
                 await asyncio.sleep(HOSTED_LOOK_SECONDS)
             await asyncio.Event().wait()
+
+    def reconfigure(self, bytes_per_second_max: float) -> None:
+        """Copy so fast from now on, also what is under way."""
+        self._throttle = Throttle(bytes_per_second_max, monotonic=time.monotonic)
+        self._reconfigured.set()
+        self._reconfigured = asyncio.Event()
 
     async def ask(self, partition: TopicPartition, root: Path) -> ErrorCode:
         """Begin to move a replica to the directory `root`; NONE once it is under way, or there already.
@@ -173,6 +191,14 @@ class LogMoves:
                 raise StorageError(f"{move.target.path} is full")
             data = await self._in_thread(found.read)
             await self._in_thread(partial(copy.log.append_as_follower, data))
+            await self._earn(len(found))
+
+    async def _earn(self, size: int) -> None:
+        """Wait until so many bytes may be copied again, or other bounds hold."""
+        reconfigured = self._reconfigured
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._throttle.spend(size)):
+                await reconfigured.wait()
 
     async def _swap(self, move: _Move) -> None:
         """Let the complete copy be the replica's log. The caller holds the orders."""

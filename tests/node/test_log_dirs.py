@@ -24,6 +24,9 @@ from tests.conftest import until
 from tests.node.raw_client import RawClient, batch_of, connected, create_topic, fetch, produce
 from tests.node.test_failed_disk import address_of, running
 from tests.node.test_life import TIMEOUT_SECONDS, read_all_values, settings_of, started
+from tests.node.test_settings import BROKER, SET, alter
+
+THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 @pytest.fixture
@@ -174,6 +177,29 @@ def test_a_node_that_is_killed_during_a_move_ends_it_when_it_is_back(
     with running(tmp_path, settings) as client:
         until(lambda: (other_than(source) / "t-0").exists(), seconds=TIMEOUT_SECONDS)
         until(lambda: described(client)[source.name] == [], seconds=TIMEOUT_SECONDS)
+        until(lambda: fetch(client, "t", 0).error_code == 0)
+        assert read_all_values(client, "t") == values
+
+
+def test_moves_are_as_fast_as_their_setting_says_at_any_time(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    settings[THROTTLE] = 0
+    values = [b"%06d" % number + b"x" * 500_000 for number in range(8)]
+    with running(tmp_path, settings) as client:
+        create_topic(client, "t")
+        for value in values:
+            assert produce(client, "t", batch_of(value)).error_code == 0
+        source = home_of(tmp_path)
+        target = other_than(source)
+        assert move(client, target) == 0
+        until(lambda: described(client)[target.name][0][1] > 0)  # a first part goes before it is counted
+        (is_future, size, lag) = described(client)[target.name][0]
+        assert is_future
+        assert size < 2_000_000 < len(values) * 500_000
+        assert lag > 0
+        assert alter(client, BROKER, "1", (THROTTLE, SET, str(2**40))) == (0, "")
+        until(lambda: (target / "t-0").exists(), seconds=TIMEOUT_SECONDS)
         until(lambda: fetch(client, "t", 0).error_code == 0)
         assert read_all_values(client, "t") == values
 

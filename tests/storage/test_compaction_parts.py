@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import compress, pairwise
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -23,8 +24,8 @@ from broker.storage.compaction.cleanable import (
     grouped,
 )
 from broker.storage.compaction.offset_map import ENTRY_BYTES, NO_OFFSET, OffsetMap
-from broker.storage.compaction.throttle import Throttle
 from broker.storage.log_config import LogConfig
+from broker.storage.throttle import Throttle
 from tests.storage.compaction_samples import COMPACTED, compact, keyed, put, seen
 from tests.storage.conftest import memory_place
 from tests.storage.samples import NOW_MS, PARTITION, SIZE_MAX
@@ -151,6 +152,10 @@ def test_what_was_spent_is_waited_for_by_all_threads_together() -> None:
     assert throttle.spend(250) == 0.5
     now = 10.0
     assert throttle.spend(0) == 0.0  # nothing is saved up
+
+
+def test_who_may_spend_nothing_waits_for_ever() -> None:
+    assert Throttle(0, monotonic=lambda: 0.0).spend(1) == inf
 
 
 # Batches with fewer records
