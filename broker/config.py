@@ -199,10 +199,11 @@ class NodeConfig:
     replica_alter_log_dirs_io_max_bytes_per_second: int = _setting(
         long(0), LONG_MAX, "Bytes per second that moves between log directories copy, all together."
     )
-    log_dir_min_free_bytes: int = _setting(
-        long(0),
-        104_857_600,
-        "Space kept free in each log directory: clients are refused, by a retriable error, below.",
+    log_dir_min_free_bytes: int | None = _setting(
+        optional_long(0),
+        None,
+        "Space kept free in each log directory: clients are refused, by a retriable error, below. When empty "
+        "100 MiB, or 5 % of a file system smaller than 2 GB.",
     )
     log_segment_delete_delay_ms: int = _setting(
         long(0), 60_000, "How long the files of deleted segments and topics stay before their space is freed."

@@ -1,10 +1,11 @@
 """What is left on the file system of a log directory, and whether clients may still write there.
 
 Clients are refused while less than `log.dir.min.free.bytes` would be left, so that the node itself, its
-internal topics and whatever frees room always have some. The file system is asked in two cases: now and then,
-as others write there too, and when the appends since then would have used up what was found. Once full, a
-directory stays so until a tenth more than the minimum is free (`RESUME_BYTES_MIN` at least), so that it does
-not waver. Owned by the event loop's thread.
+internal topics and whatever frees room always have some. Where the setting is not given, of a small file
+system only a part is kept free. The file system is asked in two cases: now and then, as others write there
+too, and when the appends since then would have used up what was found. Once full, a directory stays so until
+a tenth more than the minimum is free (`RESUME_BYTES_MIN` at least), so that it does not waver. Owned by the
+event loop's thread.
 """
 
 from __future__ import annotations
@@ -16,24 +17,28 @@ from broker.storage.disk import Space
 from broker.telemetry import logger
 
 RESUME_BYTES_MIN = 1 << 20
+MINIMUM_BYTES = 100 << 20
+MINIMUM_PART = 20
+"""By default this part of the file system is kept free (5 %), at most `MINIMUM_BYTES`."""
 
 _log = logger("free_space")
 
 
 class FreeSpace:
     """See the module's description; sizes in bytes. `measure` asks the file system and may raise
-    StorageError.
+    StorageError; `minimum` None goes by the size of the file system.
     """
 
-    __slots__ = ("_left", "_measure", "_minimum", "_name", "is_full", "refused_count")
+    __slots__ = ("_given", "_left", "_measure", "_minimum", "_name", "is_full", "refused_count")
 
-    def __init__(self, name: str, measure: Callable[[], Space], *, minimum: int) -> None:
+    def __init__(self, name: str, measure: Callable[[], Space], *, minimum: int | None) -> None:
         self.is_full = False
         self.refused_count = 0
         """Appends refused since the node started."""
         self._name = name
         self._measure = measure
-        self._minimum = minimum
+        self._given = minimum
+        self._minimum = minimum or 0
         self._left = 0
 
     def admits(self, size: int) -> bool:
@@ -46,6 +51,8 @@ class FreeSpace:
 
     def measured(self, space: Space) -> None:
         """What the file system said just now."""
+        if self._given is None:
+            self._minimum = min(space.total // MINIMUM_PART, MINIMUM_BYTES)
         needed = self._minimum + (max(self._minimum // 10, RESUME_BYTES_MIN) if self.is_full else 0)
         self._set_full(space.usable < needed, space.usable)
         self._left = 0 if self.is_full else space.usable - self._minimum

@@ -47,7 +47,7 @@ class LogDirectories:
         *,
         recovery_threads: int,
         on_failure: Callable[[Path], None],
-        free_bytes_min: int = 0,
+        free_bytes_min: int | None = 0,
     ) -> None:
         self._disk = GuardedDisk(disk, self._failed)
         self._clock = clock

@@ -77,7 +77,7 @@ class LogDirectory:
         recovery_threads: int,
         pool: FilePool | None,
         cache: IndexCache | None,
-        free_bytes_min: int,
+        free_bytes_min: int | None,
     ) -> None:
         self.path = path
         self.clean = disk.exists(path / CLEAN_SHUTDOWN_FILE)
@@ -110,10 +110,11 @@ class LogDirectory:
         recovery_threads: int = 2,
         pool: FilePool | None = None,
         cache: IndexCache | None = None,
-        free_bytes_min: int = 0,
+        free_bytes_min: int | None = 0,
     ) -> LogDirectory:
         """Lock the root at `path` and take it into use, making it when there is none. Roots of one process
-        may share a pool of open files and a cache of indexes. Clients write while `free_bytes_min` are left.
+        may share a pool of open files and a cache of indexes. Clients write while `free_bytes_min` are left
+        (None: by the size of the file system).
 
         Raises StorageError when another process uses it, when it belongs to another broker or cluster, or
         holds foreign directories.

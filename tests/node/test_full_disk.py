@@ -184,6 +184,16 @@ def test_a_full_node_refuses_serves_and_starts_again(
         assert process.wait(TIMEOUT_SECONDS) == 0, log.read_text()
 
 
+def test_a_small_disk_can_be_used_by_default(tmp_path: Path, settings: dict[str, object]) -> None:
+    del settings["log.dir.min.free.bytes"]
+    with started(tmp_path, settings) as (_, log):
+        until(lambda: "node_started" in log.read_text())
+        with connected(address_of(settings)) as client:
+            create_topic(client, "t")
+            for _ in range(20):
+                assert produce(client, "t", batch_of(bytes(SIZE // 40))).error_code == 0
+
+
 def test_a_disk_that_is_really_full_is_refused_and_not_taken_for_failed(
     tmp_path: Path, settings: dict[str, object], small: Path
 ) -> None:

@@ -116,3 +116,14 @@ def test_an_append_that_finds_no_room_leaves_nothing_and_the_log_goes_on(room: i
     log.flush()
     disk.crash()
     assert contents(place.log(SMALL)) == expected
+
+
+@pytest.mark.parametrize(
+    ("total", "kept_free"), [(64 << 20, (64 << 20) // 20), (2000 << 20, 100 << 20), (1 << 40, 100 << 20)]
+)
+def test_a_small_file_system_keeps_a_part_free_unless_told_how_much(total: int, kept_free: int) -> None:
+    def admitted_of(usable: int) -> bool:
+        return FreeSpace("/data", lambda: Space(total, usable), minimum=None).admits(1)
+
+    assert admitted_of(kept_free + 1)
+    assert not admitted_of(kept_free)
