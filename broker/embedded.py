@@ -359,8 +359,8 @@ class EmbeddedCluster:
         return self._children.pop(broker_id).stop(timeout_ms=timeout_ms)
 
     def kill_node(self, broker_id: int) -> None:
-        """Kill one node at once, as a crash of its process does."""
-        self._children.pop(broker_id).stop(timeout_ms=0)
+        """Kill one node by SIGKILL, as a crash of its process does."""
+        self._children.pop(broker_id).kill()
 
     def dead_nodes(self) -> dict[int, str]:
         """Broker id -> end of the log of every node that exited by itself."""
@@ -447,10 +447,13 @@ class ChildProcess:
 
     def stop(self, *, timeout_ms: int) -> int:
         """SIGTERM, and SIGKILL when the process is still there after `timeout_ms`; returns the exit code."""
-        if timeout_ms > 0:
-            self.signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return self._process.wait(timeout_ms / 1000)
+        self.signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout_ms / 1000)
+        return self.kill()
+
+    def kill(self) -> int:
+        """SIGKILL alone: the process runs nothing more; returns the exit code."""
         self._process.kill()
         return self._process.wait()
 

@@ -19,7 +19,7 @@ from time import perf_counter
 from crc32c import crc32c
 
 from broker.clock import SystemClock
-from broker.records.batch import ATTRIBUTES_POSITION, read_header, restamp
+from broker.records.batch import ATTRIBUTES_POSITION, read_header, rebase, restamp
 from broker.records.builder import BatchBuilder
 from broker.storage.disk import SystemDisk
 from broker.storage.log import Log
@@ -95,6 +95,7 @@ def append_loop(log: Log, batch: bytearray, seconds: float) -> float:
     end = perf_counter() + seconds
     start = perf_counter()
     while perf_counter() < end:
+        rebase(view, 0, 0, -1)  # as a producer sends it
         log.append(view, 0, now_ms=clock.now_ms())
         count += 1
         if not count % 256:
@@ -125,6 +126,7 @@ def report_reads(log: Log) -> None:
     batch = build_batch(1 << 10)
     clock = SystemClock()
     for _ in range(100_000):
+        rebase(batch, 0, 0, -1)
         log.append(batch, 0, now_ms=clock.now_ms())
     offset = log.log_end_offset - 1
 

@@ -42,7 +42,7 @@ class Mirror:
     def kill(self) -> None:
         """Kill it at once."""
         if self._process is not None:
-            self._process.stop(timeout_ms=0)
+            self._process.kill()
             self._process = None
 
     @property

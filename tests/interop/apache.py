@@ -114,7 +114,7 @@ class ApacheKafka:
     def kill(self) -> None:
         """End the broker as a crash of its process does."""
         if self._broker is not None:
-            self._broker.stop(timeout_ms=0)
+            self._broker.kill()
             self._broker = None
 
     def _answers(self) -> bool:
