@@ -99,7 +99,7 @@ class Upkeep:
             now_ms = self._clock.now_ms()
             if self._may_clean(now_ms):
                 self._delete_old_segments(replica, now_ms)
-            replica.log.expire_producers(now_ms, self.intervals.producer_expiration_ms)
+            replica.log.producers.expire(now_ms, self.intervals.producer_expiration_ms)
             await asyncio.sleep(0)
 
     async def archive(self) -> None:

@@ -6,8 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
-from broker.records.batch import LENGTH_OVERHEAD, BatchHeader, iterate_batches, verify_crc
+from broker.records.batch import (
+    LENGTH_OVERHEAD,
+    BatchHeader,
+    iterate_batches,
+    rebase,
+    stamp_append_time,
+    verify_crc,
+)
 from broker.records.control import Marker, read_marker
+from broker.records.record import NO_TIMESTAMP
 from broker.records.validation import validate_header
 from broker.types import Buffer
 
@@ -25,6 +33,17 @@ class Appended(NamedTuple):
     log_append_time_ms: int
     log_start_offset: int
     duplicate: bool
+
+
+class PlacedBatch(NamedTuple):
+    """What the indexes need of a batch that is being appended: where it starts in the append and its size
+    (bytes).
+    """
+
+    start: int
+    size: int
+    last_offset: int
+    max_timestamp: int
 
 
 def validate_batch(records: Buffer, position: int, header: BatchHeader, *, size_max: int) -> None:
@@ -95,3 +114,38 @@ def grouped(batches: PositionedBatches, size_max: int) -> Iterator[PositionedBat
             start = index
     if start < len(batches):
         yield batches[start:]
+
+
+def fill_in(
+    records: memoryview, batches: PositionedBatches, offset: int, leader_epoch: int, append_time_ms: int
+) -> list[PlacedBatch]:
+    """Give batches their offsets from `offset` on, and their epoch, in place; the time too, unless it is -1.
+    Where they go when they are stored side by side.
+    """
+    placed, start = [], 0
+    for position, header in batches:
+        rebase(records, position, offset, leader_epoch)
+        timestamp = header.max_timestamp
+        if append_time_ms != NO_TIMESTAMP:
+            stamp_append_time(records, position, header, append_time_ms)
+            timestamp = append_time_ms
+        placed.append(PlacedBatch(start, header.size, offset + header.last_offset_delta, timestamp))
+        offset += header.last_offset_delta + 1
+        start += header.size
+    return placed
+
+
+def placed_as_sent(batches: PositionedBatches) -> list[PlacedBatch]:
+    """Where neighbouring batches go that keep their offsets."""
+    start = batches[0][0]
+    return [
+        PlacedBatch(position - start, header.size, header.last_offset, header.max_timestamp)
+        for position, header in batches
+    ]
+
+
+def joined(records: memoryview, batches: PositionedBatches) -> Buffer:
+    """These batches of `records` side by side; `records` itself when they are all of it."""
+    if sum(header.size for _, header in batches) == len(records):
+        return records
+    return b"".join(records[position : position + header.size] for position, header in batches)

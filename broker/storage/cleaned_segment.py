@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.records.batch import BatchHeader
+from broker.records.record import NO_TIMESTAMP
 from broker.storage.disk import Disk, File
 from broker.storage.filenames import (
     CLEANED_SUFFIX,
@@ -23,7 +24,7 @@ from broker.storage.filenames import (
 from broker.storage.index import OffsetIndex, TimeIndex
 from broker.storage.log_config import LogConfig
 from broker.storage.partition_directory import FoundSegment, PartitionDirectory
-from broker.storage.segment import NO_TIMESTAMP, Segment
+from broker.storage.segment import Segment
 from broker.storage.transaction_index import ENTRY_VERSION, AbortedTransaction, TransactionIndex
 from broker.types import Buffer
 

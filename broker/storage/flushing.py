@@ -153,7 +153,7 @@ class Flushing:
         with self._turn:
             with self.lock:
                 end, segments = log_end()
-                if self._is_closed():
+                if self._is_closed() or not segments:  # none while a log begins anew
                     return self.flushed_end
                 self.check_not_failed()
                 sealed = self._unsynced(segments)

@@ -52,6 +52,7 @@ from broker.storage.free_space import FreeSpace
 from broker.storage.index import IndexCache
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
+from broker.storage.log_opening import open_log
 from broker.storage.open_files import FilePool
 from broker.storage.partition_directory import PartitionDirectory, remove_partition_directory
 from broker.storage.removals import Removals
@@ -286,7 +287,7 @@ class LogDirectory:
         """
         future = self._futures[topic_partition]
         future.advance_start(of.log_start_offset)
-        future.producers = of.producers
+        future.producers.take_over(of.producers)
         if future.compacted_end is not None:
             self.checkpoint_compaction()
         future.flush()
@@ -370,7 +371,7 @@ class LogDirectory:
         for path in removable:
             remove_partition_directory(self._disk, path)
         return len(removable) + sum(
-            log.remove_deleted(now_ms) for log in self._logs.values() if log.awaits_removal
+            log.files.remove_deleted(now_ms) for log in self._logs.values() if log.files.awaits_removal
         )
 
     def checkpoint(self) -> None:
@@ -458,7 +459,7 @@ class LogDirectory:
         closed: ClosedLog | None = None,
         name: str | None = None,
     ) -> Log:
-        log = Log.open(
+        log = open_log(
             self._disk,
             self.path / (name or str(partition)),
             config,

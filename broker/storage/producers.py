@@ -97,6 +97,15 @@ class ProducerStates:
             first_sequence, first_offset = before.first_sequence, before.first_offset
         entry.remember(RememberedAppend(first_sequence, last_sequence, first_offset, last_offset, now_ms))
 
+    def appended_together(self, headers: Iterable[BatchHeader], first_offset: int, now_ms: int) -> None:
+        """Remember those batches of producers that one append stored from `first_offset` on."""
+        seen = set()
+        for header in headers:
+            if header.producer_id >= 0:
+                self.appended(header, first_offset, now_ms, joins=header.producer_id in seen)
+                seen.add(header.producer_id)
+            first_offset += header.last_offset_delta + 1
+
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         """Whether a transaction's marker may be appended.
 
@@ -164,6 +173,10 @@ class ProducerStates:
 
     def clear(self) -> None:
         self._replace({})
+
+    def take_over(self, other: ProducerStates) -> None:
+        """Be what `other` is, which is no longer used."""
+        self._entries, self.transactions = other._entries, other.transactions
 
     def snapshot(self) -> bytes:
         """The content of a snapshot file."""

@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from broker.errors import CorruptRecordsError, StorageError
 from broker.records.batch import BatchHeader
 from broker.records.control import MARKER_BYTES_MAX, Marker, read_marker
+from broker.records.record import NO_TIMESTAMP
+from broker.storage.appends import PlacedBatch
 from broker.storage.closed_logs import ClosedLog
 from broker.storage.disk import Disk
 from broker.storage.filenames import DELETED_SUFFIX, FileKind, segment_file_name
@@ -32,18 +33,6 @@ from broker.storage.transaction_index import AbortedTransaction, TransactionInde
 from broker.types import Buffer
 
 POSITIONS_MAX = 64
-NO_TIMESTAMP = -1
-
-
-class PlacedBatch(NamedTuple):
-    """What the indexes need of a batch that is being appended: where it starts in the append and its size
-    (bytes).
-    """
-
-    start: int
-    size: int
-    last_offset: int
-    max_timestamp: int
 
 
 class Segment:

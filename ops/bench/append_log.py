@@ -24,6 +24,7 @@ from broker.records.builder import BatchBuilder
 from broker.storage.disk import SystemDisk
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
+from broker.storage.log_opening import open_log
 from broker.types import TopicPartition
 
 SIZES = (16 << 10, 1 << 20)
@@ -80,7 +81,7 @@ def fresh_log(directory: Path) -> Iterator[Log]:
     """A log that keeps as much as the bare loop does."""
     config = LogConfig(max_message_bytes=2 << 20, segment_bytes=256 << 20, retention_bytes=512 << 20)
     path = directory / "bench-0"
-    log = Log.open(
+    log = open_log(
         SystemDisk(), path, config, SystemClock(), topic_partition=TopicPartition("bench", 0), clean=False
     )
     try:
@@ -100,7 +101,7 @@ def append_loop(log: Log, batch: bytearray, seconds: float) -> float:
         count += 1
         if not count % 256:
             log.delete_old_segments(clock.now_ms())
-            log.remove_deleted()
+            log.files.remove_deleted()
     return count / (perf_counter() - start)
 
 

@@ -26,6 +26,7 @@ from broker.storage.compaction.cleaning import Cleaning, CleaningBounds, Cleanin
 from broker.storage.disk import SystemDisk
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
+from broker.storage.log_opening import open_log
 from broker.types import TopicPartition
 
 ROUNDS = 3
@@ -72,7 +73,7 @@ class Cost(NamedTuple):
 def filled(directory: Path, workload: Workload, megabytes: int) -> Log:
     """A log of sealed segments, its keys in random order."""
     config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=64 << 20)
-    log = Log.open(
+    log = open_log(
         SystemDisk(),
         directory / "bench-0",
         config,

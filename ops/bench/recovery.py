@@ -30,6 +30,7 @@ from broker.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, LENGTH_OVERHE
 from broker.storage.disk import SystemDisk
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
+from broker.storage.log_opening import open_log
 from broker.types import TopicPartition
 from ops.bench.broker_append import TOPIC, build_batch, create_topic, produce_frame
 
@@ -89,7 +90,7 @@ def by_chunk(files: Sequence[Path]) -> None:
 
 def recover(directory: Path) -> Log:
     """Open the log as a node does after a crash, and leave it so that the next time everything is checked."""
-    log = Log.open(
+    log = open_log(
         SystemDisk(),
         directory,
         LogConfig(),

@@ -50,9 +50,9 @@ from broker.storage.disk import Disk
 from broker.storage.dump import DumpOptions, dump_file
 from broker.storage.dump_line import DumpLine, text_of
 from broker.storage.internal_records import decode_offsets_record, decode_transaction_record
-from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
 from broker.storage.log_dump import LogDumpOptions
+from broker.storage.log_opening import open_log
 from broker.storage.memory_disk import MemoryDisk
 from broker.storage.producers import ProducerStates
 from broker.types import TopicPartition
@@ -208,7 +208,7 @@ def _open_log(name: str, data: bytes) -> None:
     disk.write_file(_PLACE / name, _mended(data) if name.endswith(".log") else data)
     for clean in (True, False, True):
         partition = TopicPartition("flights", 0)
-        log = Log.open(disk, _PLACE, LogConfig(), ManualClock(), topic_partition=partition, clean=clean)
+        log = open_log(disk, _PLACE, LogConfig(), ManualClock(), topic_partition=partition, clean=clean)
         if log.log_start_offset < log.log_end_offset:
             log.read(log.log_start_offset, max_bytes=SIZE_MAX, up_to=log.log_end_offset)
         log.offset_for_timestamp(0)

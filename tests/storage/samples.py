@@ -13,6 +13,7 @@ from broker.records.reader import read_all
 from broker.storage.disk import Disk
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
+from broker.storage.log_opening import open_log
 from broker.types import TopicPartition
 
 PARTITION = TopicPartition("flights", 0)
@@ -49,7 +50,7 @@ class DiskAt:
         """The log in the directory; as after a crash unless `clean` says otherwise."""
         options.setdefault("clean", False)
         place = self.path / str(PARTITION)
-        return Log.open(
+        return open_log(
             self.disk, place, config, clock or ManualClock(), topic_partition=PARTITION, **options
         )
 

@@ -267,7 +267,7 @@ def half_compacted() -> tuple[list[Seen], dict[str, bytes]]:
         put(log, *pairs_of(number), producer=(PRODUCER_ID, 0, log.log_end_offset))
     log.roll()
     log.flush()
-    log.remove_deleted()
+    log.files.remove_deleted()
     return seen(log), place.files()
 
 
@@ -287,7 +287,7 @@ def crashed_pass(
     disk.operations, disk.fails_at = 0, fails_at
     try:
         compact(log, now_ms=NOW_MS + 5_000)
-        log.remove_deleted()
+        log.files.remove_deleted()
     except PowerLostError:
         disk.fails_at = -1
         crash(disk)
@@ -388,7 +388,7 @@ def test_an_answer_under_way_is_sent_to_its_end(place: DiskAt) -> None:
     answer = log.read(0, max_bytes=300, up_to=log.log_end_offset).pin()
     data = answer.read()
     compact(log)
-    log.remove_deleted()
+    log.files.remove_deleted()
     assert answer.file.pread(answer.size, answer.position) == data
     answer.release()
 

@@ -12,6 +12,7 @@ from broker.records.batch import CONTROL_FLAG, Codec, iterate_batches, read_head
 from broker.records.control import Marker, MarkerType, build_marker
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
+from broker.storage.log_opening import open_log
 from broker.storage.memory_disk import MemoryDisk
 from broker.types import TopicPartition
 from tests.storage.conftest import memory_place
@@ -282,7 +283,7 @@ def test_jitter_differs_between_partitions() -> None:
     disk = MemoryDisk()
     ages = set()
     for partition in range(8):
-        log = Log.open(
+        log = open_log(
             disk,
             Path(f"/data/flights-{partition}"),
             LogConfig(segment_ms=1000, segment_jitter_ms=1000),

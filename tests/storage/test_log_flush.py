@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
 from typing import cast
 
@@ -111,13 +112,33 @@ def test_a_cut_during_a_flush_keeps_the_recovery_point_down(held_sync: HeldSync)
     assert log.recovery_point <= 4
 
 
+def test_a_flush_while_a_log_begins_anew_finds_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = memory_place().log(SMALL)
+    for value in numbered(30):
+        append(log, value)
+    flushed = log.flush()
+    rename, seen = MemoryDisk.rename, []
+
+    def flush_and_rename(disk: MemoryDisk, source: Path, target: Path) -> None:
+        with ThreadPoolExecutor(1) as executor:
+            seen.append(executor.submit(log.flush).result(30))
+        rename(disk, source, target)
+
+    monkeypatch.setattr(MemoryDisk, "rename", flush_and_rename)
+    log.truncate_fully_and_start_at(100)
+    assert seen[0] == flushed
+    monkeypatch.undo()
+    append(log, b"first")
+    assert log.flush() == 101
+
+
 def test_segments_may_be_removed_during_a_flush(held_sync: HeldSync) -> None:
     log = memory_place().log(LogConfig(segment_bytes=500, retention_bytes=0))
     for value in numbered(30):
         append(log, value)
     with during_flush(log, held_sync) as flushed:
         assert log.delete_old_segments(0)
-        log.remove_deleted()
+        log.files.remove_deleted()
     assert flushed.result() == 30
 
 

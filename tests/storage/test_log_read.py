@@ -118,7 +118,7 @@ def test_a_range_is_sent_though_its_segment_is_removed(tmp_path: Path) -> None:
     expected = before.read()
     before.pin()
     assert log.delete_old_segments(0)
-    log.remove_deleted()
+    log.files.remove_deleted()
     assert before.file.pread(before.size, before.position) == expected
     assert before.file.fileno() > 0
     before.release()
@@ -131,7 +131,7 @@ def test_remembered_positions_are_bounded(place: DiskAt) -> None:
     log = filled(place, [1] * 200, LogConfig())
     for offset in range(200):
         log.read(offset, max_bytes=100, up_to=200)
-    segment = log._segments.items[0]
+    segment = log.segments[0]
     assert len(segment._positions) <= POSITIONS_MAX
 
 

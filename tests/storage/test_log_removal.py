@@ -33,7 +33,7 @@ def test_old_segments_go_and_the_log_starts_later(place: DiskAt) -> None:
         log.read(0, max_bytes=100, up_to=40)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     assert [name for name in place.files() if name.endswith(".deleted")]
-    assert log.remove_deleted() == 3 * len(deleted)
+    assert log.files.remove_deleted() == 3 * len(deleted)
     assert not [name for name in place.files() if name.endswith(".deleted")]
     assert not log.delete_old_segments(NOW_MS)
 

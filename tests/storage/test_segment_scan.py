@@ -10,11 +10,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from broker.records.batch import HEADER_SIZE, BatchHeader, rebase
+from broker.storage.appends import PlacedBatch
 from broker.storage.index import IndexCache
 from broker.storage.memory_disk import MemoryDisk
 from broker.storage.open_files import FilePool
 from broker.storage.producers import ProducerStates
-from broker.storage.segment import PlacedBatch, Segment
+from broker.storage.segment import Segment
 from broker.storage.segment_scan import SegmentScan
 from broker.storage.stored_batches import stored_header
 from tests.storage.conftest import memory_place

@@ -16,8 +16,8 @@ from broker.records.batch import Codec, read_header, write_header
 from broker.records.message_set import build_message_set
 from broker.records.record import Record
 from broker.storage.disk import SystemDisk
-from broker.storage.log import Log
 from broker.storage.log_directory import LogDirectory
+from broker.storage.log_opening import open_log
 from broker.storage.read_only_disk import ReadOnlyDisk
 from broker.storage.segment_check import Problem, Severity
 from broker.storage.verify import Verification
@@ -287,7 +287,7 @@ def test_logs_of_old_messages_are_checked_too(tmp_path: Path, magic: int, codec:
     path.mkdir()
     (path / f"{0:020d}.log").write_bytes(b"".join(sets))
     old = TopicPartition("old", 0)
-    Log.open(SystemDisk(), path, SMALL, ManualClock(), topic_partition=old, clean=False).close()
+    open_log(SystemDisk(), path, SMALL, ManualClock(), topic_partition=old, clean=False).close()
     assert problems(path) == []
     change_byte(path / f"{0:020d}.log", 30)
     assert [problem.position for problem in damages(path)] == [0]

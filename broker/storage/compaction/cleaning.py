@@ -143,9 +143,9 @@ class Cleaning:
             return
         self._require_unchanged(group.start)
         cleaned, self._writer, self._cleaned = self._cleaned, None, None
-        self._log.replace_segments(replaced, cleaned)
+        self._log.files.replace(replaced, cleaned)
         report.size_after += cleaned.size
-        yield self._log.files.sync
+        yield self._log.files.directory.sync
 
     # Reading the dirty part
 
@@ -206,7 +206,7 @@ class Cleaning:
 
     def _group(self, end: int) -> list[slice]:
         """The segments that begin below `end`, in groups that become one each."""
-        found = {segment.base_offset: segment for segment in self._log.files.find_segments()}
+        found = {segment.base_offset: segment for segment in self._log.files.directory.find_segments()}
         sizes = []
         for segment, next_offset in zip(self._segments, self._next_offsets, strict=True):
             if segment.base_offset >= end:
@@ -231,7 +231,7 @@ class Cleaning:
         """Write what is left of a group's segments; nothing is left to do where that is one and all of it."""
         segments, config = self._segments[group], self._log.config
         self._writer = writer = CleanedSegmentWriter(
-            self._log.files.disk,
+            self._log.files.directory.disk,
             self._log.directory,
             segments[0].base_offset,
             index_interval_bytes=config.index_interval_bytes,
@@ -299,7 +299,8 @@ class Cleaning:
         """Raise CleaningEndedError unless the segments from the one at index `first` on are what they were:
         the map must not name records that are gone.
         """
-        if not self._log.holds(self._segments[first:], self._sizes[first:]):
+        in_use = self._log.files.segments
+        if self._log.closed or not in_use.holds(self._segments[first:], self._sizes[first:]):
             raise CleaningEndedError(f"{self._log.topic_partition} changed")
 
     def _discard(self) -> None:
