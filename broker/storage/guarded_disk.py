@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import ParamSpec, TypeVar
 
-from broker.errors import DiskFailedError, MissingFileError
+from broker.errors import DiskFailedError, MissingFileError, StorageError
 from broker.storage.disk import DirectoryEntry, Disk, DiskLock, File, Space
 from broker.storage.filenames import META_PROPERTIES_FILE
 from broker.types import Buffer
@@ -23,7 +23,7 @@ from broker.types import Buffer
 P = ParamSpec("P")
 T = TypeVar("T")
 
-FailureObserver = Callable[[Path, DiskFailedError], None]
+FailureObserver = Callable[[Path, StorageError], None]
 """Told once of each root that failed, in the thread that met the failure."""
 
 
@@ -36,7 +36,7 @@ class _Root:
         self._disk = disk
         self.path = path
         self.prefix = f"{path}{os.sep}"
-        self.failure: DiskFailedError | None = None
+        self.failure: StorageError | None = None
         self._observer = observer
         self._lock = Lock()
 
@@ -47,7 +47,7 @@ class _Root:
         try:
             return operation(*arguments, **options)
         except DiskFailedError as error:
-            self._fail(error)
+            self.fail(error)
             raise
         except MissingFileError as error:
             self._look_for_root(error)
@@ -59,13 +59,14 @@ class _Root:
             if self._disk.exists(self.path / META_PROPERTIES_FILE):
                 return
         except DiskFailedError as failure:
-            self._fail(failure)
+            self.fail(failure)
             raise
         gone = DiskFailedError(f"{self.path} is gone: {error}")
-        self._fail(gone)
+        self.fail(gone)
         raise gone from error
 
-    def _fail(self, error: DiskFailedError) -> None:
+    def fail(self, error: StorageError) -> None:
+        """Touch nothing below any more; without effect on a root that failed before."""
         with self._lock:
             is_first, self.failure = self.failure is None, self.failure or error
         if is_first:
@@ -133,6 +134,10 @@ class GuardedDisk:
     def guard(self, root: Path) -> None:
         """Watch everything below `root` from now on."""
         self._roots = (*self._roots, _Root(self._disk, root, self._on_failure))
+
+    def give_up(self, root: Path, error: StorageError) -> None:
+        """Take a guarded root offline, for a reason that need not be a failure of its disk."""
+        self._root_of(root).fail(error)
 
     def open(self, path: Path, *, create: bool = False) -> File:
         root = self._root_of(path)

@@ -2,7 +2,8 @@
 
 Roots share one pool of open files and one cache of indexes, so that what a node holds does not grow with the
 number of its disks. A root whose disk fails, at the start or later, goes offline for the rest of the process
-and the others go on; nothing below it is touched any more, and no clean end is marked there. A root that is
+and the others go on; nothing below it is touched any more, and no clean end is marked there. So does one that
+is so full that its logs cannot be recovered; later, a full one waits for room. A root that is
 not this node's, or is in use, is no failed disk: that refuses the start. So does a partition that two roots
 hold, as nobody can say which log is the right one.
 
@@ -22,7 +23,7 @@ from pathlib import Path
 from threading import Lock
 
 from broker.clock import Clock
-from broker.errors import DiskFailedError, StorageError
+from broker.errors import DiskFailedError, DiskFullError, StorageError
 from broker.storage.disk import Disk
 from broker.storage.filenames import DirectoryState
 from broker.storage.guarded_disk import GuardedDisk
@@ -87,8 +88,9 @@ class LogDirectories:
                         cache=self._cache,
                         free_bytes_min=self._free_bytes_min,
                     )
-                except DiskFailedError:
-                    continue  # `_failed` was told
+                except (DiskFailedError, DiskFullError) as error:
+                    self._disk.give_up(root, error)
+                    continue
                 opened.callback(directory.abandon)
                 self.live = {**self.live, root: directory}
             _refuse_duplicates(self.live.values())
@@ -96,7 +98,8 @@ class LogDirectories:
             for root, directory in self.live.items():
                 try:
                     directory.load(config_of)
-                except DiskFailedError:
+                except (DiskFailedError, DiskFullError) as error:
+                    self._disk.give_up(root, error)
                     self.release(root)
             self.require_live()
             opened.pop_all()
@@ -161,7 +164,7 @@ class LogDirectories:
             except StorageError as error:
                 _log.error("log_directory_not_closed", log_directory=str(root), reason=str(error))
 
-    def _failed(self, root: Path, error: DiskFailedError) -> None:
+    def _failed(self, root: Path, error: StorageError) -> None:
         with self._lock:
             self.offline = {**self.offline, root: str(error)}
         _log.error("log_directory_offline", log_directory=str(root), reason=str(error))

@@ -7,7 +7,8 @@ from typing import cast
 
 import pytest
 
-from broker.errors import DiskFailedError, StorageError
+from broker.errors import DiskFailedError, DiskFullError, StorageError
+from broker.storage.disk import File
 from broker.storage.filenames import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
 from broker.storage.log_config import LogConfig
 from broker.storage.log_directories import LogDirectories
@@ -143,6 +144,31 @@ def test_a_root_whose_logs_cannot_be_read_is_offline_from_the_start(
     again.close()
     disk.failed_roots.clear()
     opened(disk).close()
+
+
+def test_a_root_too_full_to_recover_its_logs_is_offline_and_the_others_serve(
+    disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directories = opened(disk)
+    create(directories, 0)
+    create(directories, 1)
+    for root in (FIRST, SECOND):
+        directories.release(root)  # as a crash does: not marked as clean
+    open_file = disk.open
+
+    def open_with_room(path: Path, *, create: bool = False) -> File:
+        if create and FIRST / "t-0" in path.parents:
+            raise DiskFullError(f"cannot open {path}: No space left on device")
+        return open_file(path, create=create)
+
+    with monkeypatch.context() as full:
+        full.setattr(disk, "open", open_with_room)
+        again = opened(disk)
+        assert (list(again.live), list(again.offline)) == ([SECOND], [FIRST])
+        again.close()
+    with_room = opened(disk)
+    assert contents(with_room.live[FIRST].logs[partition(0)]) == [(0, b"0")]
+    with_room.close()
 
 
 def test_a_root_that_is_in_use_refuses_the_start_and_leaves_the_others_free(disk: MemoryDisk) -> None:
