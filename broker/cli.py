@@ -307,7 +307,8 @@ def _start(options: argparse.Namespace) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             async with node.running():
                 gc.freeze()  # what a started node consists of need not be looked at by every collection
-                await asyncio.Event().wait()
+                with contextlib.suppress(asyncio.CancelledError):  # so that it ends in order, as by itself
+                    await asyncio.Event().wait()
 
     asyncio.run(serve())
 

@@ -1,7 +1,7 @@
 """Load on a cluster by librdkafka, and the accounts of it: what was acknowledged, what can be read.
 
 Every partition of a topic gets the numbers 0, 1, 2, … as values, so that whatever is lost, doubled or out of
-order shows.
+order shows. Where keys are wanted, key and tombstone follow from the number.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +25,9 @@ RECORDS_PER_SECOND = 2_000
 NOISE = Random(0).randbytes(50_000).hex()
 """What values are padded with: it hardly compresses, so that logs grow."""
 NOISE_PER_RECORD = 400
+OFTEN_WRITTEN_KEYS = 97
+NUMBER_HEADER = "number"
+"""Carries the number of a tombstone, which has no value."""
 CLIENT_SETTINGS: dict[str, Any] = {
     "socket.timeout.ms": 3_000,
     "reconnect.backoff.ms": 50,
@@ -36,11 +40,28 @@ Placed = dict[int, list[tuple[int, int]]]
 """Partition -> offset and number of every record, in the order of offsets."""
 
 
-def create_topic(bootstrap: str, topic: str) -> None:
+def create_topic(bootstrap: str, topic: str, config: Mapping[str, str] | None = None) -> None:
     """A topic of `PARTITIONS` partitions."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **CLIENT_SETTINGS})
-    (created,) = admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values()
+    (created,) = admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=dict(config or {}))]).values()
     created.result(PATIENCE_SECONDS)
+
+
+def key_of(number: int) -> str:
+    """The key of a record that has one: most are written again and again, some never again."""
+    return f"once-{number}" if number % 50 == 0 else f"often-{number * number % OFTEN_WRITTEN_KEYS}"
+
+
+def is_tombstone(number: int) -> bool:
+    """Whether a record that has a key has no value."""
+    return number % 11 == 5
+
+
+def keyed_record(number: int) -> tuple[str, str | None, dict[str, str]]:
+    """Key, value and headers of a record that has a key."""
+    if is_tombstone(number):
+        return key_of(number), None, {NUMBER_HEADER: str(number)}
+    return key_of(number), _value(number), {}
 
 
 class Writer:
@@ -49,10 +70,21 @@ class Writer:
     It never gives up: what breaks is sent again, however long that takes.
     """
 
-    def __init__(self, bootstrap: str, topic: str, *, codec: str) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        codec: str,
+        keyed: bool = False,
+        records_per_second: int = RECORDS_PER_SECOND,
+        batch_size: int = 1_000_000,
+    ) -> None:
         self.acknowledged: Placed = defaultdict(list)
         self.failures: list[str] = []
         self._topic = topic
+        self._keyed = keyed
+        self._records_per_second = records_per_second
         self._sent = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer")
@@ -63,6 +95,7 @@ class Writer:
                 "acks": "all",
                 "compression.codec": codec,
                 "linger.ms": 5,
+                "batch.size": batch_size,
                 "message.timeout.ms": 0,
                 "request.timeout.ms": 2_000,
                 "retry.backoff.ms": 50,
@@ -88,31 +121,37 @@ class Writer:
         left = self._producer.flush(PATIENCE_SECONDS if error is None else 0)
         if error is None:
             assert left == 0, f"{left} records were not answered within {PATIENCE_SECONDS} s"
-            assert self.failures == []
+            assert not self.failures, self.failures[:3]
 
     def _run(self) -> None:
         started = time.monotonic()
         while not self._stopping.is_set() and not self.failures:
-            due = int((time.monotonic() - started) * RECORDS_PER_SECOND)
+            due = int((time.monotonic() - started) * self._records_per_second)
             while self._sent < due and not self._stopping.is_set():
                 self._send()
             self._producer.poll(0.01)
 
     def _send(self) -> None:
         number, partition = divmod(self._sent, PARTITIONS)
+        key, value, headers = keyed_record(number) if self._keyed else (None, _value(number), {})
         try:
             self._producer.produce(
-                self._topic, _value(number), partition=partition, on_delivery=self._on_delivery
+                self._topic,
+                key=key,
+                value=value,
+                headers=headers,
+                partition=partition,
+                on_delivery=partial(self._on_delivery, number),
             )
             self._sent += 1
         except BufferError:
             self._producer.poll(0.05)
 
-    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, number: int, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self.failures.append(f"record {_number(message)} of partition {message.partition()}: {error}")
+            self.failures.append(f"record {number} of partition {message.partition()}: {error}")
         else:
-            self.acknowledged[message.partition()].append((message.offset(), _number(message)))
+            self.acknowledged[message.partition()].append((message.offset(), number))
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():
@@ -123,7 +162,9 @@ class Follower:
     """A member of a consumer group that reads along from the beginning, until the end of a `with`."""
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
-        self.seen: dict[int, set[int]] = defaultdict(set)
+        self.seen: dict[int, dict[int, int]] = defaultdict(dict)
+        """By partition, the number at every offset."""
+        self.failures: list[str] = []
         self._topic = topic
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="follower")
@@ -150,17 +191,20 @@ class Follower:
         self._consumer.close()
 
     def has_seen(self, placed: Placed) -> bool:
-        """Whether it has read every one of these records."""
-        return all(
-            self.seen[partition].issuperset(number for _, number in records)
-            for partition, records in placed.items()
-        )
+        """Whether it has read every one of these records, and never another at its offset."""
+        assert not self.failures, self.failures[:3]
+        return all(self.seen[partition].items() >= set(records) for partition, records in placed.items())
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             for message in self._consumer.consume(500, timeout=0.1):
                 if message.error() is None:
-                    self.seen[message.partition()].add(_number(message))
+                    self._note(message.partition(), message.offset(), _number(message))
+
+    def _note(self, partition: int, offset: int, number: int) -> None:
+        before = self.seen[partition].setdefault(offset, number)
+        if before != number:
+            self.failures.append(f"partition {partition}, offset {offset}: first {before}, then {number}")
 
 
 def read_all(bootstrap: str, topic: str) -> Placed:
@@ -189,6 +233,7 @@ def _reader(bootstrap: str) -> Iterator[Consumer]:
         {
             "bootstrap.servers": bootstrap,
             "group.id": "reader",
+            "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
             "enable.auto.commit": False,
             **CLIENT_SETTINGS,
@@ -243,6 +288,12 @@ def _value(number: int) -> str:
 
 
 def _number(message: Message) -> int:
-    value = message.value()
+    return number_of(message.value(), message.headers() or [])
+
+
+def number_of(value: str | bytes | None, headers: Iterable[tuple[str, str | bytes | None]]) -> int:
+    """The number that a record carries."""
+    if value is None:
+        value = dict(headers)[NUMBER_HEADER]
     assert isinstance(value, bytes)
     return int(value.split(b" ", 1)[0])

@@ -201,12 +201,15 @@ def test_sigint_ends_with_code_0(cluster: ClusterFactory) -> None:
 def test_a_clean_stop_is_marked_and_the_next_start_scans_nothing(
     cluster: ClusterFactory, tmp_path: Path
 ) -> None:
-    running = cluster()
+    running = cluster(settings={"replica.high.watermark.checkpoint.interval.ms": LONG_MS})
     with connected(running.bootstrap[0]) as client:
         create_topic(client, "t")
         produce(client, "t", batch_of(b"kept"))
     running.stop_node(1)
-    assert (tmp_path / "cluster" / "node-1" / ".kafka_cleanshutdown").exists()
+    root = tmp_path / "cluster" / "node-1"
+    assert (root / ".kafka_cleanshutdown").exists()
+    assert "t 0 1" in (root / "replication-offset-checkpoint").read_text().splitlines()
+    assert "node_stopped" in (tmp_path / "cluster" / "node-1.log").read_text()
     running.start_node(1)
     with connected(running.bootstrap[0]) as client:
         assert values_of(fetch(client, "t", 0).records) == [b"kept"]
