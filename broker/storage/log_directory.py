@@ -486,6 +486,7 @@ class LogDirectory:
                 segments_removed=report.segments_removed,
                 indexes_rebuilt=report.indexes_rebuilt,
                 files_removed=len(report.files_removed),
+                topic_id_lost=report.topic_id_lost,
             )
         return log
 

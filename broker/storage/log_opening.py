@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker.clock import Clock
-from broker.storage.checkpoints import read_partition_metadata
 from broker.storage.closed_logs import ClosedLog
 from broker.storage.disk import Disk
-from broker.storage.filenames import LEADER_EPOCH_FILE, PARTITION_METADATA_FILE
+from broker.storage.filenames import LEADER_EPOCH_FILE
 from broker.storage.index import IndexCache
 from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.log import Log
@@ -69,7 +68,7 @@ def open_log(
         config,
         files,
         clock,
-        topic_id=read_partition_metadata(disk, directory / PARTITION_METADATA_FILE),
+        topic_id=recovery.topic_id,
         producers=producers,
         leader_epochs=epochs,
         recovery_report=recovered.report,

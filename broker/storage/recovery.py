@@ -20,13 +20,16 @@ from dataclasses import dataclass
 
 from broker.errors import CorruptRecordsError, StorageError
 from broker.records.batch import BatchHeader
+from broker.storage.checkpoints import read_partition_metadata
 from broker.storage.closed_logs import ClosedLog
+from broker.storage.filenames import PARTITION_METADATA_FILE
 from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.log_config import LogConfig
 from broker.storage.partition_directory import FoundSegment, PartitionDirectory
 from broker.storage.producer_replay import rebuild_aborted, replay
 from broker.storage.producers import ProducerStates
 from broker.storage.segment import Segment
+from broker.types import TopicId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +43,15 @@ class RecoveryReport:
     indexes_rebuilt: int = 0
     files_removed: tuple[str, ...] = ()
     leader_epochs_rebuilt: bool = False
+    topic_id_lost: bool = False
 
     @property
     def is_notable(self) -> bool:
         """Whether anything was done beside checking what was not flushed, and indexing it."""
         rebuilt = self.indexes_rebuilt > 0 and not self.scanned
-        return bool(self.cut_size or self.segments_removed or self.files_removed or rebuilt)
+        return bool(
+            self.cut_size or self.segments_removed or self.files_removed or rebuilt or self.topic_id_lost
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +79,7 @@ class Recovery:
         has_gaps: bool,
     ) -> None:
         """`has_gaps`: offsets may be missing, as compaction leaves the log, here or at its leader."""
+        self.topic_id: TopicId | None = None
         self._directory = directory
         self._config = config
         self._producers = producers
@@ -86,6 +93,7 @@ class Recovery:
         self._segments_removed = 0
         self._indexes_rebuilt = 0
         self._leader_epochs_rebuilt = False
+        self._topic_id_lost = False
 
     def open(
         self, *, clean: bool, recovery_point: int, log_start_offset: int, closed: ClosedLog | None = None
@@ -93,9 +101,19 @@ class Recovery:
         """Open everything; `closed` is what a clean end noted of the log. Raises StorageError."""
         self._directory.open()
         try:
+            self._load_topic_id()
             return self._open(clean, recovery_point, log_start_offset, closed)
         finally:
             self._directory.opened()
+
+    def _load_topic_id(self) -> None:
+        """A damaged file costs nothing but itself: who gives the log its role tells the id again."""
+        try:
+            self.topic_id = read_partition_metadata(
+                self._directory.disk, self._directory.path / PARTITION_METADATA_FILE
+            )
+        except StorageError:
+            self._topic_id_lost = True
 
     def _open(
         self, clean: bool, recovery_point: int, log_start_offset: int, closed: ClosedLog | None
@@ -133,6 +151,7 @@ class Recovery:
             indexes_rebuilt=self._indexes_rebuilt,
             files_removed=tuple(removed),
             leader_epochs_rebuilt=self._leader_epochs_rebuilt,
+            topic_id_lost=self._topic_id_lost,
         )
 
     def _begin(self, offset: int, removed: Sequence[str]) -> RecoveredLog:

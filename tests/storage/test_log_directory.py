@@ -9,7 +9,12 @@ from uuid import UUID
 import pytest
 
 from broker.errors import ErrorCode, ProtocolError, StorageError
-from broker.storage.filenames import CLEAN_SHUTDOWN_FILE, LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE
+from broker.storage.filenames import (
+    CLEAN_SHUTDOWN_FILE,
+    LOG_START_OFFSET_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_FILE,
+)
 from broker.storage.log_config import LogConfig
 from broker.storage.log_directory import LogDirectory
 from broker.types import BrokerId, TopicId, TopicPartition
@@ -237,15 +242,44 @@ def test_a_topic_id_is_given_once(place: DiskAt) -> None:
     directory.close()
 
 
+@pytest.mark.parametrize("damaged", [b"", b"version: 0\ntopic_id: -wyKVnq", b"\0" * 43, b"\xff"])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_damaged_topic_id_is_told_and_costs_no_records(
+    place: DiskAt, damaged: bytes, is_clean: bool
+) -> None:
+    directory = loaded(place)
+    append(directory.create_log(FIRST, TOPIC_ID, CONFIG), b"kept")
+    if is_clean:
+        directory.close()
+    else:
+        directory.abandon()
+    place.disk.write_file(place.path / "root" / str(FIRST) / PARTITION_METADATA_FILE, damaged)
+    again = loaded(place)
+    log = again.logs[FIRST]
+    assert contents(log) == [(0, b"kept")]
+    assert log.topic_id is None
+    assert log.recovery_report.topic_id_lost
+    assert log.recovery_report.is_notable
+    log.assign_topic_id(TOPIC_ID)
+    again.close()
+    log = loaded(place).logs[FIRST]
+    assert log.topic_id == TOPIC_ID
+    assert not log.recovery_report.is_notable
+
+
 def test_a_log_that_cannot_be_opened_leaves_the_root_free(place: DiskAt) -> None:
     directory = loaded(place)
     append(directory.create_log(FIRST, TOPIC_ID, CONFIG), b"x")
     directory.create_log(SECOND, TOPIC_ID, CONFIG)
     directory.close()
-    place.disk.write_file(place.path / "root" / str(SECOND) / "partition.metadata", b"garbage")
     again = opened(place)
-    with pytest.raises(StorageError, match=r"partition.metadata:1"):
-        again.load(lambda partition: CONFIG)
+
+    def config_of(partition: TopicPartition) -> LogConfig:
+        if partition == SECOND:
+            raise StorageError(f"{partition} cannot be read")
+        return CONFIG
+
+    with pytest.raises(StorageError, match="cannot be read"):
+        again.load(config_of)
     again.abandon()
-    place.disk.remove(place.path / "root" / str(SECOND) / "partition.metadata")
     loaded(place).close()
