@@ -78,10 +78,10 @@ def from_batches(
 ) -> bytes:
     """A fetch answer for a client that reads at most `magic` 0 or 1; entries that old stay as they are.
 
-    Headers, control batches, a torn tail and batches wholly below `first_offset` are left out, and whatever
-    follows once the answer has `answer_size_max` bytes. `size_max` bounds the uncompressed bytes of each
-    batch. Raises CorruptRecordsError, and ProtocolError with UNSUPPORTED_COMPRESSION_TYPE when zstd, which
-    old clients do not know, comes before anything else.
+    Headers, control batches, a torn tail and batches without records from `first_offset` on are left out, and
+    whatever follows once the answer has `answer_size_max` bytes. `size_max` bounds the uncompressed bytes of
+    each batch. Raises CorruptRecordsError, and ProtocolError with UNSUPPORTED_COMPRESSION_TYPE when zstd,
+    which old clients do not know, comes before anything else.
     """
     view = memoryview(buffer)
     converted: list[Buffer] = []
@@ -119,4 +119,7 @@ def _from_entry(entry: memoryview, magic: int, size_max: int, first_offset: int)
     if header.codec is Codec.ZSTD:
         raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs a client that reads magic 2")
     verify_crc(entry, 0, header)
-    return build_message_set(read_records(entry, header, size_max=size_max), magic, header.codec)
+    records = read_records(entry, header, size_max=size_max)
+    if not records or records[-1].offset < first_offset:  # compaction removed those behind
+        return b""
+    return build_message_set(records, magic, header.codec)

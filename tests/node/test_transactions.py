@@ -6,6 +6,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.records.batch import iterate_batches
+from broker.records.reader import read_all
 from broker.types import HostPort
 from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from broker.wire.messages.fetch import PartitionData
@@ -162,3 +163,24 @@ def test_open_and_aborted_transactions_survive_the_end_of_a_node(
             aborted += aborted_in(answer)
             offset = [header.next_offset for _, header in iterate_batches(answer.records or b"")][-1]
         assert sorted(set(aborted)) == [(first.producer_id, number * 2) for number in range(10)]
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_old_clients_get_past_any_number_of_markers(
+    client: RawClient, address: HostPort, topic: str, version: int
+) -> None:
+    create_topic(client, topic)
+    writer = RawTransactions(client, topic)
+    assert writer.write(b"first") == OK
+    for _ in range(40):
+        assert writer.end(commit=True) == OK
+    request = fetch_request(topic, 1, max_bytes=100)
+    (answer,) = client.request(request, version).responses[0].partitions
+    assert (answer.error_code, answer.high_watermark, answer.records) == (OK, 41, b"")
+    request.max_wait_ms = LONG_MS
+    with connected(address) as reader:
+        waiting = reader.send(request, version)
+        assert writer.write(b"second") == OK
+        (answer,) = reader.receive(request, waiting, version).responses[0].partitions
+    found = list(read_all(answer.records or b"", size_max=1000))
+    assert [(record.offset, record.value) for record in found] == [(41, b"second")]

@@ -19,6 +19,7 @@ from broker.records.batch import (
 )
 from broker.records.compression import compress
 from broker.records.control import Marker, MarkerType, build_marker
+from broker.records.excerpt import excerpt, open_batch
 from broker.records.legacy import from_batches, to_batches
 from broker.records.message_set import build_message_set
 from broker.records.reader import iterate_entries, read_all
@@ -131,6 +132,15 @@ def test_markers_and_unwanted_batches_are_left_out_on_the_way_down() -> None:
     rebase(marker, 0, 5, 0)
     message_set = from_batches(unwanted + marker + wanted, 1, size_max=SIZE_MAX, first_offset=5)
     assert read_message_set(message_set, size_max=SIZE_MAX) == old_records(PLAIN_SAMPLES, 1, 6)
+
+
+@pytest.mark.parametrize("codec", OLD_CODECS)
+def test_a_batch_whose_end_was_compacted_away_is_left_out_for_who_read_the_rest(codec: Codec) -> None:
+    batch = build(PLAIN_SAMPLES[:2], codec)
+    opened = open_batch(batch, read_header(batch), size_max=SIZE_MAX)
+    left = excerpt(opened, [True, False])
+    assert from_batches(left, 1, size_max=SIZE_MAX, first_offset=1) == b""
+    assert len(read_message_set(from_batches(left, 1, size_max=SIZE_MAX), size_max=SIZE_MAX)) == 1
 
 
 def test_zstd_is_not_for_old_clients() -> None:

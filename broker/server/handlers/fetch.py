@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, cast
 
@@ -21,8 +22,9 @@ from broker.replication.replica import READ_COMMITTED, Replica
 from broker.replication.waits import wait_for_bytes
 from broker.server.access import is_allowed, topic_named
 from broker.server.answer_stream import STRETCH_SIZE
+from broker.server.cold_reads import read_once_warm
 from broker.server.fetch_sessions import IDS_FROM, Asker, FetchedPartition, FetchTurn, is_from_node
-from broker.server.old_formats import CONVERTED_TO, StoredAnswer, convert
+from broker.server.old_formats import CONVERTED_TO, PASSED_OVER_BYTES, STEPS_MAX, StoredAnswer, convert
 from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
@@ -151,18 +153,31 @@ class _Fetch:
     async def response_later(self, size: int) -> FetchResponse:
         """As `response`, when `min_bytes` are there, or after `max_wait_ms`."""
         size = await self._read_from_disk(size)
-        if not self.is_enough(size):
-            request = self.request
-            await wait_for_bytes(
-                self.replicas,
-                request.min_bytes - size,
-                request.max_wait_ms,
-                read_committed=request.isolation_level == READ_COMMITTED,
-            )
-            await self._read_from_disk(self.read())
+        has_waited = not self.is_enough(size)
+        if has_waited:
+            await self._wait(size)
         if self.version <= CONVERTED_TO:
             await self._convert()
+            if not has_waited and self._is_void():  # markers only: a client would ask again at once
+                await self._wait(0)
+                await self._convert()
         return self.response()
+
+    async def _wait(self, size: int) -> None:
+        """Read again when more than the `size` bytes that there are came, or the time is up."""
+        request = self.request
+        await wait_for_bytes(
+            self.replicas,
+            request.min_bytes - size,
+            request.max_wait_ms,
+            read_committed=request.isolation_level == READ_COMMITTED,
+        )
+        await self._read_from_disk(self.read())
+
+    def _is_void(self) -> bool:
+        """Whether there is nothing to tell but should be."""
+        answers = [answer for answer in self.answers if answer is not None]
+        return not (self.is_enough(0) or any(answer.records or answer.error_code for answer in answers))
 
     def is_enough(self, size: int) -> bool:
         """Whether there is no reason to wait for more than `size` bytes."""
@@ -201,15 +216,39 @@ class _Fetch:
             records = None if answer is None else cast(object, answer.records)
             if answer is not None and isinstance(records, FileRange):
                 if services.topic_configs.of(partition.topic).message_downconversion_enable:
-                    found.append(StoredAnswer(answer, records, partition.wanted.partition_max_bytes))
+                    size_max = partition.wanted.partition_max_bytes
+                    found.append(StoredAnswer(partition.topic, answer, records, size_max))
                 else:
                     answer.records, answer.error_code = b"", ErrorCode.UNSUPPORTED_VERSION
-        await convert(
-            found,
-            self.version,
-            bytes_max=min(self.request.max_bytes, services.limits.fetch_size_max),
-            batch_size_max=services.limits.batch_size_max,
+        bytes_max = min(self.request.max_bytes, services.limits.fetch_size_max)
+        batch_size_max = services.limits.batch_size_max
+        for stored in await convert(found, self.version, bytes_max=bytes_max, batch_size_max=batch_size_max):
+            further = await self._behind(stored)
+            for _ in range(STEPS_MAX):
+                if further is None:
+                    break
+                left = bytes_max - self._size()
+                if not await convert([further], self.version, bytes_max=left, batch_size_max=batch_size_max):
+                    break
+                further = await self._behind(further)
+
+    async def _behind(self, stored: StoredAnswer) -> StoredAnswer | None:
+        """What comes next in a log whose stored records held nothing for the client, if there is more."""
+        replica = self.services.replicas.get(stored.topic, stored.answer.partition_index)
+        if replica is None:
+            return None
+        read = partial(
+            replica.read,
+            stored.records.next_offset,
+            max_bytes=max(stored.size_max, PASSED_OVER_BYTES),
+            up_to=stored.answer.high_watermark,
+            min_one_batch=True,
         )
+        try:
+            records = await read_once_warm(read, self.services.disk_threads)
+        except ProtocolError:
+            return None  # it was cut, or is led elsewhere: the next request is told
+        return None if records is None else stored._replace(records=records)
 
     def _read_all(self) -> int:
         partitions, session = self.turn.partitions, self.context.session
