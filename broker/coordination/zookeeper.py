@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from threading import Lock
 from typing import Any, assert_never
 
 from kazoo import exceptions as kazoo_errors
@@ -98,6 +99,8 @@ class ZooKeeper:
         self._watches: dict[tuple[_WatchKind, str], _Watch] = {}
         self._state_handlers: list[Callable[[SessionState], None]] = []
         self._restarts: set[asyncio.Task[None]] = set()
+        self._posted: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._posted_lock = Lock()
 
     @property
     def session_id(self) -> int:
@@ -108,7 +111,7 @@ class ZooKeeper:
         return self._state
 
     async def start(self, *, timeout_ms: int) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._posted = asyncio.get_running_loop(), []
         self._client = KazooClient(
             hosts=self._connect.hosts,
             timeout=self._session_timeout_ms / 1000,
@@ -382,14 +385,26 @@ class ZooKeeper:
     # The bridge between kazoo's threads and the event loop
 
     def _post(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Have the event loop call `function`; nothing happens once the loop has been closed."""
+        """Have the event loop call `function`, after all that was posted before; nothing happens once the
+        loop has been closed. The loop is woken once for whatever comes before it looks.
+        """
         loop = self._loop
         if loop is None or loop.is_closed():
             return
+        with self._posted_lock:
+            self._posted.append((function, arguments))
+            if len(self._posted) > 1:
+                return
         try:
-            loop.call_soon_threadsafe(function, *arguments)
+            loop.call_soon_threadsafe(self._call_posted)
         except RuntimeError:  # closed between the check and the call: nobody is left to tell
             return
+
+    def _call_posted(self) -> None:
+        with self._posted_lock:
+            posted, self._posted = self._posted, []
+        for function, arguments in posted:
+            self._call_soon(function, *arguments)
 
     def _call_soon(self, handler: Callable[..., None], *arguments: Any) -> None:
         if self._loop is not None:

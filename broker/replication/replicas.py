@@ -9,7 +9,7 @@ whose directory is offline are answered KAFKA_STORAGE_ERROR, to clients and to t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,12 @@ from typing import TypeVar
 
 from broker.clock import Clock
 from broker.errors import DiskFailedError, ErrorCode, ProtocolError, StorageError
+from broker.replication.hosted_logs import Obtained, WantedLog, obtain_logs
 from broker.replication.partition import Assignment, Partition
 from broker.replication.replica import LeadershipObserver, Replica
 from broker.storage.log_config import LogConfig
 from broker.storage.log_directories import LogDirectories
-from broker.storage.log_directory import LogDirectory
+from broker.storage.log_directory import LogDirectory, NewLog
 from broker.telemetry import logger
 from broker.types import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from broker.wire.messages.leader_and_isr import (
@@ -193,9 +194,11 @@ class Replicas:
             refused = self.check_epochs(request.controller_epoch, request.broker_epoch)
             if refused is not ErrorCode.NONE:
                 return LeaderAndIsrResponse(error_code=refused)
+            configs, logs = await self._obtain_logs(request.topic_states)
             topics = [
                 LeaderAndIsrTopicError(
-                    topic_id=topic.topic_id, partition_errors=await self._take_roles(topic)
+                    topic_id=topic.topic_id,
+                    partition_errors=self._take_roles(topic, configs.get(topic.topic_name), logs),
                 )
                 for topic in request.topic_states
             ]
@@ -221,18 +224,34 @@ class Replicas:
             ]
         return StopReplicaResponse(partition_errors=errors)
 
-    async def _take_roles(self, topic: LeaderAndIsrTopicState) -> list[LeaderAndIsrPartitionError]:
+    async def _obtain_logs(
+        self, topics: Sequence[LeaderAndIsrTopicState]
+    ) -> tuple[dict[str, LogConfig], Obtained]:
+        """The logs of what is not hosted yet, and the settings of those topics. Raises CoordinationError."""
+        configs: dict[str, LogConfig] = {}
+        wanted = []
+        for topic in topics:
+            hosted = self._topics.get(topic.topic_name, {})
+            missing = [state for state in topic.partition_states if state.partition_index not in hosted]
+            if not missing:
+                continue
+            config = configs[topic.topic_name] = await self._config_of(topic.topic_name)
+            wanted += [_wanted_log(topic, state, config) for state in missing]
+        return configs, await obtain_logs(self._directories, wanted, self._executor)
+
+    def _take_roles(
+        self, topic: LeaderAndIsrTopicState, config: LogConfig | None, logs: Obtained
+    ) -> list[LeaderAndIsrPartitionError]:
         partitions = self._topics.setdefault(topic.topic_name, {})
-        config: LogConfig | None = None
         errors = []
         for state in topic.partition_states:
             code = ErrorCode.NONE
             try:
                 if state.partition_index not in partitions:
-                    config = config or await self._config_of(topic.topic_name)
+                    assert config is not None, "read with the logs of what was not hosted"
                     topic_partition = TopicPartition(topic.topic_name, state.partition_index)
-                    partitions[state.partition_index] = await self._host(
-                        topic_partition, TopicId(topic.topic_id), config, is_new=state.is_new
+                    partitions[state.partition_index] = self._host(
+                        topic_partition, config, logs[topic_partition]
                     )
                 self._take_role(partitions[state.partition_index], TopicId(topic.topic_id), state)
             except (ProtocolError, StorageError) as error:
@@ -245,21 +264,15 @@ class Replicas:
             del self._topics[topic.topic_name]
         return errors
 
-    async def _host(
-        self, topic_partition: TopicPartition, topic_id: TopicId, config: LogConfig, *, is_new: bool
+    def _host(
+        self, topic_partition: TopicPartition, config: LogConfig, found: LogDirectory | StorageError
     ) -> Replica:
-        """Take the log that is there, or create it. Raises StorageError when the disk fails, or failed before
-        and may hold the log.
-        """
-        directory = self._directories.find(topic_partition)
-        if directory is None:
-            try:
-                directory = self._directories.place(topic_partition, is_new=is_new)
-                await self._in_thread(partial(directory.create_log, topic_partition, topic_id, config))
-            except DiskFailedError:
+        """Raises StorageError when the disk failed, or failed before and may hold the log."""
+        if isinstance(found, StorageError):
+            if isinstance(found, DiskFailedError):
                 self._offline.add(topic_partition)
-                raise
-        log = directory.logs[topic_partition]
+            raise found
+        log = found.logs[topic_partition]
         log.update_config(config)
         self._offline.discard(topic_partition)
         machine = Partition(
@@ -268,7 +281,7 @@ class Replicas:
             log_end_offset=log.log_end_offset,
             high_watermark=self._stored_high_watermarks.get(topic_partition, 0),
         )
-        return Replica(log, machine, self._executor, free_space=directory.free_space)
+        return Replica(log, machine, self._executor, free_space=found.free_space)
 
     def _take_role(self, replica: Replica, topic_id: TopicId, state: LeaderAndIsrPartitionState) -> None:
         if topic_id.int:
@@ -338,6 +351,14 @@ class Replicas:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+def _wanted_log(
+    topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, config: LogConfig
+) -> WantedLog:
+    partition = TopicPartition(topic.topic_name, state.partition_index)
+    new = NewLog(topic_partition=partition, topic_id=TopicId(topic.topic_id), config=config)
+    return WantedLog(new=new, is_new=state.is_new)
 
 
 def _assignment(state: LeaderAndIsrPartitionState) -> Assignment:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from broker.cluster.states import in_flight
 from broker.cluster.topics import read_topic_config
 from broker.coordination import paths
 from broker.coordination.protocol import Coordination
@@ -44,8 +45,11 @@ class TopicConfigs:
 
     async def load(self) -> None:
         """Read the settings of every topic. Raises CoordinationError."""
-        for topic in await self._coordination.children(paths.TOPIC_CONFIGS):
+
+        async def read(topic: str) -> None:
             self._overrides[topic] = await read_topic_config(self._coordination, topic)
+
+        await in_flight(await self._coordination.children(paths.TOPIC_CONFIGS), read)
 
     async def refresh(self, topic: str) -> LogConfig:
         """Read one topic's settings and return its log configuration. Raises CoordinationError."""

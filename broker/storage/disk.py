@@ -146,6 +146,8 @@ _PARTS_PER_CALL = 1024
 """IOV_MAX on Linux."""
 
 
+_REPLACEMENT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_THE_DISK = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 
@@ -279,9 +281,12 @@ class SystemDisk:
 
     def exists(self, path: Path) -> bool:
         try:
-            return path.exists()
+            os.stat(path)
         except OSError as error:
+            if error.errno in _ABSENT:
+                return False
             raise failure("stat", path, error) from error
+        return True
 
     def list_directory(self, path: Path) -> list[DirectoryEntry]:
         try:
@@ -292,18 +297,23 @@ class SystemDisk:
 
     def read_file(self, path: Path) -> bytes:
         try:
-            return path.read_bytes()
+            with open(path, "rb", buffering=0) as file:
+                return file.readall()
         except OSError as error:
             raise failure("read", path, error) from error
 
     def write_file(self, path: Path, data: bytes, *, durable: bool = True) -> None:
-        temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+        temporary = f"{path}{TEMPORARY_SUFFIX}"
         try:
-            with temporary.open("wb", buffering=0) as file:
-                SystemFile(file.fileno(), temporary).pwrite(data, 0)
+            descriptor = os.open(temporary, _REPLACEMENT, 0o666)
+            try:
+                file = SystemFile(descriptor, path)
+                file.pwrite(data, 0)
                 if durable:
-                    SystemFile(file.fileno(), temporary).sync()
-            temporary.replace(path)
+                    file.sync()
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, path)
         except OSError as error:
             raise failure("write", path, error) from error
         if durable:
@@ -317,7 +327,9 @@ class SystemDisk:
 
     def remove(self, path: Path) -> None:
         try:
-            path.unlink(missing_ok=True)
+            os.unlink(path)
+        except FileNotFoundError:
+            return
         except OSError as error:
             raise failure("remove", path, error) from error
 
@@ -329,7 +341,8 @@ class SystemDisk:
 
     def make_directory(self, path: Path) -> None:
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            if not os.path.isdir(path):
+                os.makedirs(path, exist_ok=True)
         except OSError as error:
             raise failure("make directory", path, error) from error
 

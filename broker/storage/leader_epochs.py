@@ -9,6 +9,8 @@ loop's thread.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,12 +34,13 @@ class EpochEnd(NamedTuple):
 class LeaderEpochs:
     """See the module's description."""
 
-    __slots__ = ("_disk", "_entries", "_path", "dirty", "latest")
+    __slots__ = ("_disk", "_entries", "_gathers", "_path", "dirty", "latest")
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
         self._path = path
         self._entries: list[EpochStart] = []
+        self._gathers = False
         self.latest = NO_EPOCH
         self.dirty = False
 
@@ -94,6 +97,19 @@ class LeaderEpochs:
         if self._entries:
             self._replace([])
 
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Replace the file once for all changes within, and not at all when they lead back to what it holds:
+        so it is with nearly every log that is checked after a crash. Raises StorageError.
+        """
+        before, self._gathers = self._entries, True
+        try:
+            yield
+        finally:
+            self._gathers = False
+        if self._entries != before:
+            write_leader_epochs(self._disk, self._path, self._entries, durable=False)
+
     def sync(self) -> None:
         """Make the entries durable. Any thread: the file is not written, only synced. Raises StorageError."""
         if not self.dirty:
@@ -107,7 +123,8 @@ class LeaderEpochs:
         self._disk.sync_directory(self._path.parent)
 
     def _replace(self, entries: list[EpochStart]) -> None:
-        write_leader_epochs(self._disk, self._path, entries, durable=False)
+        if not self._gathers:
+            write_leader_epochs(self._disk, self._path, entries, durable=False)
         self._set(entries)
         self.dirty = True
 

@@ -112,8 +112,11 @@ class LogDirectories:
                 return directory
         return None
 
-    def place(self, topic_partition: TopicPartition, *, is_new: bool) -> LogDirectory:
-        """The live root with the fewest logs, those with room first, for one that is to be made.
+    def place(
+        self, topic_partition: TopicPartition, *, is_new: bool, placed: Mapping[Path, int]
+    ) -> LogDirectory:
+        """The live root with the fewest logs, those with room first, for one that is to be made; `placed`
+        says how many others are to be made in each.
 
         Raises DiskFailedError when there is none, and for a partition that is not new while a root is
         offline: its log may be there, and an empty one must not take its place.
@@ -124,7 +127,8 @@ class LogDirectories:
             raise DiskFailedError(f"the log of {topic_partition} may be in {roots}, which is offline")
         preferred = self.live.get(self._preferred.pop(topic_partition, Path()))
         return preferred or min(
-            self.live.values(), key=lambda each: (each.free_space.is_full, len(each.logs))
+            self.live.values(),
+            key=lambda each: (each.free_space.is_full, len(each.logs) + placed.get(each.path, 0)),
         )
 
     def prefer(self, topic_partition: TopicPartition, root: Path) -> None:

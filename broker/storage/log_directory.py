@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
@@ -63,6 +64,15 @@ _LOST_AND_FOUND = "lost+found"
 """What a file system puts at its own root."""
 
 ConfigOf = Callable[[TopicPartition], LogConfig]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewLog:
+    """A log that is to be made."""
+
+    topic_partition: TopicPartition
+    topic_id: TopicId | None
+    config: LogConfig
 
 
 class LogDirectory:
@@ -226,23 +236,40 @@ class LogDirectory:
         return {partition: future.result() for partition, future in opening.items()}
 
     def create_log(self, topic_partition: TopicPartition, topic_id: TopicId | None, config: LogConfig) -> Log:
-        """Make the directory and the empty log of a partition. Raises StorageError, also when there is one
-        already.
+        """As `create_logs` for one. Raises StorageError, also when there is one already."""
+        failed = self.create_logs([NewLog(topic_partition=topic_partition, topic_id=topic_id, config=config)])
+        if failed:
+            raise failed[topic_partition]
+        return self._logs[topic_partition]
+
+    def create_logs(self, wanted: Sequence[NewLog]) -> dict[TopicPartition, StorageError]:
+        """Make the directories and the empty logs of partitions, with one sync of the root for all; those
+        that could not be made, and why, be it that there is one already. Raises StorageError when all failed.
         """
-        path = self.path / str(topic_partition)
-        if topic_partition in self._logs or self._disk.exists(path):
-            raise StorageError(f"{path} exists already")
-        log = self._open_log(topic_partition, config, 0, 0, None, clean=True)
-        if topic_id is not None:
-            log.assign_topic_id(topic_id)
+        made: dict[TopicPartition, Log] = {}
+        failed: dict[TopicPartition, StorageError] = {}
+        for new in wanted:
+            try:
+                made[new.topic_partition] = self._create(new)
+            except StorageError as error:
+                failed[new.topic_partition] = error
         self._disk.sync_directory(self.path)
         with self._logs_lock:
-            self._logs = {**self._logs, topic_partition: log}
+            self._logs = {**self._logs, **made}
         # What is stored of an earlier log of this name must not be taken for this.
-        if topic_partition in self._checkpointed:
+        if not self._checkpointed.isdisjoint(made):
             self.checkpoint()
-        if topic_partition in self._compacted_ends:
+        if not self._compacted_ends.keys().isdisjoint(made):
             self.checkpoint_compaction()
+        return failed
+
+    def _create(self, new: NewLog) -> Log:
+        path = self.path / str(new.topic_partition)
+        if new.topic_partition in self._logs or self._disk.exists(path):
+            raise StorageError(f"{path} exists already")
+        log = self._open_log(new.topic_partition, new.config, 0, 0, None, clean=True)
+        if new.topic_id is not None:
+            log.assign_topic_id(new.topic_id)
         return log
 
     def delete_log(self, topic_partition: TopicPartition) -> None:

@@ -133,7 +133,8 @@ class Recovery:
         next_offset = self._open_clean(segments) if clean else None
         scanned = next_offset is None
         if next_offset is None:
-            segments, next_offset = self._scan(segments, recovery_point)
+            with self._epochs.gathered():
+                segments, next_offset = self._scan(segments, recovery_point)
         if next_offset < log_start_offset:
             self._remove_segments(segments)
             return self._begin(log_start_offset, removed)
@@ -305,7 +306,6 @@ class Recovery:
                 break
         for segment in kept[first:-1]:
             segment.seal()
-        self._directory.sync()
         return kept, expected
 
     def _load_flushed_producers(self, segments: Sequence[Segment], end: int) -> None:
@@ -330,7 +330,8 @@ class Recovery:
                 segment.note_aborted(aborted)
             self._note_epoch(header)
 
-        segment.forget_aborted()
+        if segment.aborted is not None:
+            segment.forget_aborted()
         scan = segment.scan(
             visit, first_offset=expected, gaps=self._has_gaps, latest_epoch=self._epochs.latest
         )

@@ -84,3 +84,30 @@ def test_a_malformed_file_is_named(place: DiskAt) -> None:
     place.disk.write_file(place.path / "leader-epoch-checkpoint", b"0\n1\nzero 0\n")
     with pytest.raises(StorageError, match="leader-epoch-checkpoint:3"):
         epochs(place).load()
+
+
+def test_changes_that_lead_back_are_not_written_but_synced_all_the_same(place: DiskAt) -> None:
+    epochs(place, (0, 0), (2, 10))
+    found = epochs(place)
+    found.load()
+    path = place.path / "leader-epoch-checkpoint"
+    place.disk.remove(path)
+    with found.gathered():
+        found.cut_end(0)
+        found.assign(0, 0)
+        found.assign(2, 10)
+    assert not place.disk.exists(path)
+    assert found.dirty
+
+
+def test_gathered_changes_are_written_at_their_end(place: DiskAt) -> None:
+    found = epochs(place, (0, 0))
+    with found.gathered():
+        found.assign(1, 5)
+        found.assign(2, 7)
+        stored = epochs(place)
+        stored.load()
+        assert stored.entries == ((0, 0),)
+    stored = epochs(place)
+    stored.load()
+    assert stored.entries == found.entries == ((0, 0), (1, 5), (2, 7))

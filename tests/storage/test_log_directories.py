@@ -40,7 +40,7 @@ def partition(number: int) -> TopicPartition:
 
 def create(directories: LogDirectories, number: int, *, is_new: bool = True) -> Path:
     """Where the log of this partition was made."""
-    directory = directories.place(partition(number), is_new=is_new)
+    directory = directories.place(partition(number), is_new=is_new, placed={})
     append(directory.create_log(partition(number), None, CONFIG), b"%d" % number)
     return directory.path
 
