@@ -28,7 +28,7 @@ log_event = logger("upkeep")
 
 SPACE_LOOK_MS = 1_000
 """How often file systems are asked how much is left."""
-REMOVAL_LOOK_MS = 1_000
+REMOVAL_LOOK_MS = 5_000
 """How often deleted files are looked at whose delay may be over."""
 
 

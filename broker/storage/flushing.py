@@ -109,9 +109,14 @@ class Flushing:
             path = self._directory.path
             raise StorageError(f"{path} takes no writes after: {self._failure}") from self._failure
 
+    @property
+    def rolled(self) -> bool:
+        """Whether a segment was begun that no flush has seen yet."""
+        return bool(self._names.snapshots)
+
     def is_due(self, end: int, config: LogConfig) -> bool:
         """Whether the settings, or a roll, ask for a flush of a log that ends at `end` now; never once a sync
-        has failed. Cheap where nothing happened: it is asked of every log of a node every second.
+        has failed.
         """
         unflushed_count = end - self.flushed_end
         if not (unflushed_count or self._names.snapshots) or self.failed:

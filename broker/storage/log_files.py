@@ -21,7 +21,7 @@ from broker.storage.closed_logs import ClosedLog
 from broker.storage.flushing import Flushing
 from broker.storage.index import RELATIVE_OFFSET_MAX
 from broker.storage.leader_epochs import LeaderEpochs
-from broker.storage.log_config import LogConfig
+from broker.storage.log_config import UNLIMITED, LogConfig
 from broker.storage.log_segments import LogSegments
 from broker.storage.partition_directory import PartitionDirectory
 from broker.storage.producers import ProducerStates
@@ -37,6 +37,7 @@ class LogFiles:
     __slots__ = (
         "_clock",
         "_config",
+        "_flushes",
         "_jitter",
         "_producers",
         "_removals",
@@ -85,6 +86,7 @@ class LogFiles:
     def update_config(self, config: LogConfig) -> None:
         """Take other settings from now on."""
         self._config = config
+        self._flushes = min(config.flush_messages, config.flush_ms) < UNLIMITED
         # A part of the jitter that differs between partitions, so that they do not all roll at once.
         self._roll_ms = config.roll_ms - self._jitter % (min(config.segment_jitter_ms, config.segment_ms) + 1)
         self.active.index_interval_bytes = config.index_interval_bytes
@@ -136,8 +138,8 @@ class LogFiles:
     # Flushing
 
     def flush_due(self) -> bool:
-        """Whether the flush settings, or a roll, ask for a flush now."""
-        return self.flushing.is_due(self.end, self._config)
+        """Whether the flush settings, or a roll, ask for a flush now. Asked of every log every second."""
+        return (self._flushes or self.flushing.rolled) and self.flushing.is_due(self.end, self._config)
 
     def flush(self) -> int:
         """Make durable what was stored before the call; the offset up to which everything is. Blocks; any
@@ -209,7 +211,7 @@ class LogFiles:
 
     @property
     def awaits_removal(self) -> bool:
-        """Whether files wait for `remove_deleted`: nearly never, and asked of all logs every second."""
+        """Whether files wait for `remove_deleted`: nearly never, and asked of all logs every few seconds."""
         return bool(self._removals)
 
     def remove_deleted(self, now_ms: int | None = None) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from broker.errors import DiskFailedError, DiskFullError, StorageError
 from broker.storage.disk import File
-from broker.storage.filenames import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
+from broker.storage.filenames import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_FILE, RECOVERY_POINT_FILE
 from broker.storage.log_config import LogConfig
 from broker.storage.log_directories import LogDirectories
 from broker.storage.memory_disk import MemoryDisk
@@ -154,6 +154,7 @@ def test_a_root_too_full_to_recover_its_logs_is_offline_and_the_others_serve(
     create(directories, 1)
     for root in (FIRST, SECOND):
         directories.release(root)  # as a crash does: not marked as clean
+    disk.remove(FIRST / "t-0" / LEADER_EPOCH_FILE)  # so that there is something to write
     open_file = disk.open
 
     def open_with_room(path: Path, *, create: bool = False) -> File:
