@@ -1,11 +1,12 @@
 """A node with many partitions: how long making them and starting again takes, and what each costs while idle.
 
     python -m ops.bench.partitions [--topics N] [--partitions N] [--idle-seconds S] [--directory DIR]
+    python -m ops.bench.partitions --topics 10 --segments 100 [--descriptors 20000]
 
 One node and one ZooKeeper, real processes; every partition holds one batch. Beside wall time stands the
 node's processor time, which other work on the machine changes little. Heap is what Python's allocator holds
 for each partition, traced in a node that runs inside the benchmark on the same directory; tracing makes that
-start slow, and it is not timed.
+start slow, and it is not timed. With `--segments`, see `ops.bench.segments`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import shutil
 import sys
 import tempfile
 import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter, sleep
 
@@ -32,6 +35,7 @@ from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, fre
 from broker.node import Node
 from broker.storage.disk import SystemDisk
 from ops.bench.broker_append import Server
+from ops.bench.segments import SegmentsBench, limit_descriptors
 
 TIMEOUT_MS = 600_000
 NODE_SETTINGS = {"zookeeper.session.timeout.ms": 6_000}
@@ -123,8 +127,9 @@ async def traced_heap(settings: Path) -> int:
         tracemalloc.stop()
 
 
-def measure(directory: Path, topics: int, partitions: int, idle_seconds: float) -> None:
-    count = topics * partitions
+@contextmanager
+def one_node(directory: Path) -> Iterator[EmbeddedCluster]:
+    """A node, and the ZooKeeper that it needs."""
     with EmbeddedZooKeeper(directory / "zookeeper", fsync=False) as zookeeper:
         spec = ClusterSpec(
             name="bench",
@@ -133,30 +138,38 @@ def measure(directory: Path, topics: int, partitions: int, idle_seconds: float) 
             directory=directory / "cluster",
             settings=NODE_SETTINGS,
         )
-        settings = spec.directory / "node-1.yaml"
-        cluster = EmbeddedCluster(spec, timeout_ms=TIMEOUT_MS)
-        try:
-            cluster.start()
-            bench = Bench(cluster, topics, partitions)
-            resident_mb = bench.server.resident_mb()
-            cluster.stop_node(1)
-            empty = asyncio.run(traced_heap(settings))
-            cluster.start_node(1)
-            print(f"{topics} topics of {partitions} partitions", flush=True)
-            asyncio.run(bench.create())
-            bench.idle(idle_seconds, resident_mb)
-            bench.stop()
-            bench.start("start after clean stop")
-            bench.idle(idle_seconds, resident_mb)
-            bench.stop()
-            bench.start("start again")
-            bench.kill()
-            bench.start("start after kill -9")
-            bench.stop()
-            heap = asyncio.run(traced_heap(settings))
-            print(f"{'heap':24}{(heap - empty) / count:8.0f} bytes a partition", flush=True)
-        finally:
-            cluster.stop()
+        with EmbeddedCluster(spec, timeout_ms=TIMEOUT_MS) as cluster:
+            yield cluster
+
+
+def measure(directory: Path, topics: int, partitions: int, idle_seconds: float) -> None:
+    count = topics * partitions
+    with one_node(directory) as cluster:
+        settings = cluster.spec.directory / "node-1.yaml"
+        bench = Bench(cluster, topics, partitions)
+        resident_mb = bench.server.resident_mb()
+        cluster.stop_node(1)
+        empty = asyncio.run(traced_heap(settings))
+        cluster.start_node(1)
+        print(f"{topics} topics of {partitions} partitions", flush=True)
+        asyncio.run(bench.create())
+        bench.idle(idle_seconds, resident_mb)
+        bench.stop()
+        bench.start("start after clean stop")
+        bench.idle(idle_seconds, resident_mb)
+        bench.stop()
+        bench.start("start again")
+        bench.kill()
+        bench.start("start after kill -9")
+        bench.stop()
+        heap = asyncio.run(traced_heap(settings))
+        print(f"{'heap':24}{(heap - empty) / count:8.0f} bytes a partition", flush=True)
+
+
+def measure_segments(directory: Path, topics: int, partitions: int, segments: int) -> None:
+    with one_node(directory) as cluster:
+        print(f"{topics} topics of {partitions} partitions of {segments} segments", flush=True)
+        SegmentsBench(cluster, topics, partitions, segments).run()
 
 
 def main() -> None:
@@ -166,11 +179,19 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=100)
     parser.add_argument("--partitions", type=int, default=100, help="of each topic")
     parser.add_argument("--idle-seconds", type=float, default=10.0)
+    parser.add_argument("--segments", type=int, default=0, help="of each partition; measures those instead")
+    parser.add_argument(
+        "--descriptors", type=int, default=20_000, help="limit of open files, with --segments"
+    )
     parser.add_argument("--directory", type=Path, default=None, help="where to write; default: temporary")
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="partitions-", dir=arguments.directory))
     try:
-        measure(directory, arguments.topics, arguments.partitions, arguments.idle_seconds)
+        if arguments.segments:
+            limit_descriptors(arguments.descriptors)
+            measure_segments(directory, arguments.topics, arguments.partitions, arguments.segments)
+        else:
+            measure(directory, arguments.topics, arguments.partitions, arguments.idle_seconds)
     finally:
         shutil.rmtree(directory)
 
