@@ -26,6 +26,7 @@ from broker.storage.segment_check import Problem, Severity
 from broker.storage.verify import Verification
 from broker.types import BrokerId
 from tests.captured import Captured, State, captured_versions, unpack
+from tests.storage.compaction_samples import compact
 from tests.storage.samples import SIZE_MAX, ManualClock, append
 
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=200)
@@ -113,6 +114,29 @@ def test_it_is_sound_before_and_after_a_node_used_it(captured: Captured) -> None
     for log in directory.logs.values():
         append(log, b"after", b"that")
     directory.close()
+    assert damages(captured.root) == []
+
+
+def test_what_kafkas_cleaner_left_has_gaps_and_tombstones_and_can_be_compacted(
+    captured: Captured,
+) -> None:
+    directory = open_directory(captured.root)
+    try:
+        logs = [log for partition, log in directory.logs.items() if partition.topic.endswith("compacted")]
+        assert logs
+        for log in logs:
+            before = list(records_of(log))
+            assert len(before) < log.log_end_offset
+            assert any(record["value"] is None for record in before)
+            newest = {record["key"]: record for record in before}
+            assert newest.keys() == {f"key {number}" for number in range(14)}
+            log.flush()
+            compact(log, now_ms=0)
+            after = list(records_of(log))
+            assert {record["key"]: record for record in after} == newest
+            assert len(after) <= len(before)
+    finally:
+        directory.close()
     assert damages(captured.root) == []
 
 
