@@ -181,11 +181,17 @@ class Replica:
             raise self._failed(error) from error
 
     def epoch_end(self, epoch: int) -> EpochEnd:
-        """Where a leader epoch ended, as OffsetForLeaderEpoch answers it."""
-        end = self.log.log_end_offset
+        """Where a leader epoch ended, as OffsetForLeaderEpoch answers it.
+
+        An epoch that is over without a record in this log ended where the log ends, if none came after it: a
+        replica that has records of it must cut them off.
+        """
+        end, known = self.log.log_end_offset, self.log.leader_epochs
         if epoch == self.machine.leader_epoch:
             return EpochEnd(epoch, end)
-        return self.log.leader_epochs.end_offset_for(epoch, end)
+        if known.latest < epoch < self.machine.leader_epoch:
+            return EpochEnd(known.latest if known.entries else epoch, end)
+        return known.end_offset_for(epoch, end)
 
     def take_offline(self, refusal: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """Stop serving; every waiting request is answered, produces with `refusal`."""
