@@ -328,7 +328,10 @@ def _apply_name(names: _Names, change: _NameChange) -> None:
     if isinstance(change, _Create):
         names[change.path] = change.node
         return
-    moved = [path for path in names if path == change.path or change.path in path.parents]
+    if names.get(change.path) is not None:
+        moved = [change.path]  # a file, with nothing below it
+    else:
+        moved = [path for path in names if path == change.path or change.path in path.parents]
     for path in moved:
         node = names.pop(path)
         if isinstance(change, _Rename):
