@@ -146,12 +146,15 @@ class Segment:
 
     def first_timestamp(self) -> int:
         """The largest timestamp of the first batch: what the segment's age is counted from. NO_TIMESTAMP when
-        empty.
+        empty, or the batch cannot be read.
         """
         if self._first_timestamp is None and self.size:
-            for _, header in self.headers(0):
+            try:
+                _, header = next(self.headers(0))
+            except CorruptRecordsError:
+                self._first_timestamp = NO_TIMESTAMP
+            else:
                 self._first_timestamp = header.max_timestamp
-                break
         return NO_TIMESTAMP if self._first_timestamp is None else self._first_timestamp
 
     def indexes_full(self, size_max: int) -> bool:

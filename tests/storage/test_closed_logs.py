@@ -146,3 +146,17 @@ def test_what_is_stored_is_read_back_and_damage_is_named(place: DiskAt) -> None:
     place.disk.write_file(path, b"0\n1\nflights 0 1 2 3\n")
     with pytest.raises(StorageError, match=":3: malformed entry"):
         read_closed_logs(place.disk, path)
+
+
+def test_damage_to_the_first_batch_of_the_newest_segment_hinders_no_append() -> None:
+    place = memory_place()
+    log = place.log(CONFIG)
+    append(log, b"lost")
+    append(log, b"kept")
+    closed = log.close()
+    name = f"{0:020d}.log"
+    data = place.files()[name]
+    place.overwrite(name, bytes(40) + data[40:])
+    log = reopened(place, closed)
+    assert append(log, b"new") == 2
+    assert log.log_end_offset == 3
