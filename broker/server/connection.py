@@ -1,11 +1,11 @@
 """One client connection: frames in, answers out, in order, one request at a time.
 
 Owned by one task on its processor's loop. The socket's reader stays registered all the time: bytes are
-received into the free space of the buffer by the loop's callback, the task takes frames out. So a reset is
-noticed while a request waits, and the waiting handler is cancelled. A peer that only stops sending may still
-read: what it asked for is done and answered. Answers to pipelined requests that were already received leave
-in one `sendmsg`; a file range leaves by `sendfile`. Nothing more is read from a peer that does not take its
-answers.
+received into the free space of the buffer by the loop's callback, which also answers what need not wait; the
+task is woken for the rest. So a reset is noticed while a request waits, and the waiting handler is cancelled.
+A peer that only stops sending may still read: what it asked for is done and answered. Answers to pipelined
+requests that were already received leave in one `sendmsg`; a file range leaves by `sendfile`. Nothing more is
+read from a peer that does not take its answers.
 """
 
 from __future__ import annotations
@@ -63,9 +63,11 @@ class Connection:
         "_memory_taken",
         "_muted_until_ms",
         "_reading",
+        "_served",
         "_socket",
         "_task",
         "_unmuted",
+        "_work",
         "busy",
         "client_software",
         "fetch_turn",
@@ -108,7 +110,12 @@ class Connection:
         self._memory_taken = 0
         self._answers = AnswerStream(sock, self._progressed, disk_threads)
         self._loop = asyncio.get_running_loop()
-        self._frame_waiter: asyncio.Future[None] | None = None
+        self._frame_waiter: asyncio.Future[bool] | None = None
+        """Where the task waits for a frame; True: there is more to do than to look for one."""
+        self._work: Coroutine[Any, Any, Answer] | None = None
+        """A request that has to wait, for the task to begin."""
+        self._served = 0
+        """Requests since the others had their turn."""
         self._task: asyncio.Task[None] | None = None
         self._reading = False
         self._closing = False
@@ -153,26 +160,69 @@ class Connection:
             self._task.cancel()
 
     async def _serve(self) -> None:
-        """Frame by frame. What has to wait for nothing is answered without leaving this function."""
-        next_frame, dispatch = self._buffer.next_frame, self._dispatch
-        served = 0
+        """Do what has to wait, and all that came with it; `_serve_at_once` does the rest."""
         while True:
-            frame = next_frame()
-            if frame is None or served == FRAMES_AT_ONCE_MAX:
-                await self._flush()
-                served = 0
-                if frame is None:
-                    if not await self._receive():
-                        return
+            if self._work is not None:
+                work, self._work = self._work, None
+                answer = await self._finished(work)
+                if (answer is None or not self._answers.queue(answer)) and not self._muted_until_ms:
+                    self._work = self._answer_frames()
                     continue
-                await asyncio.sleep(0)
-            served += 1
-            reply = dispatch(self, frame)
-            answer = await self._finished(reply) if isinstance(reply, Coroutine) else reply
-            if answer is not None and self._answers.queue(answer):
-                await self._flush()
+            await self._flush()
             if self._muted_until_ms:
                 await self._stay_muted()
+            if not self._buffer.holds_frame:
+                if not await self._receive():
+                    return
+                continue
+            if self._served >= FRAMES_AT_ONCE_MAX:
+                self._served = 0
+                await asyncio.sleep(0)
+            self._work = self._answer_frames()
+
+    def _answer_frames(self) -> Coroutine[Any, Any, Answer] | None:
+        """Answer the requests that are here, up to one that has to wait: its work is returned. Ends early
+        when answers must leave first, the client has to rest, or it is the others' turn.
+        """
+        next_frame, dispatch, answers = self._buffer.next_frame, self._dispatch, self._answers
+        while self._served < FRAMES_AT_ONCE_MAX:
+            frame = next_frame()
+            if frame is None:
+                break
+            self._served += 1
+            reply = dispatch(self, frame)
+            if isinstance(reply, Coroutine):
+                return reply
+            if (reply is not None and answers.queue(reply)) or self._muted_until_ms:
+                break
+        return None
+
+    def _serve_at_once(self, waiter: asyncio.Future[bool]) -> None:
+        """Serve from the loop's callback, as waking the task costs a round of the loop for each request. It
+        is woken for everything that waits or fails.
+        """
+        try:
+            self._work = self._answer_frames()
+            is_done = self._work is None and self._answers.send_at_once() and self._is_at_rest()
+        except Exception as error:  # noqa: BLE001  raised again in the task, whose owner knows what to do
+            if not waiter.done():
+                waiter.set_exception(error)
+            return
+        if is_done:
+            self._served = 0
+            self._buffer.reclaim()
+            self._resume_reading()
+        elif not waiter.done():
+            waiter.set_result(True)
+
+    def _is_at_rest(self) -> bool:
+        """Whether nothing is left to do before more is received."""
+        buffer = self._buffer
+        return (
+            not self._muted_until_ms
+            and not buffer.holds_frame
+            and buffer.large_frame_size == self._memory_taken
+        )
 
     async def _finished(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         """The answer of a request that waits; earlier ones are not kept waiting with it."""
@@ -207,7 +257,8 @@ class Connection:
     # Receiving
 
     async def _receive(self) -> bool:
-        """Wait for a whole frame; False when there will be none. No frame may be in use."""
+        """Wait for something to do; False when there will be nothing more. No frame may be in use."""
+        self._served = 0
         while not self._buffer.holds_frame:
             if self._closing:
                 return False
@@ -215,8 +266,10 @@ class Connection:
             self._buffer.reclaim()
             self._resume_reading()
             self._frame_waiter = waiter = self._loop.create_future()
-            await waiter
+            is_left_over = await waiter
             self._frame_waiter = None
+            if is_left_over:
+                break
         return True
 
     async def _take_memory(self) -> None:
@@ -254,8 +307,9 @@ class Connection:
             if count < wanted or buffer.is_due:
                 break
         self.last_active_ms = self._clock.monotonic_ms()
-        if self._frame_waiter is not None and buffer.is_due:
-            self._wake()
+        waiter = self._frame_waiter
+        if waiter is not None and not waiter.done() and buffer.is_due:
+            self._serve_at_once(waiter)
 
     def _end_input(self) -> None:
         self._pause_reading()
@@ -265,7 +319,7 @@ class Connection:
     def _wake(self) -> None:
         waiter = self._frame_waiter
         if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+            waiter.set_result(False)
 
     def _resume_reading(self) -> None:
         if not self._reading:
@@ -288,6 +342,8 @@ class Connection:
 
     def _close(self) -> None:
         self._pause_reading()
+        if self._work is not None:
+            self._work.close()
         self._answers.close()
         self._memory.give(self._memory_taken)
         self._memory_taken = 0

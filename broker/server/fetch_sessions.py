@@ -22,7 +22,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -142,8 +141,7 @@ class FetchSession:
                 partitions.pop(_key(topic.topic, topic.topic_id, number), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchTurn:
+class FetchTurn(NamedTuple):
     """One fetch as the sessions understand it: what is to be read, in this order, and for whom."""
 
     asker: Asker

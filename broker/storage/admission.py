@@ -185,7 +185,7 @@ def admit(
     """
     if records is None or len(records) <= MAGIC_POSITION:
         raise ProtocolError(ErrorCode.INVALID_RECORD, "no whole record batch")
-    if _is_message_set(records, version):
+    if version < _BATCHES_FROM and _is_message_set(records, version):
         return Opening(bytes(records), rules, version, now_ms)
     if len(records) < HEADER_SIZE:
         raise ProtocolError(ErrorCode.INVALID_RECORD, "no whole record batch")
@@ -195,7 +195,8 @@ def admit(
             f"magic {records[MAGIC_POSITION]} in a produce request of version {version}",
         )
     attributes = records[_LOW_ATTRIBUTES]
-    _require_taken(attributes, version)
+    if version < _ZSTD_FROM:
+        _require_taken(attributes, version)
     if peek_size(records) != len(records):
         for position, _ in iterate_batches(records):
             attributes |= records[position + _LOW_ATTRIBUTES] & TIMESTAMP_TYPE_FLAG

@@ -190,7 +190,7 @@ class SystemFile:
                 resident = read_resident(self._descriptor, position, size)
                 if resident is None:
                     raise ColdReadError(self._path, position, size)
-                return resident
+                return bytes(resident)
             data = os.pread(self._descriptor, size, position)
             if len(data) == size or not data:
                 return data

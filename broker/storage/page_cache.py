@@ -68,7 +68,7 @@ def may_wait() -> bool:
     return _thread.may_wait
 
 
-def read_resident(descriptor: int, position: int, size: int) -> bytes | None:
+def read_resident(descriptor: int, position: int, size: int) -> bytes | bytearray | None:
     """Up to `size` bytes, fewer only at the end of the file; None when some are on the disk only.
 
     Where the file system cannot tell they are read, whatever it takes. Raises OSError.
@@ -77,9 +77,9 @@ def read_resident(descriptor: int, position: int, size: int) -> bytes | None:
     try:
         done = os.preadv(descriptor, [buffer], position, os.RWF_NOWAIT)
         if done == size:
-            return bytes(buffer)
+            return buffer
         if not os.preadv(descriptor, [bytearray(1)], position + done, os.RWF_NOWAIT):
-            return bytes(buffer[:done])
+            return buffer[:done]
     except BlockingIOError:
         return None
     except OSError:

@@ -134,6 +134,62 @@ def test_a_request_that_waits_holds_back_the_answers_behind_it_and_no_earlier_on
     run(scenario())
 
 
+def test_what_need_not_wait_is_answered_without_waking_the_connections_task() -> None:
+    async def scenario() -> None:
+        tasks: list[asyncio.Task[Any] | None] = []
+
+        def dispatch(connection: Connection, frame: memoryview) -> Answer | Coroutine[Any, Any, Answer]:
+            tasks.append(asyncio.current_task())
+            return later(frame) if frame == b"later" else (framed(bytes(frame)),)
+
+        async def later(frame: memoryview) -> Answer:
+            tasks.append(asyncio.current_task())
+            return (framed(bytes(frame)),)
+
+        async with connected(dispatch) as (peer, task, _):
+            for body in (b"first", b"later", b"last"):
+                await peer.send(framed(body))
+                assert await peer.receive(4 + len(body)) == framed(body)
+            assert tasks == [None, None, task, None]
+
+    run(scenario())
+
+
+def test_work_that_the_task_has_not_begun_is_closed_with_the_connection() -> None:
+    async def scenario() -> None:
+        begun: list[bytes] = []
+
+        async def work(frame: memoryview) -> Answer:
+            begun.append(bytes(frame))
+            return None
+
+        def dispatch(connection: Connection, frame: memoryview) -> Coroutine[Any, Any, Answer]:
+            connection.abort()
+            return work(frame)
+
+        async with connected(dispatch) as (peer, task, _):
+            await peer.send(framed(b"request"))
+            assert await peer.receive_end() == b""
+            await asyncio.wait([task])
+            assert (task.cancelled(), begun) == (True, [])
+
+    run(scenario())
+
+
+def test_an_error_of_ours_ends_the_connection_and_reaches_its_owner() -> None:
+    async def scenario() -> None:
+        def dispatch(connection: Connection, frame: memoryview) -> Answer:
+            raise LookupError(bytes(frame))
+
+        async with connected(dispatch) as (peer, task, _):
+            await peer.send(framed(b"request"))
+            assert await peer.receive_end() == b""
+            await asyncio.wait([task])
+            assert isinstance(task.exception(), LookupError)
+
+    run(scenario())
+
+
 def test_a_request_may_have_no_answer() -> None:
     async def scenario() -> None:
         def dispatch(_: Connection, frame: memoryview) -> Answer:
