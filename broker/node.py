@@ -231,7 +231,7 @@ class Node:
             yield directories
             for directory in directories.live.values():
                 high_watermarks = self._services.replicas.high_watermarks_in(directory)
-                await asyncio.to_thread(directory.write_high_watermarks, high_watermarks)
+                await asyncio.to_thread(directory.checkpoints.store_high_watermarks, high_watermarks)
         finally:
             await asyncio.to_thread(directories.close)
 
@@ -247,7 +247,7 @@ class Node:
         view = ClusterView(ClusterImage(cluster_id=cluster_id))
         stored: dict[TopicPartition, int] = {}
         for directory in directories.live.values():
-            stored.update(await asyncio.to_thread(directory.high_watermarks))
+            stored.update(await asyncio.to_thread(directory.checkpoints.read_high_watermarks))
         replicas = Replicas(
             self._broker_id,
             directories,

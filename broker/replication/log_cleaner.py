@@ -211,7 +211,7 @@ class LogCleaner:
                 self._settings.bounds,
                 now_ms=now_ms,
                 pace=self._pace_of(log),
-                checkpoint=candidate.directory.checkpoint_compaction,
+                checkpoint=candidate.directory.checkpoints.store_compaction,
             )
             with closing(cleaning.steps()) as steps:
                 for step in steps:

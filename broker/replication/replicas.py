@@ -135,7 +135,7 @@ class Replicas:
         failed = []
         for directory, its_own in found.items():
             try:
-                await self._in_thread(directory.checkpoint)
+                await self._in_thread(directory.checkpoints.store_offsets)
             except StorageError as error:
                 log_event.error("start_offsets_not_stored", directory=str(directory.path), reason=str(error))
                 failed += its_own

@@ -161,13 +161,13 @@ class Upkeep:
     async def checkpoint(self) -> None:
         """Store recovery points and log start offsets. Raises StorageError."""
         for directory in self._replicas.directories.live.values():
-            await self._in_thread(directory.checkpoint)
+            await self._in_thread(directory.checkpoints.store_offsets)
 
     async def checkpoint_high_watermarks(self) -> None:
         """Store the high watermarks. Raises StorageError."""
         for directory in self._replicas.directories.live.values():
             high_watermarks = self._replicas.high_watermarks_in(directory)
-            await self._in_thread(partial(directory.write_high_watermarks, high_watermarks))
+            await self._in_thread(partial(directory.checkpoints.store_high_watermarks, high_watermarks))
 
     async def _repeat(self, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -1,14 +1,8 @@
-"""A data root: one directory with the logs of many partitions, its checkpoints, and the marks of whom it
-belongs to.
+"""A data root: one directory with the logs of many partitions.
 
-`meta.properties` names broker and cluster: a root of another one is refused. `.lock` keeps a second process
-out. `.kafka_cleanshutdown` is written as the last thing of a clean end and removed once all logs are open, so
-that its presence means: no log needs a check. Recovery points and log start offsets are checkpointed
-together; a lost or damaged checkpoint costs a longer scan, not data. The checkpoint of the cleaner names
-every log that may have gaps in its offsets, before it has any; while it is damaged, all may have them.
-
-Files at the top that are not a broker's are left alone and logged. A directory that is no partition's is
-refused, so that pointing a broker at the wrong place cannot mix its files with others'.
+`root_claim` sees to it that the root is this broker's, and `.lock` keeps a second process out. What is stored
+of all logs together is with `root_checkpoints`. `.kafka_cleanshutdown` is written as the last thing of a
+clean end and removed once all logs are open, so that its presence means: no log needs a check.
 
 Everything here blocks on the disk and may run in any thread while the event loop goes on appending: the map
 of logs is replaced, never changed, and logs are made and deleted under a lock. Whoever deletes a log no
@@ -21,29 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 
 from broker.clock import Clock
 from broker.errors import StorageError
-from broker.storage.checkpoints import (
-    MetaProperties,
-    read_meta_properties,
-    read_offsets,
-    write_meta_properties,
-    write_offsets,
-)
-from broker.storage.closed_logs import ClosedLog, read_closed_logs, write_closed_logs
-from broker.storage.disk import TEMPORARY_SUFFIX, Disk, DiskLock, Space
+from broker.storage.closed_logs import ClosedLog
+from broker.storage.disk import Disk, DiskLock, Space
 from broker.storage.filenames import (
     CLEAN_SHUTDOWN_FILE,
-    CLEANER_OFFSET_FILE,
-    HIGH_WATERMARK_FILE,
     LOCK_FILE,
-    LOG_ENDS_FILE,
-    LOG_START_OFFSET_FILE,
-    META_PROPERTIES_FILE,
-    RECOVERY_POINT_FILE,
-    ROOT_FILES,
     DirectoryState,
     deleted_directory_name,
     future_directory_name,
@@ -53,15 +32,15 @@ from broker.storage.free_space import FreeSpace
 from broker.storage.index import IndexCache
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
+from broker.storage.log_map import LogMap
 from broker.storage.log_opening import open_log
 from broker.storage.open_files import FilePool
-from broker.storage.partition_directory import PartitionDirectory, remove_partition_directory
+from broker.storage.partition_directory import remove_partition_directory
 from broker.storage.removals import Removals
+from broker.storage.root_checkpoints import RootCheckpoints
+from broker.storage.root_claim import claim, refuse_foreign
 from broker.telemetry import logger
 from broker.types import BrokerId, TopicId, TopicPartition
-
-_LOST_AND_FOUND = "lost+found"
-"""What a file system puts at its own root."""
 
 ConfigOf = Callable[[TopicPartition], LogConfig]
 
@@ -99,15 +78,11 @@ class LogDirectory:
         self._recovery_threads = recovery_threads
         self._pool = pool or FilePool(disk)
         self._cache = cache or IndexCache()
-        self._logs: dict[TopicPartition, Log] = {}
-        self._futures: dict[TopicPartition, Log] = {}
+        self._logs = LogMap()
+        self._futures = LogMap()
         self._removable = Removals()
-        self._checkpointed: set[TopicPartition] = set()
-        self._stored: dict[str, Mapping[TopicPartition, int]] = {}
-        self._compacted_ends: Mapping[TopicPartition, int] = {}
-        self._logs_lock = Lock()
-        self._checkpoint_lock = Lock()
         self._events = logger("storage").bind(log_directory=str(path))
+        self.checkpoints = RootCheckpoints(disk, path, self._all_logs, self._events)
 
     @classmethod
     def open(
@@ -133,7 +108,7 @@ class LogDirectory:
         disk.make_directory(path)
         lock = disk.lock(path / LOCK_FILE)
         try:
-            _claim(disk, path / META_PROPERTIES_FILE, broker_id, cluster_id)
+            claim(disk, path, broker_id, cluster_id)
             directory = cls(
                 disk,
                 path,
@@ -144,7 +119,7 @@ class LogDirectory:
                 cache=cache,
                 free_bytes_min=free_bytes_min,
             )
-            directory._refuse_foreign()
+            refuse_foreign(disk, path, directory._events)
         except StorageError:
             lock.release()
             raise
@@ -153,12 +128,15 @@ class LogDirectory:
     @property
     def logs(self) -> Mapping[TopicPartition, Log]:
         """Every open log."""
-        return self._logs
+        return self._logs.current
 
     @property
     def futures(self) -> Mapping[TopicPartition, Log]:
         """Copies of logs of other roots that are about to move in."""
-        return self._futures
+        return self._futures.current
+
+    def _all_logs(self) -> tuple[Log, ...]:
+        return (*self.logs.values(), *self.futures.values())
 
     def stored(self, state: DirectoryState = DirectoryState.LIVE) -> dict[TopicPartition, str]:
         """The partitions that have a directory in this state, open or not, and its name. Raises
@@ -174,10 +152,9 @@ class LogDirectory:
 
     def load(self, config_of: ConfigOf) -> Mapping[TopicPartition, Log]:
         """Open every log found, checking what an unclean end left. Raises StorageError."""
-        recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
-        start_offsets = self._read_checkpoint(LOG_START_OFFSET_FILE)
-        closed = self._read_log_ends() if self.clean else {}
-        self._checkpointed = recovery_points.keys() | start_offsets.keys()
+        recovery_points = self.checkpoints.read_recovery_points()
+        start_offsets = self.checkpoints.read_start_offsets()
+        closed = self.checkpoints.read_log_ends() if self.clean else {}
         live = []
         for entry in self._disk.list_directory(self.path):
             name = parse_directory_name(entry.name) if entry.is_directory else None
@@ -191,7 +168,7 @@ class LogDirectory:
                 case DirectoryState.FUTURE | DirectoryState.STRAY:
                     self._events.warning("partition_directory_left_alone", name=entry.name)
 
-        self._compacted_ends = self._read_compacted_ends(live)
+        compacted_ends = self.checkpoints.read_compacted_ends(live)
 
         def open_one(partition: TopicPartition) -> Log:
             recovery_point, start_offset = recovery_points.get(partition, 0), start_offsets.get(partition, 0)
@@ -200,18 +177,19 @@ class LogDirectory:
                 config_of(partition),
                 recovery_point,
                 start_offset,
-                self._compacted_ends.get(partition),
+                compacted_ends.get(partition),
                 clean=self.clean,
                 closed=closed.get(partition),
             )
 
-        self._logs = self._open_all(live, open_one)
-        self.checkpoint()  # recovery points that a cut lowered must be on disk before anything is appended
+        self._logs.replace(self._open_all(live, open_one))
+        # Recovery points that a cut lowered must be on the disk before anything is appended.
+        self.checkpoints.store_offsets()
         self._disk.remove(self.path / CLEAN_SHUTDOWN_FILE)
-        self._disk.remove(self.path / LOG_ENDS_FILE)
+        self.checkpoints.remove_log_ends()
         self._disk.sync_directory(self.path)
         self.remove_deleted()
-        reports = [log.recovery_report for log in self._logs.values()]
+        reports = [log.recovery_report for log in self.logs.values()]
         self._events.info(
             "log_directory_loaded",
             logs=len(reports),
@@ -219,7 +197,7 @@ class LogDirectory:
             checked_logs=sum(report.scanned for report in reports),
             checked_bytes=sum(report.checked_size for report in reports),
         )
-        return self._logs
+        return self.logs
 
     def _open_all(
         self, partitions: Sequence[TopicPartition], open_one: Callable[[TopicPartition], Log]
@@ -240,7 +218,7 @@ class LogDirectory:
         failed = self.create_logs([NewLog(topic_partition=topic_partition, topic_id=topic_id, config=config)])
         if failed:
             raise failed[topic_partition]
-        return self._logs[topic_partition]
+        return self.logs[topic_partition]
 
     def create_logs(self, wanted: Sequence[NewLog]) -> dict[TopicPartition, StorageError]:
         """Make the directories and the empty logs of partitions, with one sync of the root for all; those
@@ -254,18 +232,13 @@ class LogDirectory:
             except StorageError as error:
                 failed[new.topic_partition] = error
         self._disk.sync_directory(self.path)
-        with self._logs_lock:
-            self._logs = {**self._logs, **made}
-        # What is stored of an earlier log of this name must not be taken for this.
-        if not self._checkpointed.isdisjoint(made):
-            self.checkpoint()
-        if not self._compacted_ends.keys().isdisjoint(made):
-            self.checkpoint_compaction()
+        self._logs.put(*made.values())
+        self.checkpoints.forget_earlier(made)
         return failed
 
     def _create(self, new: NewLog) -> Log:
         path = self.path / str(new.topic_partition)
-        if new.topic_partition in self._logs or self._disk.exists(path):
+        if new.topic_partition in self.logs or self._disk.exists(path):
             raise StorageError(f"{path} exists already")
         log = self._open_log(new.topic_partition, new.config, 0, 0, None, clean=True)
         if new.topic_id is not None:
@@ -276,11 +249,7 @@ class LogDirectory:
         """Take a log out of use at once; `remove_deleted` frees its space after its `file.delete.delay.ms`.
         Raises StorageError.
         """
-        with self._logs_lock:
-            logs = dict(self._logs)
-            log = logs.pop(topic_partition)
-            self._logs = logs
-        log.abandon()
+        log = self._take_out(topic_partition)
         self._discard(log.directory, due_ms=self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
 
     # Moving a log between roots; every step blocks and raises StorageError
@@ -294,16 +263,12 @@ class LogDirectory:
         if of.compacted_end is not None:
             log.compacted_to(of.compacted_end)
         self._disk.sync_directory(self.path)
-        with self._logs_lock:
-            self._futures = {**self._futures, of.topic_partition: log}
+        self._futures.put(log)
         return log
 
     def drop_future(self, topic_partition: TopicPartition) -> None:
         """Give a copy up; harmless when there is none."""
-        with self._logs_lock:
-            futures = dict(self._futures)
-            log = futures.pop(topic_partition, None)
-            self._futures = futures
+        log = self._futures.take(topic_partition)
         if log is not None:
             log.abandon()
             self._discard(log.directory, due_ms=0)
@@ -312,21 +277,17 @@ class LogDirectory:
         """Take over what batches do not tell, and make the copy durable: from here on a crash may find it
         to be all there is.
         """
-        future = self._futures[topic_partition]
+        future = self.futures[topic_partition]
         future.advance_start(of.log_start_offset)
         future.producers.take_over(of.producers)
         if future.compacted_end is not None:
-            self.checkpoint_compaction()
+            self.checkpoints.store_compaction()
         future.flush()
-        self.checkpoint()
+        self.checkpoints.store_offsets()
 
     def withdraw_log(self, topic_partition: TopicPartition) -> Path:
         """Take a log out of use, durably, whose copy is complete; the directory to discard or put back."""
-        with self._logs_lock:
-            logs = dict(self._logs)
-            log = logs.pop(topic_partition)
-            self._logs = logs
-        log.abandon()
+        log = self._take_out(topic_partition)
         path = self.path / deleted_directory_name(topic_partition)
         self._disk.rename(log.directory, path)
         self._disk.sync_directory(self.path)
@@ -344,7 +305,7 @@ class LogDirectory:
             of.compacted_end,
             clean=False,
         )
-        self._take_in(log)
+        self._logs.put(log)
 
     def discard(self, path: Path) -> None:
         """Free the space of what `withdraw_log` returned."""
@@ -352,10 +313,8 @@ class LogDirectory:
 
     def adopt_future(self, topic_partition: TopicPartition, config: LogConfig) -> None:
         """Let the copy be the log from now on."""
-        with self._logs_lock:
-            futures = dict(self._futures)
-            future = futures.pop(topic_partition)
-            self._futures = futures
+        future = self._futures.take(topic_partition)
+        assert future is not None, "there is a copy to adopt"
         closed = future.close()
         self.promote(topic_partition, future.directory.name)
         log = self._open_log(
@@ -367,8 +326,8 @@ class LogDirectory:
             clean=True,
             closed=closed,
         )
-        self._take_in(log)
-        self.checkpoint()
+        self._logs.put(log)
+        self.checkpoints.store_offsets()
 
     def promote(self, topic_partition: TopicPartition, name: str) -> None:
         """Give the directory of a complete copy the name of a log, durably."""
@@ -379,9 +338,12 @@ class LogDirectory:
         """Remove what is left of an interrupted move."""
         remove_partition_directory(self._disk, self.path / name)
 
-    def _take_in(self, log: Log) -> None:
-        with self._logs_lock:
-            self._logs = {**self._logs, log.topic_partition: log}
+    def _take_out(self, topic_partition: TopicPartition) -> Log:
+        """Let a log be in use no longer."""
+        log = self._logs.take(topic_partition)
+        assert log is not None, "there is a log to take out"
+        log.abandon()
+        return log
 
     def _discard(self, directory: Path, *, due_ms: int) -> None:
         partition = parse_directory_name(directory.name)
@@ -398,68 +360,27 @@ class LogDirectory:
         for path in removable:
             remove_partition_directory(self._disk, path)
         return len(removable) + sum(
-            log.files.remove_deleted(now_ms) for log in self._logs.values() if log.files.awaits_removal
+            log.files.remove_deleted(now_ms) for log in self.logs.values() if log.files.awaits_removal
         )
-
-    def checkpoint(self) -> None:
-        """Store recovery points and log start offsets, durably. Blocks; any thread. Raises StorageError."""
-        with self._checkpoint_lock:
-            logs = (*self._logs.items(), *self._futures.items())
-            recovery_points = {partition: log.recovery_point for partition, log in logs}
-            self._checkpointed |= recovery_points.keys()
-            self._store(RECOVERY_POINT_FILE, recovery_points)
-            start_offsets = {
-                partition: log.log_start_offset for partition, log in logs if log.log_start_offset > 0
-            }
-            self._store(LOG_START_OFFSET_FILE, start_offsets)
-            self._checkpointed = set(recovery_points)
 
     def space(self) -> Space:
         """The size of the root's file system, and what is free on it. Raises StorageError."""
         return self._disk.space(self.path)
-
-    def checkpoint_compaction(self) -> None:
-        """Store which logs were compacted, and up to where, durably. Blocks; any thread. Raises
-        StorageError.
-        """
-        with self._checkpoint_lock:
-            ends = {
-                partition: log.compacted_end
-                for partition, log in (*self._logs.items(), *self._futures.items())
-                if log.compacted_end is not None
-            }
-            write_offsets(self._disk, self.path / CLEANER_OFFSET_FILE, ends)
-            self._compacted_ends = ends
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        """The high watermarks stored last; none when the checkpoint was lost or damaged."""
-        return self._read_checkpoint(HIGH_WATERMARK_FILE)
-
-    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Store the high watermarks, durably. Blocks; any thread. Raises StorageError."""
-        with self._checkpoint_lock:
-            self._store(HIGH_WATERMARK_FILE, high_watermarks)
-
-    def _store(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace a checkpoint, unless it is the one stored last. The caller holds the lock."""
-        if self._stored.pop(name, None) != offsets:
-            write_offsets(self._disk, self.path / name, offsets)
-        self._stored[name] = offsets
 
     def close(self) -> None:
         """Flush and close every log, mark the end as clean, and let the root go. Blocks. Raises StorageError:
         then it was not clean.
         """
         try:
-            for future in self._futures.values():
+            for future in self.futures.values():
                 future.abandon()
             with ThreadPoolExecutor(self._recovery_threads, thread_name_prefix="log-close") as executor:
-                closed = dict(zip(self._logs, executor.map(Log.close, self._logs.values()), strict=True))
+                closed = dict(zip(self.logs, executor.map(Log.close, self.logs.values()), strict=True))
             self.remove_deleted()
-            self.checkpoint()
+            self.checkpoints.store_offsets()
             ends = {partition: end for partition, end in closed.items() if end is not None}
-            write_closed_logs(self._disk, self.path / LOG_ENDS_FILE, ends)
-            if not any(log.failed for log in self._logs.values()):
+            self.checkpoints.store_log_ends(ends)
+            if not any(log.failed for log in self.logs.values()):
                 self._disk.write_file(self.path / CLEAN_SHUTDOWN_FILE, b"")
         finally:
             self._lock.release()
@@ -469,7 +390,7 @@ class LogDirectory:
         StorageError.
         """
         try:
-            for log in (*self._logs.values(), *self._futures.values()):
+            for log in self._all_logs():
                 log.abandon()
         finally:
             self._lock.release()
@@ -499,8 +420,8 @@ class LogDirectory:
             pool=self._pool,
             cache=self._cache,
             compacted_end=compacted_end,
-            on_recovery_point_lowered=self.checkpoint,
-            on_gap=self.checkpoint_compaction,
+            on_recovery_point_lowered=self.checkpoints.store_offsets,
+            on_gap=self.checkpoints.store_compaction,
         )
         report = log.recovery_report
         if report.is_notable:
@@ -516,72 +437,3 @@ class LogDirectory:
                 topic_id_lost=report.topic_id_lost,
             )
         return log
-
-    def _refuse_foreign(self) -> None:
-        """Raises StorageError that names every directory that is no partition's; foreign files are only
-        logged.
-        """
-        foreign = []
-        for entry in self._disk.list_directory(self.path):
-            if not entry.is_directory:
-                if entry.name.removesuffix(TEMPORARY_SUFFIX) not in ROOT_FILES:
-                    self._events.warning("foreign_file_left_alone", name=entry.name)
-            elif entry.name != _LOST_AND_FOUND and not self._is_partition(entry.name):
-                foreign.append(entry.name)
-        if foreign:
-            names = ", ".join(foreign[:10]) + (", …" if len(foreign) > 10 else "")
-            raise StorageError(
-                f"{self.path} is no data directory of a broker: it holds the directories {names}"
-            )
-
-    def _is_partition(self, name: str) -> bool:
-        """Whether the name is a partition's, and what is inside is not somebody else's only."""
-        parsed = parse_directory_name(name)
-        if parsed is None:
-            return False
-        if parsed.state is not DirectoryState.LIVE:
-            return True
-        directory = PartitionDirectory(self._disk, self.path / name, self._pool, self._cache)
-        foreign = directory.foreign_files()
-        for file in foreign:
-            self._events.warning("foreign_file_left_alone", name=f"{name}/{file}")
-        return not foreign or directory.has_own_files()
-
-    def _read_log_ends(self) -> dict[TopicPartition, ClosedLog]:
-        try:
-            return read_closed_logs(self._disk, self.path / LOG_ENDS_FILE)
-        except StorageError as error:
-            self._events.warning("checkpoint_ignored", problem=str(error))
-            return {}
-
-    def _read_compacted_ends(self, live: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        path = self.path / CLEANER_OFFSET_FILE
-        try:
-            return read_offsets(self._disk, path)
-        except StorageError as error:
-            self._events.warning("checkpoint_ignored", problem=str(error))
-            return dict.fromkeys(live, 0)
-
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return read_offsets(self._disk, self.path / name)
-        except StorageError as error:
-            self._events.warning("checkpoint_ignored", problem=str(error))
-            return {}
-
-
-def _claim(disk: Disk, path: Path, broker_id: BrokerId, cluster_id: str) -> None:
-    """Make the root this broker's, or find that it is. Raises StorageError when it is another's."""
-    found = read_meta_properties(disk, path)
-    if found is not None:
-        if found.broker_id != broker_id:
-            raise StorageError(
-                f"{path}: the directory belongs to broker.id {found.broker_id}, this is {broker_id}"
-            )
-        if found.cluster_id is not None and found.cluster_id != cluster_id:
-            raise StorageError(
-                f"{path}: the directory belongs to cluster {found.cluster_id}, this is {cluster_id}"
-            )
-        if found.cluster_id is not None:
-            return
-    write_meta_properties(disk, path, MetaProperties(broker_id=broker_id, cluster_id=cluster_id))

@@ -170,7 +170,7 @@ def test_a_full_disk_is_tried_again_later_and_costs_nothing() -> None:
     hosted = Hosted()
     log = hosted.log("state", dirty=60)
     log.flush()
-    hosted.directory.checkpoint_compaction()
+    hosted.directory.checkpoints.store_compaction()
     before = seen(log)
     hosted.disk.space_left = 100
     events = run_until(hosted, lambda cleaner: bool(cleaner._resting_until_ms))

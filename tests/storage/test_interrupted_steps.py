@@ -75,7 +75,7 @@ def filled(directory: LogDirectory) -> Log:
     for number, value in enumerate(VALUES):
         log.append(build([value], producer=(7, 0, number)), number // 5, now_ms=NOW_MS)
     log.flush()
-    directory.checkpoint()
+    directory.checkpoints.store_offsets()
     return log
 
 
@@ -83,20 +83,20 @@ def roll(directory: LogDirectory, log: Log) -> None:
     log.roll()
     append(log, b"after the roll", epoch=5)
     log.flush()
-    directory.checkpoint()
+    directory.checkpoints.store_offsets()
 
 
 def retain(directory: LogDirectory, log: Log) -> None:
     log.update_config(RETAINED)
     assert log.delete_old_segments(NOW_MS)
     directory.remove_deleted()
-    directory.checkpoint()
+    directory.checkpoints.store_offsets()
 
 
 def cut(directory: LogDirectory, log: Log) -> None:
     log.truncate_to(5)
     log.flush()
-    directory.checkpoint()
+    directory.checkpoints.store_offsets()
 
 
 def close(directory: LogDirectory, log: Log) -> None:
@@ -220,7 +220,7 @@ def test_a_checkpoint_cut_at_any_byte_loses_no_record(name: str) -> None:
     directory = opened(disk)
     log = filled(directory)
     log.advance_start(2)
-    directory.checkpoint()
+    directory.checkpoints.store_offsets()
     append(log, b"not flushed", epoch=5)
     disk.kill()
     data = disk.read_file(ROOT / name)

@@ -104,7 +104,7 @@ def test_a_failed_sync_is_a_failed_disk(disk: MemoryDisk) -> None:
     with pytest.raises(StorageError, match="takes no writes"):
         append(directories.live[FIRST].logs[partition(0)], b"refused")
     with pytest.raises(DiskFailedError, match="offline"):
-        directories.live[FIRST].checkpoint()
+        directories.live[FIRST].checkpoints.store_offsets()
 
 
 def test_a_partition_that_may_be_on_an_offline_root_is_not_made_elsewhere(disk: MemoryDisk) -> None:

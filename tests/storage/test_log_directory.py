@@ -67,7 +67,7 @@ def test_an_unclean_end_is_recovered_from(place: DiskAt) -> None:
     for _ in range(30):
         append(log, b"x" * 50)
     log.flush()
-    directory.checkpoint()
+    directory.checkpoints.store_offsets()
     append(log, b"last")
     directory.abandon()
     again = loaded(place)
@@ -178,7 +178,7 @@ def test_checkpoints_of_an_earlier_log_of_the_name_are_not_taken_for_the_new_one
         append(log, b"x")
     log.flush()
     log.advance_start(15)
-    directory.checkpoint()
+    directory.checkpoints.store_offsets()
     directory.delete_log(FIRST)
     append(directory.create_log(FIRST, None, CONFIG), b"new")
     directory.abandon()
@@ -198,16 +198,16 @@ def test_a_damaged_checkpoint_costs_a_scan_only(place: DiskAt) -> None:
     place.disk.remove(place.path / "root" / CLEAN_SHUTDOWN_FILE)
     again = loaded(place)
     assert contents(again.logs[FIRST]) == [(0, b"x")]
-    assert again.high_watermarks() == {}
+    assert again.checkpoints.read_high_watermarks() == {}
     again.close()
 
 
 def test_high_watermarks_are_kept(place: DiskAt) -> None:
     directory = loaded(place)
-    directory.write_high_watermarks({FIRST: 5, SECOND: 0})
+    directory.checkpoints.store_high_watermarks({FIRST: 5, SECOND: 0})
     directory.close()
     again = loaded(place)
-    assert again.high_watermarks() == {FIRST: 5, SECOND: 0}
+    assert again.checkpoints.read_high_watermarks() == {FIRST: 5, SECOND: 0}
     again.close()
 
 

@@ -30,7 +30,7 @@ def compacted(directory: LogDirectory) -> Log:
     log = directory.create_log(PARTITION, None, COMPACTED)
     for number in range(60):
         put(log, (b"k%d" % (number % 4), b"%d" % number))
-    compact(log, checkpoint=directory.checkpoint_compaction)
+    compact(log, checkpoint=directory.checkpoints.store_compaction)
     return log
 
 
@@ -69,7 +69,7 @@ def test_a_log_is_named_before_there_is_a_gap_in_it(place: DiskAt) -> None:
     named: list[list[str]] = []
 
     def checkpoint() -> None:
-        directory.checkpoint_compaction()
+        directory.checkpoints.store_compaction()
         named.append(place.disk.read_file(place.path / CLEANER_OFFSET_FILE).decode().splitlines())
         if len(named) == 1:
             assert seen(log) == whole

@@ -39,7 +39,7 @@ def copied(directories: LogDirectories) -> Log:
         log.append(build([value], producer=(7, 0, number)), 3, now_ms=0)
     log.advance_start(2)
     log.flush()
-    directories.live[FIRST].checkpoint()
+    directories.live[FIRST].checkpoints.store_offsets()
     future = directories.live[SECOND].begin_future(log, 2)
     while future.log_end_offset < log.log_end_offset:
         position = max(future.log_end_offset, 2)

@@ -389,7 +389,7 @@ class Life:
     def flush(self) -> None:
         self.flushed = max(self.flushed, self.log.flush())
         if self.random.random() < 0.7:
-            self.directory.checkpoint()
+            self.directory.checkpoints.store_offsets()
 
     def truncate(self) -> None:
         self.log.truncate_to(self.random.randint(self.log.log_start_offset, self.log.log_end_offset))

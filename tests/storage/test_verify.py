@@ -42,7 +42,7 @@ def root(tmp_path: Path) -> Path:
         for index in range(20):
             append(log, *numbered(4, size=40), timestamps=[NOW_MS + index * 10 + step for step in range(4)])
         append(log, b"x", producer=(7, 0, 0))
-    directory.checkpoint()
+    directory.checkpoints.store_offsets()
     directory.close()
     return path
 
