@@ -20,7 +20,7 @@ from broker.storage.file_range import EMPTY, FileRange
 from broker.storage.free_space import FreeSpace
 from broker.storage.leader_epochs import EpochEnd
 from broker.storage.log import Log
-from broker.storage.transaction_index import AbortedTransaction
+from broker.storage.transactions import AbortedTransaction
 from broker.telemetry import logger
 from broker.types import TopicPartition
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from uuid import UUID
 
 from broker.errors import BrokerError, ConfigurationError
-from broker.storage.transaction_index import AbortedTransaction
+from broker.storage.transactions import AbortedTransaction
 from broker.types import BrokerId, TopicPartition
 
 

@@ -13,7 +13,7 @@ from broker.records.batch import BatchHeader
 from broker.records.reader import iterate_entries, read_batches
 from broker.records.record import Record
 from broker.storage.archive import ArchiveError, Manifest
-from broker.storage.transaction_index import AbortedTransaction
+from broker.storage.transactions import AbortedTransaction
 from broker.storage.url_archive import ArchiveReader, contiguous
 from broker.types import TopicPartition
 

@@ -25,7 +25,8 @@ from broker.storage.index import OffsetIndex, TimeIndex
 from broker.storage.log_config import LogConfig
 from broker.storage.partition_directory import FoundSegment, PartitionDirectory
 from broker.storage.segment import Segment
-from broker.storage.transaction_index import ENTRY_VERSION, AbortedTransaction, TransactionIndex
+from broker.storage.transaction_index import ENTRY_VERSION, TransactionIndex
+from broker.storage.transactions import AbortedTransaction
 from broker.types import Buffer
 
 _KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX, FileKind.LOG)

@@ -38,7 +38,7 @@ from broker.storage.producers import ProducerStates
 from broker.storage.recovery import Recovery, RecoveryReport
 from broker.storage.retention import SegmentAge, expired
 from broker.storage.segment import Segment
-from broker.storage.transaction_index import AbortedTransaction
+from broker.storage.transactions import AbortedTransaction
 from broker.types import TopicId, TopicPartition
 
 

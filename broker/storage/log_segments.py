@@ -15,7 +15,8 @@ from broker.records.reader import read_batches
 from broker.storage.file_range import EMPTY, FileRange
 from broker.storage.retention import SegmentAge
 from broker.storage.segment import Segment
-from broker.storage.transaction_index import AbortedTransaction, overlapping
+from broker.storage.transaction_index import overlapping
+from broker.storage.transactions import AbortedTransaction
 
 UNCOMPRESSED_SIZE_MAX = 1 << 30
 """Bound of what one batch may unpack to when a record is looked for by its time."""

@@ -28,7 +28,7 @@ from broker.storage.log_config import LogConfig
 from broker.storage.log_files import LogFiles
 from broker.storage.producer_entry import Original
 from broker.storage.producers import ProducerStates
-from broker.storage.transaction_index import AbortedTransaction
+from broker.storage.transactions import AbortedTransaction
 
 
 class LogWriter:

@@ -13,7 +13,7 @@ from broker.errors import CorruptRecordsError
 from broker.storage.partition_directory import PartitionDirectory
 from broker.storage.producers import ProducerStates
 from broker.storage.segment import Segment
-from broker.storage.transaction_index import AbortedTransaction
+from broker.storage.transactions import AbortedTransaction
 
 
 class FoundAborted(NamedTuple):

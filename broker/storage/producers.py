@@ -29,8 +29,7 @@ from broker.records.batch import BatchHeader, next_sequence
 from broker.records.control import Marker, MarkerType
 from broker.storage import producer_snapshots
 from broker.storage.producer_entry import Original, ProducerEntry, RememberedAppend
-from broker.storage.transaction_index import AbortedTransaction
-from broker.storage.transactions import Transactions
+from broker.storage.transactions import AbortedTransaction, Transactions
 
 REPLAYED_RECORDS_MAX = 1 << 20
 EXPIRATION_MS = 86_400_000

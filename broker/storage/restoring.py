@@ -38,7 +38,6 @@ from broker.storage.transaction_index import ENTRY_VERSION, TransactionIndex
 from broker.types import TopicId
 
 _PART_SUFFIX = ".tmp"
-_WRITE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

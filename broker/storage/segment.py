@@ -29,7 +29,8 @@ from broker.storage.index import RELATIVE_OFFSET_MAX, IndexCache, OffsetEntry, O
 from broker.storage.open_files import FilePool, PooledFile
 from broker.storage.segment_scan import SegmentScan, Visit
 from broker.storage.stored_batches import first_beyond, walk
-from broker.storage.transaction_index import AbortedTransaction, TransactionIndex
+from broker.storage.transaction_index import TransactionIndex
+from broker.storage.transactions import AbortedTransaction
 from broker.types import Buffer
 
 POSITIONS_MAX = 64

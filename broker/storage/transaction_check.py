@@ -14,7 +14,7 @@ from broker.records.batch import BatchHeader
 from broker.records.control import MARKER_BYTES_MAX, MarkerType, read_marker
 from broker.storage.dump_line import Damage
 from broker.storage.stored_entries import StoredEntry
-from broker.storage.transaction_index import AbortedTransaction
+from broker.storage.transactions import AbortedTransaction
 
 
 class TransactionCheck:

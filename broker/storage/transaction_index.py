@@ -16,24 +16,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from struct import Struct
-from typing import NamedTuple
 
 from broker.storage.filenames import FileKind
 from broker.storage.index import SegmentIndex
+from broker.storage.transactions import AbortedTransaction
 from broker.types import Buffer
 
 ENTRY_VERSION = 0
-
-
-class AbortedTransaction(NamedTuple):
-    """One aborted transaction: its producer, first offset, the offset of its marker, and the last stable
-    offset after that.
-    """
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
 
 
 class TransactionIndex(SegmentIndex):

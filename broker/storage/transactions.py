@@ -15,8 +15,20 @@ no transaction, and an empty list is small. Owned by the event loop's thread.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 NO_OFFSET = -1
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction: its producer, first offset, the offset of its marker, and the last stable
+    offset after that.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
 
 
 class Transaction:

@@ -19,7 +19,7 @@ from time import perf_counter
 from crc32c import crc32c
 
 from broker.clock import SystemClock
-from broker.records.batch import ATTRIBUTES_POSITION, read_header, rebase, restamp
+from broker.records.batch import ATTRIBUTES_POSITION, rebase
 from broker.records.builder import BatchBuilder
 from broker.storage.disk import SystemDisk
 from broker.storage.log import Log
@@ -39,20 +39,6 @@ def build_batch(size: int) -> bytearray:
     while builder.append(1_700_000_000_000, b"key", os.urandom(1000)):
         pass
     return builder.build()
-
-
-def stamp_sequence(batch: bytearray, sequence: int) -> None:
-    """Make the batch an idempotent producer's."""
-    header = read_header(batch)
-    restamp(
-        batch,
-        0,
-        len(batch),
-        attributes=header.attributes,
-        producer_id=1,
-        producer_epoch=0,
-        base_sequence=sequence,
-    )
 
 
 def bare_loop(directory: Path, batch: bytearray, seconds: float) -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from broker.errors import ConfigurationError, StorageError
 from broker.storage.archive import ArchiveError, Manifest, SealedSegment, load_archive
-from broker.storage.transaction_index import AbortedTransaction
+from broker.storage.transactions import AbortedTransaction
 from broker.storage.url_archive import ArchiveReader, UrlArchive, contiguous, directories_above
 from broker.types import BrokerId, TopicPartition
 

@@ -12,7 +12,7 @@ from broker.records.builder import BatchBuilder
 from broker.records.control import Marker, MarkerType, build_marker
 from broker.storage.archive import ArchiveError, SealedSegment
 from broker.storage.archived_partition import ArchivedPartition, archived_partitions
-from broker.storage.transaction_index import AbortedTransaction
+from broker.storage.transactions import AbortedTransaction
 from broker.storage.url_archive import ArchiveReader, UrlArchive
 from broker.types import BrokerId, TopicPartition
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from broker.storage.index import IndexCache
 from broker.storage.open_files import FilePool
 from broker.storage.segment import Segment
-from broker.storage.transaction_index import AbortedTransaction, TransactionIndex, overlapping
+from broker.storage.transaction_index import TransactionIndex, overlapping
+from broker.storage.transactions import AbortedTransaction
 from tests.storage.conftest import memory_place
 from tests.storage.samples import NOW_MS, DiskAt
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from broker.records.batch import BatchHeader
 from broker.records.control import MarkerType, read_marker
-from broker.storage.transaction_index import AbortedTransaction
+from broker.storage.transactions import AbortedTransaction
 from broker.types import Buffer
 
 
