@@ -30,7 +30,7 @@ from broker import (
     record_commands,
 )
 from broker.clock import SystemClock
-from broker.config import load_config
+from broker.config_loading import load_config
 from broker.coordination.zookeeper import ZooKeeper
 from broker.descriptor_limit import claim_descriptors
 from broker.embedded import exec_zookeeper

@@ -1,21 +1,18 @@
-"""Settings of a node: Kafka's names, types, ranges and defaults, read from YAML or `.properties`.
+"""Settings of a node: Kafka's names, types, ranges and defaults; `config_loading` reads them.
 
 Every field of NodeConfig is one setting; its name with dots for underscores is Kafka's own
-(`log_segment_bytes` is `log.segment.bytes`). Sources in rising order: default, file, `-o key=value`. A file
-is refused as a whole, with every problem listed at once and each one placed at its file and line.
+(`log_segment_bytes` is `log.segment.bytes`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from broker.config_file import read_file, read_overrides
-from broker.errors import ConfigurationError
-from broker.listener_config import ListenerTexts, address_limit, listener_setting, problems_of
+from broker.listener_config import ListenerTexts, address_limit
 from broker.settings import (
     DOUBLE_MAX,
     INT_MAX,
@@ -30,7 +27,6 @@ from broker.settings import (
     optional_long,
     optional_string,
     string,
-    suggestion,
 )
 from broker.storage.cleaning_schedule import CleaningSchedule
 from broker.storage.log_config import (
@@ -46,7 +42,6 @@ from broker.storage.log_config import (
 
 T = TypeVar("T")
 
-_CLEANER_MAP_BYTES_MIN = 1 << 20
 _HOUR_MS = 60 * 60 * 1000
 _MINUTE_MS = 60 * 1000
 
@@ -416,104 +411,6 @@ class LoadedConfig:
 
     node: NodeConfig
     given: frozenset[str]
-
-
-def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
-    """Read a YAML or `.properties` file and apply `key=value` overrides.
-
-    Raises ConfigurationError listing every unknown name, invalid value and contradiction with its place.
-    """
-    problems: list[str] = []
-    in_file = read_file(path, problems)
-    if problems and not in_file:
-        raise ConfigurationError(problems)
-    entries = [*in_file, *read_overrides(overrides, problems)]
-    values: dict[str, Any] = {}
-    places: dict[str, str] = {}
-    refused: set[str] = set()
-    of_listeners: dict[tuple[str, str], Any] = {}
-    for entry in entries:
-        prefixed = listener_setting(entry.name)
-        declaration = SETTINGS.get(prefixed[1] if prefixed else entry.name)
-        if declaration is None:
-            hint = suggestion(entry.name, SETTINGS)
-            problems.append(f"{entry.place}: unknown setting {entry.name}{hint}")
-            continue
-        try:
-            value = declaration.kind.parse(entry.text)
-        except ValueError as error:
-            problems.append(f"{entry.place}: {entry.name}: {error}")
-            refused.add(entry.name)
-            continue
-        if prefixed:
-            of_listeners[prefixed] = value
-        else:
-            values[declaration.field_name] = value
-        places[entry.name] = entry.place
-    node = NodeConfig(**values, of_listeners=of_listeners)
-    problems += [f"{places.get(name, path)}: {name}: {problem}" for name, problem in _contradictions(node)]
-    if node.broker_id < 0 and "broker.id" not in refused:
-        place = places.get("broker.id", path)
-        problems.append(f"{place}: broker.id must be given, a number that no other node of the cluster has")
-    if problems:
-        raise ConfigurationError(problems)
-    return LoadedConfig(node=node, given=frozenset(places))
-
-
-def overridden(node: NodeConfig, settings: Mapping[str, str]) -> NodeConfig:
-    """The settings with some, given as texts, replaced.
-
-    Raises ConfigurationError listing every unknown name, invalid value and contradiction.
-    """
-    values: dict[str, Any] = {}
-    problems = []
-    for name, text in settings.items():
-        declaration = SETTINGS.get(name)
-        if declaration is None:
-            problems.append(f"{name}: unknown setting")
-            continue
-        try:
-            values[declaration.field_name] = declaration.kind.parse(text)
-        except ValueError as error:
-            problems.append(f"{name}: {error}")
-    changed = dataclasses.replace(node, **values)
-    problems += [f"{name}: {problem}" for name, problem in _contradictions(changed)]
-    if problems:
-        raise ConfigurationError(problems)
-    return changed
-
-
-class _Contradiction(NamedTuple):
-    name: str
-    problem: str
-
-
-def _contradictions(node: NodeConfig) -> Iterator[_Contradiction]:
-    """What no single value shows."""
-    yield from (_Contradiction(name, problem) for name, problem in problems_of(node.listener_texts))
-    names = {text.partition("://")[0].upper() for text in node.listeners}
-    for listener, setting in node.of_listeners:
-        if listener not in names:
-            name = f"listener.name.{listener.lower()}.{setting}"
-            yield _Contradiction(name, f"{listener} is none of the listeners")
-    for text in node.max_connections_per_ip_overrides:
-        try:
-            address_limit(text)
-        except ValueError as error:
-            yield _Contradiction("max.connections.per.ip.overrides", str(error))
-    if node.log_cleaner_dedupe_buffer_size < max(node.log_cleaner_threads, 1) * _CLEANER_MAP_BYTES_MIN:
-        yield _Contradiction(
-            "log.cleaner.dedupe.buffer.size",
-            f"each of log.cleaner.threads needs {_CLEANER_MAP_BYTES_MIN} bytes",
-        )
-    if node.log_cleaner_min_compaction_lag_ms > node.log_cleaner_max_compaction_lag_ms:
-        yield _Contradiction("log.cleaner.min.compaction.lag.ms", "exceeds log.cleaner.max.compaction.lag.ms")
-    if node.log_archive_enable and node.log_archive_url is None:
-        yield _Contradiction("log.archive.enable", "needs log.archive.url")
-    if node.group_min_session_timeout_ms > node.group_max_session_timeout_ms:
-        yield _Contradiction("group.min.session.timeout.ms", "exceeds group.max.session.timeout.ms")
-    if 0 < node.queued_max_request_bytes < node.socket_request_max_bytes:
-        yield _Contradiction("queued.max.request.bytes", "is less than socket.request.max.bytes")
 
 
 def _finest(milliseconds: int | None, minutes: int | None, hours: int) -> int:

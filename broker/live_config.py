@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from broker.cluster.entity_configs import read_entity_config
-from broker.config import SETTINGS, LoadedConfig, NodeConfig, overridden
+from broker.config import SETTINGS, LoadedConfig, NodeConfig
+from broker.config_loading import overridden
 from broker.coordination.protocol import Coordination
 from broker.server.node_settings import Layer, NodeSetting, NodeSettings
 from broker.server.topic_settings import TOPIC_SETTINGS

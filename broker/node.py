@@ -11,20 +11,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
+from broker.background import Background
 from broker.clock import Clock
 from broker.cluster.driver import ControllerDriver
 from broker.cluster.entity_configs import EntityConfigs
 from broker.cluster.image import ClusterImage
-from broker.cluster.registration import allocate_producer_ids, obtain_cluster_id, register_broker
+from broker.cluster.registration import allocate_producer_ids, obtain_cluster_id
 from broker.cluster.states import announce_directory_failure, read_cluster_image
 from broker.config import LoadedConfig, NodeConfig
-from broker.coordination.protocol import Coordination, SessionState
-from broker.coordination.znodes import BrokerZnode, Endpoint
+from broker.coordination.protocol import Coordination
 from broker.disk_threads import DiskThreads
 from broker.errors import CoordinationError, RequestTimedOutError
 from broker.groups.coordinator import GroupCoordinator
@@ -43,6 +41,7 @@ from broker.part_configs import (
     topic_defaults,
     upkeep_intervals,
 )
+from broker.presence import Presence
 from broker.reconfiguration import Reconfiguration
 from broker.replication.archiving import Archiving
 from broker.replication.log_cleaner import LogCleaner
@@ -78,7 +77,7 @@ FIRST_IMAGE_TIMEOUT_MS = 30_000
 """How long a node waits until some node is elected controller."""
 CONTROLLER_LOOK_MS = 20
 """How often a starting node looks whether another node was elected."""
-REGISTRATION_RETRY_SECONDS = 1.0
+ANNOUNCEMENT_RETRY_SECONDS = 1.0
 
 
 class Node:
@@ -103,10 +102,8 @@ class Node:
         self._clock = clock
         self._rng = rng
         self._executor = DiskThreads(loaded.node.num_io_threads)
-        self._background = _Background()
-        self._session_changed = asyncio.Event()
+        self._background = Background()
         self._failed_roots: asyncio.Queue[Path] = asyncio.Queue()
-        self._registered_session = 0
         self._services: Services
 
     @contextlib.asynccontextmanager
@@ -123,7 +120,8 @@ class Node:
                 stack.enter_context(self._bound(listener, processors, admission))
                 for listener in self._config.listener_texts.bound
             ]
-            await self._connect()
+            presence = Presence(self._live, self._coordination, self._clock, acceptors)
+            await presence.connect()
             stack.push_async_callback(self._coordination.close)
             cluster_id = await obtain_cluster_id(self._coordination)
             archiving = stack.enter_context(contextlib.closing(self._archiving(cluster_id)))
@@ -152,7 +150,7 @@ class Node:
             self._services = services = await self._build(
                 cluster_id, configs, entity_configs, directories, link
             )
-            await self._register(acceptors)
+            services.replicas.registered(await presence.register())
             await stack.enter_async_context(services.groups)
             await services.controller.start()
             stack.push_async_callback(services.controller.close)
@@ -161,6 +159,7 @@ class Node:
             )
             processors.append(processor)
             self._start_background(processor, acceptors, archiving)
+            self._background.start(presence.keep(services.replicas.registered))
             await self._first_image()
             async with self._serving(acceptors, processor):
                 yield [acceptor.listener for acceptor in acceptors]
@@ -196,11 +195,6 @@ class Node:
             yield acceptor
         finally:
             acceptor.close()
-
-    async def _connect(self) -> None:
-        timeout_ms = self._config.zookeeper_connection_timeout_ms or self._config.zookeeper_session_timeout_ms
-        self._coordination.on_state(self._session_state_changed)
-        await self._coordination.start(timeout_ms=timeout_ms)
 
     @contextlib.asynccontextmanager
     async def _log_directories(self, cluster_id: str, configs: TopicConfigs) -> AsyncIterator[LogDirectories]:
@@ -295,32 +289,6 @@ class Node:
         link.attach(services)
         return services
 
-    async def _register(self, acceptors: Sequence[Acceptor]) -> None:
-        advertised = await asyncio.to_thread(lambda: self._config.listener_texts.told)
-        ports = {acceptor.listener.name: acceptor.listener.address.port for acceptor in acceptors}
-        broker = BrokerZnode(
-            endpoints=tuple(
-                Endpoint(
-                    listener=listener.name,
-                    host=listener.address.host,
-                    port=listener.address.port or ports[listener.name],
-                    security_protocol=listener.protocol.value,
-                )
-                for listener in advertised
-            ),
-            rack=self._config.broker_rack,
-            timestamp_ms=self._clock.now_ms(),
-        )
-        epoch = await register_broker(
-            self._coordination,
-            self._broker_id,
-            broker,
-            session_timeout_ms=self._config.zookeeper_session_timeout_ms,
-        )
-        self._registered_session = self._coordination.session_id
-        self._services.replicas.registered(epoch)
-        log.info("node_registered", broker_id=self._broker_id, broker_epoch=epoch)
-
     def _archiving(self, cluster_id: str) -> Archiving:
         """Raises ConfigurationError for a URL that cannot be used."""
         config = self._config
@@ -370,7 +338,6 @@ class Node:
         self._live.on_change(reconfiguration.apply)
         self._background.start(self._services.entity_configs.run())
         self._background.start(processor.close_idle())
-        self._background.start(self._keep_registered(acceptors))
 
     async def _first_image(self) -> None:
         """Wait for the controller's first word.
@@ -422,28 +389,6 @@ class Node:
 
     # While it runs
 
-    def _session_state_changed(self, state: SessionState) -> None:
-        if state is SessionState.CONNECTED:
-            self._session_changed.set()
-        elif state is SessionState.LOST:
-            log.warning("session_lost", broker_id=self._broker_id)
-
-    async def _keep_registered(self, acceptors: Sequence[Acceptor]) -> None:
-        """Register anew after every loss of the session; meanwhile the node serves with the leaders it
-        knows.
-        """
-        while True:
-            await self._session_changed.wait()
-            self._session_changed.clear()
-            if self._coordination.session_id == self._registered_session:
-                continue
-            try:
-                await self._register(acceptors)
-            except CoordinationError as error:
-                log.warning("registration_delayed", reason=str(error))
-                await asyncio.sleep(REGISTRATION_RETRY_SECONDS)
-                self._session_changed.set()
-
     async def _watch_directories(self, directories: LogDirectories) -> None:
         """Take what a failed log directory held offline, and have the controller find other leaders.
 
@@ -461,7 +406,7 @@ class Node:
                 return await announce_directory_failure(self._coordination, self._broker_id)
             except CoordinationError as error:
                 log.warning("announcement_delayed", reason=str(error))
-                await asyncio.sleep(REGISTRATION_RETRY_SECONDS)
+                await asyncio.sleep(ANNOUNCEMENT_RETRY_SECONDS)
 
     def _leadership_changed(self, partition: TopicPartition, leader_epoch: int) -> None:
         if partition.topic != CONSUMER_OFFSETS:
@@ -473,27 +418,3 @@ class Node:
 
     def _topic_config_changed(self, topic: str, config: LogConfig) -> None:
         self._services.replicas.reconfigure(topic, config)
-
-
-class _Background:
-    """Tasks that live as long as the node; one that fails ends the node."""
-
-    def __init__(self) -> None:
-        self._group = asyncio.TaskGroup()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> None:
-        await self._group.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await self._group.__aexit__(kind, error, traceback)
-
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` to its end, or to the node's."""
-        task = self._group.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

@@ -29,7 +29,7 @@ from broker.client.cluster import Cluster
 from broker.client.producer import Producer
 from broker.client.topic_admin import NewTopic
 from broker.clock import SystemClock
-from broker.config import load_config
+from broker.config_loading import load_config
 from broker.coordination.zookeeper import ZooKeeper
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
 from broker.node import Node

@@ -20,7 +20,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from broker.config import load_config
+from broker.config_loading import load_config
 from broker.coordination import znodes
 from broker.errors import (
     ConfigurationError,

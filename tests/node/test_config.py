@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import SETTINGS, LoadedConfig, NodeConfig, load_config
+from broker.config import SETTINGS, LoadedConfig, NodeConfig
+from broker.config_loading import load_config
 from broker.errors import ConfigurationError
 from broker.live_config import node_settings
 from broker.part_configs import connection_limits, log_defaults

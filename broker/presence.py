@@ -1,0 +1,102 @@
+"""A node in ZooKeeper: its session, and its registration with the addresses that clients are told.
+
+Whoever loses the session is registered anew as soon as there is another. Meanwhile the node serves with the
+leaders it knows. Owned by the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from broker.clock import Clock
+from broker.cluster.registration import register_broker
+from broker.config import NodeConfig
+from broker.coordination.protocol import Coordination, SessionState
+from broker.coordination.znodes import BrokerZnode, Endpoint
+from broker.errors import CoordinationError
+from broker.live_config import LiveConfig
+from broker.server.acceptor import Acceptor
+from broker.telemetry import logger
+from broker.types import BrokerId
+
+log = logger("node")
+
+RETRY_SECONDS = 1.0
+
+
+class Presence:
+    """See the module's description."""
+
+    def __init__(
+        self, live: LiveConfig, coordination: Coordination, clock: Clock, acceptors: Sequence[Acceptor]
+    ) -> None:
+        self._live = live
+        self._coordination = coordination
+        self._clock = clock
+        self._acceptors = acceptors
+        self._session_changed = asyncio.Event()
+        self._registered_session = 0
+
+    @property
+    def _config(self) -> NodeConfig:
+        return self._live.loaded.node
+
+    async def connect(self) -> None:
+        """Begin the session. Raises CoordinationError."""
+        timeout_ms = self._config.zookeeper_connection_timeout_ms or self._config.zookeeper_session_timeout_ms
+        self._coordination.on_state(self._state_changed)
+        await self._coordination.start(timeout_ms=timeout_ms)
+
+    async def register(self) -> int:
+        """Register the node under its id; its broker epoch. Raises CoordinationError, also when another node
+        has the id.
+        """
+        broker_id = BrokerId(self._config.broker_id)
+        epoch = await register_broker(
+            self._coordination,
+            broker_id,
+            await self._znode(),
+            session_timeout_ms=self._config.zookeeper_session_timeout_ms,
+        )
+        self._registered_session = self._coordination.session_id
+        log.info("node_registered", broker_id=broker_id, broker_epoch=epoch)
+        return epoch
+
+    async def keep(self, on_registered: Callable[[int], None]) -> None:
+        """Register anew after every loss of the session, each time with a new broker epoch; for ever."""
+        while True:
+            await self._session_changed.wait()
+            self._session_changed.clear()
+            if self._coordination.session_id == self._registered_session:
+                continue
+            try:
+                on_registered(await self.register())
+            except CoordinationError as error:
+                log.warning("registration_delayed", reason=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+                self._session_changed.set()
+
+    async def _znode(self) -> BrokerZnode:
+        """Looks names up, in a thread."""
+        advertised = await asyncio.to_thread(lambda: self._config.listener_texts.told)
+        ports = {acceptor.listener.name: acceptor.listener.address.port for acceptor in self._acceptors}
+        return BrokerZnode(
+            endpoints=tuple(
+                Endpoint(
+                    listener=listener.name,
+                    host=listener.address.host,
+                    port=listener.address.port or ports[listener.name],
+                    security_protocol=listener.protocol.value,
+                )
+                for listener in advertised
+            ),
+            rack=self._config.broker_rack,
+            timestamp_ms=self._clock.now_ms(),
+        )
+
+    def _state_changed(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self._session_changed.set()
+        elif state is SessionState.LOST:
+            log.warning("session_lost", broker_id=self._config.broker_id)
