@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from random import Random
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -14,10 +13,11 @@ from broker.storage.filenames import LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
 from broker.storage.log_directory import LogDirectory
-from broker.storage.memory_disk import MemoryDisk, MemoryFile
+from broker.storage.memory_disk import MemoryDisk
 from broker.types import BrokerId, TopicPartition
 from tests.storage.conftest import memory_place
 from tests.storage.samples import NOW_MS, DiskAt, ManualClock, append, build, contents, numbered
+from tests.storage.sudden_ends import POWERS, finishes
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=0)
 TWO_SEGMENTS = LogConfig(segment_bytes=600, index_interval_bytes=0)
@@ -25,42 +25,6 @@ RETAINED = LogConfig(segment_bytes=300, index_interval_bytes=0, retention_bytes=
 ROOT = Path("/data/root")
 PARTITION = TopicPartition("flights", 0)
 VALUES = numbered(12, size=10)
-DISK_STEPS = (
-    "write_file",
-    "rename",
-    "remove",
-    "sync_directory",
-    "open",
-    "make_directory",
-    "remove_directory",
-)
-FILE_STEPS = ("pwrite", "truncate", "sync")
-
-
-class _StoppedError(Exception):
-    """The process ends here."""
-
-
-@contextmanager
-def ending_at(step: int) -> Iterator[None]:
-    """The process ends at the `step`-th operation on the disk."""
-    done = 0
-
-    def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any, **options: Any) -> Any:
-            nonlocal done
-            if done >= step:
-                raise _StoppedError
-            done += 1
-            return operation(*arguments, **options)
-
-        return run
-
-    with pytest.MonkeyPatch.context() as patch:
-        for owner, names in ((MemoryDisk, DISK_STEPS), (MemoryFile, FILE_STEPS)):
-            for name in names:
-                patch.setattr(owner, name, counted(getattr(owner, name)))
-        yield
 
 
 def opened(disk: MemoryDisk) -> LogDirectory:
@@ -130,7 +94,7 @@ ACTIONS: dict[str, tuple[Callable[[LogDirectory, Log], None], Callable[[list[tup
 }
 
 
-@pytest.mark.parametrize("power", ["kept", "lost", "torn"])
+@pytest.mark.parametrize("power", POWERS)
 @pytest.mark.parametrize("kind", list(ACTIONS))
 def test_an_end_at_any_operation_leaves_a_sound_log(kind: str, power: str) -> None:
     act, is_sound = ACTIONS[kind]
@@ -139,16 +103,7 @@ def test_an_end_at_any_operation_leaves_a_sound_log(kind: str, power: str) -> No
         disk = cast(MemoryDisk, memory_place().disk)
         directory = opened(disk)
         log = filled(directory)
-        try:
-            with ending_at(step):
-                act(directory, log)
-            is_finished = True
-        except _StoppedError:
-            pass
-        if power == "kept":
-            disk.kill()
-        else:
-            disk.crash(Random(step) if power == "torn" else None)
+        is_finished = finishes(disk, partial(act, directory, log), step, power)
         again = opened(disk)
         recovered = again.logs.get(PARTITION)
         if recovered is None:

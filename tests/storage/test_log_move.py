@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from random import Random
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -18,12 +17,12 @@ from broker.storage.memory_disk import MemoryDisk
 from broker.types import BrokerId, TopicPartition
 from tests.storage.conftest import memory_place
 from tests.storage.samples import ManualClock, append, build, contents, numbered
+from tests.storage.sudden_ends import POWERS, finishes
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=0)
 FIRST, SECOND = Path("/data/first"), Path("/data/second")
 PARTITION = TopicPartition("t", 0)
 VALUES = numbered(20, size=20)
-STEPS = ("write_file", "rename", "remove", "sync_directory", "open")
 
 
 def opened(disk: MemoryDisk) -> LogDirectories:
@@ -75,46 +74,14 @@ def test_a_moved_log_is_what_it_was_and_goes_on() -> None:
     again.close()
 
 
-class _StoppedError(Exception):
-    """The process ends here."""
-
-
-def stop_at(monkeypatch: pytest.MonkeyPatch, step: int) -> list[str]:
-    """End the process at the `step`-th operation from now on; the operations so far."""
-    done: list[str] = []
-
-    def counted(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
-        def run(disk: MemoryDisk, *arguments: Any, **options: Any) -> Any:
-            if len(done) == step:
-                raise _StoppedError
-            done.append(name)
-            return operation(disk, *arguments, **options)
-
-        return run
-
-    for name in STEPS:
-        monkeypatch.setattr(MemoryDisk, name, counted(name, getattr(MemoryDisk, name)))
-    return done
-
-
-@pytest.mark.parametrize("power", ["kept", "lost", "torn"])
+@pytest.mark.parametrize("power", POWERS)
 def test_a_move_that_ends_anywhere_leaves_one_whole_log(power: str) -> None:
     step, is_finished = 0, False
     while not is_finished:
         disk = cast(MemoryDisk, memory_place().disk)
         directories = opened(disk)
         log = copied(directories)
-        with pytest.MonkeyPatch.context() as patch:
-            stop_at(patch, step)
-            try:
-                exchange(directories, log)
-                is_finished = True
-            except _StoppedError:
-                pass
-        if power == "kept":
-            disk.kill()
-        else:
-            disk.crash(Random(step) if power == "torn" else None)
+        is_finished = finishes(disk, partial(exchange, directories, log), step, power)
         again = opened(disk)
         home = again.find(PARTITION)
         assert home is not None, step
