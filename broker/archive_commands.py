@@ -28,7 +28,10 @@ from broker.storage.archived_partition import ArchivedPartition, archived_partit
 from broker.storage.disk import SystemDisk
 from broker.storage.restoring import restore_partitions
 from broker.storage.url_archive import ArchiveReader
+from broker.telemetry import logger
 from broker.types import TopicPartition
+
+log_event = logger("archive")
 
 _NEVER_MS = 1 << 62
 
@@ -145,6 +148,11 @@ async def restore(options: argparse.Namespace) -> None:
     if options.log_dir is not None:
         await asyncio.to_thread(_restore_segments, options, partitions)
         return
+    for partition in partitions:
+        if partition.gaps:
+            log_event.warning(
+                "archive_has_gaps", partition=str(partition.topic_partition), missing=_ranges(partition.gaps)
+            )
     window = Window(since_ms=options.since, until_ms=options.until)
     with progress_bar("checked") as progress:
         progress.begin(sum(partition.size for partition in partitions))

@@ -1,8 +1,9 @@
 """Putting archived segments back where they were: into a data root whose node is stopped, offsets kept.
 
 Segments are written in front of what a partition's directory holds, the newest first, each as a whole, so
-that a run cut short leaves a log without gaps and the next run goes on. Indexes are left to the node, which
-makes them at its start. The log start offset is lowered at the end: until then a node sees the log as it was.
+that a run cut short leaves a log without gaps and the next run goes on. Indexes are made anew; one that a
+crash takes is made again by the node at its start. The log start offset is lowered at the end: until then a
+node sees the log as it was.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ from broker.storage.filenames import (
     parse_segment_file_name,
     segment_file_name,
 )
+from broker.storage.index import IndexCache
+from broker.storage.log_config import LogConfig
+from broker.storage.open_files import FilePool
+from broker.storage.partition_directory import PartitionDirectory
 from broker.storage.transaction_index import ENTRY_VERSION, TransactionIndex
 from broker.types import TopicId
 
@@ -89,6 +94,7 @@ def _restore(
         epochs = [*found, *epochs]
         size += written
         first = start if written else first
+    _index(PartitionDirectory(disk, directory, FilePool(disk), IndexCache()))
     _merge_epochs(disk, directory / LEADER_EPOCH_FILE, epochs)
     disk.sync_directory(root)
     return Restored(partition=partition, start_offset=0 if first is None else first, size=size)
@@ -181,6 +187,15 @@ def _write(
         position += len(batch.data)
         on_bytes(len(batch.data))
     return position
+
+
+def _index(directory: PartitionDirectory) -> None:
+    """Make the indexes of every segment that has none."""
+    for found in directory.find_segments():
+        if found.offset_index_size is None:
+            segment = directory.open_segment(found, LogConfig(), found.modified_ms)
+            segment.rebuild_indexes()
+            segment.retire()
 
 
 def _merge_epochs(disk: Disk, path: Path, restored: Sequence[EpochStart]) -> None:

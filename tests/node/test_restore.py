@@ -135,6 +135,7 @@ def test_segments_go_back_to_where_they_were(cluster: ClusterFactory, tmp_path: 
         assert restored["start_offset"] == 0
         assert restored["bytes"] > 0
         assert done(*restoring).json[0]["bytes"] == 0
+        assert done("verify", str(root)).code == 0
         running.start_node(1)
         with connected(running.bootstrap[0]) as client:
             assert start_offset(client, "flights") == 0
