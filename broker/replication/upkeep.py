@@ -86,12 +86,13 @@ class Upkeep:
 
     async def flush(self) -> None:
         """Flush every log whose settings ask for it now; one that fails does not keep the others waiting."""
-        for replica in self._replicas:
-            if replica.log.flush_due():
+        for directory in self._replicas.directories.live.values():
+            for files in directory.flush_watch.due():
                 try:
-                    await self._in_thread(replica.log.flush)
+                    await self._in_thread(files.flush)
                 except StorageError as error:
-                    log_event.error("flush_failed", partition=str(replica.topic_partition), reason=str(error))
+                    partition = files.directory.path.name
+                    log_event.error("flush_failed", partition=partition, reason=str(error))
 
     async def apply_retention(self) -> None:
         """Delete old segments when the schedule allows it; forget idle producers. Raises StorageError."""

@@ -269,10 +269,6 @@ class Log:
 
     # Flushing
 
-    def flush_due(self) -> bool:
-        """Whether the flush settings, or a roll, ask for a flush now."""
-        return self.files.flush_due()
-
     def flush(self) -> int:
         """Make durable what was appended before the call; the offset up to which everything is. Blocks; any
         thread.

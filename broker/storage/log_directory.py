@@ -28,6 +28,7 @@ from broker.storage.filenames import (
     future_directory_name,
     parse_directory_name,
 )
+from broker.storage.flush_watch import FlushWatch
 from broker.storage.free_space import FreeSpace
 from broker.storage.index import IndexCache
 from broker.storage.log import Log
@@ -76,6 +77,7 @@ class LogDirectory:
         self._lock = lock
         self._clock = clock
         self._recovery_threads = recovery_threads
+        self.flush_watch = FlushWatch()
         self._pool = pool or FilePool(disk)
         self._cache = cache or IndexCache()
         self._logs = LogMap()
@@ -417,6 +419,7 @@ class LogDirectory:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             closed=closed,
+            watch=self.flush_watch,
             pool=self._pool,
             cache=self._cache,
             compacted_end=compacted_end,

@@ -18,6 +18,7 @@ from broker.errors import StorageError
 from broker.storage.appends import PlacedBatch
 from broker.storage.cleaned_segment import CleanedSegment, take_place
 from broker.storage.closed_logs import ClosedLog
+from broker.storage.flush_watch import FlushWatch
 from broker.storage.flushing import Flushing
 from broker.storage.index import RELATIVE_OFFSET_MAX
 from broker.storage.leader_epochs import LeaderEpochs
@@ -43,6 +44,7 @@ class LogFiles:
         "_removals",
         "_roll_ms",
         "_unread_end",
+        "_watch",
         "active",
         "directory",
         "end",
@@ -63,6 +65,7 @@ class LogFiles:
         recovery_point: int,
         log_start_offset: int,
         topic_partition: TopicPartition,
+        watch: FlushWatch,
     ) -> None:
         self.directory = directory
         self.segments = LogSegments.of(recovered.segments)
@@ -81,12 +84,15 @@ class LogFiles:
         self._jitter = crc32(str(topic_partition).encode())
         self._unread_end = self.end if recovered.unread else None
         self._removals = Removals()
+        self._watch = watch
         self.update_config(config)
 
     def update_config(self, config: LogConfig) -> None:
         """Take other settings from now on."""
         self._config = config
         self._flushes = min(config.flush_messages, config.flush_ms) < UNLIMITED
+        if self._flushes:
+            self._watch.watch(self)
         # A part of the jitter that differs between partitions, so that they do not all roll at once.
         self._roll_ms = config.roll_ms - self._jitter % (min(config.segment_jitter_ms, config.segment_ms) + 1)
         self.active.index_interval_bytes = config.index_interval_bytes
@@ -134,18 +140,27 @@ class LogFiles:
             self.segments = LogSegments.of([*self.segments.items, segment])
             self.active = segment
             self.flushing.names_changed(snapshot)
+        self._watch.watch(self)
 
     # Flushing
 
     def flush_due(self) -> bool:
-        """Whether the flush settings, or a roll, ask for a flush now. Asked of every log every second."""
-        return (self._flushes or self.flushing.rolled) and self.flushing.is_due(self.end, self._config)
+        """Whether the flush settings, or a roll, ask for a flush now."""
+        return self.flushing.is_due(self.end, self._config)
+
+    def may_come_due(self) -> bool:
+        """Whether `flush_due` may be true before the next roll or change of settings."""
+        return self._flushes or self.flushing.rolled
 
     def flush(self) -> int:
         """Make durable what was stored before the call; the offset up to which everything is. Blocks; any
         thread. Raises StorageError.
         """
-        return self.flushing.flush(lambda: (self.end, self.segments.items))
+        try:
+            return self.flushing.flush(lambda: (self.end, self.segments.items))
+        except StorageError:
+            self._watch.watch(self)  # what a roll left to be synced still waits
+            raise
 
     # Shrinking
 
@@ -251,5 +266,6 @@ class LogFiles:
     def abandon(self) -> None:
         """Close the files and leave everything else to recovery."""
         self.flushing.close()
+        self._watch.forget(self)
         for segment in self.segments.items:
             segment.retire()

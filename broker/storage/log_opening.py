@@ -9,6 +9,7 @@ from broker.clock import Clock
 from broker.storage.closed_logs import ClosedLog
 from broker.storage.disk import Disk
 from broker.storage.filenames import LEADER_EPOCH_FILE
+from broker.storage.flush_watch import FlushWatch
 from broker.storage.index import IndexCache
 from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.log import Log
@@ -34,6 +35,7 @@ def open_log(
     closed: ClosedLog | None = None,
     pool: FilePool | None = None,
     cache: IndexCache | None = None,
+    watch: FlushWatch | None = None,
     compacted_end: int | None = None,
     on_recovery_point_lowered: Callable[[], None] = lambda: None,
     on_gap: Callable[[], None] = lambda: None,
@@ -62,6 +64,7 @@ def open_log(
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
         topic_partition=topic_partition,
+        watch=watch or FlushWatch(),
     )
     return Log(
         topic_partition,

@@ -29,29 +29,29 @@ def test_a_flush_moves_the_recovery_point_to_the_end(place: DiskAt) -> None:
     assert log.flush() == 20
     assert log.recovery_point == 20
     assert log.unflushed_count == 0
-    assert not log.flush_due()
+    assert not log.files.flush_due()
 
 
 def test_a_flush_is_due_by_count_by_time_and_after_a_roll(place: DiskAt) -> None:
     clock = ManualClock()
     log = place.log(LogConfig(flush_messages=3, flush_ms=1000), clock=clock)
-    assert not log.flush_due()
+    assert not log.files.flush_due()
     append(log, b"a", b"b")
-    assert not log.flush_due()
+    assert not log.files.flush_due()
     append(log, b"c")
-    assert log.flush_due()
+    assert log.files.flush_due()
     log.flush()
     append(log, b"d")
     clock.advance(999)
-    assert not log.flush_due()
+    assert not log.files.flush_due()
     clock.advance(1)
-    assert log.flush_due()
+    assert log.files.flush_due()
     log.flush()
     append(log, b"e")
     log.roll()
-    assert log.flush_due()
+    assert log.files.flush_due()
     log.flush()
-    assert not log.flush_due()
+    assert not log.files.flush_due()
 
 
 @dataclass(frozen=True, slots=True)
