@@ -58,6 +58,7 @@ class AnswerStream:
     __slots__ = (
         "_disk_threads",
         "_fd",
+        "_holds_range",
         "_loop",
         "_on_progress",
         "_parts",
@@ -79,6 +80,7 @@ class AnswerStream:
         self._loop = asyncio.get_running_loop()
         self._parts: deque[Part] = deque()
         self._queued_size = 0
+        self._holds_range = False
         self._range_start = self._range_end = 0
         """What is left of the range under way, as positions in its file; equal when none is."""
         self._resident_to = 0
@@ -95,7 +97,7 @@ class AnswerStream:
                 part.pin()
                 copy = self._copy(part)
                 if copy is None:
-                    must_flush = True
+                    must_flush = self._holds_range = True
                 else:
                     part.release()
                     part = copy
@@ -105,13 +107,13 @@ class AnswerStream:
         return must_flush or self._queued_size > PENDING_SIZE_MAX
 
     def send_at_once(self) -> bool:
-        """Send what can be sent without waiting; whether that was all. Raises OSError as `flush` does."""
-        if self._parts:
-            step = self._send()
-            if step is not _Step.DONE:
-                if step is _Step.COLD:
-                    self._resident_to = self._range_start  # for `flush` to look, and to wait
-                return False
+        """Send what was queued if it is buffers only; whether all is gone. Raises OSError as `flush` does.
+
+        Ranges are left to `flush`: tried at once, what the socket does not take is sent in smaller pieces,
+        for twice the processor time.
+        """
+        if self._holds_range or (self._parts and self._send() is not _Step.DONE):
+            return False
         self._queued_size = 0
         return True
 
@@ -124,6 +126,7 @@ class AnswerStream:
             if step is _Step.COLD:
                 await self._warm()
         self._queued_size = 0
+        self._holds_range = False
 
     def close(self) -> None:
         """Let go of everything that was not sent."""
