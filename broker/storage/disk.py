@@ -81,7 +81,9 @@ class File(Protocol):
 class DiskLock(Protocol):
     """A lock file held by this process."""
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """Let it go. Releasing twice is once. Raises StorageError."""
+        ...
 
 
 class Disk(Protocol):
@@ -263,8 +265,11 @@ class SystemLock:
         self._path = path
 
     def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:  # given up already; the number may be another file's by now
+            return
         try:
-            os.close(self._descriptor)
+            os.close(descriptor)
         except OSError as error:
             raise failure("release", self._path, error) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,30 @@ def test_a_disk_that_is_really_full_is_refused_and_not_taken_for_failed(
         process.terminate()
         assert process.wait(TIMEOUT_SECONDS) == 0, log.read_text()
     assert not events_of(log, "log_directory_offline")
+
+
+def test_a_node_that_has_no_room_to_recover_says_so_and_harms_nothing(
+    tmp_path: Path, settings: dict[str, object], small: Path
+) -> None:
+    settings["log.dir.min.free.bytes"] = 0
+    with started(tmp_path, settings) as (process, log):
+        until(lambda: "node_started" in log.read_text())
+        with connected(address_of(settings)) as client:
+            create_topic(client, "t", retention_ms="-1")
+            for number in range(100):
+                assert produce(client, "t", batch_of(b"%d" % number + b"x" * 50_000)).error_code == 0
+        process.kill()
+    with (small / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
+        while ballast.write(bytes(4096)) > 0:
+            pass
+    with started(tmp_path, settings) as (process, log):
+        assert process.wait(TIMEOUT_SECONDS) == 1
+        assert "every log directory is offline" in log.read_text().splitlines()[-1]
+        assert "No space left on device" in log.read_text().splitlines()[-1]
+    (small / "ballast").unlink()
+    with started(tmp_path, settings) as (process, log):
+        until(lambda: "node_started" in log.read_text())
+        with connected(address_of(settings)) as client:
+            assert fetch(client, "t", 0).high_watermark == 100
+        process.terminate()
+        assert process.wait(TIMEOUT_SECONDS) == 0, log.read_text()
