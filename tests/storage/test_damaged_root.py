@@ -70,10 +70,10 @@ def made(*, is_clean: bool) -> tuple[Files, dict[TopicPartition, list[Seen]]]:
         directory.create_log(partition, TopicId(UUID(int=number)), config_of(partition))
     logs = [directory.logs[partition] for partition in partitions]
     fill(*logs)
-    compact(directory.logs[STATES], checkpoint=directory.checkpoint_compaction)
+    compact(directory.logs[STATES], checkpoint=directory.checkpoints.store_compaction)
     for log in logs:
         log.flush()
-    directory.checkpoint()
+    directory.checkpoints.store_offsets()
     fill(*logs)
     records = {partition: seen(directory.logs[partition]) for partition in partitions}
     if is_clean:
