@@ -109,8 +109,7 @@ class AnswerStream:
     def send_at_once(self) -> bool:
         """Send what was queued if it is buffers only; whether all is gone. Raises OSError as `flush` does.
 
-        Ranges are left to `flush`: tried at once, what the socket does not take is sent in smaller pieces,
-        for twice the processor time.
+        Ranges are left to `flush`, which can wait for the disk and for the socket.
         """
         if self._holds_range or (self._parts and self._send() is not _Step.DONE):
             return False
