@@ -34,6 +34,7 @@ from broker.coordination.zookeeper import ZooKeeper
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
 from broker.node import Node
 from broker.storage.disk import SystemDisk
+from broker.telemetry import configure_logging
 from ops.bench.broker_append import Server
 from ops.bench.segments import SegmentsBench, limit_descriptors
 
@@ -185,6 +186,7 @@ def main() -> None:
     )
     parser.add_argument("--directory", type=Path, default=None, help="where to write; default: temporary")
     arguments = parser.parse_args()
+    configure_logging("error")
     directory = Path(tempfile.mkdtemp(prefix="partitions-", dir=arguments.directory))
     try:
         if arguments.segments:
