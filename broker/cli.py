@@ -105,6 +105,12 @@ def _add_node_commands(commands: Any) -> None:
     start.add_argument(
         "-o", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="override one setting"
     )
+    start.add_argument(
+        "--http",
+        type=_address,
+        metavar="HOST:PORT",
+        help="serve /metrics and /health there",
+    )
     start.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     start.set_defaults(run=_start)
     zookeeper = commands.add_parser("zookeeper", help="become a ZooKeeper server on 127.0.0.1 (needs Java)")
@@ -257,8 +263,12 @@ def _client_command(actions: Any, name: str, command: Command, description: str)
 
 
 def _addresses(text: str) -> list[HostPort]:
+    return [_address(part) for part in text.split(",")]
+
+
+def _address(text: str) -> HostPort:
     try:
-        return [HostPort.parse(part) for part in text.split(",")]
+        return HostPort.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
@@ -287,6 +297,7 @@ async def _interruptible(command: Coroutine[Any, Any, None]) -> None:
 
 
 def _start(options: argparse.Namespace) -> None:
+    from broker.http_endpoint import http_endpoint
     from broker.node import Node  # only here: other commands start twice as fast without a node's modules
 
     loaded = load_config(options.config, options.overrides)
@@ -305,8 +316,10 @@ def _start(options: argparse.Namespace) -> None:
             loaded, coordination=coordination, disk=SystemDisk(), clock=SystemClock(), rng=random.Random()
         )
         gc.disable()  # a start makes what stays, and looking through it again and again takes a fifth of it
-        with contextlib.suppress(asyncio.CancelledError):
+        with contextlib.ExitStack() as stack, contextlib.suppress(asyncio.CancelledError):
             async with node.running():
+                if options.http is not None:
+                    stack.enter_context(http_endpoint(options.http, node.metrics))
                 gc.enable()
                 gc.freeze()  # what a started node consists of need not be looked at by every collection
                 with contextlib.suppress(asyncio.CancelledError):  # so that it ends in order, as by itself

@@ -27,6 +27,7 @@ from broker.disk_threads import DiskThreads
 from broker.errors import CoordinationError, RequestTimedOutError
 from broker.groups.coordinator import GroupCoordinator
 from broker.live_config import LiveConfig
+from broker.node_metrics import NodeMetrics
 from broker.part_configs import (
     between_nodes,
     cleaner_settings,
@@ -105,6 +106,9 @@ class Node:
         self._background = Background()
         self._failed_roots: asyncio.Queue[Path] = asyncio.Queue()
         self._services: Services
+        self._stalls = LoopStalls()
+        self.metrics: NodeMetrics
+        """What the node tells of itself; there once it runs."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Sequence[Listener]]:
@@ -158,6 +162,12 @@ class Node:
                 Dispatcher(ROUTES, services), connection_limits(self._config), self._clock, self._executor
             )
             processors.append(processor)
+            self.metrics = NodeMetrics(
+                directories=directories,
+                openings=services.openings,
+                stalls=self._stalls,
+                processors=processors,
+            )
             self._start_background(processor, acceptors, archiving)
             self._background.start(presence.keep(services.replicas.registered))
             await self._first_image()
@@ -321,7 +331,7 @@ class Node:
             schedule=CleaningSchedule(self._config.log_cleanup_schedule),
             clock=self._clock,
         )
-        self._background.start(LoopStalls().watch(self._clock))
+        self._background.start(self._stalls.watch(self._clock))
         self._background.start(upkeep.run())
         self._background.start(self._services.log_moves.run())
         self._background.start(cleaner.run())

@@ -1,0 +1,74 @@
+"""What a running node tells Prometheus: facts that its parts keep anyway, read when they are asked for.
+
+Read in the thread of the HTTP endpoint while the event loop goes on: single counters, and maps that are
+replaced and never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from broker.server.acceptor import Processor
+from broker.server.loop_stalls import LoopStalls
+from broker.server.openings import Openings
+from broker.storage.log_directories import LogDirectories
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodeMetrics(Collector):
+    """The collector of one node."""
+
+    directories: LogDirectories
+    openings: Openings
+    stalls: LoopStalls
+    processors: Sequence[Processor]
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family of metrics, with its samples."""
+        yield GaugeMetricFamily(
+            "broker_connections",
+            "Connections of clients and nodes.",
+            sum(processor.connection_count for processor in self.processors),
+        )
+        yield from self._directory_metrics()
+        opened = CounterMetricFamily(
+            "broker_batches_opened", "Batches looked into when they were appended.", labels=["reason"]
+        )
+        for reason, count in list(self.openings.counts.items()):
+            opened.add_metric([reason.value], count)
+        yield opened
+        yield CounterMetricFamily(
+            "broker_loop_stalls", "Times that the event loop came late to what was due.", self.stalls.count
+        )
+        yield CounterMetricFamily(
+            "broker_loop_stalled_seconds", "By how much in all.", self.stalls.total_ms / 1000
+        )
+        yield GaugeMetricFamily(
+            "broker_loop_stalled_longest_seconds", "By how much at most.", self.stalls.longest_ms / 1000
+        )
+
+    def _directory_metrics(self) -> Iterable[Metric]:
+        online = GaugeMetricFamily(
+            "broker_log_directory_online",
+            "1: in use, 0: failed.",
+            labels=["directory"],
+        )
+        full = GaugeMetricFamily(
+            "broker_log_directory_full", "Whether clients are refused for lack of room.", labels=["directory"]
+        )
+        refused = CounterMetricFamily(
+            "broker_log_directory_refused_appends", "Appends refused for lack of room.", labels=["directory"]
+        )
+        logs = GaugeMetricFamily("broker_log_directory_logs", "Logs in the directory.", labels=["directory"])
+        for path, directory in self.directories.live.items():
+            online.add_metric([str(path)], 1)
+            full.add_metric([str(path)], directory.free_space.is_full)
+            refused.add_metric([str(path)], directory.free_space.refused_count)
+            logs.add_metric([str(path)], len(directory.logs))
+        for path in self.directories.offline:
+            online.add_metric([str(path)], 0)
+        return online, full, refused, logs
