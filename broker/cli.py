@@ -316,9 +316,9 @@ def _start(options: argparse.Namespace) -> None:
             loaded, coordination=coordination, disk=SystemDisk(), clock=SystemClock(), rng=random.Random()
         )
         gc.disable()  # a start makes what stays, and looking through it again and again takes a fifth of it
-        with contextlib.ExitStack() as stack, contextlib.suppress(asyncio.CancelledError):
-            async with node.running():
-                if options.http is not None:
+        with contextlib.suppress(asyncio.CancelledError):
+            async with node.running(), contextlib.AsyncExitStack() as stack:
+                if options.http is not None:  # it closes first: a node that stops is not told to be healthy
                     stack.enter_context(http_endpoint(options.http, node.metrics))
                 gc.enable()
                 gc.freeze()  # what a started node consists of need not be looked at by every collection

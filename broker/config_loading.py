@@ -15,7 +15,7 @@ from broker.config import SETTINGS, LoadedConfig, NodeConfig
 from broker.config_file import read_file, read_overrides
 from broker.errors import ConfigurationError
 from broker.listener_config import address_limit, listener_setting, problems_of
-from broker.settings import suggestion
+from broker.settings import parse_settings, suggestion
 
 _CLEANER_MAP_BYTES_MIN = 1 << 20
 
@@ -67,17 +67,8 @@ def overridden(node: NodeConfig, settings: Mapping[str, str]) -> NodeConfig:
 
     Raises ConfigurationError listing every unknown name, invalid value and contradiction.
     """
-    values: dict[str, Any] = {}
-    problems = []
-    for name, text in settings.items():
-        declaration = SETTINGS.get(name)
-        if declaration is None:
-            problems.append(f"{name}: unknown setting")
-            continue
-        try:
-            values[declaration.field_name] = declaration.kind.parse(text)
-        except ValueError as error:
-            problems.append(f"{name}: {error}")
+    kinds = {name: (declared.field_name, declared.kind) for name, declared in SETTINGS.items()}
+    values, problems = parse_settings(settings, kinds, unknown="unknown setting")
     changed = dataclasses.replace(node, **values)
     problems += [f"{name}: {problem}" for name, problem in _contradictions(changed)]
     if problems:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -150,6 +150,26 @@ def name_set(choices: tuple[str, ...]) -> Kind[frozenset[str]]:
         return values
 
     return Kind(type=SettingType.LIST, parse=parse, render=lambda values: ",".join(sorted(values)))
+
+
+def parse_settings(
+    texts: Mapping[str, str], kinds: Mapping[str, tuple[str, Kind[Any]]], *, unknown: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Values by the name of their field, and what is wrong with the texts, each problem beginning with the
+    name of its setting. `kinds` says field and kind of each setting; `unknown` is what is said of others.
+    """
+    values: dict[str, Any] = {}
+    problems = []
+    for name, text in texts.items():
+        if name not in kinds:
+            problems.append(f"{name}: {unknown}")
+            continue
+        field, kind = kinds[name]
+        try:
+            values[field] = kind.parse(text)
+        except ValueError as error:
+            problems.append(f"{name}: {error}")
+    return values, problems
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -10,7 +10,18 @@ from typing import Any
 from broker.errors import ConfigurationError
 from broker.records.batch import Codec
 from broker.records.compression import LEVELS
-from broker.settings import LONG_MAX, Kind, SettingType, boolean, double, integer, long, name_set, string
+from broker.settings import (
+    LONG_MAX,
+    Kind,
+    SettingType,
+    boolean,
+    double,
+    integer,
+    long,
+    name_set,
+    parse_settings,
+    string,
+)
 
 UNLIMITED = LONG_MAX
 CLEANUP_POLICIES = ("delete", "compact")
@@ -151,17 +162,8 @@ class LogConfig:
 
         Raises ConfigurationError that lists every unknown name and every invalid value.
         """
-        values: dict[str, Any] = {}
-        problems = []
-        for name, text in settings.items():
-            setting = SETTINGS.get(name)
-            if setting is None:
-                problems.append(f"{name}: unknown setting of a topic")
-                continue
-            try:
-                values[setting.field] = setting.kind.parse(text)
-            except ValueError as error:
-                problems.append(f"{name}: {error}")
+        kinds = {name: (setting.field, setting.kind) for name, setting in SETTINGS.items()}
+        values, problems = parse_settings(settings, kinds, unknown="unknown setting of a topic")
         config = replace(self, **values)
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             problems.append(

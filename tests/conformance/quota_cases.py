@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from uuid import uuid4
 
 from broker.errors import ErrorCode
@@ -29,7 +30,7 @@ async def _alter(
     )
     request = AlterClientQuotasRequest(entries=[entry], validate_only=validate_only)
     (answer,) = (await scene.ask(request, version)).entries
-    assert {(part.entity_type, part.entity_name) for part in answer.entity} == set(entity)
+    assert Counter((part.entity_type, part.entity_name) for part in answer.entity) == Counter(entity)
     assert (answer.error_message is None) is (answer.error_code == NONE)
     return answer.error_code
 
