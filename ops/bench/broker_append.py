@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
+from broker.embedded import free_ports
 from broker.records.batch import ATTRIBUTES_POSITION
 from broker.records.builder import BatchBuilder
 from broker.server.receive_buffer import BUSY_CAPACITY
@@ -37,6 +37,7 @@ from broker.wire.header import encode_request
 from broker.wire.message import Request
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ops.bench._one_node import one_node
 
 GOALS = {1 << 20: 0.6, 16 << 10: 0.3}
 IN_FLIGHT = {1 << 20: 8, 16 << 10: 64}
@@ -212,19 +213,11 @@ def create_topic(port: int) -> None:
 def compare(directory: Path, seconds: float) -> bool:
     """Print both sides for every size; True when all goals are met."""
     met = True
-    with EmbeddedZooKeeper(directory / "zookeeper", fsync=False) as zookeeper:
-        spec = ClusterSpec(
-            name="bench",
-            zookeeper_connect=zookeeper.connect_string("bench"),
-            port=free_ports(1)[0],
-            directory=directory / "cluster",
-            settings=NODE_SETTINGS,
-        )
-        with EmbeddedCluster(spec) as cluster:
-            node = Server(cluster.bootstrap[0].port, cluster.pids[1])
-            create_topic(node.port)
-            for size, goal in GOALS.items():
-                met &= compare_size(directory, node, size, goal, seconds)
+    with one_node(directory, NODE_SETTINGS) as cluster:
+        node = Server(cluster.bootstrap[0].port, cluster.pids[1])
+        create_topic(node.port)
+        for size, goal in GOALS.items():
+            met &= compare_size(directory, node, size, goal, seconds)
     return met
 
 

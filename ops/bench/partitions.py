@@ -19,8 +19,6 @@ import shutil
 import sys
 import tempfile
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter, sleep
 
@@ -31,10 +29,11 @@ from broker.client.topic_admin import NewTopic
 from broker.clock import SystemClock
 from broker.config_loading import load_config
 from broker.coordination.zookeeper import ZooKeeper
-from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
+from broker.embedded import EmbeddedCluster
 from broker.node import Node
 from broker.storage.disk import SystemDisk
 from broker.telemetry import configure_logging
+from ops.bench._one_node import one_node
 from ops.bench.broker_append import Server
 from ops.bench.segments import SegmentsBench, limit_descriptors
 
@@ -128,24 +127,9 @@ async def traced_heap(settings: Path) -> int:
         tracemalloc.stop()
 
 
-@contextmanager
-def one_node(directory: Path) -> Iterator[EmbeddedCluster]:
-    """A node, and the ZooKeeper that it needs."""
-    with EmbeddedZooKeeper(directory / "zookeeper", fsync=False) as zookeeper:
-        spec = ClusterSpec(
-            name="bench",
-            zookeeper_connect=zookeeper.connect_string("bench"),
-            port=free_ports(1)[0],
-            directory=directory / "cluster",
-            settings=NODE_SETTINGS,
-        )
-        with EmbeddedCluster(spec, timeout_ms=TIMEOUT_MS) as cluster:
-            yield cluster
-
-
 def measure(directory: Path, topics: int, partitions: int, idle_seconds: float) -> None:
     count = topics * partitions
-    with one_node(directory) as cluster:
+    with one_node(directory, NODE_SETTINGS, timeout_ms=TIMEOUT_MS) as cluster:
         settings = cluster.spec.directory / "node-1.yaml"
         bench = Bench(cluster, topics, partitions)
         resident_mb = bench.server.resident_mb()
@@ -168,7 +152,7 @@ def measure(directory: Path, topics: int, partitions: int, idle_seconds: float) 
 
 
 def measure_segments(directory: Path, topics: int, partitions: int, segments: int) -> None:
-    with one_node(directory) as cluster:
+    with one_node(directory, NODE_SETTINGS, timeout_ms=TIMEOUT_MS) as cluster:
         print(f"{topics} topics of {partitions} partitions of {segments} segments", flush=True)
         SegmentsBench(cluster, topics, partitions, segments).run()
 

@@ -25,13 +25,13 @@ from time import process_time
 from crc32c import crc32c
 
 from broker.clock import SystemClock
-from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
 from broker.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, LENGTH_OVERHEAD
 from broker.storage.disk import SystemDisk
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
 from broker.storage.log_opening import open_log
 from broker.types import TopicPartition
+from ops.bench._one_node import one_node
 from ops.bench.broker_append import TOPIC, build_batch, create_topic, produce_frame
 
 GOAL = 1.5
@@ -110,17 +110,9 @@ def processor_seconds(work: Callable[[], object]) -> float:
 
 def measure(directory: Path, batch: bytearray, total: int) -> bool:
     """Print one batch size's figures; whether the goal is met."""
-    with EmbeddedZooKeeper(directory / "zookeeper", fsync=False) as zookeeper:
-        spec = ClusterSpec(
-            name="bench",
-            zookeeper_connect=zookeeper.connect_string("bench"),
-            port=free_ports(1)[0],
-            directory=directory / "cluster",
-            settings=NODE_SETTINGS,
-        )
-        with EmbeddedCluster(spec) as cluster:
-            fill(spec.port, batch, total)
-            cluster.kill_node(1)
+    with one_node(directory, NODE_SETTINGS) as cluster:
+        fill(cluster.bootstrap[0].port, batch, total)
+        cluster.kill_node(1)
     log = directory / "cluster" / "node-1" / f"{TOPIC}-0"
     files = sorted(log.glob("*.log"))
     size = sum(file.stat().st_size for file in files)

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from broker.client.aborted import AbortedBatches, AbortedTransaction
 from broker.records.batch import BatchHeader, Codec
-from broker.records.builder import BatchBuilder
 from broker.records.control import Marker, MarkerType, build_marker
 from broker.records.reader import read_batches
+from broker.records.record import Record, TimestampType
 from broker.storage.compaction.cleanable import DirtySegment, cleanable_range
 from broker.storage.compaction.cleaning import Cleaning, CleaningBounds, CleaningReport
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
-from tests.storage.samples import NOW_MS, SIZE_MAX
+from tests.storage.samples import NOW_MS, SIZE_MAX, build_records
 
 COMPACTED = LogConfig(
     cleanup_policy=frozenset({"compact"}),
@@ -47,17 +47,11 @@ def keyed(
     timestamp: int = NOW_MS,
 ) -> bytearray:
     """One batch of keys and values; `producer` is id, epoch and base sequence."""
-    builder = BatchBuilder(
-        codec,
-        size_max=SIZE_MAX,
-        producer_id=producer[0],
-        producer_epoch=producer[1],
-        base_sequence=producer[2],
-        transactional=transactional,
-    )
-    for index, (key, value) in enumerate(pairs):
-        assert builder.append(timestamp + index, key, value, [("h", b"\xff")] if index % 2 else [])
-    return builder.build()
+    records = [
+        Record(-1, timestamp + at, TimestampType.CREATE_TIME, key, value, [("h", b"\xff")] if at % 2 else [])
+        for at, (key, value) in enumerate(pairs)
+    ]
+    return build_records(records, producer=producer, codec=codec, transactional=transactional)
 
 
 def put(log: Log, *pairs: Pair, now_ms: int = NOW_MS, **options: object) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from broker.records.batch import Codec
 from broker.records.builder import BatchBuilder
 from broker.records.reader import read_all
+from broker.records.record import Record, TimestampType
 from broker.storage.disk import Disk
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
@@ -74,7 +75,23 @@ def build(
     codec: Codec = Codec.NONE,
     transactional: bool = False,
 ) -> bytearray:
-    """One batch; `producer` is id, epoch and base sequence."""
+    """One batch of values without keys; `producer` is id, epoch and base sequence."""
+    times = timestamps or [NOW_MS] * len(values)
+    records = [
+        Record(-1, at, TimestampType.CREATE_TIME, None, value, [])
+        for at, value in zip(times, values, strict=True)
+    ]
+    return build_records(records, producer=producer, codec=codec, transactional=transactional)
+
+
+def build_records(
+    records: Sequence[Record],
+    *,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    codec: Codec = Codec.NONE,
+    transactional: bool = False,
+) -> bytearray:
+    """One batch of records, whose offsets do not matter."""
     builder = BatchBuilder(
         codec,
         size_max=SIZE_MAX,
@@ -83,8 +100,8 @@ def build(
         base_sequence=producer[2],
         transactional=transactional,
     )
-    for index, value in enumerate(values):
-        assert builder.append(timestamps[index] if timestamps else NOW_MS, None, value)
+    for record in records:
+        assert builder.append(record.timestamp, record.key, record.value, record.headers)
     return builder.build()
 
 
