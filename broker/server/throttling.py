@@ -7,10 +7,8 @@ without records, which are not counted then.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
-from types import coroutine
 from typing import Any, TypeVar
 
 from broker.server.fetch_sessions import is_from_node
@@ -94,21 +92,9 @@ class Throttle:
         finally:
             self._spent_ns += self._quotas.nanoseconds() - started
 
-    @coroutine
-    def timed(self, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    def timed(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """Await `work`, and count the time in which it runs, not that in which it waits."""
-        step: Callable[[], Any] = partial(work.send, None)
-        while True:
-            try:
-                awaited = self.timed_call(step)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            try:
-                yield awaited
-                step = partial(work.send, None)
-            except (asyncio.CancelledError, GeneratorExit) as error:
-                step = partial(work.throw, error)
+        return _TimedWork(self, work)
 
     def finish(self) -> int:
         """How long the connection is to rest, in ms, now that the request is done."""
@@ -120,6 +106,27 @@ class Throttle:
 
     def _wait(self, throttle_ms: int) -> None:
         self.throttle_ms = max(self.throttle_ms, throttle_ms)
+
+
+class _TimedWork(Generator[Any, Any, T]):
+    """A coroutine each step of which is timed, whether it goes on with what it waited for or with its
+    failure.
+    """
+
+    __slots__ = ("_throttle", "_work")
+
+    def __init__(self, throttle: Throttle, work: Coroutine[Any, Any, T]) -> None:
+        self._throttle = throttle
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self
+
+    def send(self, value: Any) -> Any:
+        return self._throttle.timed_call(partial(self._work.send, value))
+
+    def throw(self, *error: Any) -> Any:
+        return self._throttle.timed_call(partial(self._work.throw, *error))
 
 
 def throttle_of(

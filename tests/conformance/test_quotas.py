@@ -19,7 +19,7 @@ BATCHES = 20
 BATCH = os.urandom(50_000)
 
 
-def limit(bootstrap: str, client_id: str, **quotas: float) -> None:
+def limit(bootstrap: str, client_id: str | None, **quotas: float) -> None:
     async def alter() -> None:
         cluster = Cluster([HostPort.parse(bootstrap)])
         await cluster.start(timeout_ms=10_000)
@@ -53,3 +53,9 @@ def test_librdkafka_is_slowed_down_and_loses_nothing(cluster: ClusterFactory) ->
         assert time.monotonic() < deadline
         consumer.poll(0.1)
     consumer.close()
+
+
+def test_a_client_with_quotas_sets_those_of_others_that_have_none_yet(cluster: ClusterFactory) -> None:
+    bootstrap = str(cluster().bootstrap[0])
+    for client_id in (None, "first", "second"):
+        limit(bootstrap, client_id, request_percentage=5_000)
