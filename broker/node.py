@@ -125,8 +125,7 @@ class Node:
                 for listener in self._config.listener_texts.bound
             ]
             presence = Presence(self._live, self._coordination, self._clock, acceptors)
-            await presence.connect()
-            stack.push_async_callback(self._coordination.close)
+            await stack.enter_async_context(presence.connected())
             cluster_id = await obtain_cluster_id(self._coordination)
             archiving = stack.enter_context(contextlib.closing(self._archiving(cluster_id)))
             configs = TopicConfigs(
@@ -145,6 +144,7 @@ class Node:
             configs.defaults = log_defaults(self._config)
             await configs.load()
             directories = await stack.enter_async_context(self._log_directories(cluster_id, configs))
+            await stack.enter_async_context(presence.noted_in(directories, cluster_id))
             await stack.enter_async_context(self._background)
             self._background.start(self._watch_directories(directories))
             link = NodeLink(

@@ -1,13 +1,15 @@
 """A node in ZooKeeper: its session, and its registration with the addresses that clients are told.
 
 Whoever loses the session is registered anew as soon as there is another. Meanwhile the node serves with the
-leaders it knows. Owned by the event loop's thread.
+leaders it knows. A note of the session lies in a data directory (`session_notes`), so that a start after
+kill -9 need not wait for the old session's timeout. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from broker.clock import Clock
 from broker.cluster.registration import register_broker
@@ -17,12 +19,16 @@ from broker.coordination.znodes import BrokerZnode, Endpoint
 from broker.errors import CoordinationError
 from broker.live_config import LiveConfig
 from broker.server.acceptor import Acceptor
+from broker.session_notes import SessionNotes
+from broker.storage.log_directories import LogDirectories
 from broker.telemetry import logger
 from broker.types import BrokerId
 
 log = logger("node")
 
 RETRY_SECONDS = 1.0
+FORMER_SESSION_TIMEOUT_MS = 2_000
+"""How long a start tries to end the session of a process that was killed, before it just waits."""
 
 
 class Presence:
@@ -37,21 +43,45 @@ class Presence:
         self._acceptors = acceptors
         self._session_changed = asyncio.Event()
         self._registered_session = 0
+        self._notes: SessionNotes | None = None
 
     @property
     def _config(self) -> NodeConfig:
         return self._live.loaded.node
 
-    async def connect(self) -> None:
-        """Begin the session. Raises CoordinationError."""
+    @contextlib.asynccontextmanager
+    async def connected(self) -> AsyncIterator[None]:
+        """Have a session from entry to exit. Raises CoordinationError."""
         timeout_ms = self._config.zookeeper_connection_timeout_ms or self._config.zookeeper_session_timeout_ms
         self._coordination.on_state(self._state_changed)
         await self._coordination.start(timeout_ms=timeout_ms)
+        try:
+            yield
+        finally:
+            await self._coordination.close()
+
+    @contextlib.asynccontextmanager
+    async def noted_in(self, directories: LogDirectories, cluster_id: str) -> AsyncIterator[None]:
+        """End the session that a killed process left, and note those of this one from now to the exit, which
+        must come while the directories are still locked.
+        """
+        self._notes = notes = SessionNotes(
+            directories, zookeeper=self._config.zookeeper_connect, cluster_id=cluster_id
+        )
+        for key in await asyncio.to_thread(notes.find_former):
+            has_ended = await self._coordination.end_session(key, timeout_ms=FORMER_SESSION_TIMEOUT_MS)
+            event = "former_session_ended" if has_ended else "former_session_not_ended"
+            log.info(event, session_id=f"{key.session_id:#x}")
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(notes.remove)
 
     async def register(self) -> int:
         """Register the node under its id; its broker epoch. Raises CoordinationError, also when another node
         has the id.
         """
+        await self._note_session()
         broker_id = BrokerId(self._config.broker_id)
         epoch = await register_broker(
             self._coordination,
@@ -76,6 +106,11 @@ class Presence:
                 log.warning("registration_delayed", reason=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 self._session_changed.set()
+
+    async def _note_session(self) -> None:
+        key = self._coordination.session_key
+        if self._notes is not None and key is not None:
+            await asyncio.to_thread(self._notes.write, key)
 
     async def _znode(self) -> BrokerZnode:
         """Looks names up, in a thread."""

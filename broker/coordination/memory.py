@@ -21,6 +21,7 @@ from broker.coordination.protocol import (
     NodeExistsError,
     NoNodeError,
     Operation,
+    SessionKey,
     SessionLostError,
     SessionState,
     SetData,
@@ -50,6 +51,7 @@ class MemoryTree:
         self._root = _Node(data=b"", czxid=0, mzxid=0, owner=0)
         self._zxid = 0
         self._session_id = 0
+        self._on_end: dict[int, Callable[[], None]] = {}
         self._observers: list[Callable[[frozenset[str], frozenset[str]], None]] = []
         self._changed_data: set[str] = set()
         self._changed_children: set[str] = set()
@@ -59,16 +61,22 @@ class MemoryTree:
         self._observers.append(observer)
         return lambda: self._observers.remove(observer)
 
-    def open_session(self) -> int:
-        """A new session's id."""
+    def open_session(self, on_end: Callable[[], None]) -> SessionKey:
+        """A new session, and what to tell of its end."""
         self._session_id += 1
-        return self._session_id
+        self._on_end[self._session_id] = on_end
+        return SessionKey(session_id=self._session_id, password=b"password %d" % self._session_id)
 
-    def end_session(self, session_id: int) -> None:
-        """Remove the ephemeral znodes of a session."""
+    def end_session(self, key: SessionKey) -> bool:
+        """End a session, with its ephemeral znodes; whether there was one with this key."""
+        session_id = key.session_id
+        if key.password != b"password %d" % session_id or session_id not in self._on_end:
+            return False
         owned = [path for path, node in self._walk() if node.owner == session_id]
         if owned:
             self.commit(session_id, [DeleteNode(path=path) for path in owned])
+        self._on_end.pop(session_id)()
+        return True
 
     def get(self, path: str) -> Znode | None:
         node = self._find(path)
@@ -206,7 +214,7 @@ class MemorySession:
     def __init__(self, tree: MemoryTree, *, chroot: str = "") -> None:
         self._tree = tree
         self._chroot = chroot.rstrip("/")
-        self._session_id = 0
+        self._session_key: SessionKey | None = None
         self._expired = False
         self._state = SessionState.LOST
         self._connection = 0
@@ -217,7 +225,11 @@ class MemorySession:
 
     @property
     def session_id(self) -> int:
-        return self._session_id
+        return self._session_key.session_id if self._session_key else 0
+
+    @property
+    def session_key(self) -> SessionKey | None:
+        return self._session_key
 
     @property
     def state(self) -> SessionState:
@@ -229,13 +241,17 @@ class MemorySession:
         self._create_missing(self._chroot)
 
     async def close(self) -> None:
-        if self._session_id:
-            self._tree.end_session(self._session_id)
+        key, self._session_key = self._session_key, None
         self._stop_observing()
         self._stop_observing = lambda: None
         self._state = SessionState.LOST
         self._connection += 1
-        self._session_id = 0
+        if key is not None:
+            self._tree.end_session(key)
+
+    async def end_session(self, key: SessionKey, *, timeout_ms: int) -> bool:
+        await asyncio.sleep(0)
+        return self._tree.end_session(key)
 
     async def get(self, path: str) -> Znode | None:
         return await self._perform("get", path, lambda: self._tree.get(self._absolute(path)))
@@ -303,23 +319,26 @@ class MemorySession:
 
     def expire(self) -> None:
         """End the session on the server: a connected client learns at once, a suspended one on `resume`."""
-        self._tree.end_session(self._session_id)
+        if self._session_key is not None:
+            self._tree.end_session(self._session_key)
+
+    # Inner workings
+
+    def _open_session(self) -> None:
+        self._session_key = self._tree.open_session(self._ended)
+        self._expired = False
+        self._state = SessionState.CONNECTED
+
+    def _ended(self) -> None:
         self._expired = True
         if self._state is SessionState.CONNECTED:
             self.suspend()
             self.resume()
 
-    # Inner workings
-
-    def _open_session(self) -> None:
-        self._session_id = self._tree.open_session()
-        self._expired = False
-        self._state = SessionState.CONNECTED
-
     def _enter(self, state: SessionState) -> None:
         self._state = state
         if state is SessionState.LOST:
-            self._session_id = 0
+            self._session_key = None
         loop = asyncio.get_running_loop()
         for handler in list(self._state_handlers):
             loop.call_soon(handler, state)
@@ -340,14 +359,12 @@ class MemorySession:
             raise SessionLostError(f"{operation} {path}: the connection to ZooKeeper was lost")
 
     def _commit(self, operations: Sequence[Operation]) -> list[int]:
-        return self._tree.commit(
-            self._session_id, [self._below_chroot(operation) for operation in operations]
-        )
+        return self._tree.commit(self.session_id, [self._below_chroot(operation) for operation in operations])
 
     def _create_missing(self, path: str) -> None:
         if path and path != "/" and self._tree.get(path) is None:
             self._create_missing(_split(path)[0])
-            self._tree.commit(self._session_id, [CreateNode(path=path, data=b"")])
+            self._tree.commit(self.session_id, [CreateNode(path=path, data=b"")])
 
     def _below_chroot(self, operation: Operation) -> Operation:
         path = self._absolute(operation.path)

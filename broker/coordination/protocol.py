@@ -11,7 +11,7 @@ change). A read made by a handler sees at least the change it was told of.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -100,12 +100,25 @@ class SessionState(Enum):
     LOST = "lost"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionKey:
+    """What makes a session one's own: whoever knows it can go on with the session, or end it."""
+
+    session_id: int
+    password: bytes = field(repr=False)
+
+
 class Coordination(Protocol):
     """One ZooKeeper session below a chroot; every path is absolute within the chroot."""
 
     @property
     def session_id(self) -> int:
         """Id of the current session, 0 while there is none."""
+        ...
+
+    @property
+    def session_key(self) -> SessionKey | None:
+        """Key of the current session, None while there is none."""
         ...
 
     async def start(self, *, timeout_ms: int) -> None:
@@ -117,6 +130,13 @@ class Coordination(Protocol):
 
     async def close(self) -> None:
         """End the session: its ephemeral znodes go at once."""
+        ...
+
+    async def end_session(self, key: SessionKey, *, timeout_ms: int) -> bool:
+        """End another session, as its owner's `close` would have; whether it was there and has ended.
+
+        False as well when that takes longer than `timeout_ms`: then it may end yet.
+        """
         ...
 
     async def get(self, path: str) -> Znode | None:

@@ -1,4 +1,4 @@
-"""The coordination port over kazoo: the only place where kazoo's threads enter.
+"""The coordination port over kazoo: the only place where kazoo's threads enter the event loop.
 
 kazoo runs a connection thread and two callback threads. Whatever they report is posted to the event loop,
 and all state of this adapter is owned by the loop. Invariants:
@@ -14,7 +14,6 @@ and all state of this adapter is owned by the loop. Invariants:
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -22,10 +21,10 @@ from threading import Lock
 from typing import Any, assert_never
 
 from kazoo import exceptions as kazoo_errors
-from kazoo.client import KazooClient
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 
 from broker.coordination.connect_string import ConnectString
+from broker.coordination.kazoo_clients import KazooReports, key_of, new_client, take_over_and_end
 from broker.coordination.protocol import (
     BadVersionError,
     CheckVersion,
@@ -34,6 +33,7 @@ from broker.coordination.protocol import (
     NodeExistsError,
     NoNodeError,
     Operation,
+    SessionKey,
     SessionLostError,
     SessionState,
     SetData,
@@ -45,7 +45,6 @@ from broker.telemetry import logger
 
 _log = logger("zookeeper")
 
-_RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 1.0}
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
     KazooState.SUSPENDED: SessionState.SUSPENDED,
@@ -86,12 +85,12 @@ class ZooKeeper:
     def __init__(self, connect: str, *, session_timeout_ms: int) -> None:
         self._connect = ConnectString.parse(connect)
         self._session_timeout_ms = session_timeout_ms
-        self._reports = _KazooReports()
+        self._reports = KazooReports()
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watchdog: LoopWatchdog | None = None
         self._state = SessionState.LOST
-        self._session_id = 0
+        self._session_key: SessionKey | None = None
         self._was_connected = False
         self._closing = False
         self._connected = asyncio.Event()
@@ -104,7 +103,11 @@ class ZooKeeper:
 
     @property
     def session_id(self) -> int:
-        return self._session_id
+        return self._session_key.session_id if self._session_key else 0
+
+    @property
+    def session_key(self) -> SessionKey | None:
+        return self._session_key
 
     @property
     def state(self) -> SessionState:
@@ -112,12 +115,7 @@ class ZooKeeper:
 
     async def start(self, *, timeout_ms: int) -> None:
         self._loop, self._posted = asyncio.get_running_loop(), []
-        self._client = KazooClient(
-            hosts=self._connect.hosts,
-            timeout=self._session_timeout_ms / 1000,
-            connection_retry=dict(_RECONNECT),
-            logger=self._reports.logger,
-        )
+        self._client = new_client(self._connect, self._session_timeout_ms, self._reports)
         self._client.add_listener(self._kazoo_state_changed)
         await asyncio.to_thread(self._client.start_async)
         try:
@@ -146,7 +144,14 @@ class ZooKeeper:
             await asyncio.to_thread(self._close_client)
         self._fail_pending()
         self._state = SessionState.LOST
-        self._session_id = 0
+        self._session_key = None
+
+    async def end_session(self, key: SessionKey, *, timeout_ms: int) -> bool:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await asyncio.to_thread(take_over_and_end, self._connect, key, timeout_ms)
+        except TimeoutError:
+            return False
 
     async def get(self, path: str) -> Znode | None:
         try:
@@ -335,19 +340,20 @@ class ZooKeeper:
 
     def _kazoo_state_changed(self, state: str) -> None:
         """Runs on kazoo's connection thread."""
-        client_id = self._client.client_id if state == KazooState.CONNECTED else None
-        self._post(self._enter_state, _STATES[state], client_id[0] if client_id else 0)
+        self._post(
+            self._enter_state, _STATES[state], key_of(self._client) if state == KazooState.CONNECTED else None
+        )
 
-    def _enter_state(self, state: SessionState, session_id: int) -> None:
+    def _enter_state(self, state: SessionState, key: SessionKey | None) -> None:
         if self._closing:
             return
         self._state = state
         if state is SessionState.CONNECTED:
-            self._session_id = session_id
+            self._session_key = key
             self._connected.set()
-            _log.info("zookeeper_connected", address=str(self._connect), session_id=f"{session_id:#x}")
+            _log.info("zookeeper_connected", address=str(self._connect), session_id=f"{self.session_id:#x}")
         else:
-            self._session_id = 0 if state is SessionState.LOST else self._session_id
+            self._session_key = None if state is SessionState.LOST else self._session_key
             self._fail_pending()
             _log.warning(f"zookeeper_{state.value}", address=str(self._connect), reason=self._reports.last)
         for handler in list(self._state_handlers):
@@ -455,17 +461,3 @@ def _translated(error: Exception, operation: str, path: str) -> CoordinationErro
     if isinstance(error, _SESSION_ERRORS):
         return SessionLostError(f"{place}: the connection to ZooKeeper was lost")
     return CoordinationError(f"{place}: {type(error).__name__} {error}".rstrip())
-
-
-class _KazooReports(logging.Handler):
-    """Takes kazoo's log in: its last warning explains a failure, everything else our own events say."""
-
-    def __init__(self) -> None:
-        super().__init__(level=logging.WARNING)
-        self.last = ""
-        self.logger = logging.Logger("broker.kazoo", level=logging.WARNING)
-        self.logger.addHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.last = record.getMessage()
-        _log.debug("kazoo_reported", message=self.last)

@@ -14,6 +14,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -81,6 +82,13 @@ class File(Protocol):
 class DiskLock(Protocol):
     """A lock file held by this process."""
 
+    @property
+    def identity(self) -> str | None:
+        """Names this very lock among those of all machines, from one start of the machine to the next: a
+        process that held a lock of the same identity holds it no longer. None where that cannot be told.
+        """
+        ...
+
     def release(self) -> None:
         """Let it go. Releasing twice is once. Raises StorageError."""
         ...
@@ -101,9 +109,9 @@ class Disk(Protocol):
 
     def read_file(self, path: Path) -> bytes: ...
 
-    def write_file(self, path: Path, data: bytes, *, durable: bool = True) -> None:
+    def write_file(self, path: Path, data: bytes, *, durable: bool = True, private: bool = False) -> None:
         """Replace the file as a whole: a reader sees the old bytes or the new ones. `durable` also syncs file
-        and directory.
+        and directory; a `private` file nobody but this process's user may read.
         """
         ...
 
@@ -150,6 +158,8 @@ _PARTS_PER_CALL = 1024
 
 _REPLACEMENT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+_BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
+"""Differs from each start of each machine to every other one; containers see their machine's."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_THE_DISK = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 
@@ -258,11 +268,12 @@ class SystemFile:
 class SystemLock:
     """A lock file, held until released or until the process ends."""
 
-    __slots__ = ("_descriptor", "_path")
+    __slots__ = ("_descriptor", "_path", "identity")
 
-    def __init__(self, descriptor: int, path: Path) -> None:
+    def __init__(self, descriptor: int, path: Path, identity: str | None) -> None:
         self._descriptor = descriptor
         self._path = path
+        self.identity = identity
 
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -307,11 +318,13 @@ class SystemDisk:
         except OSError as error:
             raise failure("read", path, error) from error
 
-    def write_file(self, path: Path, data: bytes, *, durable: bool = True) -> None:
+    def write_file(self, path: Path, data: bytes, *, durable: bool = True, private: bool = False) -> None:
         temporary = f"{path}{TEMPORARY_SUFFIX}"
         try:
-            descriptor = os.open(temporary, _REPLACEMENT, 0o666)
+            descriptor = os.open(temporary, _REPLACEMENT, 0o600 if private else 0o666)
             try:
+                if private:  # also a temporary file that a crash left
+                    os.fchmod(descriptor, 0o600)
                 file = SystemFile(descriptor, path)
                 file.pwrite(data, 0)
                 if durable:
@@ -389,7 +402,27 @@ class SystemDisk:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
             raise StorageError(f"{path} is locked: another process uses {path.parent}") from error
-        return SystemLock(descriptor, path)
+        return SystemLock(descriptor, path, _lock_identity(descriptor))
+
+
+def _lock_identity(descriptor: int) -> str | None:
+    """While a process has the lock file open, no other file of the machine has its device and number."""
+    boot_id = _boot_id()
+    if boot_id is None:
+        return None
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return None
+    return f"{boot_id}/{status.st_dev}/{status.st_ino}"
+
+
+@lru_cache(maxsize=1)
+def _boot_id() -> str | None:
+    try:
+        return _BOOT_ID_PATH.read_text().strip() or None
+    except OSError:
+        return None
 
 
 def _directory_entry(entry: os.DirEntry[str]) -> DirectoryEntry | None:

@@ -23,6 +23,8 @@ LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
 CLEANER_OFFSET_FILE = "cleaner-offset-checkpoint"
 LOG_ENDS_FILE = "log-ends-checkpoint"
 """Ours alone: what a clean end knows of each log."""
+SESSION_FILE = "zookeeper-session"
+"""Ours alone: the session of the node that holds the root."""
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 
@@ -36,6 +38,7 @@ ROOT_FILES = frozenset(
         LOG_START_OFFSET_FILE,
         CLEANER_OFFSET_FILE,
         LOG_ENDS_FILE,
+        SESSION_FILE,
     }
 )
 """Every file that a data root itself may hold."""

@@ -153,8 +153,8 @@ class GuardedDisk:
     def read_file(self, path: Path) -> bytes:
         return self._root_of(path).run(self._disk.read_file, path)
 
-    def write_file(self, path: Path, data: bytes, *, durable: bool = True) -> None:
-        self._root_of(path).run(self._disk.write_file, path, data, durable=durable)
+    def write_file(self, path: Path, data: bytes, *, durable: bool = True, private: bool = False) -> None:
+        self._root_of(path).run(self._disk.write_file, path, data, durable=durable, private=private)
 
     def rename(self, old: Path, new: Path) -> None:
         self._root_of(old).run(self._disk.rename, old, new)

@@ -23,6 +23,7 @@ from broker.storage.disk import Disk, DiskLock, Space
 from broker.storage.filenames import (
     CLEAN_SHUTDOWN_FILE,
     LOCK_FILE,
+    SESSION_FILE,
     DirectoryState,
     deleted_directory_name,
     future_directory_name,
@@ -37,6 +38,7 @@ from broker.storage.log_map import LogMap
 from broker.storage.log_opening import open_log
 from broker.storage.open_files import FilePool
 from broker.storage.partition_directory import remove_partition_directory
+from broker.storage.private_note import PrivateNote
 from broker.storage.removals import Removals
 from broker.storage.root_checkpoints import RootCheckpoints
 from broker.storage.root_claim import claim, refuse_foreign
@@ -77,6 +79,8 @@ class LogDirectory:
         self._lock = lock
         self._clock = clock
         self._recovery_threads = recovery_threads
+        self.lock_identity = lock.identity
+        self.session_note = PrivateNote(disk, path / SESSION_FILE)
         self.flush_watch = FlushWatch()
         self._pool = pool or FilePool(disk)
         self._cache = cache or IndexCache()

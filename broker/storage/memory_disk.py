@@ -145,6 +145,10 @@ class MemoryLock:
         self._disk = disk
         self._path = path
 
+    @property
+    def identity(self) -> str:
+        return f"memory/{id(self._disk)}{self._path}"
+
     def release(self) -> None:
         self._disk.unlock(self._path)
 
@@ -194,7 +198,7 @@ class MemoryDisk:
     def read_file(self, path: Path) -> bytes:
         return bytes(self._node(path).current)
 
-    def write_file(self, path: Path, data: bytes, *, durable: bool = True) -> None:
+    def write_file(self, path: Path, data: bytes, *, durable: bool = True, private: bool = False) -> None:
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
         file = self.open(temporary, create=True)
         file.truncate(0)

@@ -46,7 +46,7 @@ class ReadOnlyDisk(SystemDisk):
             os.close(descriptor)
         return False
 
-    def write_file(self, path: Path, data: bytes, *, durable: bool = True) -> None:
+    def write_file(self, path: Path, data: bytes, *, durable: bool = True, private: bool = False) -> None:
         _refuse(path)
 
     def rename(self, old: Path, new: Path) -> None:

@@ -12,6 +12,7 @@ from broker.coordination.protocol import (
     DeleteNode,
     NodeExistsError,
     NoNodeError,
+    SessionKey,
     SessionLostError,
     SessionState,
     SetData,
@@ -306,5 +307,49 @@ def test_an_expired_session_is_followed_by_a_new_one(make_ensemble: MakeEnsemble
         znode = await other.get("/ids/1")
         assert znode is not None
         assert znode.ephemeral_owner == session.session_id
+
+    run(make_ensemble, scenario)
+
+
+def test_who_has_the_key_of_a_session_ends_it(make_ensemble: MakeEnsemble) -> None:
+    async def scenario(ensemble: Ensemble) -> None:
+        session, other = await ensemble.session(), await ensemble.session()
+        states = Told()
+        session.on_state(states)
+        await session.create("/ids/1", b"", ephemeral=True)
+        key = session.session_key
+        assert key is not None
+        assert key.session_id == session.session_id
+        assert await other.end_session(key, timeout_ms=10_000)
+        assert await other.children("/ids") == []
+        assert not await other.end_session(key, timeout_ms=10_000)
+        await states.until(lambda: states.values[-2:] == [SessionState.LOST, SessionState.CONNECTED])
+        assert session.session_key not in (None, key)
+
+    run(make_ensemble, scenario)
+
+
+def test_a_session_is_not_ended_without_its_password(make_ensemble: MakeEnsemble) -> None:
+    async def scenario(ensemble: Ensemble) -> None:
+        session, other = await ensemble.session(), await ensemble.session()
+        await session.create("/ids/1", b"", ephemeral=True)
+        wrong = SessionKey(session_id=session.session_id, password=b"x" * 16)
+        assert not await other.end_session(wrong, timeout_ms=10_000)
+        znode = await other.get("/ids/1")
+        assert znode is not None
+        assert znode.ephemeral_owner == session.session_id == wrong.session_id
+
+    run(make_ensemble, scenario)
+
+
+def test_a_closed_session_has_no_key(make_ensemble: MakeEnsemble) -> None:
+    async def scenario(ensemble: Ensemble) -> None:
+        session, other = await ensemble.session(), await ensemble.session()
+        key = session.session_key
+        assert key is not None
+        assert "password" not in repr(key)
+        await session.close()
+        assert session.session_key is None
+        assert not await other.end_session(key, timeout_ms=10_000)
 
     run(make_ensemble, scenario)

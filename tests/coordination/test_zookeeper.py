@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from broker.coordination.connect_string import ConnectString
-from broker.coordination.protocol import SessionLostError, SessionState
+from broker.coordination.protocol import SessionKey, SessionLostError, SessionState
 from broker.coordination.zookeeper import ZooKeeper
 from broker.embedded import EmbeddedZooKeeper, free_ports
 from broker.errors import ConfigurationError, CoordinationError
@@ -37,6 +37,13 @@ def test_an_absent_server_is_named_after_the_timeout() -> None:
             await session.get("/")
 
     asyncio.run(scenario())
+
+
+def test_ending_a_session_is_given_up_when_no_server_is_there() -> None:
+    [port] = free_ports(1)
+    session = ZooKeeper(f"127.0.0.1:{port}", session_timeout_ms=4_000)
+    key = SessionKey(session_id=1, password=b"x" * 16)
+    assert not asyncio.run(session.end_session(key, timeout_ms=300))
 
 
 def test_clusters_share_a_server_by_chroot(zookeeper: EmbeddedZooKeeper) -> None:

@@ -42,9 +42,9 @@ class WatchedDisk(MemoryDisk):
         self.listed.append(path.name)
         return super().list_directory(path)
 
-    def write_file(self, path: Path, data: bytes, *, durable: bool = True) -> None:
+    def write_file(self, path: Path, data: bytes, *, durable: bool = True, private: bool = False) -> None:
         self.written.append(path.name)
-        super().write_file(path, data, durable=durable)
+        super().write_file(path, data, durable=durable, private=private)
 
     def forget(self) -> None:
         for names in (self.opened, self.read, self.listed, self.written):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -104,6 +105,28 @@ def test_a_lock_held_by_another_process_is_refused(tmp_path: Path) -> None:
             SystemDisk().lock(tmp_path / ".lock")
         holder.communicate()
     SystemDisk().lock(tmp_path / ".lock").release()
+
+
+def test_a_lock_is_known_again_and_a_copy_is_another(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    lock = disk.lock(tmp_path / ".lock")
+    copy = disk.lock(tmp_path / "copy")
+    assert lock.identity is not None
+    assert copy.identity != lock.identity
+    lock.release()
+    again = disk.lock(tmp_path / ".lock")
+    assert again.identity == lock.identity
+    for held in (copy, again):
+        held.release()
+
+
+def test_a_private_file_is_its_users_alone_whatever_a_crash_left(tmp_path: Path) -> None:
+    path, temporary = tmp_path / "file", tmp_path / "file.tmp"
+    temporary.write_bytes(b"left, and longer than what is written")
+    temporary.chmod(0o666)
+    SystemDisk().write_file(path, b"secret", private=True)
+    assert path.read_bytes() == b"secret"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_link_to_nowhere_does_not_stop_a_listing(tmp_path: Path) -> None:
