@@ -43,8 +43,14 @@ class CleanedSegment:
     time_index_size: int
     modified_ms: int
     """That of the newest of the segments that it was made of."""
-    kinds: tuple[FileKind, ...]
-    """The files there are."""
+    transaction_index_size: int | None
+    """None: there is none."""
+
+    @property
+    def kinds(self) -> tuple[FileKind, ...]:
+        """The files there are."""
+        has_aborted = self.transaction_index_size is not None
+        return tuple(kind for kind in _KINDS if has_aborted or kind is not FileKind.TRANSACTION_INDEX)
 
 
 class CleanedSegmentWriter:
@@ -116,7 +122,7 @@ class CleanedSegmentWriter:
             offset_index_size=len(self._offsets),
             time_index_size=len(self._times),
             modified_ms=modified_ms,
-            kinds=tuple(kind for kind in _KINDS if kind in contents or kind is FileKind.LOG),
+            transaction_index_size=len(contents[FileKind.TRANSACTION_INDEX]) if aborted else None,
         )
 
     def discard(self) -> None:
@@ -177,7 +183,7 @@ def take_place(
         modified_ms=cleaned.modified_ms,
         offset_index_size=cleaned.offset_index_size,
         time_index_size=cleaned.time_index_size,
-        has_aborted=FileKind.TRANSACTION_INDEX in cleaned.kinds,
+        transaction_index_size=cleaned.transaction_index_size,
     )
     segment = directory.open_segment(found, config, now_ms)
     segment.indexes_durable = True

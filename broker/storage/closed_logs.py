@@ -19,7 +19,8 @@ from broker.types import TopicPartition
 
 class ClosedLog(NamedTuple):
     """A closed log's end, and its newest segment: base offset, sizes of its files (bytes), and what an append
-    to it must know (timestamps in milliseconds, -1: none).
+    to it must know (timestamps in milliseconds, -1: none). Then how many segments there were, and the latest
+    leader epoch (-1: none).
     """
 
     end_offset: int
@@ -30,6 +31,8 @@ class ClosedLog(NamedTuple):
     largest_timestamp: int
     largest_timestamp_offset: int
     bytes_since_index_entry: int
+    segment_count: int
+    leader_epoch: int
 
 
 def read_closed_logs(disk: Disk, path: Path) -> dict[TopicPartition, ClosedLog]:

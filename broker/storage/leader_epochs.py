@@ -9,7 +9,7 @@ loop's thread.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -92,6 +92,10 @@ class LeaderEpochs:
         if after and self._entries[0].start_offset < offset:
             held = EpochStart(self._entries[after - 1].epoch, offset)
             self._replace([held, *self._entries[after:]])
+
+    def restore(self, entries: Sequence[EpochStart]) -> None:
+        """Let these be all, as the batches of the log say."""
+        self._replace(list(entries))
 
     def clear(self) -> None:
         if self._entries:

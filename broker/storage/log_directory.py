@@ -39,9 +39,11 @@ from broker.storage.log_opening import open_log
 from broker.storage.open_files import FilePool
 from broker.storage.partition_directory import remove_partition_directory
 from broker.storage.private_note import PrivateNote
+from broker.storage.recovery_events import tell
 from broker.storage.removals import Removals
 from broker.storage.root_checkpoints import RootCheckpoints
 from broker.storage.root_claim import claim, refuse_foreign
+from broker.storage.transaction_index_sizes import IndexSizes
 from broker.telemetry import logger
 from broker.types import BrokerId, TopicId, TopicPartition
 
@@ -161,6 +163,7 @@ class LogDirectory:
         recovery_points = self.checkpoints.read_recovery_points()
         start_offsets = self.checkpoints.read_start_offsets()
         closed = self.checkpoints.read_log_ends() if self.clean else {}
+        index_sizes = self.checkpoints.read_transaction_index_sizes()
         live = []
         for entry in self._disk.list_directory(self.path):
             name = parse_directory_name(entry.name) if entry.is_directory else None
@@ -186,6 +189,7 @@ class LogDirectory:
                 compacted_ends.get(partition),
                 clean=self.clean,
                 closed=closed.get(partition),
+                transaction_index_sizes=index_sizes.get(partition),
             )
 
         self._logs.replace(self._open_all(live, open_one))
@@ -411,6 +415,7 @@ class LogDirectory:
         *,
         clean: bool,
         closed: ClosedLog | None = None,
+        transaction_index_sizes: IndexSizes | None = None,
         name: str | None = None,
     ) -> Log:
         log = open_log(
@@ -423,6 +428,7 @@ class LogDirectory:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             closed=closed,
+            transaction_index_sizes=transaction_index_sizes,
             watch=self.flush_watch,
             pool=self._pool,
             cache=self._cache,
@@ -430,17 +436,5 @@ class LogDirectory:
             on_recovery_point_lowered=self.checkpoints.store_offsets,
             on_gap=self.checkpoints.store_compaction,
         )
-        report = log.recovery_report
-        if report.is_notable:
-            self._events.info(
-                "log_recovered",
-                partition=str(partition),
-                log_end_offset=log.log_end_offset,
-                checked_bytes=report.checked_size,
-                cut_bytes=report.cut_size,
-                segments_removed=report.segments_removed,
-                indexes_rebuilt=report.indexes_rebuilt,
-                files_removed=len(report.files_removed),
-                topic_id_lost=report.topic_id_lost,
-            )
+        tell(self._events, log)
         return log

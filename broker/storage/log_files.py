@@ -40,6 +40,7 @@ class LogFiles:
         "_config",
         "_flushes",
         "_jitter",
+        "_leader_epochs",
         "_producers",
         "_removals",
         "_roll_ms",
@@ -80,6 +81,7 @@ class LogFiles:
             names_durable=recovered.unread,
         )
         self._clock = clock
+        self._leader_epochs = leader_epochs
         self._producers = producers
         self._jitter = crc32(str(topic_partition).encode())
         self._unread_end = self.end if recovered.unread else None
@@ -248,7 +250,11 @@ class LogFiles:
         if not self.flushing.failed:
             if self._unread_end != self.end or not self.flushing.is_idle(self.end):
                 self._complete()
-            closed = self.active.closed(self.end)
+            closed = self.active.closed(
+                self.end,
+                segment_count=len(self.segments.items),
+                leader_epoch=self._leader_epochs.latest,
+            )
             self.remove_deleted()
         self.abandon()
         return closed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from broker.clock import Clock
@@ -33,6 +33,7 @@ def open_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     closed: ClosedLog | None = None,
+    transaction_index_sizes: Mapping[int, int] | None = None,
     pool: FilePool | None = None,
     cache: IndexCache | None = None,
     watch: FlushWatch | None = None,
@@ -42,6 +43,8 @@ def open_log(
 ) -> Log:
     """Open the log in `directory`, making it when there is none; unless `clean`, everything from the
     recovery point on is checked. With `closed`, what `close` returned, nothing is read that fits it.
+    An index of aborted transactions that is smaller than it was known to be (bytes, by its segment's base
+    offset) is made anew.
 
     `on_gap` is called before the first gap in the offsets is stored, and has to store `compacted_end`.
     Blocks on the disk. Raises StorageError.
@@ -50,7 +53,15 @@ def open_log(
     producers = ProducerStates()
     epochs = LeaderEpochs(disk, directory / LEADER_EPOCH_FILE)
     has_gaps = config.compacts or compacted_end is not None
-    recovery = Recovery(place, config, producers, epochs, now_ms=clock.now_ms(), has_gaps=has_gaps)
+    recovery = Recovery(
+        place,
+        config,
+        producers,
+        epochs,
+        now_ms=clock.now_ms(),
+        has_gaps=has_gaps,
+        transaction_index_sizes=transaction_index_sizes or {},
+    )
     recovered = recovery.open(
         clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset, closed=closed
     )

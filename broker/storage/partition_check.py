@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 from broker.errors import StorageError
@@ -37,6 +38,7 @@ _LEFTOVERS = {
     FileState.CLEANED: "is of a compaction that was cut short",
     FileState.SWAP: "is of a compaction that has not taken its place yet",
 }
+_UNKNOWN_END = -1
 
 
 @dataclass(slots=True)
@@ -60,6 +62,14 @@ class PartitionTally:
         self.leader_epoch = max(self.leader_epoch, segment.leader_epoch)
 
 
+class Gaps(Enum):
+    """Whether offsets between segments may be missing, as compaction leaves a log."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionToCheck:
     """A partition's directory and how to look at it. `in_use`: a node may be working there right now;
@@ -71,6 +81,7 @@ class PartitionToCheck:
     deep: bool = True
     in_use: bool = False
     closed: bool = True
+    gaps: Gaps = Gaps.UNKNOWN
     on_bytes: Callable[[int], None] = field(default=lambda _: None)
 
 
@@ -117,10 +128,14 @@ def _check_segments(
         return tally
     tally.start_offset = tally.end_offset = base_offsets[0]
     transactions = TransactionCheck()
+    ended_at = base_offsets[0]
     for base_offset in base_offsets:
         log = partition.path / segment_file_name(base_offset, FileKind.LOG)
         if base_offset < tally.end_offset:
             yield damaged(log, f"starts below offset {tally.end_offset}, where the segment before it ends")
+        if base_offset > ended_at >= 0 and partition.gaps is not Gaps.RIGHT:
+            tell = damaged if partition.gaps is Gaps.WRONG else noted
+            yield tell(log, f"starts above offset {ended_at}, where the segment before it ends")
         segment = SegmentToCheck(
             disk=partition.disk,
             directory=partition.path,
@@ -131,8 +146,11 @@ def _check_segments(
             on_bytes=partition.on_bytes,
             transactions=transactions,
         )
+        ended_at = _UNKNOWN_END
         try:
-            tally.add((yield from check_segment(segment)))
+            checked = yield from check_segment(segment)
+            tally.add(checked)
+            ended_at = checked.next_offset if checked.is_readable else _UNKNOWN_END
         except StorageError as error:
             if not partition.in_use or partition.disk.exists(log):
                 yield damaged(log, str(error))

@@ -44,8 +44,7 @@ class FoundSegment:
     modified_ms: int
     offset_index_size: int | None
     time_index_size: int | None
-    has_aborted: bool
-    """Whether there is an index of aborted transactions."""
+    transaction_index_size: int | None
 
     @property
     def indexes_damaged(self) -> bool:
@@ -133,7 +132,7 @@ class PartitionDirectory:
                 modified_ms=modified[offset, kind],
                 offset_index_size=sizes.get((offset, FileKind.OFFSET_INDEX)),
                 time_index_size=sizes.get((offset, FileKind.TIME_INDEX)),
-                has_aborted=(offset, FileKind.TRANSACTION_INDEX) in sizes,
+                transaction_index_size=sizes.get((offset, FileKind.TRANSACTION_INDEX)),
             )
             for (offset, kind), size in sorted(sizes.items(), key=lambda item: item[0][0])
             if kind is FileKind.LOG
@@ -150,7 +149,7 @@ class PartitionDirectory:
             index_interval_bytes=config.index_interval_bytes,
             now_ms=now_ms,
             modified_ms=found.modified_ms,
-            has_aborted=found.has_aborted,
+            transaction_index_size=found.transaction_index_size,
         )
 
     def create_segment(self, base_offset: int, config: LogConfig, now_ms: int) -> Segment:

@@ -6,25 +6,29 @@ tail is torn or garbage lies in the middle, and later segments go with it: what 
 was written. So does a segment that does not begin where the one before it ends, unless the log has ever been
 compacted: that leaves gaps.
 On the way indexes, leader epochs and producer states are rebuilt; the producers start from the newest
-snapshot that was flushed. An index of aborted transactions that no such segment can have is made anew from
-the snapshot before it. Cuts are synced, so a second start finds nothing to do.
+snapshot that was flushed. An index of aborted transactions that no such segment can have, or that is smaller
+than it was, is made anew from the snapshot before it; leader epochs that were lost, from the headers of
+batches. Cuts are synced, so a second start finds nothing to do.
 
 Runs in the thread that opens the log, before anything else uses it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from broker.errors import CorruptRecordsError, StorageError
 from broker.records.batch import BatchHeader
 from broker.storage.checkpoints import read_partition_metadata
 from broker.storage.closed_logs import ClosedLog
-from broker.storage.filenames import PARTITION_METADATA_FILE
-from broker.storage.leader_epochs import LeaderEpochs
+from broker.storage.epoch_starts import epoch_starts, last_epoch
+from broker.storage.filenames import PARTITION_METADATA_FILE, FileState, parse_segment_file_name
+from broker.storage.leader_epochs import NO_EPOCH, LeaderEpochs
 from broker.storage.log_config import LogConfig
+from broker.storage.log_holes import Hole, hinted, holes
 from broker.storage.partition_directory import FoundSegment, PartitionDirectory
 from broker.storage.producer_replay import rebuild_aborted, replay
 from broker.storage.producers import ProducerStates
@@ -41,16 +45,25 @@ class RecoveryReport:
     cut_size: int = 0
     segments_removed: int = 0
     indexes_rebuilt: int = 0
+    transaction_indexes_rebuilt: int = 0
     files_removed: tuple[str, ...] = ()
     leader_epochs_rebuilt: bool = False
     topic_id_lost: bool = False
+    segments_missing: int = 0
+    """How many the last clean end left that are gone."""
+    holes: tuple[Hole, ...] = ()
 
     @property
     def is_notable(self) -> bool:
         """Whether anything was done beside checking what was not flushed, and indexing it."""
-        rebuilt = self.indexes_rebuilt > 0 and not self.scanned
         return bool(
-            self.cut_size or self.segments_removed or self.files_removed or rebuilt or self.topic_id_lost
+            self.cut_size
+            or self.segments_removed
+            or self.files_removed
+            or (self.indexes_rebuilt and not self.scanned)
+            or self.transaction_indexes_rebuilt
+            or self.leader_epochs_rebuilt
+            or self.topic_id_lost
         )
 
 
@@ -77,8 +90,12 @@ class Recovery:
         *,
         now_ms: int,
         has_gaps: bool,
+        transaction_index_sizes: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        """`has_gaps`: offsets may be missing, as compaction leaves the log, here or at its leader."""
+        """`has_gaps`: offsets may be missing, as compaction leaves the log, here or at its leader.
+        `transaction_index_sizes`: what indexes of aborted transactions hold at least (bytes), by their
+        segments' base offsets.
+        """
         self.topic_id: TopicId | None = None
         self._directory = directory
         self._config = config
@@ -86,14 +103,18 @@ class Recovery:
         self._epochs = epochs
         self._now_ms = now_ms
         self._has_gaps = has_gaps
+        self._transaction_index_sizes = transaction_index_sizes
         self._damaged: set[Segment] = set()
         self._newest: FoundSegment | None = None
         self._checked_size = 0
         self._cut_size = 0
         self._segments_removed = 0
         self._indexes_rebuilt = 0
+        self._transaction_indexes_rebuilt = 0
         self._leader_epochs_rebuilt = False
         self._topic_id_lost = False
+        self._segments_missing = 0
+        self._holes: tuple[Hole, ...] = ()
 
     def open(
         self, *, clean: bool, recovery_point: int, log_start_offset: int, closed: ClosedLog | None = None
@@ -122,7 +143,9 @@ class Recovery:
         segments = self._open_segments()
         if not segments:
             return self._begin(log_start_offset, removed)
-        self._load_epochs(segments)
+        flushed = segments if clean else segments[: _first_unflushed(segments, recovery_point)]
+        self._load_epochs(flushed, closed, log_start_offset)
+        self._look_for_holes(segments, removed, closed)
         if clean and closed is not None and self._resume(segments, closed):
             return RecoveredLog(
                 segments=tuple(segments),
@@ -150,9 +173,12 @@ class Recovery:
             cut_size=self._cut_size,
             segments_removed=self._segments_removed,
             indexes_rebuilt=self._indexes_rebuilt,
+            transaction_indexes_rebuilt=self._transaction_indexes_rebuilt,
             files_removed=tuple(removed),
             leader_epochs_rebuilt=self._leader_epochs_rebuilt,
             topic_id_lost=self._topic_id_lost,
+            segments_missing=self._segments_missing,
+            holes=self._holes,
         )
 
     def _begin(self, offset: int, removed: Sequence[str]) -> RecoveredLog:
@@ -185,15 +211,19 @@ class Recovery:
                 self._indexes_rebuilt += segment.size > 0
 
     def _rebuild_aborted(self, segments: Sequence[Segment], end: int) -> None:
-        """Make those indexes of aborted transactions anew that no log can have. Raises CorruptRecordsError,
-        StorageError.
+        """Make those indexes of aborted transactions anew that no log can have, or that lost entries. Raises
+        CorruptRecordsError, StorageError.
         """
         ends = [*(segment.base_offset for segment in segments[1:]), end]
         for index, segment in enumerate(segments):
-            if segment.aborted is not None and not segment.aborted.plausible(ends[index]):
+            stored = segment.aborted
+            expected_size = self._transaction_index_sizes.get(segment.base_offset, 0)
+            if expected_size > (stored.stored_size if stored is not None else 0) or (
+                stored is not None and not stored.plausible(ends[index])
+            ):
                 rebuild_aborted(self._directory, segments, index, ends[index], now_ms=self._now_ms)
                 segment.indexes_durable = False
-                self._indexes_rebuilt += 1
+                self._transaction_indexes_rebuilt += 1
 
     def reload_producers(self, segments: Sequence[Segment], end: int) -> None:
         """Set the producer states to what they were at offset `end`, where the log was cut. Raises
@@ -260,18 +290,34 @@ class Recovery:
         self._producers.clear()
         return 0
 
-    def _load_epochs(self, segments: Sequence[Segment]) -> None:
+    def _load_epochs(
+        self, flushed: Sequence[Segment], closed: ClosedLog | None, log_start_offset: int
+    ) -> None:
+        """Read the epochs; by the headers of what was flushed, when its epochs are not all there."""
+        expected = last_epoch(flushed) if closed is None else closed.leader_epoch
         try:
             self._epochs.load()
         except StorageError:
-            self._leader_epochs_rebuilt = True
-            self._epochs.clear()
-            for segment in segments:
-                try:
-                    for _, header in segment.headers(0):
-                        self._note_epoch(header)
-                except CorruptRecordsError:
-                    return
+            is_sound = closed is not None and expected == NO_EPOCH
+        else:
+            is_sound = self._epochs.latest >= expected
+        if not is_sound:
+            self._epochs.restore(epoch_starts(flushed))
+            self._epochs.cut_start(log_start_offset)
+            self._leader_epochs_rebuilt = bool(self._epochs.entries)
+
+    def _look_for_holes(
+        self, segments: Sequence[Segment], removed: Sequence[str], closed: ClosedLog | None
+    ) -> None:
+        """Note segments that are gone, where something hints at it. Raises StorageError."""
+        if closed is not None:
+            self._segments_missing = max(0, closed.segment_count - len(segments))
+        if self._has_gaps:
+            return
+        names = [name for text in removed if (name := parse_segment_file_name(text)) is not None]
+        left_over = [name.offset for name in names if name.state is FileState.LIVE]
+        if self._segments_missing or hinted(segments, [*left_over, *self._directory.snapshot_offsets()]):
+            self._holes = tuple(holes(segments))
 
     def _remove_stray_snapshots(self, segments: Sequence[Segment]) -> None:
         """Keep one snapshot per segment, and the newest."""
@@ -286,11 +332,10 @@ class Recovery:
         """Check everything from the recovery point's segment on; the segments that are left and the log's
         end.
         """
-        bases = [segment.base_offset for segment in segments]
-        first = max(index for index, base in enumerate(bases) if base <= recovery_point or index == 0)
+        first = _first_unflushed(segments, recovery_point)
         kept = list(segments[:first])
         self._rebuild_indexes(kept)
-        expected = bases[first]
+        expected = segments[first].base_offset
         self._epochs.cut_end(expected)
         self._load_flushed_producers(segments, expected)
         for index, segment in enumerate(segments[first:], start=first):
@@ -361,3 +406,10 @@ class Recovery:
             self._directory.remove_snapshots([segment.base_offset])
         if segments:
             self._directory.sync()
+
+
+def _first_unflushed(segments: Sequence[Segment], recovery_point: int) -> int:
+    """Index of the segment that holds the recovery point: all before it was flushed."""
+    return max(
+        index for index, segment in enumerate(segments) if segment.base_offset <= recovery_point or index == 0
+    )

@@ -1,5 +1,6 @@
 """What a data root stores of all its logs together: recovery points, log start offsets, high watermarks, how
-far compaction came, and the ends that a clean end notes.
+far compaction came, which segments have an index of aborted transactions, and the ends that a clean end
+notes.
 
 A lost or damaged checkpoint costs a longer scan, not data, and is logged. Only that of compaction is not
 taken for empty: it names every log that may have gaps in its offsets, before it has any, so while it is
@@ -27,8 +28,15 @@ from broker.storage.filenames import (
     LOG_ENDS_FILE,
     LOG_START_OFFSET_FILE,
     RECOVERY_POINT_FILE,
+    TRANSACTION_INDEX_SIZES_FILE,
 )
 from broker.storage.log import Log
+from broker.storage.transaction_index_sizes import (
+    IndexSizes,
+    index_sizes,
+    read_index_sizes,
+    write_index_sizes,
+)
 from broker.types import TopicPartition
 
 CurrentLogs = Callable[[], Sequence[Log]]
@@ -47,6 +55,7 @@ class RootCheckpoints:
         self._events = events
         self._lock = Lock()
         self._stored: dict[str, Offsets] = {}
+        self._stored_index_sizes: Mapping[TopicPartition, IndexSizes] | None = None
         self._named: set[TopicPartition] = set()
         self._compacted: Offsets = {}
 
@@ -71,6 +80,14 @@ class RootCheckpoints:
         """What the last clean end noted of each log."""
         try:
             return read_closed_logs(self._disk, self._path / LOG_ENDS_FILE)
+        except StorageError as error:
+            self._ignored(error)
+            return {}
+
+    def read_transaction_index_sizes(self) -> Mapping[TopicPartition, IndexSizes]:
+        """The sizes that indexes of aborted transactions have at least."""
+        try:
+            return read_index_sizes(self._disk, self._path / TRANSACTION_INDEX_SIZES_FILE)
         except StorageError as error:
             self._ignored(error)
             return {}
@@ -110,6 +127,7 @@ class RootCheckpoints:
             logs = self._logs()
             recovery_points = {log.topic_partition: log.recovery_point for log in logs}
             self._named |= recovery_points.keys()
+            self._store_transaction_index_sizes(logs)  # those below the recovery points are among them
             self._store(RECOVERY_POINT_FILE, recovery_points)
             starts = {log.topic_partition: log.log_start_offset for log in logs if log.log_start_offset > 0}
             self._store(LOG_START_OFFSET_FILE, starts)
@@ -125,6 +143,7 @@ class RootCheckpoints:
             }
             write_offsets(self._disk, self._path / CLEANER_OFFSET_FILE, ends)
             self._compacted = ends
+            self._store_transaction_index_sizes(self._logs())
 
     def store_high_watermarks(self, high_watermarks: Offsets) -> None:
         with self._lock:
@@ -137,6 +156,15 @@ class RootCheckpoints:
     def remove_log_ends(self) -> None:
         """Remove that note, not yet durably: from now on it is no longer true."""
         self._disk.remove(self._path / LOG_ENDS_FILE)
+
+    def _store_transaction_index_sizes(self, logs: Iterable[Log]) -> None:
+        """As `_store`; a root whose logs have none gets no file. The caller holds the lock."""
+        sizes = index_sizes(logs)
+        stored, self._stored_index_sizes = self._stored_index_sizes, None
+        path = self._path / TRANSACTION_INDEX_SIZES_FILE
+        if stored != sizes and (sizes or stored or self._disk.exists(path)):
+            write_index_sizes(self._disk, path, sizes)
+        self._stored_index_sizes = sizes
 
     def _store(self, name: str, offsets: Offsets) -> None:
         """Replace a checkpoint, unless it is the one stored last. The caller holds the lock."""

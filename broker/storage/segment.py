@@ -70,7 +70,7 @@ class Segment:
         index_interval_bytes: int,
         now_ms: int,
         modified_ms: int = NO_TIMESTAMP,
-        has_aborted: bool = False,
+        transaction_index_size: int | None = None,
     ) -> None:
         def name(kind: FileKind) -> str:
             return segment_file_name(base_offset, kind)
@@ -80,7 +80,10 @@ class Segment:
         self.log: PooledFile = pool.file(directory, name(FileKind.LOG))
         self.offsets = OffsetIndex(pool, cache, directory, name(FileKind.OFFSET_INDEX), base_offset)
         self.times = TimeIndex(pool, cache, directory, name(FileKind.TIME_INDEX), base_offset)
-        self.aborted = TransactionIndex.beside(self.offsets) if has_aborted else None
+        self.aborted: TransactionIndex | None = None
+        if transaction_index_size is not None:
+            self.aborted = TransactionIndex.beside(self.offsets)
+            self.aborted.resume(transaction_index_size)
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = now_ms
         self.modified_ms = modified_ms
@@ -213,8 +216,8 @@ class Segment:
         self._largest_timestamp_offset = closed.largest_timestamp_offset
         self._bytes_since_index_entry = closed.bytes_since_index_entry
 
-    def closed(self, end_offset: int) -> ClosedLog:
-        """What `resume` needs of a log's newest segment, once it is sealed."""
+    def closed(self, end_offset: int, *, segment_count: int, leader_epoch: int) -> ClosedLog:
+        """What `resume` needs of a log's newest segment, once it is sealed; the rest is the log's."""
         return ClosedLog(
             end_offset=end_offset,
             base_offset=self.base_offset,
@@ -224,6 +227,8 @@ class Segment:
             largest_timestamp=self.largest_timestamp(),
             largest_timestamp_offset=self._largest_timestamp_offset,
             bytes_since_index_entry=self._bytes_since_index_entry,
+            segment_count=segment_count,
+            leader_epoch=leader_epoch,
         )
 
     def scan(self, visit: Visit, *, first_offset: int, gaps: bool, latest_epoch: int) -> SegmentScan:

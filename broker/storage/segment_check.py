@@ -72,6 +72,8 @@ class SegmentTally:
     records: int = 0
     leader_epoch: int = -1
     """The largest of its batches."""
+    is_readable: bool = True
+    """Whether every entry could be told from the next, so that `next_offset` is where the segment ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +161,7 @@ def _check_log(
     at_offsets, at_times = segment.path(FileKind.OFFSET_INDEX), segment.path(FileKind.TIME_INDEX)
     for entry in stored_entries(file, end):
         if isinstance(entry, Damage):
+            tally.is_readable = False
             yield _at_the_end(segment, Problem.of(path, entry))
             continue
         position, header = entry.position, entry.header

@@ -8,7 +8,8 @@ later began below it, which is what ends a search. Last offsets ascend strictly,
 The file is made by the first abort: a segment without aborted transactions has no index, and so no
 descriptor. An entry is written as soon as its marker is in the log. A crash loses entries that were not
 synced; recovery makes the index anew for every segment that it scans, and for one whose index is not
-`plausible`. Owned by the event loop's thread, but for syncs of sealed ones.
+`plausible` or smaller than `transaction_index_sizes` knows it. One that lost entries since it was opened
+answers nothing. Owned by the event loop's thread, but for syncs of sealed ones.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from struct import Struct
 
+from broker.errors import StorageError
 from broker.storage.filenames import FileKind
 from broker.storage.index import SegmentIndex
 from broker.storage.transactions import AbortedTransaction
@@ -76,6 +78,18 @@ class TransactionIndex(SegmentIndex):
                 return False
             last, stable = found.last_offset, found.last_stable_offset
         return True
+
+    def _load(self) -> bytes:
+        """As of any index. Raises StorageError when the file has become smaller: what it lost would be read
+        as committed.
+        """
+        data = super()._load()
+        if len(data) < self._written - self._written % self.entry.size:
+            raise StorageError(
+                f"{self.file.path} has {len(data)} bytes and had {self._written}: a start of the node makes "
+                "it anew"
+            )
+        return data
 
 
 def overlapping(indexes: Iterable[TransactionIndex | None], start: int, end: int) -> list[AbortedTransaction]:

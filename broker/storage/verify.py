@@ -28,7 +28,7 @@ from broker.storage.filenames import (
     parse_directory_name,
     parse_segment_file_name,
 )
-from broker.storage.partition_check import PartitionTally, PartitionToCheck, check_partition
+from broker.storage.partition_check import Gaps, PartitionTally, PartitionToCheck, check_partition
 from broker.storage.segment_check import Problem, damaged, noted
 from broker.types import TopicId, TopicPartition
 
@@ -203,6 +203,7 @@ class Verification:
             deep=self.deep,
             in_use=self.in_use,
             closed=self.disk.exists(path.parent / CLEAN_SHUTDOWN_FILE),
+            gaps=self._gaps(path),
             on_bytes=self._count,
         )
         try:
@@ -215,6 +216,17 @@ class Verification:
         self.tally.entries += found.entries
         self.tally.records += found.records
         return found
+
+    def _gaps(self, path: Path) -> Gaps:
+        """Whether the log of a partition's directory may have gaps: the root names every one that may."""
+        root, name = path.parent, parse_directory_name(path.name)
+        if name is None or not self.disk.exists(root / META_PROPERTIES_FILE):
+            return Gaps.UNKNOWN
+        try:
+            compacted = read_offsets(self.disk, root / CLEANER_OFFSET_FILE)
+        except StorageError:
+            return Gaps.UNKNOWN
+        return Gaps.RIGHT if name.topic_partition in compacted else Gaps.WRONG
 
     def _count(self, size: int) -> None:
         self.tally.size += size

@@ -138,8 +138,8 @@ def test_what_is_stored_is_read_back_and_damage_is_named(place: DiskAt) -> None:
     path = place.path / "log-ends-checkpoint"
     assert read_closed_logs(place.disk, path) == {}
     closed = {
-        PARTITION: ClosedLog(9, 0, 700, 16, 24, -1, 0, 80),
-        TopicPartition("a", 3): ClosedLog(*range(8)),
+        PARTITION: ClosedLog(9, 0, 700, 16, 24, -1, 0, 80, 1, 4),
+        TopicPartition("a", 3): ClosedLog(*range(10)),
     }
     write_closed_logs(place.disk, path, closed)
     assert read_closed_logs(place.disk, path) == closed

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from struct import Struct
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.errors import StorageError
 from broker.storage.index import IndexCache
 from broker.storage.open_files import FilePool
 from broker.storage.segment import Segment
@@ -55,6 +57,21 @@ def test_a_sealed_index_is_read_back(place: DiskAt) -> None:
     assert list(index.transactions()) == entries
     assert list(index.transactions(106)) == entries[11:]
     assert index.count_below(105) == 10
+
+
+def test_an_index_that_lost_entries_answers_nothing(place: DiskAt) -> None:
+    index = index_at(place)
+    for at in range(3):
+        index.append(AbortedTransaction(7, at * 10, at * 10 + 5, at * 10 + 6))
+    index.seal()
+    whole = place.disk.read_file(place.path / NAME)
+    for size in range(len(whole)):
+        file = place.disk.open(place.path / NAME)
+        file.truncate(size)
+        file.close()
+        with pytest.raises(StorageError, match="a start of the node makes it anew"):
+            list(index.transactions())
+        place.disk.write_file(place.path / NAME, whole)
 
 
 def test_an_implausible_index_is_seen() -> None:

@@ -1,0 +1,33 @@
+"""What operators are told of a log that was opened, when there is something to tell."""
+
+from __future__ import annotations
+
+from structlog.typing import FilteringBoundLogger
+
+from broker.storage.log import Log
+
+
+def tell(events: FilteringBoundLogger, log: Log) -> None:
+    """Log what opening it found to do, and what of it is missing."""
+    report, partition = log.recovery_report, str(log.topic_partition)
+    if report.is_notable:
+        events.info(
+            "log_recovered",
+            partition=partition,
+            log_end_offset=log.log_end_offset,
+            checked_bytes=report.checked_size,
+            cut_bytes=report.cut_size,
+            segments_removed=report.segments_removed,
+            indexes_rebuilt=report.indexes_rebuilt,
+            transaction_indexes_rebuilt=report.transaction_indexes_rebuilt,
+            leader_epochs_rebuilt=report.leader_epochs_rebuilt,
+            files_removed=len(report.files_removed),
+            topic_id_lost=report.topic_id_lost,
+        )
+    if report.segments_missing or report.holes:
+        events.error(
+            "log_segments_missing",
+            partition=partition,
+            segments=report.segments_missing,
+            holes=[f"{start}-{end - 1}" for start, end in report.holes],
+        )
