@@ -245,13 +245,13 @@ class GroupCoordinator:
         try:
             group = self._group_for_commit(request, version)
         except ProtocolError as error:
-            return commit_response(request, {}, error.code)
+            return commit_response(request.topics, {}, error.code)
         commit = commit_of(request, now_ms=self._clock.now_ms())
         errors = group.offsets.errors(commit)
         accepted = {partition: offset for partition, offset in commit.items() if partition not in errors}
         if not accepted:
-            return commit_response(request, errors, ErrorCode.NONE)
-        return commit_response(request, errors, await group.commit(request.member_id, accepted))
+            return commit_response(request.topics, errors, ErrorCode.NONE)
+        return commit_response(request.topics, errors, await group.commit(request.member_id, accepted))
 
     def _group_for_commit(self, request: OffsetCommitRequest, version: int) -> LiveGroup:
         """The group that the request may commit to. Raises ProtocolError when it may not."""

@@ -34,6 +34,7 @@ from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse,
 from broker.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -213,9 +214,11 @@ def commit_of(request: OffsetCommitRequest, *, now_ms: int) -> dict[TopicPartiti
 
 
 def commit_response(
-    request: OffsetCommitRequest, errors: Mapping[TopicPartition, ErrorCode], otherwise: ErrorCode
+    asked: Iterable[OffsetCommitRequestTopic],
+    errors: Mapping[TopicPartition, ErrorCode],
+    otherwise: ErrorCode,
 ) -> OffsetCommitResponse:
-    """Answer to OffsetCommit, partition by partition as asked: its own error, or `otherwise`."""
+    """Answer to OffsetCommit, partition by partition as asked: each its own error, or `otherwise`."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -230,7 +233,7 @@ def commit_response(
                     for partition in topic.partitions
                 ],
             )
-            for topic in request.topics
+            for topic in asked
         ]
     )
 

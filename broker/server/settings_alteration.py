@@ -16,6 +16,9 @@ from broker.server.services import Services
 from broker.settings import Kind, ResourceType
 from broker.storage.log_config import SETTINGS
 
+Check = Callable[[Mapping[str, str]], None]
+"""Raises ProtocolError INVALID_CONFIG for settings that cannot be."""
+
 
 async def alter(
     services: Services,
@@ -25,14 +28,24 @@ async def alter(
     change: Change,
     *,
     validate_only: bool,
-) -> None:
+) -> tuple[ErrorCode, str | None]:
     """Change the settings that a topic, this node (by its id) or all nodes (empty name) have of their own.
 
-    `change` may raise ProtocolError.
-    Raises ProtocolError: INVALID_CONFIG listing what is wrong, INVALID_REQUEST for what cannot be altered,
-    UNKNOWN_TOPIC_OR_PARTITION, and the codes of what the requester may not do.
+    `change` may raise ProtocolError. Returns NONE, or why nothing was changed: INVALID_CONFIG listing what is
+    wrong, INVALID_REQUEST for what cannot be altered, UNKNOWN_TOPIC_OR_PARTITION, and the codes of what the
+    requester may not do.
     """
-    entity, check = _entity(services, context, resource_type, name)
+    try:
+        entity, check = _entity(services, context, resource_type, name)
+        await _write(services, entity, change, check, validate_only=validate_only)
+    except ProtocolError as error:
+        return error.code, error.message
+    return ErrorCode.NONE, None
+
+
+async def _write(
+    services: Services, entity: str, change: Change, check: Check, *, validate_only: bool
+) -> None:
 
     def checked(current: Mapping[str, str]) -> Mapping[str, str]:
         changed = change(current)
@@ -68,9 +81,7 @@ def kind_of(services: Services, resource_type: int, name: str) -> Kind[object] |
     return declared.kind if declared is not None else None
 
 
-def _entity(
-    services: Services, context: RequestContext, resource_type: int, name: str
-) -> tuple[str, Callable[[Mapping[str, str]], None]]:
+def _entity(services: Services, context: RequestContext, resource_type: int, name: str) -> tuple[str, Check]:
     match resource_type:
         case ResourceType.TOPIC:
             require(services, context, Operation.ALTER_CONFIGS, topic_named(name))

@@ -6,18 +6,18 @@ order shows. Where keys are wanted, key and tombstone follow from the number.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from random import Random
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.chaos.background import Background
 
 PARTITIONS = 4
 PATIENCE_SECONDS = 90
@@ -64,7 +64,7 @@ def keyed_record(number: int) -> tuple[str, str | None, dict[str, str]]:
     return key_of(number), _value(number), {}
 
 
-class Writer:
+class Writer(Background):
     """An idempotent producer with acks=all at steady work within a `with`, whose end waits for every answer.
 
     It never gives up: what breaks is sent again, however long that takes.
@@ -80,14 +80,12 @@ class Writer:
         records_per_second: int = RECORDS_PER_SECOND,
         batch_size: int = 1_000_000,
     ) -> None:
+        super().__init__("writer")
         self.acknowledged: Placed = defaultdict(list)
-        self.failures: list[str] = []
         self._topic = topic
         self._keyed = keyed
         self._records_per_second = records_per_second
         self._sent = 0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="writer")
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -109,17 +107,9 @@ class Writer:
         """Records that were acknowledged so far."""
         return sum(map(len, self.acknowledged.values()))
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stopping.set()
-        self._thread.join()
-        left = self._producer.flush(PATIENCE_SECONDS if error is None else 0)
-        if error is None:
+    def _end(self, *, failed: bool) -> None:
+        left = self._producer.flush(0 if failed else PATIENCE_SECONDS)
+        if not failed:
             assert left == 0, f"{left} records were not answered within {PATIENCE_SECONDS} s"
             assert not self.failures, self.failures[:3]
 
@@ -158,16 +148,14 @@ class Writer:
             self.failures.append(str(error))
 
 
-class Follower:
+class Follower(Background):
     """A member of a consumer group that reads along from the beginning, until the end of a `with`."""
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        super().__init__("follower")
         self.seen: dict[int, dict[int, int]] = defaultdict(dict)
         """By partition, the number at every offset."""
-        self.failures: list[str] = []
         self._topic = topic
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="follower")
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -180,14 +168,7 @@ class Follower:
             }
         )
 
-    def __enter__(self) -> Self:
-        self._consumer.subscribe([self._topic])
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
+    def _end(self, *, failed: bool) -> None:
         self._consumer.close()
 
     def has_seen(self, placed: Placed) -> bool:
@@ -196,6 +177,7 @@ class Follower:
         return all(self.seen[partition].items() >= set(records) for partition, records in placed.items())
 
     def _run(self) -> None:
+        self._consumer.subscribe([self._topic])
         while not self._stopping.is_set():
             for message in self._consumer.consume(500, timeout=0.1):
                 if message.error() is None:

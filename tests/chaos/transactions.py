@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from types import TracebackType
-from typing import Self
 
 from broker.errors import ErrorCode
 from broker.records.batch import Codec
@@ -21,6 +18,7 @@ from broker.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from tests.chaos.background import Background
 from tests.chaos.load import PATIENCE_SECONDS, NotInTimeError, keyed_record
 from tests.node.raw_client import RawClient, connected, produce_request
 
@@ -52,34 +50,24 @@ class _Producer:
     uncommitted: list[tuple[int, int]] = field(default_factory=list)
 
 
-class Transactions:
+class Transactions(Background):
     """Producers whose transactions on partition 0 of a topic overlap, within a `with` that ends all of them.
 
     Nothing is given up: whoever gets no answer asks again on another connection.
     """
 
     def __init__(self, address: HostPort, topic: str, chance: Random) -> None:
+        super().__init__("transactions")
         self.committed: list[tuple[int, int]] = []
         """Offset and number of every record of a committed transaction."""
         self.aborted_count = 0
-        self.failures: list[str] = []
         self._address = address
         self._topic = topic
         self._chance = Random(chance.random())
         self._number = 0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="transactions")
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stopping.set()
-        self._thread.join()
-        if error is None:
+    def _end(self, *, failed: bool) -> None:
+        if not failed:
             assert not self.failures, self.failures
         self.committed.sort()
 

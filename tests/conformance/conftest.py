@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
+from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
+from tests.conftest import cluster_spec
 
 pytest.register_assert_rewrite(
     *(f"tests.conformance.{name}_cases" for name in ("group", "node", "record", "topic", "transaction"))
@@ -25,13 +26,8 @@ PROCESS_TIMEOUT_SECONDS = 60
 @pytest.fixture(scope="session")
 def bootstrap(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of the node, as clients take it."""
-    spec = ClusterSpec(
-        name="conformance",
-        zookeeper_connect=zookeeper.connect_string("conformance"),
-        port=free_ports(1)[0],
-        directory=tmp_path_factory.mktemp("conformance"),
-        settings={"group.initial.rebalance.delay.ms": 200, "offsets.topic.num.partitions": 3},
-    )
+    settings = {"group.initial.rebalance.delay.ms": 200}
+    spec = cluster_spec(zookeeper, tmp_path_factory.mktemp("conformance"), "node", settings=settings)
     with EmbeddedCluster(spec) as cluster:
         yield str(cluster.bootstrap[0])
 

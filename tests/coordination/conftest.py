@@ -1,16 +1,10 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
 
 from broker.embedded import EmbeddedZooKeeper
 from tests.coordination.ensembles import Ensemble, MemoryEnsemble, RealEnsemble
-
-
-@pytest.fixture(scope="session")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
-    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"), fsync=False) as server:
-        yield server
 
 
 @pytest.fixture(params=["memory", "real"])

@@ -20,7 +20,7 @@ from broker.client.offsets import latest_offsets
 from broker.embedded import EmbeddedCluster, free_ports
 from broker.types import TopicPartition
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker, wait_until
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -271,15 +271,24 @@ def test_a_partition_that_is_refused_pauses_visibly_and_the_others_go_on(
     assert running.stop() == 0
 
 
-def test_records_that_went_before_they_were_copied_are_told_of(
+def _copied_hundred(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
-) -> None:
+) -> MirrorProcess:
+    """A mirror at work that has copied a topic of 100 records."""
     source, destination = clusters
     create(source, "flights", 1)
     produce(source, "flights", range(100), 1)
     running = mirror(source, destination)
     running.start()
     running.wait_copied()
+    return running
+
+
+def test_records_that_went_before_they_were_copied_are_told_of(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    running = _copied_hundred(clusters, mirror)
     assert running.stop() == 0
     produce(source, "flights", range(100, 200), 1)
     admin = AdminClient({"bootstrap.servers": address(source)})
@@ -300,11 +309,7 @@ def test_a_topic_that_is_created_again_is_copied_from_its_start_and_told_of(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:
     source, destination = clusters
-    create(source, "flights", 1)
-    produce(source, "flights", range(100), 1)
-    running = mirror(source, destination)
-    running.start()
-    running.wait_copied()
+    running = _copied_hundred(clusters, mirror)
     admin = AdminClient({"bootstrap.servers": address(source)})
     for deleted in admin.delete_topics(["flights"]).values():
         deleted.result(PATIENCE_SECONDS)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import ChildProcess, ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
+from broker.embedded import ChildProcess, EmbeddedCluster, EmbeddedZooKeeper
+from tests.conftest import cluster_spec
 from tests.interop.apache import HERE, JAVA, ApacheKafka, kafka_jars
 
 pytest.register_assert_rewrite(
@@ -36,21 +37,10 @@ def newest_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
-    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"), fsync=False) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
 def node(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
     """A cluster of one of our nodes."""
-    spec = ClusterSpec(
-        name="node",
-        zookeeper_connect=zookeeper.connect_string("node"),
-        port=free_ports(1)[0],
-        directory=tmp_path_factory.mktemp("node"),
-        settings={"group.initial.rebalance.delay.ms": 200, "log.cleaner.backoff.ms": 200},
-    )
+    settings = {"group.initial.rebalance.delay.ms": 200, "log.cleaner.backoff.ms": 200}
+    spec = cluster_spec(zookeeper, tmp_path_factory.mktemp("interop"), "node", settings=settings)
     with EmbeddedCluster(spec) as cluster:
         yield cluster
 
@@ -80,19 +70,23 @@ def apache_kafka(
 @pytest.fixture(scope="session")
 def java_tool(kafka_classpath: str) -> Tool:
     """Run a main class of Apache Kafka; returns what it printed."""
-    return _tool(kafka_classpath)
+    return _java_tool(kafka_classpath)
 
 
 @pytest.fixture(scope="session")
 def newest_java_tool(newest_classpath: str) -> Tool:
     """As `java_tool`, of the newest Kafka."""
-    return _tool(newest_classpath)
+    return _java_tool(newest_classpath)
 
 
-def _tool(classpath: str) -> Tool:
-    def run(main_class: str, *arguments: str, stdin: str = "") -> str:
+def _java_tool(classpath: str) -> Tool:
+    return _tool(*JAVA, "-Xmx256m", "-cp", classpath)
+
+
+def _tool(*command: str) -> Tool:
+    def run(*arguments: str, stdin: str = "") -> str:
         finished = subprocess.run(
-            [*JAVA, "-Xmx256m", "-cp", classpath, main_class, *arguments],
+            [*command, *arguments],
             input=stdin,
             capture_output=True,
             text=True,
@@ -139,7 +133,7 @@ def java_process(kafka_classpath: str, tmp_path: Path) -> JavaProcess:
 @pytest.fixture(scope="session")
 def franz_go(tmp_path_factory: pytest.TempPathFactory) -> Tool:
     """Run the Go client under tests/interop/go; returns what it printed."""
-    return _go_tool(go_program(tmp_path_factory.mktemp("go") / "client", "build", "."))
+    return _tool(str(go_program(tmp_path_factory.mktemp("go") / "client", "build", ".")))
 
 
 def go_program(program: Path, *build: str) -> Path:
@@ -150,21 +144,6 @@ def go_program(program: Path, *build: str) -> Path:
     go = {**os.environ, "GOFLAGS": "-mod=mod"}
     subprocess.run(["go", verb, "-o", str(program), *what], cwd=HERE / "go", check=True, timeout=600, env=go)
     return program
-
-
-def _go_tool(program: Path) -> Tool:
-    def run(*arguments: str) -> str:
-        finished = subprocess.run(
-            [str(program), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=PROCESS_TIMEOUT_SECONDS,
-            check=False,
-        )
-        assert finished.returncode == 0, finished.stdout + finished.stderr
-        return finished.stdout
-
-    return run
 
 
 @pytest.fixture

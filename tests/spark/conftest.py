@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
+from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from mirrormaker.spark.session import local_session
+from tests.conftest import cluster_spec
 
 
 @pytest.fixture(scope="session")
@@ -24,11 +25,5 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="module")
 def bootstrap(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a node, as the option takes it."""
-    spec = ClusterSpec(
-        name="aggregate",
-        zookeeper_connect=zookeeper.connect_string("spark"),
-        port=free_ports(1)[0],
-        directory=tmp_path_factory.mktemp("aggregate"),
-    )
-    with EmbeddedCluster(spec) as cluster:
+    with EmbeddedCluster(cluster_spec(zookeeper, tmp_path_factory.mktemp("spark"), "aggregate")) as cluster:
         yield str(cluster.bootstrap[0])

@@ -7,6 +7,7 @@ from broker.server.request import RequestContext
 from broker.server.services import Services
 from broker.server.settings_alteration import alter
 from broker.wire.messages.alter_configs import (
+    AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -28,22 +29,17 @@ async def handle(
 async def _alter(
     services: Services, context: RequestContext, resource: AlterConfigsResource, validate_only: bool
 ) -> AlterConfigsResourceResponse:
-    answer = AlterConfigsResourceResponse(
-        error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+    kind, name = resource.resource_type, resource.resource_name
+    code, message = await alter(
+        services, context, kind, name, lambda _: _given(resource.configs), validate_only=validate_only
     )
-    try:
-        missing = [setting.name for setting in resource.configs if setting.value is None]
-        if missing:
-            raise ProtocolError(ErrorCode.INVALID_REQUEST, f"{', '.join(missing)} without a value")
-        settings = {setting.name: setting.value or "" for setting in resource.configs}
-        await alter(
-            services,
-            context,
-            resource.resource_type,
-            resource.resource_name,
-            lambda _: settings,
-            validate_only=validate_only,
-        )
-    except ProtocolError as error:
-        answer.error_code, answer.error_message = error.code, error.message
-    return answer
+    return AlterConfigsResourceResponse(
+        error_code=code, error_message=message, resource_type=kind, resource_name=name
+    )
+
+
+def _given(configs: list[AlterableConfig]) -> dict[str, str]:
+    missing = [setting.name for setting in configs if setting.value is None]
+    if missing:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"{', '.join(missing)} without a value")
+    return {setting.name: setting.value or "" for setting in configs}

@@ -44,23 +44,18 @@ async def handle(
 async def _alter(
     services: Services, context: RequestContext, resource: AlterConfigsResource, validate_only: bool
 ) -> AlterConfigsResourceResponse:
-    answer = AlterConfigsResourceResponse(
-        error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
-    )
     kind, name = resource.resource_type, resource.resource_name
-    try:
-        _require_distinct(resource.configs)
-        await alter(
-            services,
-            context,
-            kind,
-            name,
-            lambda current: _changed(services, kind, resource.configs, current),
-            validate_only=validate_only,
-        )
-    except ProtocolError as error:
-        answer.error_code, answer.error_message = error.code, error.message
-    return answer
+    code, message = await alter(
+        services,
+        context,
+        kind,
+        name,
+        lambda current: _changed(services, kind, resource.configs, current),
+        validate_only=validate_only,
+    )
+    return AlterConfigsResourceResponse(
+        error_code=code, error_message=message, resource_type=kind, resource_name=name
+    )
 
 
 def _require_distinct(changes: list[AlterableConfig]) -> None:
@@ -73,6 +68,7 @@ def _require_distinct(changes: list[AlterableConfig]) -> None:
 def _changed(
     services: Services, kind: int, changes: list[AlterableConfig], current: Mapping[str, str]
 ) -> dict[str, str]:
+    _require_distinct(changes)
     settings = dict(current)
     for change in changes:
         if change.config_operation == _Operation.DELETE:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from broker.errors import ErrorCode, ProtocolError
+from broker.groups.requests import commit_response
 from broker.server.access import is_allowed, topic_named
 from broker.server.request import RequestContext
 from broker.server.security import Operation
@@ -15,8 +14,6 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
 )
 
 
@@ -35,46 +32,25 @@ async def handle(
         for topic in (_existing(services, topic) for topic in asked if topic.name not in denied)
         if topic.partitions
     ]
-    committed: dict[tuple[str, int], int] = {}
+    errors = {
+        TopicPartition(topic.name, partition.partition_index): ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for topic in asked
+        if topic.name in denied
+        for partition in topic.partitions
+    }
     if request.topics or not asked:
         response = await services.groups.commit_offsets(request, version=context.api_version)
-        committed = {
-            (topic.name, partition.partition_index): partition.error_code
+        errors |= {
+            TopicPartition(topic.name, partition.partition_index): ErrorCode.of(partition.error_code)
             for topic in response.topics
             for partition in topic.partitions
         }
-
-    def outcome(topic: str, partition: int) -> int:
-        if topic in denied:
-            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return committed.get((topic, partition), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
-    return _answer(asked, outcome)
+    return commit_response(asked, errors, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def refuse(request: OffsetCommitRequest, error: ProtocolError, version: int) -> OffsetCommitResponse:
     """Every partition answered with the same error."""
-    return _answer(request.topics, lambda topic, partition: error.code)
-
-
-def _answer(
-    asked: list[OffsetCommitRequestTopic], outcome: Callable[[str, int], int]
-) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=outcome(topic.name, partition.partition_index),
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in asked
-        ]
-    )
+    return commit_response(request.topics, {}, error.code)
 
 
 def _existing(services: Services, topic: OffsetCommitRequestTopic) -> OffsetCommitRequestTopic:
