@@ -33,12 +33,12 @@ from broker.clock import SystemClock
 from broker.config_loading import load_config
 from broker.coordination.zookeeper import ZooKeeper
 from broker.descriptor_limit import claim_descriptors
-from broker.embedded import exec_zookeeper
 from broker.errors import BrokerError
 from broker.records.batch import Codec
 from broker.storage.disk import SystemDisk
 from broker.telemetry import configure_logging
 from broker.types import HostPort
+from broker.zookeeper_server import exec_zookeeper
 
 Command: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, None]]
 

@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import Self
 
 from broker.embedded import ClusterSpec as EmbeddedClusterSpec
-from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper, require_free_ports
+from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
+from broker.loopback import require_free_ports
 from mirrormaker.topology.model import ClusterName, Topology
 
 NODE_SETTINGS = {"group.initial.rebalance.delay.ms": 0}

@@ -12,7 +12,8 @@ from uuid import uuid4
 
 import pytest
 
-from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
+from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
+from broker.loopback import free_ports
 
 TEST_SETTINGS: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 0,

@@ -17,7 +17,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from broker.embedded import ChildProcess, accepts, require_free_ports
+from broker.child_process import ChildProcess
+from broker.loopback import accepts, require_free_ports
 from mirrormaker.demo.figures import Figures, RouteFigures, delay_table, rate_table, route_table
 from mirrormaker.demo.flights import (
     Flight,

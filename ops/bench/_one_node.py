@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
+from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
+from broker.loopback import free_ports
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from broker.embedded import free_ports
+from broker.loopback import free_ports
 from broker.records.batch import ATTRIBUTES_POSITION
 from broker.records.builder import BatchBuilder
 from broker.server.receive_buffer import BUSY_CAPACITY

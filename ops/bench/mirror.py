@@ -30,8 +30,9 @@ import yaml
 
 from broker.client.cluster import Cluster
 from broker.client.offsets import latest_offsets
-from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
+from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
 from broker.errors import ErrorCode
+from broker.loopback import free_ports
 from broker.records.batch import Codec
 from broker.records.builder import BatchBuilder
 from broker.types import HostPort, TopicPartition

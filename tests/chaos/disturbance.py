@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Iterator
 
-from broker.embedded import EmbeddedCluster, EmbeddedError
+from broker.child_process import EmbeddedError
+from broker.embedded import EmbeddedCluster
 
 
 class Disturbance:

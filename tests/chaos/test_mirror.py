@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from broker.embedded import ChildProcess, EmbeddedCluster
+from broker.child_process import ChildProcess
+from broker.embedded import EmbeddedCluster
 from tests.chaos.disturbance import Disturbance
 from tests.chaos.load import (
     NotInTimeError,

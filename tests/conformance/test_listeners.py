@@ -11,7 +11,8 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
-from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper, free_ports
+from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
+from broker.loopback import free_ports
 from broker.types import HostPort
 from tests.conformance.test_confluent_kafka import DEADLINE_SECONDS, consume, create, produce
 from tests.conftest import cluster_spec

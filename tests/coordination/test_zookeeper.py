@@ -7,8 +7,9 @@ import pytest
 from broker.coordination.connect_string import ConnectString
 from broker.coordination.protocol import SessionKey, SessionLostError, SessionState
 from broker.coordination.zookeeper import ZooKeeper
-from broker.embedded import EmbeddedZooKeeper, free_ports
+from broker.embedded import EmbeddedZooKeeper
 from broker.errors import ConfigurationError, CoordinationError
+from broker.loopback import free_ports
 from broker.types import HostPort
 from tests.coordination.ensembles import Told
 

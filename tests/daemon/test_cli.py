@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import free_ports
+from broker.loopback import free_ports
 from tests.daemon.conftest import mirrormaker
 
 GOOD = """\

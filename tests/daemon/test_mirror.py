@@ -17,7 +17,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from broker.client.cluster import Cluster
 from broker.client.offsets import latest_offsets
-from broker.embedded import EmbeddedCluster, free_ports
+from broker.embedded import EmbeddedCluster
+from broker.loopback import free_ports
 from broker.types import TopicPartition
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until

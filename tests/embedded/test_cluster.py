@@ -13,8 +13,10 @@ import psutil
 import pytest
 import yaml
 
-from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedError, EmbeddedZooKeeper, free_ports
+from broker.child_process import EmbeddedError
+from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
 from broker.errors import ConfigurationError
+from broker.loopback import free_ports
 
 
 @pytest.fixture(scope="module")

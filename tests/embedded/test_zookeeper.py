@@ -11,8 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from broker.embedded import EmbeddedError, EmbeddedZooKeeper, free_ports, zookeeper_command
+from broker.child_process import EmbeddedError
+from broker.embedded import EmbeddedZooKeeper
 from broker.errors import ConfigurationError
+from broker.loopback import free_ports
+from broker.zookeeper_server import zookeeper_command
 
 
 def _ask(port: int, command: bytes) -> bytes:

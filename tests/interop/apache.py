@@ -11,7 +11,8 @@ from typing import Self
 import pytest
 from kazoo.client import KazooClient
 
-from broker.embedded import ChildProcess, EmbeddedError, accepts, free_ports
+from broker.child_process import ChildProcess, EmbeddedError
+from broker.loopback import accepts, free_ports
 from broker.types import HostPort
 from tests.conftest import until
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import ChildProcess, EmbeddedCluster, EmbeddedZooKeeper
+from broker.child_process import ChildProcess
+from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from tests.conftest import cluster_spec
 from tests.interop.apache import HERE, JAVA, ApacheKafka, kafka_jars
 

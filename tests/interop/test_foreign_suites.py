@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from broker.embedded import ChildProcess, EmbeddedZooKeeper, accepts, free_ports
+from broker.child_process import ChildProcess
+from broker.embedded import EmbeddedZooKeeper
+from broker.loopback import accepts, free_ports
 from broker.types import HostPort
 from ops.foreign_suites import load
 from tests.interop import franz_go_suite, kafka_python_suite

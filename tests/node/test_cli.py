@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import EmbeddedCluster, free_ports
+from broker.embedded import EmbeddedCluster
+from broker.loopback import free_ports
 
 TIMEOUT_SECONDS = 60
 

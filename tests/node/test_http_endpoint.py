@@ -13,7 +13,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.embedded import EmbeddedZooKeeper, accepts, free_ports
+from broker.embedded import EmbeddedZooKeeper
+from broker.loopback import accepts, free_ports
 from broker.types import HostPort
 from tests.conftest import TEST_SETTINGS, until
 from tests.node.raw_client import batch_of, connected, create_topic, produce

@@ -18,10 +18,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from broker.child_process import ChildProcess
 from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
 from broker.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets
-from broker.embedded import ChildProcess, EmbeddedCluster, EmbeddedZooKeeper, accepts, free_ports
+from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
+from broker.loopback import accepts, free_ports
 from broker.types import HostPort, TopicPartition
 from broker.wire.messages.metadata import MetadataRequest
 from tests.conftest import TEST_SETTINGS, ClusterFactory, until

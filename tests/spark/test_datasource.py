@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
 from broker.client.producer import Producer, ProducerSettings
-from broker.embedded import free_ports
+from broker.loopback import free_ports
 from broker.records.batch import Codec
 from broker.types import HostPort
 

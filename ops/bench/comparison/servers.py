@@ -15,7 +15,9 @@ from pathlib import Path
 import psutil
 import yaml
 
-from broker.embedded import ChildProcess, ClusterSpec, EmbeddedZooKeeper, free_ports
+from broker.child_process import ChildProcess
+from broker.embedded import ClusterSpec, EmbeddedZooKeeper
+from broker.loopback import free_ports
 from broker.types import HostPort
 from broker.wire.framing import FrameReader
 from broker.wire.header import decode_response, encode_request

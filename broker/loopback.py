@@ -1,0 +1,49 @@
+"""The ports of this machine, as child processes use them: all on 127.0.0.1."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterable
+
+from broker.errors import ConfigurationError
+from broker.types import HostPort
+
+LOOPBACK = "127.0.0.1"
+PROBE_SECONDS = 0.25
+"""How long somebody who listens may take to accept a connection."""
+
+
+def require_free_ports(ports: Iterable[int]) -> None:
+    """Raises ConfigurationError that names every one of these ports of 127.0.0.1 that is taken."""
+    problems = [problem for port in ports if (problem := _port_problem(port))]
+    if problems:
+        raise ConfigurationError(problems)
+
+
+def _port_problem(port: int) -> str | None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except (OSError, OverflowError) as error:
+            return f"cannot listen on {LOOPBACK}:{port}: {error}"
+    return None
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on at this moment."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((LOOPBACK, 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
+def accepts(address: HostPort) -> bool:
+    """Whether somebody listens there: for a node, that it is ready."""
+    try:
+        with socket.create_connection(address, timeout=PROBE_SECONDS):
+            return True
+    except OSError:
+        return False
