@@ -14,7 +14,7 @@ from broker.admin_commands import connected
 from broker.client.cluster import Cluster
 from broker.client.consumer import Consumer
 from broker.client.consumer_settings import ConsumerSettings, OffsetReset
-from broker.client.group import GroupSettings
+from broker.client.group_settings import GroupSettings
 from broker.client.producer import Delivery, Producer, ProducerSettings
 from broker.client.record_cursor import ConsumerRecord
 from broker.errors import ConfigurationError, ErrorCode, ProtocolError

@@ -19,8 +19,9 @@ from broker.client.consumer_settings import ConsumerSettings, Isolation, OffsetR
 from broker.client.fetch import FetchedBatches
 from broker.client.fetch_state import PartitionError, PartitionState
 from broker.client.fetcher import Fetcher
-from broker.client.group import GroupMember, GroupSettings, PartitionsCallback, TopicFilter
+from broker.client.group import GroupMember, PartitionsCallback, TopicFilter
 from broker.client.group_offsets import OffsetAndMetadata
+from broker.client.group_settings import GroupSettings
 from broker.client.record_cursor import ConsumerRecord
 from broker.errors import BrokerError
 from broker.telemetry import logger

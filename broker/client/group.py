@@ -11,31 +11,26 @@ told by `on_lost`: by then the partitions may be another's, and commits are refu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from enum import Enum
+import contextlib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from broker.client.assignors import Assignment, Assignor, RangeAssignor
 from broker.client.backoff import is_retriable
 from broker.client.cluster import Cluster
-from broker.client.coordinator import CoordinatorLink
 from broker.client.group_offsets import Membership, OffsetAndMetadata, commit_offsets, fetch_offsets
 from broker.client.group_protocol import (
-    PROTOCOL_TYPE,
-    describe_assignments,
     describe_subscription,
-    read_assignment,
     read_members,
 )
+from broker.client.group_settings import GroupSettings
+from broker.client.heartbeats import Heartbeats
+from broker.client.member_requests import MemberRequests
 from broker.client.metadata import ClusterMetadata
+from broker.client.turns import Turn, Turns
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import TopicPartition
-from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from broker.wire.messages.sync_group import SyncGroupRequest
+from broker.wire.messages.join_group import JoinGroupResponse
 
 TopicFilter = Callable[[ClusterMetadata], Collection[str]]
 """Chooses the topics to subscribe to out of all topics of the cluster; asked again whenever metadata is
@@ -43,43 +38,11 @@ refreshed.
 """
 PartitionsCallback = Callable[[frozenset[TopicPartition]], Awaitable[None]]
 
-_ANSWER_MARGIN_MS = 5_000
-"""Joins and syncs are answered at the latest when the rebalance timeout is over; this long after that nobody
-answers.
-"""
-_FIRST_JOIN_VERSION_WITH_INSTANCES = 5
-_FIRST_LEAVE_VERSION_WITH_MEMBERS = 3
-
 _THROWN_OUT = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
 )
 
 _log = logger("group")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
-    """How a member behaves; times in milliseconds."""
-
-    group_id: str
-    session_timeout_ms: int = 45_000
-    rebalance_timeout_ms: int = 300_000
-    heartbeat_interval_ms: int = 3_000
-    instance_id: str | None = None
-    """A name that survives restarts: the member keeps its place in the group while it is away (KIP-345)."""
-    rack_id: str | None = None
-    metadata_max_age_ms: int = 60_000
-    """How long new topics and partitions may stay unnoticed."""
-    leave_on_close: bool = True
-    """Static members stay in the group when closed, whatever this says."""
-
-
-class _Turn(Enum):
-    """Why a generation ends."""
-
-    REJOIN = "rejoin"
-    LOST = "lost"
-    CLOSE = "close"
 
 
 class GroupMember:
@@ -119,15 +82,13 @@ class GroupMember:
         self._counts: Mapping[str, int] = {}
         """Partitions per topic as the leader handed them out."""
         self._lane = cluster.new_lane("member")
-        self._link = CoordinatorLink(cluster, settings.group_id, lane=self._lane)
-        self._turn: _Turn | None = None
-        self._turned = asyncio.Event()
+        self._requests = MemberRequests(cluster, settings, lane=self._lane)
+        self._turns = Turns()
+        self._heartbeats = Heartbeats(settings, self._requests, self._turns, self._retry_delay_ms)
         self._settled = asyncio.Event()
         self._ended = asyncio.Event()
         self._ended.set()
         self._joining: asyncio.Timeout | None = None
-        self._heard_at = 0.0
-        """When the coordinator last took this member for alive, on the event loop's clock."""
 
     @property
     def group_id(self) -> str:
@@ -152,7 +113,7 @@ class GroupMember:
         self._ended.clear()
         try:
             failures = 0
-            while self._turn is not _Turn.CLOSE:
+            while self._turns.asked is not Turn.CLOSE:
                 try:
                     assignment = await self._join()
                     failures = 0
@@ -174,7 +135,7 @@ class GroupMember:
 
     async def close(self) -> None:
         """Give up the partitions, leave the group, and return when `run` has ended."""
-        self._turn_to(_Turn.CLOSE)
+        self._turns.ask(Turn.CLOSE)
         if self._joining is not None:
             self._joining.reschedule(asyncio.get_running_loop().time())
         await self._ended.wait()
@@ -186,7 +147,7 @@ class GroupMember:
 
     def request_rejoin(self) -> None:
         """Join again: what this member tells the others has changed."""
-        self._turn_to(_Turn.REJOIN)
+        self._turns.ask(Turn.REJOIN)
 
     async def settled(self) -> None:
         """Return when this member has adopted the assignment of a generation, or `run` has ended."""
@@ -213,7 +174,7 @@ class GroupMember:
             )
         except ProtocolError as error:
             if error.code in _THROWN_OUT and membership is self._membership:
-                self._turn_to(_Turn.LOST)
+                self._turns.ask(Turn.LOST)
             raise
 
     async def committed(
@@ -229,7 +190,7 @@ class GroupMember:
 
     async def _take_part(self, assignment: Assignment) -> None:
         """From the answer to SyncGroup until it is time to join again, or to leave."""
-        async with self._heartbeats():
+        async with self._heartbeats.running(lambda: self._membership):
             try:
                 await self._adopt(assignment)
             except BrokerError:
@@ -237,7 +198,7 @@ class GroupMember:
                 raise
             self._settled.set()
             turn = await self._next_turn()
-            if turn is _Turn.LOST:
+            if turn is Turn.LOST:
                 await self._lose("thrown out of the group")
             elif not self._cooperative:
                 await self._revoke(self.assignment)
@@ -248,7 +209,7 @@ class GroupMember:
         self.assignment_user_data = assignment.user_data
         if given_up:
             await self._revoke(given_up)
-            self._turn_to(_Turn.REJOIN)  # so that the new owners can be given them (KIP-429)
+            self._turns.ask(Turn.REJOIN)  # so that the new owners can be given them (KIP-429)
         self.assignment = partitions
         _log.info(
             "group_generation_adopted",
@@ -273,7 +234,7 @@ class GroupMember:
     async def _lose(self, reason: str) -> None:
         """The membership is gone: tell the owner, and forget generation and assignment."""
         lost, self.assignment = self.assignment, frozenset()
-        self._membership = Membership(member_id=self.member_id, instance_id=self.settings.instance_id)
+        self._be_named(self.member_id)
         if lost:
             _log.warning(
                 "group_partitions_lost",
@@ -284,26 +245,15 @@ class GroupMember:
             )
             await self._on_lost(lost)
 
-    async def _next_turn(self) -> _Turn:
+    async def _next_turn(self) -> Turn:
         """Wait until the generation ends, looking at the metadata now and then."""
-        while self._turn is None:
+        while self._turns.asked is None:
             try:
                 async with asyncio.timeout(self.settings.metadata_max_age_ms / 1000):
-                    await self._turned.wait()
+                    await self._turns.wait()
             except TimeoutError:
                 await self._look_at_metadata()
-        return self._turn
-
-    def _turn_to(self, turn: _Turn) -> None:
-        """Ask for the end of the generation; closing outweighs being lost, which outweighs rejoining."""
-        if self._turn is None or turn is _Turn.CLOSE or (turn is _Turn.LOST and self._turn is _Turn.REJOIN):
-            self._turn = turn
-        self._turned.set()
-
-    def _clear_turn(self) -> None:
-        """Joining answers whatever asked for it so far."""
-        self._turn = None
-        self._turned.clear()
+        return self._turns.asked
 
     async def _look_at_metadata(self) -> None:
         try:
@@ -315,7 +265,7 @@ class GroupMember:
             return
         counts = {topic: len(self._cluster.partitions(topic)) for topic in self._counts}
         if topics != self._topics or (self.is_leader and counts != self._counts):
-            self._turn_to(_Turn.REJOIN)
+            self._turns.ask(Turn.REJOIN)
 
     # Joining
 
@@ -324,13 +274,13 @@ class GroupMember:
 
         Raises BrokerError.
         """
-        self._clear_turn()
+        self._turns.clear()
         self._settled.clear()
         try:
             async with asyncio.timeout(None) as self._joining:
                 return await self._join_and_sync()
         except TimeoutError:
-            if self._turn is not _Turn.CLOSE:
+            if self._turns.asked is not Turn.CLOSE:
                 raise
             return None
         finally:
@@ -346,42 +296,24 @@ class GroupMember:
         )
         self.is_leader = joined.leader == joined.member_id
         assignments = await self._assign(joined) if self.is_leader else {}
-        return await self._sync(joined, assignments)
+        return await self._requests.sync(joined, assignments)
 
     async def _ask_to_join(self) -> JoinGroupResponse:
-        connection = await self._link.connection()
-        version = connection.version_of(JoinGroupRequest)
-        settings = self.settings
-        if settings.instance_id is not None and version < _FIRST_JOIN_VERSION_WITH_INSTANCES:
-            raise ProtocolError(
-                ErrorCode.UNSUPPORTED_VERSION, f"{connection.address} knows no static members"
+        protocols = [
+            describe_subscription(
+                assignor,
+                self._topics,
+                owned=self.assignment,
+                generation=self.generation,
+                rack_id=self.settings.rack_id,
             )
-        request = JoinGroupRequest(
-            group_id=self.group_id,
-            session_timeout_ms=settings.session_timeout_ms,
-            rebalance_timeout_ms=settings.rebalance_timeout_ms,
-            member_id=self.member_id,
-            group_instance_id=settings.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=[
-                describe_subscription(
-                    assignor,
-                    self._topics,
-                    owned=self.assignment,
-                    generation=self.generation,
-                    rack_id=settings.rack_id,
-                )
-                for assignor in self._assignors.values()
-            ],
-        )
-        timeout_ms = settings.rebalance_timeout_ms + _ANSWER_MARGIN_MS
-        joined = await self._link.request(request, version, timeout_ms=timeout_ms)
-        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:  # KIP-394
-            self._membership = Membership(member_id=joined.member_id, instance_id=settings.instance_id)
-            request.member_id = joined.member_id
-            joined = await self._link.request(request, version, timeout_ms=timeout_ms)
-        self._link.check(joined.error_code, f"join of group {self.group_id}")
-        return joined
+            for assignor in self._assignors.values()
+        ]
+        return await self._requests.join(self.member_id, protocols, on_member_id=self._be_named)
+
+    def _be_named(self, member_id: str) -> None:
+        """Have this id, and no generation."""
+        self._membership = Membership(member_id=member_id, instance_id=self.settings.instance_id)
 
     async def _assign(self, joined: JoinGroupResponse) -> Mapping[str, Assignment]:
         """The leader's part: hand out the partitions of every topic that is wanted and exists."""
@@ -398,21 +330,6 @@ class GroupMember:
         if joined.skip_assignment:  # a static leader that came back: the assignment stands (KIP-814)
             return {}
         return assignor.assign(members, {topic: count for topic, count in self._counts.items() if count})
-
-    async def _sync(self, joined: JoinGroupResponse, assignments: Mapping[str, Assignment]) -> Assignment:
-        request = SyncGroupRequest(
-            group_id=self.group_id,
-            generation_id=joined.generation_id,
-            member_id=joined.member_id,
-            group_instance_id=self.settings.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=joined.protocol_name,
-            assignments=describe_assignments(assignments),
-        )
-        timeout_ms = self.settings.rebalance_timeout_ms + _ANSWER_MARGIN_MS
-        synced = await self._link.request(request, timeout_ms=timeout_ms)
-        self._link.check(synced.error_code, f"sync of group {self.group_id}")
-        return read_assignment(synced.assignment)
 
     async def _subscribed_topics(self, *, refresh: bool) -> frozenset[str]:
         if callable(self._subscription):
@@ -434,7 +351,7 @@ class GroupMember:
                 pass
             case _ if is_retriable(error):
                 _log.info("group_join_retried", group=self.group_id, error=str(error))
-                if self._silent_ms() > self.settings.session_timeout_ms:
+                if self._heartbeats.is_silent:
                     await self._lose("no coordinator within the session timeout")
             case _:
                 raise error
@@ -442,73 +359,12 @@ class GroupMember:
 
     async def _rest(self, failures: int) -> None:
         """Wait before the next attempt, or until `close`."""
-        delay_ms = self._cluster.backoff.delay_ms(failures, self._cluster.random)
-        try:
-            async with asyncio.timeout(delay_ms / 1000):
-                while self._turn is not _Turn.CLOSE:
-                    self._turned.clear()
-                    await self._turned.wait()
-        except TimeoutError:
-            pass
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._retry_delay_ms(failures) / 1000):
+                await self._turns.wait_for_close()
 
-    # Heartbeats
-
-    @asynccontextmanager
-    async def _heartbeats(self) -> AsyncIterator[None]:
-        """Tell the coordinator, all the while, that this member is alive."""
-        self._heard_at = asyncio.get_running_loop().time()
-        beating = asyncio.create_task(self._beat(), name=f"heartbeats of group {self.group_id}")
-        beating.add_done_callback(self._on_heartbeats_ended)
-        try:
-            yield
-        finally:
-            beating.cancel()
-            await asyncio.wait([beating])
-        if not beating.cancelled():
-            beating.result()
-
-    def _on_heartbeats_ended(self, beating: asyncio.Task[None]) -> None:
-        if not beating.cancelled():
-            self._turn_to(_Turn.LOST)
-
-    async def _beat(self) -> None:
-        failures = 0
-        while self._turn is not _Turn.LOST:
-            await asyncio.sleep(self._pause_ms(failures) / 1000)
-            try:
-                await self._heartbeat()
-                failures = 0
-            except BrokerError as error:
-                if not is_retriable(error):
-                    _log.warning("heartbeat_refused", group=self.group_id, error=str(error))
-                    self._turn_to(_Turn.LOST)
-                    return
-                failures += 1
-            if self._silent_ms() > self.settings.session_timeout_ms:
-                self._turn_to(_Turn.LOST)
-
-    async def _heartbeat(self) -> None:
-        """Tell the coordinator that this member is alive. Raises BrokerError."""
-        request = HeartbeatRequest(
-            group_id=self.group_id,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.settings.instance_id,
-        )
-        response = await self._link.request(request, timeout_ms=self.settings.session_timeout_ms)
-        if response.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._turn_to(_Turn.REJOIN)
-        else:
-            self._link.check(response.error_code, f"heartbeat of group {self.group_id}")
-        self._heard_at = asyncio.get_running_loop().time()
-
-    def _pause_ms(self, failures: int) -> float:
-        if not failures:
-            return self.settings.heartbeat_interval_ms
+    def _retry_delay_ms(self, failures: int) -> float:
         return self._cluster.backoff.delay_ms(failures, self._cluster.random)
-
-    def _silent_ms(self) -> float:
-        return (asyncio.get_running_loop().time() - self._heard_at) * 1000
 
     # Leaving
 
@@ -516,19 +372,8 @@ class GroupMember:
         """Tell the coordinator that this member is gone, unless it is static; a failure is only logged."""
         if not self.member_id or not self.settings.leave_on_close or self.settings.instance_id is not None:
             return
-        link = CoordinatorLink(
-            self._cluster, self.group_id
-        )  # the member's own lane may be waiting for a join
         try:
-            connection = await link.connection()
-            version = connection.version_of(LeaveGroupRequest)
-            if version >= _FIRST_LEAVE_VERSION_WITH_MEMBERS:
-                members = [MemberIdentity(member_id=self.member_id, reason="closed")]
-                request = LeaveGroupRequest(group_id=self.group_id, members=members)
-            else:
-                request = LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id)
-            response = await link.request(request, version)
-            link.check(response.error_code, f"leaving group {self.group_id}")
+            await self._requests.leave(self.member_id)
         except BrokerError as error:
             _log.info("group_not_left", group=self.group_id, member=self.member_id, error=str(error))
         self._membership = Membership()

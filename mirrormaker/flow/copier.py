@@ -13,8 +13,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 
 from broker.client.cluster import Cluster
-from broker.client.group import GroupMember, GroupSettings
+from broker.client.group import GroupMember
 from broker.client.group_offsets import OffsetAndMetadata
+from broker.client.group_settings import GroupSettings
 from broker.client.offsets import earliest_offsets
 from broker.clock import Clock
 from broker.errors import BrokerError, ErrorCode

@@ -11,8 +11,8 @@ from broker.client.admin import Admin, NewTopic
 from broker.client.assignors import CooperativeStickyAssignor, RangeAssignor, RoundRobinAssignor
 from broker.client.cluster import Cluster
 from broker.client.consumer import Consumer, ConsumerRecord, ConsumerSettings, OffsetReset
-from broker.client.group import GroupSettings
 from broker.client.group_offsets import OffsetAndMetadata
+from broker.client.group_settings import GroupSettings
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.client.producer import Producer, ProducerSettings
 from broker.errors import ErrorCode, ProtocolError

@@ -20,7 +20,7 @@ from broker.client.assignors import (
 )
 from broker.client.cluster import Cluster
 from broker.client.consumer import Consumer, ConsumerRecord, ConsumerSettings, OffsetReset
-from broker.client.group import GroupSettings
+from broker.client.group_settings import GroupSettings
 from broker.client.producer import Producer
 from broker.types import HostPort, TopicPartition
 from tests.interop.conftest import JavaProcess, Tool
