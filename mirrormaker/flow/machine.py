@@ -1,10 +1,8 @@
 """The copy machine of a route: fetched bytes in, produce requests out; answers in, positions out. Pure.
 
 Step it with what happened (`fetched`, `answered`, `disconnected`, ...), then perform what `ready` hands out.
-Rules of order and repetition are in `partition`; this module owns what partitions share:
-- A request carries at most one chunk of a partition, and as many partitions as fit, in turns: a busy one
-  starves nobody.
-- At most `requests_in_flight` requests are under way to a broker.
+Rules of order and repetition are in `partition`; whose turn it is to send is in `lines`, what becomes of a
+failure in `setbacks`. Other rules for what partitions share:
 - Fetching stops while half of the buffer is taken; answers under way may fill the other half (see
   `plan_fetch`).
 - A bucket's producer id is asked for when one of its partitions needs it, and stamped just before the first
@@ -13,15 +11,12 @@ Rules of order and repetition are in `partition`; this module owns what partitio
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from zlib import crc32
 
 from broker.client.fetch import PartitionPosition
 from broker.errors import ErrorCode
-from broker.records.batch import next_sequence
 from broker.types import BrokerId, TopicPartition
+from mirrormaker.flow.buffer import Buffer
 from mirrormaker.flow.chunk import Chunk, Frame
 from mirrormaker.flow.exchange import (
     Assignment,
@@ -34,37 +29,23 @@ from mirrormaker.flow.exchange import (
 from mirrormaker.flow.facts import (
     Fact,
     FlowCounts,
-    PartitionPaused,
     PartitionRecovered,
-    ProducerLost,
-    SendingFailed,
     SourceFailed,
     SourceGap,
     SourceTruncated,
     TopicRecreated,
 )
 from mirrormaker.flow.intake import IntakeConfig, take_in
+from mirrormaker.flow.lines import Lines
 from mirrormaker.flow.partition import (
-    FAILURES_BEFORE_SHEDDING,
     LEADER_CODES,
     SUCCESS_CODES,
     UNKNOWN_OUTCOME_CODES,
     Partition,
     PartitionState,
     ProducerIdentity,
-    Remedy,
-    remedy_for,
 )
-from mirrormaker.flow.stamp import stamp
-
-
-@dataclass(slots=True, eq=False)
-class _Broker:
-    """A destination broker: who wants to send to it, and how many requests it owes an answer for."""
-
-    broker_id: BrokerId
-    in_flight: int = 0
-    line: deque[Partition] = field(default_factory=deque)
+from mirrormaker.flow.setbacks import Setbacks
 
 
 class FlowMachine:
@@ -74,14 +55,14 @@ class FlowMachine:
         self.counts = FlowCounts()
         self._config = config
         self._partitions: dict[TopicPartition, Partition] = {}
-        self._brokers: dict[BrokerId, _Broker] = {}
+        self._buffer = Buffer()
+        self._lines = Lines(config, self.counts)
+        self._facts: list[Fact] = []
+        self._setbacks = Setbacks(config, self._buffer, self._facts)
         self._leaders: dict[TopicPartition, BrokerId] = {}
         self._buckets_wanted: set[int] = set()
         self._buckets_asked: set[int] = set()
-        self._timers: set[Partition] = set()
-        self._facts: list[Fact] = []
         self._refresh_leaders = False
-        self._buffered_bytes = 0
 
     # ---- partitions come and go
 
@@ -106,7 +87,7 @@ class FlowMachine:
         for partition in self._known(sources):
             if partition.state is not PartitionState.STOPPING:
                 partition.enter(PartitionState.STOPPING)
-                self._timers.discard(partition)
+                self._setbacks.forget(partition)
 
     def in_flight(self, sources: Iterable[TopicPartition]) -> int:
         """Chunks of these partitions that have been sent and not answered."""
@@ -118,8 +99,8 @@ class FlowMachine:
             del self._partitions[partition.source]
             if partition.state is not PartitionState.STOPPING:
                 partition.enter(PartitionState.STOPPING)
-            self._timers.discard(partition)
-            self._drop_queue(partition)
+            self._setbacks.forget(partition)
+            self._buffer.drop_queue(partition)
 
     # ---- the source side
 
@@ -131,7 +112,7 @@ class FlowMachine:
         """
         config = self._config
         answer_bytes = min(config.fetch_bytes, config.buffer_bytes // (2 * max(brokers, 1)))
-        if self._buffered_bytes > config.buffer_bytes // 2:
+        if self._buffer.size > config.buffer_bytes // 2:
             return FetchPlan(positions=[], answer_bytes=answer_bytes, pressed=True)
         positions: list[PartitionPosition] = []
         pressed = False
@@ -209,7 +190,7 @@ class FlowMachine:
         self._leaders = dict(leaders)
         for partition in self._partitions.values():
             partition.leader = self._leaders.get(partition.destination)
-            self._line_up(partition)
+            self._lines.line_up(partition)
 
     def set_producer(self, bucket: int, identity: ProducerIdentity) -> None:
         """The producer id that `ready` asked for; it must never have been used before."""
@@ -222,7 +203,7 @@ class FlowMachine:
         self, command: ProduceCommand, codes: Mapping[TopicPartition, ErrorCode], now_ms: int
     ) -> None:
         """The destination answered, by destination partition; one that is left out counts as not answered."""
-        self._brokers[command.broker].in_flight -= 1
+        self._lines.ended(command)
         for partition, chunk in command.entries:
             code = codes.get(partition.destination, ErrorCode.NETWORK_EXCEPTION)
             self._settle_chunk(partition, chunk, code, now_ms)
@@ -236,24 +217,19 @@ class FlowMachine:
     def ready(self, now_ms: int) -> Ready:
         """What is to be done now. Requests handed out count as sent."""
         self._fire_timers(now_ms)
-        requests: list[ProduceCommand] = []
-        for broker in self._brokers.values():
-            while broker.line and broker.in_flight < self._config.requests_in_flight:
-                command = self._build(broker, now_ms)
-                if command is None:
-                    break
-                requests.append(command)
+        requests = list(self._lines.requests(now_ms))
         buckets = sorted(self._buckets_wanted - self._buckets_asked)
         self._buckets_asked.update(buckets)
         self._buckets_wanted.clear()
-        facts, self._facts = self._facts, []
+        facts = self._facts.copy()
+        self._facts.clear()
         refresh, self._refresh_leaders = self._refresh_leaders, False
         return Ready(
             refresh_leaders=refresh,
             buckets=buckets,
             requests=requests,
             facts=facts,
-            wake_at_ms=min((partition.retry_at_ms for partition in self._timers), default=None),
+            wake_at_ms=self._setbacks.next_retry_at_ms,
         )
 
     def uncommitted(self) -> dict[TopicPartition, int]:
@@ -279,7 +255,7 @@ class FlowMachine:
     @property
     def buffered_bytes(self) -> int:
         """Memory that received and not yet acknowledged bytes hold."""
-        return self._buffered_bytes
+        return self._buffer.size
 
     # ---- taking in
 
@@ -312,10 +288,10 @@ class FlowMachine:
         self.counts.control_batches_dropped += intake.control_batches
         self.counts.aborted_batches_dropped += intake.aborted_batches
         for chunk in intake.chunks:
-            self._hold(partition, chunk)
+            self._buffer.hold(partition, chunk)
         partition.queue.extend(intake.chunks)
         partition.extend_to(intake.position)
-        self._line_up(partition)
+        self._lines.line_up(partition)
 
     def _rest(self, partition: Partition, problem: str, now_ms: int) -> None:
         """The source does not give readable records: fetch again later. What has been queued goes on."""
@@ -336,92 +312,13 @@ class FlowMachine:
             )
         partition.source_problem, partition.source_failures, partition.fetch_not_before_ms = None, 0, 0
 
-    def _hold(self, partition: Partition, chunk: Chunk) -> None:
-        if not chunk.frame.holders:
-            self._buffered_bytes += chunk.frame.size
-        chunk.frame.holders += 1
-        partition.buffered_bytes += chunk.size
-
-    def _let_go(self, partition: Partition, chunk: Chunk) -> None:
-        chunk.frame.holders -= 1
-        if not chunk.frame.holders:
-            self._buffered_bytes -= chunk.frame.size
-        partition.buffered_bytes -= chunk.size
-
-    def _drop_queue(self, partition: Partition) -> None:
-        """Let all chunks go; those in flight keep their memory until their request ends."""
-        for chunk in partition.queue:
-            if not chunk.in_flight:
-                self._let_go(partition, chunk)
-        partition.queue.clear()
-        partition.sent = 0
-
-    # ---- sending
-
-    def _line_up(self, partition: Partition) -> None:
-        """Put the partition into the line of its leader when it has something to send."""
-        if partition.queued or partition.next_to_send() is None:
-            return
-        assert partition.leader is not None
-        broker = self._brokers.get(partition.leader)
-        if broker is None:
-            broker = self._brokers[partition.leader] = _Broker(partition.leader)
-        partition.queued = True
-        broker.line.append(partition)
-
-    def _build(self, broker: _Broker, now_ms: int) -> ProduceCommand | None:
-        """Fill one request from the head of the line, one chunk a partition; None when nobody can send."""
-        entries: list[tuple[Partition, Chunk]] = []
-        size = 0
-        while broker.line:
-            partition = broker.line[0]
-            chunk = partition.next_to_send() if partition.leader == broker.broker_id else None
-            if chunk is not None and entries and size + chunk.size > self._config.produce_bytes:
-                break
-            broker.line.popleft()
-            partition.queued = False
-            if chunk is None:
-                self._line_up(partition)
-                continue
-            self._send(partition, chunk, broker.broker_id, now_ms)
-            entries.append((partition, chunk))
-            size += chunk.size
-        for partition, _ in entries:
-            self._line_up(partition)
-        if not entries:
-            return None
-        broker.in_flight += 1
-        self.counts.requests += 1
-        return ProduceCommand(broker=broker.broker_id, entries=entries, bytes=size)
-
-    def _send(self, partition: Partition, chunk: Chunk, broker: BrokerId, now_ms: int) -> None:
-        if not partition.in_flight and now_ms - partition.answered_at_ms > self._config.producer_quiet_ms:
-            partition.proven = False
-        if chunk.base_sequence < 0:
-            self._stamp(partition, chunk)
-        else:
-            self.counts.repeated_chunks += 1
-        chunk.in_flight, chunk.error = True, None
-        partition.in_flight += 1
-        partition.sent += 1
-        partition.broker = broker
-
-    def _stamp(self, partition: Partition, chunk: Chunk) -> None:
-        assert partition.producer is not None
-        producer_id, epoch = partition.producer
-        chunk.base_sequence = sequence = partition.next_sequence
-        for span in chunk.batches:
-            stamp(chunk.records, span.position, span.size, producer_id, epoch, sequence)
-            sequence = next_sequence(sequence, span.count)
-        partition.next_sequence = sequence
-
     # ---- answers
 
     def _settle_chunk(self, partition: Partition, chunk: Chunk, code: ErrorCode, now_ms: int) -> None:
         partition.in_flight -= 1
         chunk.in_flight = False
         if self._partitions.get(partition.source) is not partition:
-            self._let_go(partition, chunk)
+            self._buffer.let_go(partition, chunk)
             return
         if code in SUCCESS_CODES:
             chunk.acknowledged = chunk.maybe_written = True
@@ -435,8 +332,8 @@ class FlowMachine:
             if partition.state is PartitionState.COPYING:
                 partition.enter(PartitionState.SETTLING)
         if partition.state is PartitionState.SETTLING and not partition.in_flight:
-            self._decide(partition, now_ms)
-        self._line_up(partition)
+            self._setbacks.decide(partition, now_ms)
+        self._lines.line_up(partition)
 
     def _take_acknowledged(self, partition: Partition) -> None:
         partition.proven = True
@@ -445,108 +342,19 @@ class FlowMachine:
             self.counts.batches += len(chunk.batches)
             self.counts.bytes += chunk.size
             self.counts.records += chunk.count
-            self._let_go(partition, chunk)
+            self._buffer.let_go(partition, chunk)
         if taken and partition.error is not None:
             self._facts.append(PartitionRecovered(source=partition.source, failures=partition.attempts))
             partition.error, partition.attempts = None, 0
 
-    def _decide(self, partition: Partition, now_ms: int) -> None:
-        """All is answered after an error: act on that of the first chunk not acknowledged."""
-        if not partition.queue:
-            partition.enter(PartitionState.COPYING)
-            return
-        head = partition.queue[0]
-        code = head.error
-        assert code is not None, "the first chunk not acknowledged was sent, so it failed"
-        partition.error = code
-        partition.attempts += 1
-        partition.proven = False
-        partition.sent = 0
-        remedy = remedy_for(code, several_batches=len(head.batches) > 1)
-        if remedy is Remedy.FETCH_AGAIN and partition.attempts > self._config.damage_retries:
-            remedy = Remedy.PAUSE
-        match remedy:
-            case Remedy.REPEAT:
-                if partition.attempts >= FAILURES_BEFORE_SHEDDING:
-                    self._shed(partition)
-                self._wait(partition, now_ms)
-            case Remedy.NEW_PRODUCER:
-                self._forget_producer(partition)
-                self._facts.append(ProducerLost(source=partition.source, bucket=partition.bucket, error=code))
-                self._wait(partition, now_ms)
-            case Remedy.FETCH_AGAIN | Remedy.ONE_BY_ONE:
-                partition.one_by_one |= remedy is Remedy.ONE_BY_ONE
-                self._rewind(partition)
-                self._wait(partition, now_ms)
-            case Remedy.PAUSE:
-                self._pause(partition, now_ms)
-
-    def _wait(self, partition: Partition, now_ms: int) -> None:
-        config = self._config
-        partition.enter(PartitionState.WAITING)
-        backoff_ms = min(
-            config.retry_backoff_ms << min(partition.attempts - 1, 16), config.retry_backoff_max_ms
-        )
-        spread_ms = crc32(f"{partition.destination}/{partition.attempts}".encode()) % (backoff_ms // 2 + 1)
-        partition.retry_at_ms = now_ms + backoff_ms - spread_ms
-        self._timers.add(partition)
-        assert partition.error is not None
-        if partition.attempts & (partition.attempts - 1):
-            return  # failures are told of at the 1st, 2nd, 4th, 8th, ...
-        self._facts.append(
-            SendingFailed(
-                source=partition.source,
-                destination=partition.destination,
-                error=partition.error,
-                failures=partition.attempts,
-            )
-        )
-
-    def _pause(self, partition: Partition, now_ms: int) -> None:
-        assert partition.error is not None
-        self._rewind(partition)
-        partition.enter(PartitionState.PAUSED)
-        partition.retry_at_ms = now_ms + self._config.pause_ms
-        self._timers.add(partition)
-        self._facts.append(
-            PartitionPaused(
-                source=partition.source,
-                destination=partition.destination,
-                error=partition.error,
-                offset=partition.acknowledged,
-            )
-        )
-
-    def _shed(self, partition: Partition) -> None:
-        """Give memory back to partitions that can use it; what is thrown away is fetched again."""
-        keep = partition.sheddable_from()
-        if keep == 0:
-            partition.next_sequence = partition.queue[0].base_sequence
-        while len(partition.queue) > keep:
-            self._let_go(partition, partition.queue.pop())
-        partition.position = partition.queue[-1].next_offset if keep else partition.acknowledged
-
-    def _rewind(self, partition: Partition) -> None:
-        """Throw away what is queued, to fetch it again. Used sequences may not be given to other bytes."""
-        self._drop_queue(partition)
-        partition.position = partition.acknowledged
-        self._forget_producer(partition)
-
-    def _forget_producer(self, partition: Partition) -> None:
-        assert not partition.in_flight
-        partition.needs_producer = True
-        for chunk in partition.queue:
-            chunk.base_sequence = -1
-
     def _fire_timers(self, now_ms: int) -> None:
-        for partition in [due for due in self._timers if due.retry_at_ms <= now_ms]:
-            self._timers.discard(partition)
+        for partition in self._setbacks.take_due(now_ms):
             if partition.needs_producer:
                 partition.enter(PartitionState.AWAITING_PRODUCER)
                 self._want_producer(partition)
             else:
                 partition.enter(PartitionState.COPYING)
-                self._line_up(partition)
+                self._lines.line_up(partition)
 
     def _want_producer(self, partition: Partition) -> None:
         self._buckets_wanted.add(partition.bucket)
@@ -557,4 +365,4 @@ class FlowMachine:
         partition.next_sequence = 0
         partition.proven = False
         partition.enter(PartitionState.COPYING)
-        self._line_up(partition)
+        self._lines.line_up(partition)

@@ -390,6 +390,22 @@ def test_a_request_that_failed_is_repeated_with_all_that_followed_it_in_order() 
     assert world.machine.counts.repeated_chunks == 5
 
 
+def test_a_partition_in_line_follows_its_leader_to_a_broker_that_nothing_went_to_before() -> None:
+    world = filled_world(1, brokers=2)
+    leaders, destination = world.destination.leaders, destination_of(source_of(0))
+    world.serve(leaders[destination])
+    world.perform()
+    world.sources[source_of(0)].append(1)
+    while world.machine.partitions[source_of(0)].position < 2:
+        world.fetch()
+    leaders[destination] = 1 - leaders[destination]
+    world.tell_leaders()
+    world.perform()
+    assert len(world.destination.wire[leaders[destination]]) == 1
+    world.serve(leaders[destination])
+    world.check_arrived()
+
+
 def test_nothing_goes_to_a_new_leader_while_the_old_one_owes_an_answer() -> None:
     world = make_world(1, brokers=2)
     source = source_of(0)
