@@ -264,7 +264,7 @@ class GroupCoordinator:
             knows_code = version >= COMMIT_VERSION_WITH_GROUP_ID_NOT_FOUND
             raise ProtocolError(ErrorCode.GROUP_ID_NOT_FOUND if knows_code else ErrorCode.ILLEGAL_GENERATION)
         if group is not None:
-            error = group.membership.commit_error(generation, request.member_id, request.group_instance_id)
+            error = group.standing.commit_error(generation, request.member_id, request.group_instance_id)
             if error is not ErrorCode.NONE:
                 raise ProtocolError(error)
         return group or partition.group(request.group_id)
@@ -306,12 +306,12 @@ class GroupCoordinator:
             group = self._group_to_delete_from(request.group_id)
         except ProtocolError as error:
             return OffsetDeleteResponse(error_code=error.code)
-        in_use = group.membership.state is not State.EMPTY
+        in_use = group.standing.state is not State.EMPTY
         partitions = partitions_to_delete(request)
         errors = {
             partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             for partition in partitions
-            if in_use and group.membership.is_subscribed_to(partition.topic)
+            if in_use and group.standing.is_subscribed_to(partition.topic)
         }
         allowed = {each for each in partitions if each not in errors} & group.offsets.partitions
         error_code = await group.delete_offsets(allowed) if allowed else ErrorCode.NONE
@@ -319,9 +319,9 @@ class GroupCoordinator:
 
     def _group_to_delete_from(self, group_id: str) -> LiveGroup:
         group = self._partition_for(group_id).find(group_id)
-        if group is None or group.membership.state is State.DEAD:
+        if group is None or group.standing.state is State.DEAD:
             raise ProtocolError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if group.membership.state is not State.EMPTY and not group.membership.is_consumer_group:
+        if group.standing.state is not State.EMPTY and not group.standing.is_consumer_group:
             raise ProtocolError(ErrorCode.NON_EMPTY_GROUP)
         return group
 
@@ -338,7 +338,7 @@ class GroupCoordinator:
             return DescribedGroup(group_id=group_id, error_code=error.code)
         if group is None:
             return DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
-        return described(group_id, view_of(group.membership))
+        return described(group_id, view_of(group.standing))
 
     async def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
         """ListGroups: those on this node, by state and type where asked; the error says that some are still
@@ -352,12 +352,12 @@ class GroupCoordinator:
             groups=[
                 ListedGroup(
                     group_id=group.group_id,
-                    protocol_type=group.membership.protocol_type or "",
-                    group_state=group.membership.state.value,
+                    protocol_type=group.standing.protocol_type or "",
+                    group_state=group.standing.state.value,
                     group_type=GROUP_TYPE,
                 )
                 for group in self._live_groups()
-                if (not states or group.membership.state.value.lower() in states)
+                if (not states or group.standing.state.value.lower() in states)
                 and (not types or GROUP_TYPE in types)
             ],
         )
@@ -377,8 +377,8 @@ class GroupCoordinator:
             group = self._partition_for(group_id).find(group_id)
         except ProtocolError as error:
             return error.code
-        if group is None or group.membership.state is State.DEAD:
+        if group is None or group.standing.state is State.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if group.membership.state is not State.EMPTY:
+        if group.standing.state is not State.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
         return await group.delete()

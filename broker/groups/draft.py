@@ -1,4 +1,4 @@
-"""Effects in the making, while a machine handles one event."""
+"""Effects in the making, while a machine and its parts handle one event."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ class Draft:
     """Collects in order; see `Effects` for what the entries mean."""
 
     def __init__(self) -> None:
+        self.now_ms = 0
+        """Wall time of the event."""
         self._timers: list[SetTimer | CancelTimer] = []
         self._replies: list[Reply] = []
         self._stores: list[Store] = []
@@ -39,11 +41,14 @@ class Draft:
     def note(self, name: str, **details: object) -> None:
         self._facts.append(Fact(name, details))
 
-    def effects(self) -> Effects:
-        """All of it, frozen."""
-        return Effects(
+    def take(self) -> Effects:
+        """All of it, frozen; the draft is empty then."""
+        effects = Effects(
             timers=tuple(self._timers),
             replies=tuple(self._replies),
             stores=tuple(self._stores),
             facts=tuple(self._facts),
         )
+        for entries in (self._timers, self._replies, self._stores, self._facts):
+            entries.clear()
+        return effects

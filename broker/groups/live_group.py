@@ -41,6 +41,7 @@ from broker.groups.log_codec import GroupRecord, LogRecord, OffsetRecord
 from broker.groups.membership import Membership
 from broker.groups.offsets import Commit, Offsets
 from broker.groups.retention import retention_of
+from broker.groups.standing import Standing
 from broker.telemetry import logger
 from broker.types import TopicPartition
 
@@ -99,6 +100,11 @@ class LiveGroup:
         self._deadlines: Deadlines[Timer] = Deadlines(surroundings.config.timer_lateness_max_ms)
         self._wake: asyncio.TimerHandle | None = None
         self._wake_due_ms = 0
+
+    @property
+    def standing(self) -> Standing:
+        """How the group stands."""
+        return self.membership.standing
 
     # From the log
 
@@ -228,7 +234,7 @@ class LiveGroup:
 
     def expire(self, now_ms: int) -> None:
         """Write tombstones for what has outlived its retention; a group left with nothing goes altogether."""
-        retention = retention_of(self.membership, self._surroundings.config.offsets_retention_ms)
+        retention = retention_of(self.standing, self._surroundings.config.offsets_retention_ms)
         expired = self.offsets.expired(retention, now_ms) if retention is not None else []
         if expired:
             _log.info("offsets_expired", group=self.group_id, count=len(expired))
@@ -253,7 +259,7 @@ class LiveGroup:
         self.tell(Deleted())
 
         def done(error: ErrorCode) -> None:
-            stored = self.membership.stored
+            stored = self.standing.stored
             self._apply_metadata(None)
             if error is not ErrorCode.NONE and stored is not None:
                 self._apply_metadata(stored)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from broker.groups.membership import Membership
+from broker.groups.standing import Standing
 from broker.groups.state import State
 
 
@@ -29,13 +29,13 @@ class Retention:
     kept_topics: Collection[str] = ()
 
 
-def retention_of(membership: Membership, retention_ms: int) -> Retention | None:
+def retention_of(standing: Standing, retention_ms: int) -> Retention | None:
     """The rule that applies to a group now; None where nothing expires."""
-    if not membership.protocol_type and membership.state is State.EMPTY:
+    if not standing.protocol_type and standing.state is State.EMPTY:
         return Retention(retention_ms=retention_ms)
-    if membership.state is State.EMPTY:
-        emptied_ms = membership.state_timestamp_ms
+    if standing.state is State.EMPTY:
+        emptied_ms = standing.state_timestamp_ms
         return Retention(retention_ms=retention_ms, base_timestamp_ms=emptied_ms if emptied_ms >= 0 else None)
-    if membership.state is State.STABLE and membership.is_consumer_group and membership.topics is not None:
-        return Retention(retention_ms=retention_ms, kept_topics=membership.topics)
+    if standing.state is State.STABLE and standing.is_consumer_group and standing.topics is not None:
+        return Retention(retention_ms=retention_ms, kept_topics=standing.topics)
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.groups.membership import Membership
+from broker.groups.standing import Standing
 from broker.groups.state import State
 
 
@@ -30,12 +30,12 @@ class GroupView:
     members: tuple[MemberView, ...]
 
 
-def view_of(membership: Membership) -> GroupView:
+def view_of(standing: Standing) -> GroupView:
     """The group at this moment."""
-    protocol = membership.protocol if membership.state is State.STABLE else None
+    protocol = standing.protocol if standing.state is State.STABLE else None
     return GroupView(
-        state=membership.state,
-        protocol_type=membership.protocol_type or "",
+        state=standing.state,
+        protocol_type=standing.protocol_type or "",
         protocol=protocol or "",
         members=tuple(
             MemberView(
@@ -46,6 +46,6 @@ def view_of(membership: Membership) -> GroupView:
                 metadata=member.protocols[protocol] if protocol is not None else b"",
                 assignment=member.assignment if protocol is not None else b"",
             )
-            for member in membership.roster
+            for member in standing.roster
         ),
     )

@@ -110,7 +110,7 @@ class ScriptedGroup:
         self.tell(
             Sync(
                 waiter=waiter,
-                generation=self.machine.generation if generation is None else generation,
+                generation=self.machine.standing.generation if generation is None else generation,
                 member_id=member_id,
                 instance_id=instance_id,
                 protocol_type=protocol_type,
@@ -127,7 +127,7 @@ class ScriptedGroup:
         self.tell(
             Heartbeat(
                 waiter=waiter,
-                generation=self.machine.generation if generation is None else generation,
+                generation=self.machine.standing.generation if generation is None else generation,
                 member_id=member_id,
                 instance_id=instance_id,
             )
@@ -215,15 +215,15 @@ class ScriptedGroup:
 
     @property
     def state(self) -> State:
-        return self.machine.state
+        return self.machine.standing.state
 
     @property
     def members(self) -> list[str]:
-        return list(self.machine.roster.members)
+        return list(self.machine.standing.roster.members)
 
     @property
     def leader(self) -> str | None:
-        return self.machine.roster.leader
+        return self.machine.standing.roster.leader
 
     def stable(self, count: int, *, instance_ids: Sequence[str | None] = ()) -> list[str]:
         """Have `count` members join and share the work; returns their ids, the leader's first."""

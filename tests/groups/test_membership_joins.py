@@ -38,7 +38,7 @@ def test_scenario_1_in_the_first_rebalance_all_joins_are_answered_together_and_t
 def test_scenario_2_when_the_leader_joins_again_first_all_others_have_to_and_it_stays_leader() -> None:
     group = ScriptedGroup()
     leader, second, third = group.stable(3)
-    generation = group.machine.generation
+    generation = group.machine.standing.generation
     joins = [group.join(leader)]
     assert group.state is State.PREPARING_REBALANCE
     joins += [group.join(second)]
@@ -53,7 +53,7 @@ def test_scenario_2_when_the_leader_joins_again_first_all_others_have_to_and_it_
 def test_scenario_3_a_follower_that_joins_again_unchanged_before_the_leader_is_answered_at_once() -> None:
     group = ScriptedGroup()
     leader, second, third, fourth = group.stable(4)
-    generation = group.machine.generation
+    generation = group.machine.standing.generation
     for follower in (second, third):
         reply = group.joined(group.join(follower))
         assert (reply.error, reply.generation, reply.members) == (ErrorCode.NONE, generation, ())
@@ -70,7 +70,7 @@ def test_scenario_3_a_follower_that_joins_again_unchanged_before_the_leader_is_a
 def test_scenario_4_a_new_member_starts_the_rebalance_but_does_not_become_leader() -> None:
     group = ScriptedGroup()
     leader, second = group.stable(2)
-    generation = group.machine.generation
+    generation = group.machine.standing.generation
     assert group.joined(group.join(second)).generation == generation
     newcomer = group.join()
     assert group.state is State.PREPARING_REBALANCE
@@ -79,7 +79,7 @@ def test_scenario_4_a_new_member_starts_the_rebalance_but_does_not_become_leader
     assert {reply.leader for reply in replies} == {leader}
     assert {reply.generation for reply in replies} == {generation + 1}
     assert [len(reply.members) for reply in replies] == [0, 3, 0]
-    assert group.facts.count("generation_started") == group.machine.generation
+    assert group.facts.count("generation_started") == group.machine.standing.generation
 
 
 def test_the_first_wait_is_drawn_out_by_joins_but_not_beyond_the_rebalance_timeout() -> None:
@@ -116,7 +116,7 @@ def test_an_emptied_group_gathers_its_members_with_the_initial_delay_again() -> 
     again = group.join()
     assert group.waits(again)
     group.advance(3_000)
-    assert group.joined(again).generation == group.machine.generation == 3
+    assert group.joined(again).generation == group.machine.standing.generation == 3
 
 
 def test_members_that_do_not_join_again_within_the_rebalance_timeout_are_removed() -> None:
@@ -151,7 +151,7 @@ def test_a_member_without_an_id_is_sent_away_with_one_and_the_group_waits_for_it
     assert group.waits(first)
     other = group.join(other_try.member_id, requires_known_member_id=True)
     assert group.joined(first).generation == group.joined(other).generation == 1
-    assert not group.machine.roster.pending
+    assert not group.machine.standing.roster.pending
 
 
 def test_an_id_that_is_not_used_within_the_session_timeout_is_forgotten() -> None:
@@ -205,12 +205,12 @@ def test_the_leader_gets_the_metadata_for_the_chosen_protocol_untouched() -> Non
 def test_a_protocol_mismatch_is_refused_before_anything_else(member_id: str) -> None:
     group = ScriptedGroup()
     group.stable(2)
-    before = group.machine.generation
+    before = group.machine.standing.generation
     other_name = group.join(member_id, protocols={"sticky": b""})
     other_type = group.join(member_id, protocol_type="connect")
     for waiter in (other_name, other_type):
         assert group.joined(waiter).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert (group.state, group.machine.generation) == (State.STABLE, before)
+    assert (group.state, group.machine.standing.generation) == (State.STABLE, before)
 
 
 def test_an_empty_group_refuses_a_join_without_protocols_or_type() -> None:
@@ -242,7 +242,7 @@ def test_changed_metadata_of_a_follower_starts_a_rebalance() -> None:
     assert group.state is State.PREPARING_REBALANCE
     leader_join = group.join(leader)
     assert group.joined(changed).generation == group.joined(leader_join).generation
-    assert group.machine.topics == {"flights", "weather"}
+    assert group.machine.standing.topics == {"flights", "weather"}
 
 
 def test_a_join_that_is_repeated_because_its_answer_was_lost_is_answered_from_the_same_generation() -> None:
@@ -250,7 +250,7 @@ def test_a_join_that_is_repeated_because_its_answer_was_lost_is_answered_from_th
     leader, second = group.stable(2)
     group.join(leader)
     group.join(second)
-    generation = group.machine.generation
+    generation = group.machine.standing.generation
     again = group.joined(group.join(leader))
     assert (again.generation, len(again.members)) == (generation, 2)
     assert group.joined(group.join(second)).generation == generation

@@ -57,11 +57,11 @@ def test_an_assignment_stored_after_its_generation_ended_changes_nothing_but_wha
     assert group.synced(leading).error is ErrorCode.REBALANCE_IN_PROGRESS
     group.write()
     assert group.state is State.PREPARING_REBALANCE
-    assert group.machine.stored == group.log[-1]
+    assert group.machine.standing.stored == group.log[-1]
     group.join(leader)
     group.join(second)
-    assert group.joined(newcomer).generation == group.machine.generation
-    assert group.machine.stored.generation == group.machine.generation - 1
+    assert group.joined(newcomer).generation == group.machine.standing.generation
+    assert group.machine.standing.stored.generation == group.machine.standing.generation - 1
 
 
 def test_a_new_generation_is_assigned_while_the_old_ones_assignment_is_still_being_stored() -> None:
@@ -235,19 +235,19 @@ def test_when_the_last_member_leaves_the_group_is_empty_and_the_log_says_so() ->
     group.leave(member)
     empty = group.log[-1]
     assert (empty.members, empty.protocol, empty.leader) == ((), None, None)
-    assert (empty.generation, empty.state_timestamp_ms) == (group.machine.generation, group.now_ms)
+    assert (empty.generation, empty.state_timestamp_ms) == (group.machine.standing.generation, group.now_ms)
     assert not group.timers
 
 
 def test_a_zombies_commit_is_fenced_by_generation_and_member() -> None:
     group = ScriptedGroup()
     leader, second = group.stable(2)
-    old = group.machine.generation
+    old = group.machine.standing.generation
     group.leave(second)
     group.join(leader)
     group.share([leader])
-    check = group.machine.commit_error
-    assert check(group.machine.generation, leader, None) is ErrorCode.NONE
+    check = group.machine.standing.commit_error
+    assert check(group.machine.standing.generation, leader, None) is ErrorCode.NONE
     assert check(old, leader, None) is ErrorCode.ILLEGAL_GENERATION
     assert check(old, second, None) is ErrorCode.UNKNOWN_MEMBER_ID
     assert check(-1, "", None) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -258,30 +258,33 @@ def test_offsets_may_be_committed_while_the_group_gathers_but_not_before_assignm
     group = ScriptedGroup()
     leader, second = members = group.stable(2)
     group.join(leader)
-    assert group.machine.commit_error(group.machine.generation, second, None) is ErrorCode.NONE
+    assert (
+        group.machine.standing.commit_error(group.machine.standing.generation, second, None) is ErrorCode.NONE
+    )
     rejoined(group, members)
     assert (
-        group.machine.commit_error(group.machine.generation, second, None) is ErrorCode.REBALANCE_IN_PROGRESS
+        group.machine.standing.commit_error(group.machine.standing.generation, second, None)
+        is ErrorCode.REBALANCE_IN_PROGRESS
     )
 
 
 def test_anyone_may_commit_without_generation_while_there_are_no_members() -> None:
     group = ScriptedGroup()
-    assert group.machine.commit_error(-1, "", None) is ErrorCode.NONE
-    assert group.machine.commit_error(0, "m", None) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.machine.standing.commit_error(-1, "", None) is ErrorCode.NONE
+    assert group.machine.standing.commit_error(0, "m", None) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_metadata_and_assignments_are_shown_only_while_the_group_is_stable() -> None:
     group = ScriptedGroup()
     leader, second = group.stable(2)
-    view = view_of(group.machine)
+    view = view_of(group.machine.standing)
     assert (view.protocol_type, view.protocol, view.state) == ("consumer", "range", State.STABLE)
     assert [member.assignment for member in view.members] == [
         f"for {each}".encode() for each in (leader, second)
     ]
     assert {member.metadata for member in view.members} == {subscription("flights")}
     group.join()
-    view = view_of(group.machine)
+    view = view_of(group.machine.standing)
     assert (view.protocol, {member.metadata + member.assignment for member in view.members}) == ("", {b""})
 
 
@@ -305,7 +308,7 @@ def test_a_deleted_group_is_dead_to_everyone() -> None:
     assert group.joined(group.join()).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert group.leave(member) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     assert group.synced(group.sync(member)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert group.machine.commit_error(-1, "", None) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert group.machine.standing.commit_error(-1, "", None) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_a_group_read_from_the_log_goes_on_where_it_was_with_fresh_sessions() -> None:
@@ -329,5 +332,5 @@ def test_consumers_whose_metadata_cannot_be_read_count_as_subscribed_to_everythi
 ) -> None:
     group = ScriptedGroup()
     group.join(protocols=protocols)
-    assert group.machine.topics is None
-    assert group.machine.is_subscribed_to("anything")
+    assert group.machine.standing.topics is None
+    assert group.machine.standing.is_subscribed_to("anything")

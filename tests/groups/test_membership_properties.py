@@ -106,7 +106,7 @@ class Walk:
                     self.log_is_behind = True
 
     def join_again(self, member_id: str, protocols: Mapping[str, bytes] | None = None) -> None:
-        known = self.group.machine.roster.members.get(member_id)
+        known = self.group.machine.standing.roster.members.get(member_id)
         instance_id = known.instance_id if known is not None else None
         unchanged = known.protocols if known is not None else PROTOCOLS[0]
         self.group.join(member_id, protocols=protocols or unchanged, instance_id=instance_id)
@@ -116,11 +116,11 @@ class Walk:
         self.group.sync(member_id, assignments, instance_id=self.instance_of(member_id))
 
     def someone(self, index: int) -> str:
-        known = [*self.group.members, *sorted(self.group.machine.roster.pending), "stranger"]
+        known = [*self.group.members, *sorted(self.group.machine.standing.roster.pending), "stranger"]
         return known[index % len(known)]
 
     def instance_of(self, member_id: str) -> str | None:
-        known = self.group.machine.roster.members.get(member_id)
+        known = self.group.machine.standing.roster.members.get(member_id)
         return known.instance_id if known is not None else None
 
     def check(self) -> None:
@@ -137,7 +137,7 @@ class Walk:
         unanswered = set(group.asked) - group.answers.keys()
         waiting = {
             waiter
-            for each in group.machine.roster
+            for each in group.machine.standing.roster
             for waiter in (each.join_waiter, each.sync_waiter)
             if waiter is not None
         }
@@ -145,28 +145,28 @@ class Walk:
 
     def check_roster(self) -> None:
         machine = self.group.machine
-        assert machine.generation >= self.last_generation
-        self.last_generation = machine.generation
-        if machine.roster.members:
-            assert machine.roster.leader in machine.roster.members
-            assert machine.roster.supported_by_all()
+        assert machine.standing.generation >= self.last_generation
+        self.last_generation = machine.standing.generation
+        if machine.standing.roster.members:
+            assert machine.standing.roster.leader in machine.standing.roster.members
+            assert machine.standing.roster.supported_by_all()
         else:
-            assert machine.state in (State.EMPTY, State.PREPARING_REBALANCE)
-        if machine.state in (State.COMPLETING_REBALANCE, State.STABLE):
-            assert machine.protocol in machine.roster.supported_by_all()
+            assert machine.standing.state in (State.EMPTY, State.PREPARING_REBALANCE)
+        if machine.standing.state in (State.COMPLETING_REBALANCE, State.STABLE):
+            assert machine.standing.protocol in machine.standing.roster.supported_by_all()
 
     def check_timers(self) -> None:
         """Nothing waits for ever: members, ids handed out and rebalances each have a timer or a waiter."""
         group, machine = self.group, self.group.machine
-        for each in machine.roster:
+        for each in machine.standing.roster:
             has_timer = SessionTimer(each.member_id) in group.timers
             assert has_timer == (each.is_new or not each.is_waiting)
         sessions = {timer.member_id for timer in group.timers if isinstance(timer, SessionTimer)}
-        assert sessions <= machine.roster.members.keys()
+        assert sessions <= machine.standing.roster.members.keys()
         pending = {timer.member_id for timer in group.timers if isinstance(timer, PendingMemberTimer)}
-        assert pending == machine.roster.pending
-        assert (JoinTimer() in group.timers) == (machine.state is State.PREPARING_REBALANCE)
-        assert (SyncTimer() in group.timers) == any(each.owes_sync for each in machine.roster)
+        assert pending == machine.standing.roster.pending
+        assert (JoinTimer() in group.timers) == (machine.standing.state is State.PREPARING_REBALANCE)
+        assert (SyncTimer() in group.timers) == any(each.owes_sync for each in machine.standing.roster)
 
     def check_answers(self) -> None:
         """One member a generation is told to assign; assignments go to members, out of the log."""
@@ -193,12 +193,12 @@ class Walk:
         recovered = Membership(self.group.config)
         for metadata in self.group.log:
             recovered.apply(metadata)
-        assert recovered.stored == live.stored
-        if live.state in (State.STABLE, State.EMPTY):
-            assert recovered.generation == live.generation
-            assert recovered.roster.leader == live.roster.leader
-            assert view_of(recovered).members == view_of(live).members
-            assert recovered.state is live.state
+        assert recovered.standing.stored == live.standing.stored
+        if live.standing.state in (State.STABLE, State.EMPTY):
+            assert recovered.standing.generation == live.standing.generation
+            assert recovered.standing.roster.leader == live.standing.roster.leader
+            assert view_of(recovered.standing).members == view_of(live.standing).members
+            assert recovered.standing.state is live.standing.state
 
 
 @settings(max_examples=150, deadline=None)

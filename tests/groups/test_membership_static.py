@@ -13,7 +13,7 @@ from tests.groups.scripted_group import REBALANCE_MS, SESSION_MS, ScriptedGroup,
 def test_a_static_member_that_restarts_unchanged_gets_its_assignment_back_without_a_rebalance() -> None:
     group = ScriptedGroup()
     leader, old = group.stable(2, instance_ids=["a", "b"])
-    generation = group.machine.generation
+    generation = group.machine.standing.generation
     back = group.joined(group.join(instance_id="b"))
     assert (back.error, back.generation, back.leader) == (ErrorCode.NONE, generation, leader)
     assert back.member_id not in (old, leader)
@@ -63,11 +63,11 @@ def test_the_member_that_was_replaced_is_fenced_whatever_it_sends() -> None:
     group = ScriptedGroup()
     _leader, old = group.stable(2, instance_ids=["a", "b"])
     group.join(instance_id="b")
-    generation = group.machine.generation
+    generation = group.machine.standing.generation
     assert group.heartbeat(old, instance_id="b") is ErrorCode.FENCED_INSTANCE_ID
     assert group.synced(group.sync(old, instance_id="b")).error is ErrorCode.FENCED_INSTANCE_ID
     assert group.joined(group.join(old, instance_id="b")).error is ErrorCode.FENCED_INSTANCE_ID
-    assert group.machine.commit_error(generation, old, "b") is ErrorCode.FENCED_INSTANCE_ID
+    assert group.machine.standing.commit_error(generation, old, "b") is ErrorCode.FENCED_INSTANCE_ID
     assert group.leave(LeavingMember(member_id=old, instance_id="b")) == [ErrorCode.FENCED_INSTANCE_ID]
     assert group.heartbeat(old, instance_id="unheard of") is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -106,7 +106,7 @@ def test_a_static_member_that_comes_back_with_other_topics_starts_a_rebalance() 
     changed = group.join(instance_id="b", protocols={"range": subscription("weather")})
     assert group.state is State.PREPARING_REBALANCE
     group.join(leader, instance_id="a")
-    assert group.joined(changed).generation == group.machine.generation
+    assert group.joined(changed).generation == group.machine.standing.generation
 
 
 def test_a_static_member_that_comes_back_with_other_details_of_its_assignor_does_not() -> None:
@@ -137,7 +137,7 @@ def test_a_rebalance_started_while_the_new_id_is_being_stored_answers_the_waitin
     back = group.join(instance_id="b")
     group.join(leader, instance_id="a")
     reply = group.joined(back)
-    assert reply.generation == group.machine.generation
+    assert reply.generation == group.machine.standing.generation
     group.write()
     assert group.state is State.COMPLETING_REBALANCE
 

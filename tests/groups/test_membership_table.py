@@ -79,7 +79,7 @@ def store_reported(error: ErrorCode) -> Callable[[ScriptedGroup], object]:
         earlier.join()
         earlier.sync("m1", {})
         store = replace(earlier.waiting_stores[0], metadata=stale)
-        group.machine._stores_under_way += 1
+        group.machine._stores.under_way += 1
         group.tell(Stored(store=store, error=error))
         return SILENT
 

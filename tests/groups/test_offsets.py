@@ -80,7 +80,7 @@ def test_an_emptied_group_counts_from_when_its_last_member_left() -> None:
     (member,) = group.stable(1)
     group.now_ms += 500
     group.leave(member)
-    assert retention_of(group.machine, WEEK_MS) == Retention(
+    assert retention_of(group.machine.standing, WEEK_MS) == Retention(
         retention_ms=WEEK_MS, base_timestamp_ms=group.now_ms
     )
 
@@ -88,7 +88,7 @@ def test_an_emptied_group_counts_from_when_its_last_member_left() -> None:
 def test_consumers_at_work_keep_what_they_subscribe_to() -> None:
     group = ScriptedGroup()
     group.stable(1)
-    retention = retention_of(group.machine, WEEK_MS)
+    retention = retention_of(group.machine.standing, WEEK_MS)
     assert retention == Retention(retention_ms=WEEK_MS, kept_topics={"flights"})
     offsets = Offsets(4_096)
     offsets.apply(TopicPartition("flights", 0), committed_at(0))
@@ -97,7 +97,7 @@ def test_consumers_at_work_keep_what_they_subscribe_to() -> None:
 
 
 def test_a_group_that_nobody_ever_joined_counts_from_each_commit() -> None:
-    assert retention_of(ScriptedGroup().machine, WEEK_MS) == Retention(retention_ms=WEEK_MS)
+    assert retention_of(ScriptedGroup().machine.standing, WEEK_MS) == Retention(retention_ms=WEEK_MS)
 
 
 @pytest.mark.parametrize("protocol_type", ["connect", "consumer"])
@@ -106,9 +106,9 @@ def test_nothing_expires_during_a_rebalance_or_under_members_that_are_no_consume
 ) -> None:
     group = ScriptedGroup(NO_DELAY)
     joined = group.joined(group.join(protocol_type=protocol_type))
-    assert retention_of(group.machine, WEEK_MS) is None
+    assert retention_of(group.machine.standing, WEEK_MS) is None
     group.share([joined.member_id])
-    assert (retention_of(group.machine, WEEK_MS) is None) == (protocol_type == "connect")
+    assert (retention_of(group.machine.standing, WEEK_MS) is None) == (protocol_type == "connect")
 
 
 @pytest.mark.parametrize("commits", [True, False])
