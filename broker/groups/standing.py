@@ -7,6 +7,7 @@ its parts. `apply` is how both a live group and a recovering one take in what th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from broker.errors import ErrorCode
 from broker.groups.events import NO_MEMBER_ID, GroupMetadata, JoinReply, MemberMetadata, SyncReply
@@ -102,12 +103,8 @@ class Standing:
         """
         leads = member.member_id == self.roster.leader
         tells = leads and supports_skip_assignment
-        return JoinReply(
-            error=ErrorCode.NONE,
-            member_id=member.member_id,
-            generation=self.generation,
-            protocol_type=self.protocol_type,
-            protocol=self.protocol,
+        return replace(
+            self.joined(member),
             leader=(self.roster.leader or "") if tells else leader_before,
             skip_assignment=tells,
             members=self.roster.listed(self.protocol or "") if tells else (),
