@@ -83,6 +83,10 @@ class Replicas:
     def __len__(self) -> int:
         return sum(map(len, self._topics.values()))
 
+    def hosted(self, topic: str) -> Mapping[int, Replica]:
+        """The hosted replicas of a topic at this moment, by partition."""
+        return self._topics.get(topic, {})
+
     def get(self, topic: str, partition: int) -> Replica | None:
         """The hosted replica, or None."""
         partitions = self._topics.get(topic)

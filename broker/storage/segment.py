@@ -28,7 +28,7 @@ from broker.storage.filenames import DELETED_SUFFIX, FileKind, segment_file_name
 from broker.storage.index import RELATIVE_OFFSET_MAX, IndexCache, OffsetEntry, OffsetIndex, TimeIndex
 from broker.storage.open_files import FilePool, PooledFile
 from broker.storage.segment_scan import SegmentScan, Visit
-from broker.storage.stored_batches import first_beyond, walk
+from broker.storage.stored_batches import WALK_BYTES, begins_batch, first_beyond, walk
 from broker.storage.transaction_index import TransactionIndex
 from broker.storage.transactions import AbortedTransaction
 from broker.types import Buffer
@@ -347,13 +347,17 @@ class Segment:
         """
         bound = start + size_max
         entry = self.offsets.floor_position(bound)
-        if entry is not None and entry.position > start:
-            header = self._batch_at(entry)
-            # An old message set does not say where it begins, so the offset of the end would be unknown.
-            if header is not None and header.magic == 2:
-                start = entry.position
+        data = b""
         with self.log as file:
-            position, offset = first_beyond(file, start, limit, bound)
+            if entry is not None and entry.position > start:
+                room = limit - entry.position
+                data = file.pread(min(WALK_BYTES, room), entry.position)
+                # An old message set does not say where it begins, so the offset of the end would be unknown.
+                if begins_batch(data, room, first_offset=self.base_offset, last_offset=entry.offset):
+                    start = entry.position
+                else:
+                    data = b""
+            position, offset = first_beyond(file, start, limit, bound, data)
         offset = self.base_offset if offset is None else offset
         self.remember(offset, position)
         return position, offset

@@ -68,14 +68,28 @@ def walk(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader
         position += header.size
 
 
-def first_beyond(file: File, position: int, limit: int, bound: int) -> tuple[int, int | None]:
+def begins_batch(data: Buffer, room: int, *, first_offset: int, last_offset: int) -> bool:
+    """Whether `data` begins with the header of a batch (magic 2) that takes at most `room` bytes and whose
+    base offset lies between two offsets.
+    """
+    if len(data) < HEADER_SIZE:
+        return False
+    base_offset, length, magic, delta = _PLACED.unpack_from(data)
+    is_batch = magic == 2 and delta >= 0 and HEADER_SIZE <= length + LENGTH_OVERHEAD <= room
+    return is_batch and bool(first_offset <= base_offset <= last_offset)
+
+
+def first_beyond(
+    file: File, position: int, limit: int, bound: int, data: bytes = b""
+) -> tuple[int, int | None]:
     """Position of the first entry from `position` on that does not end by `bound`, or `limit`; and the offset
-    to read on from there, None when `limit` is where the search began.
+    to read on from there, None when `limit` is where the search began. `data` is what the file is known to
+    hold at `position`.
 
     Every fetch that is cut by its size asks, so this does as `walk` with less. Raises as `walk` does.
     """
     offset: int | None = None
-    buffer, start = b"", position
+    buffer, start = data, position
     while position < limit:
         at = position - start
         if len(buffer) - at < HEADER_SIZE:

@@ -12,7 +12,7 @@ from broker.errors import CorruptRecordsError
 from broker.records.builder import BatchBuilder
 from broker.records.legacy import from_batches
 from broker.storage.memory_disk import MemoryDisk
-from broker.storage.stored_batches import first_beyond, walk
+from broker.storage.stored_batches import begins_batch, first_beyond, walk
 
 SIZE_MAX = 1 << 20
 
@@ -57,3 +57,26 @@ def test_the_search_refuses_what_a_walk_refuses(damage: slice) -> None:
     file.pwrite(content, 0)
     with pytest.raises(CorruptRecordsError):
         first_beyond(file, 0, len(content), len(content))
+
+
+def test_a_batch_is_told_from_what_an_index_only_claims_to_be_one() -> None:
+    batch = entry(10, 3, 100, 2)
+    room = len(batch)
+    assert begins_batch(batch, room, first_offset=0, last_offset=12)
+    assert not begins_batch(batch, room, first_offset=11, last_offset=12)
+    assert not begins_batch(batch, room, first_offset=0, last_offset=9)
+    assert not begins_batch(batch, room - 1, first_offset=0, last_offset=12)
+    assert not begins_batch(batch[1:], room, first_offset=0, last_offset=12)
+    assert not begins_batch(batch[:20], room, first_offset=0, last_offset=12)
+    assert not begins_batch(entry(10, 1, 100, 1), room, first_offset=0, last_offset=12)
+
+
+def test_the_search_goes_on_from_what_was_read_before() -> None:
+    content = b"".join(entry(10 * number, 1, 100, 2) for number in range(4))
+    file = MemoryDisk().open(Path("/segment"), create=True)
+    file.pwrite(content, 0)
+    size = len(content) // 4
+    known = content[size : 2 * size + 5]
+    for bound in (2 * size, 3 * size, 4 * size):
+        expected = first_beyond(file, size, len(content), bound)
+        assert first_beyond(file, size, len(content), bound, known) == expected

@@ -11,10 +11,10 @@ connection begins with the partitions that got nothing. What a session leaves ou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from broker.cluster.image import ClusterImage
 from broker.errors import ErrorCode, ProtocolError, code_for_old_clients
@@ -25,15 +25,14 @@ from broker.server.answer_stream import STRETCH_SIZE
 from broker.server.cold_reads import read_once_warm
 from broker.server.fetch_sessions import IDS_FROM, Asker, FetchedPartition, FetchTurn, is_from_node
 from broker.server.old_formats import CONVERTED_TO, PASSED_OVER_BYTES, STEPS_MAX, StoredAnswer, convert
+from broker.server.partition_reads import PartitionReader
 from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
 from broker.storage.file_range import FileRange
 from broker.storage.page_cache import PROBE_DISTANCE, ColdReadError, resident_only
-from broker.types import NO_LEADER, BrokerId, Buffer, TopicId, TopicPartition
+from broker.types import NO_LEADER, BrokerId, TopicId, TopicPartition
 from broker.wire.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -44,8 +43,6 @@ from broker.wire.messages.fetch import (
     PartitionData,
 )
 
-_MIN_BATCH_FROM = 3
-"""First version that gets a whole batch even over its limits."""
 _STORAGE_ERROR_FROM = 6
 """First version whose clients know KAFKA_STORAGE_ERROR."""
 _SESSIONS_FROM = 7
@@ -53,9 +50,9 @@ _LEADER_HINT_FROM = 12
 _ENDPOINTS_FROM = 16
 RANGES_MAX = 500
 """Partitions of one answer that get records: as many files stay open until the client took them."""
-_ZSTD_FROM = 10
 _WARMINGS_MAX = 8
 """Rounds of bringing into memory what a lookup needs: index, where records begin, where they end."""
+_NO_REPLICAS: Final[Mapping[int, Replica]] = {}
 
 
 def handle(
@@ -98,6 +95,7 @@ class _Fetch:
         "context",
         "is_urgent",
         "readable",
+        "reader",
         "replicas",
         "request",
         "services",
@@ -118,6 +116,7 @@ class _Fetch:
         self.turn: FetchTurn = services.fetch_sessions.begin(
             request, asker, name_of=self._name_of, now_ms=services.clock.monotonic_ms()
         )
+        self.reader = PartitionReader(request, self.version, has_session=self.turn.session is not None)
         self.answers: list[PartitionData | None] = [None] * len(self.turn.partitions)
         self.replicas: list[Replica] = []
         """Those that were found, for waiting."""
@@ -251,91 +250,44 @@ class _Fetch:
         return None if records is None else stored._replace(records=records)
 
     def _read_all(self) -> int:
-        partitions, session = self.turn.partitions, self.context.session
+        partitions, answers, reader = self.turn.partitions, self.answers, self.reader
+        session, hosted = self.context.session, self.services.replicas.hosted
         left = min(self.request.max_bytes, self.services.limits.fetch_size_max)
-        needs_batch = self.version >= _MIN_BATCH_FROM
         size, ranges, is_full, count = 0, 0, False, len(partitions)
+        topic, replicas = "", _NO_REPLICAS
         # A session has its own order.
         turn = session.fetch_turn % count if count and self.turn.session is None else 0
         for index in chain(range(turn, count), range(turn)):
-            replica = self._find(index, partitions[index])
+            found = partitions[index]
+            if found.topic != topic:
+                topic = found.topic
+                replicas = hosted(topic) if self._may_read(topic) else _NO_REPLICAS
+            replica = replicas.get(found.wanted.partition) or self._find(index, found)
             if replica is None:
                 continue
             self.replicas.append(replica)
             try:
-                read, is_cut = self._read_one(
-                    index, partitions[index], replica, left, needs_batch and size == 0
-                )
+                answer, is_cut = reader.read(found, replica, left, is_first=size == 0)
             except ColdReadError as cold:
-                wanted = min(left, partitions[index].wanted.partition_max_bytes)
-                self.cold.append((cold, wanted))
+                self.cold.append((cold, min(left, found.wanted.partition_max_bytes)))
                 continue
             except ProtocolError as error:
                 self.is_urgent = True
-                self.answers[index] = self._refused(partitions[index], replica, error)
+                answers[index] = self._refused(found, replica, error)
                 continue
-            size += read
-            ranges += read > 0
-            left = max(left - read, 0)
+            answers[index] = answer
+            read = 0
+            if answer is not None:
+                self.is_urgent = self.is_urgent or answer.diverging_epoch.epoch >= 0
+                read = len(answer.records or b"")
+            if read:
+                size += read
+                ranges += 1
+                left = max(left - read, 0)
             if not is_full and (is_cut or (read and not left) or ranges == RANGES_MAX):
                 is_full, left = True, 0
                 session.fetch_turn = index + (read > 0)
         return size
-
-    def _read_one(
-        self, index: int, found: FetchedPartition, replica: Replica, left: int, min_one_batch: bool
-    ) -> tuple[int, bool]:
-        """How many bytes the partition got, and whether `left` was too little for more."""
-        partition, log = found.wanted, replica.log
-        replica.machine.require_leader(partition.current_leader_epoch)
-        if self.version >= IDS_FROM and log.topic_id is not None and log.topic_id != found.topic_id:
-            raise ProtocolError(
-                ErrorCode.INCONSISTENT_TOPIC_ID, f"the log of {found.topic} has id {log.topic_id}"
-            )
-        if self.version < _ZSTD_FROM and log.config.compression_type == "zstd":
-            raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch 10 or later")
-        high_watermark = replica.machine.high_watermark
-        last_stable_offset = log.last_stable_offset(high_watermark)
-        is_committed_only = self.request.isolation_level == READ_COMMITTED
-        up_to = last_stable_offset if is_committed_only else high_watermark
-        diverging = _diverging_epoch(partition, replica) if partition.last_fetched_epoch >= 0 else None
-        records = (
-            replica.read(
-                partition.fetch_offset,
-                max_bytes=min(left, partition.partition_max_bytes),
-                up_to=up_to,
-                min_one_batch=min_one_batch or (self.version < _MIN_BATCH_FROM and left > 0),
-            )
-            if diverging is None
-            else None
-        )
-        next_offset = partition.fetch_offset if records is None else records.next_offset
-        is_cut = diverging is None and left <= partition.partition_max_bytes and next_offset < up_to
-        if (
-            records is None
-            and diverging is None
-            and self.turn.session is not None
-            and found.is_told(high_watermark, last_stable_offset, log.log_start_offset)
-        ):
-            self.answers[index] = None
-            return 0, is_cut
-        self.answers[index] = answer = PartitionData(
-            partition_index=partition.partition,
-            high_watermark=high_watermark,
-            last_stable_offset=last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            aborted_transactions=[] if is_committed_only else None,
-            records=b"",
-        )
-        if diverging is not None:
-            self.is_urgent = True
-            answer.diverging_epoch = diverging
-        if records is None:
-            return 0, is_cut
-        if is_committed_only:
-            answer.aborted_transactions = _aborted(replica, partition.fetch_offset, next_offset)
-        answer.records = cast(Buffer, records)  # sent from the file, see `Connection`
-        return len(records), is_cut
 
     # Partitions that are not to be read here
 
@@ -414,28 +366,6 @@ def _reachable(image: ClusterImage, brokers: Iterable[BrokerId], listener: str) 
         address = None if info is None else info.address(listener)
         if info is not None and address is not None:
             yield NodeEndpoint(node_id=broker, host=address.host, port=address.port, rack=info.rack)
-
-
-def _aborted(replica: Replica, start: int, end: int) -> list[AbortedTransaction]:
-    """The aborted transactions that records between two offsets may belong to."""
-    return [
-        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-        for aborted in replica.aborted_transactions(start, end)
-    ]
-
-
-def _diverging_epoch(partition: FetchPartition, replica: Replica) -> EpochEndOffset | None:
-    """Where the log parts from the history that the client has (KIP-595), None when it does not.
-
-    Raises ProtocolError OFFSET_OUT_OF_RANGE for an epoch that this log knows nothing of.
-    """
-    epoch = partition.last_fetched_epoch
-    end = replica.epoch_end(epoch)
-    if end.epoch < 0:
-        raise ProtocolError(ErrorCode.OFFSET_OUT_OF_RANGE, f"leader epoch {epoch} is unknown here")
-    if end.epoch == epoch and end.end_offset >= partition.fetch_offset:
-        return None
-    return EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
 
 
 def _failed(partition: FetchPartition, code: ErrorCode) -> PartitionData:

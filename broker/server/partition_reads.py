@@ -1,0 +1,119 @@
+"""One partition of a fetch: the records it gets, and what is told along with them.
+
+Asked for every partition of every fetch, and most have nothing new: what is the same for all partitions of a
+request is found out once, before the first.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from broker.errors import ErrorCode, ProtocolError
+from broker.replication.replica import READ_COMMITTED, Replica
+from broker.server.fetch_sessions import IDS_FROM, FetchedPartition
+from broker.types import Buffer
+from broker.wire.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchPartition,
+    FetchRequest,
+    LeaderIdAndEpoch,
+    PartitionData,
+    SnapshotId,
+)
+
+_MIN_BATCH_FROM = 3
+"""First version that gets a whole batch even over its limits."""
+_ZSTD_FROM = 10
+_NO_EPOCH_END = EpochEndOffset()
+_NO_LEADER = LeaderIdAndEpoch()
+_NO_SNAPSHOT = SnapshotId()
+
+
+class PartitionReader:
+    """Reads for one request in `version`; within a session, what was told before is not told again."""
+
+    __slots__ = ("_has_session", "_is_by_id", "_is_committed_only", "_knows_zstd", "_may_exceed_limits")
+
+    def __init__(self, request: FetchRequest, version: int, *, has_session: bool) -> None:
+        self._has_session = has_session
+        self._is_by_id = version >= IDS_FROM
+        self._is_committed_only = request.isolation_level == READ_COMMITTED
+        self._knows_zstd = version >= _ZSTD_FROM
+        self._may_exceed_limits = version >= _MIN_BATCH_FROM
+
+    def read(
+        self, found: FetchedPartition, replica: Replica, left: int, *, is_first: bool
+    ) -> tuple[PartitionData | None, bool]:
+        """The answer, None when a session has nothing to tell; and whether `left`, the bytes that the request
+        may still get, was too little for more. `is_first`: no other partition has records yet.
+
+        Raises ProtocolError for a partition that is not to be read so, ColdReadError within `resident_only`.
+        """
+        wanted, log, machine = found.wanted, replica.log, replica.machine
+        machine.require_leader(wanted.current_leader_epoch)
+        if self._is_by_id and log.topic_id is not None and log.topic_id != found.topic_id:
+            raise ProtocolError(
+                ErrorCode.INCONSISTENT_TOPIC_ID, f"the log of {found.topic} has id {log.topic_id}"
+            )
+        if not self._knows_zstd and log.config.compression_type == "zstd":
+            raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch 10 or later")
+        offset, size_max = wanted.fetch_offset, wanted.partition_max_bytes
+        high_watermark, log_start_offset = machine.high_watermark, log.log_start_offset
+        last_stable_offset = log.last_stable_offset(high_watermark)
+        up_to = last_stable_offset if self._is_committed_only else high_watermark
+        diverging = _diverging_epoch(wanted, replica) if wanted.last_fetched_epoch >= 0 else None
+        records, is_cut = None, False
+        if diverging is None:
+            if offset != up_to or offset < log_start_offset:
+                records = replica.read(
+                    offset,
+                    max_bytes=min(left, size_max),
+                    up_to=up_to,
+                    min_one_batch=is_first if self._may_exceed_limits else left > 0,
+                )
+            is_cut = left <= size_max and (offset if records is None else records.next_offset) < up_to
+            if (
+                records is None
+                and self._has_session
+                and found.is_told(high_watermark, last_stable_offset, log_start_offset)
+            ):
+                return None, is_cut
+        answer = PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=log_start_offset,
+            diverging_epoch=diverging or _NO_EPOCH_END,
+            current_leader=_NO_LEADER,
+            snapshot_id=_NO_SNAPSHOT,
+            aborted_transactions=[] if self._is_committed_only else None,
+            records=b"",
+        )
+        if records is not None:
+            if self._is_committed_only:
+                answer.aborted_transactions = _aborted(replica, offset, records.next_offset)
+            answer.records = cast(Buffer, records)  # sent from the file, see `Connection`
+        return answer, is_cut
+
+
+def _aborted(replica: Replica, start: int, end: int) -> list[AbortedTransaction]:
+    """The aborted transactions that records between two offsets may belong to."""
+    return [
+        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        for aborted in replica.aborted_transactions(start, end)
+    ]
+
+
+def _diverging_epoch(partition: FetchPartition, replica: Replica) -> EpochEndOffset | None:
+    """Where the log parts from the history that the client has (KIP-595), None when it does not.
+
+    Raises ProtocolError OFFSET_OUT_OF_RANGE for an epoch that this log knows nothing of.
+    """
+    epoch = partition.last_fetched_epoch
+    end = replica.epoch_end(epoch)
+    if end.epoch < 0:
+        raise ProtocolError(ErrorCode.OFFSET_OUT_OF_RANGE, f"leader epoch {epoch} is unknown here")
+    if end.epoch == epoch and end.end_offset >= partition.fetch_offset:
+        return None
+    return EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
