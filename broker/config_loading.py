@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from broker.config import SETTINGS, LoadedConfig, NodeConfig
 from broker.config_file import read_file, read_overrides
 from broker.errors import ConfigurationError
-from broker.listener_config import address_limit, listener_setting, problems_of
+from broker.listener_config import address_limit, listener_setting, listener_setting_name, problems_of
 from broker.settings import parse_settings, suggestion
 
 _CLEANER_MAP_BYTES_MIN = 1 << 20
@@ -53,6 +53,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
             values[declaration.field_name] = value
         places[entry.name] = entry.place
     node = NodeConfig(**values, of_listeners=of_listeners)
+    if "log.dirs" in places and not node.log_dirs:
+        problems.append(f"{places['log.dirs']}: log.dirs: at least one directory is needed")
     problems += [f"{places.get(name, path)}: {name}: {problem}" for name, problem in _contradictions(node)]
     if node.broker_id < 0 and "broker.id" not in refused:
         place = places.get("broker.id", path)
@@ -68,8 +70,11 @@ def overridden(node: NodeConfig, settings: Mapping[str, str]) -> NodeConfig:
     Raises ConfigurationError listing every unknown name, invalid value and contradiction.
     """
     kinds = {name: (declared.field_name, declared.kind) for name, declared in SETTINGS.items()}
-    values, problems = parse_settings(settings, kinds, unknown="unknown setting")
-    changed = dataclasses.replace(node, **values)
+    own = {name: found for name in settings if (found := listener_setting(name))}
+    kinds_of_own = {name: (name, SETTINGS[setting].kind) for name, (_, setting) in own.items()}
+    values, problems = parse_settings(settings, kinds | kinds_of_own, unknown="unknown setting")
+    of_listeners = {own[name]: values.pop(name) for name in own.keys() & values.keys()}
+    changed = dataclasses.replace(node, **values, of_listeners={**node.of_listeners, **of_listeners})
     problems += [f"{name}: {problem}" for name, problem in _contradictions(changed)]
     if problems:
         raise ConfigurationError(problems)
@@ -87,7 +92,7 @@ def _contradictions(node: NodeConfig) -> Iterator[_Contradiction]:
     names = {text.partition("://")[0].upper() for text in node.listeners}
     for listener, setting in node.of_listeners:
         if listener not in names:
-            name = f"listener.name.{listener.lower()}.{setting}"
+            name = listener_setting_name(listener, setting)
             yield _Contradiction(name, f"{listener} is none of the listeners")
     for text in node.max_connections_per_ip_overrides:
         try:

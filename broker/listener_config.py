@@ -89,6 +89,11 @@ def listener_setting(name: str) -> tuple[str, str] | None:
     return (match[1].upper(), match[2]) if match else None
 
 
+def listener_setting_name(listener: str, setting: str) -> str:
+    """The inverse of `listener_setting`."""
+    return f"listener.name.{listener.lower()}.{setting}"
+
+
 def address_limit(text: str) -> tuple[str, int]:
     """One of `max.connections.per.ip.overrides`. Raises ValueError."""
     address, separator, count = text.rpartition(":")

@@ -8,11 +8,13 @@ parts that a change concerns get their configuration anew. Owned by the event lo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from broker.cluster.entity_configs import read_entity_config
-from broker.config import SETTINGS, LoadedConfig, NodeConfig
+from broker.config import SETTINGS, LoadedConfig, NodeConfig, SettingDeclaration
 from broker.config_loading import overridden
 from broker.coordination.protocol import Coordination
+from broker.listener_config import PREFIXED, listener_setting_name
 from broker.server.node_settings import Layer, NodeSetting, NodeSettings
 from broker.server.topic_settings import TOPIC_SETTINGS
 from broker.telemetry import logger
@@ -40,8 +42,8 @@ DYNAMIC = frozenset(
         "replica.alter.log.dirs.io.max.bytes.per.second",
     }
 )
-"""What can be altered while a node runs: whatever topics inherit, and a few settings of the node itself. The
-number of recovery threads counts at the next start.
+"""What can be altered while a node runs: whatever topics inherit, and a few settings of the node itself, some
+of which listeners may have of their own. The number of recovery threads counts at the next start.
 """
 
 
@@ -93,19 +95,28 @@ class LiveConfig:
 
 def node_settings(loaded: LoadedConfig) -> dict[str, NodeSetting]:
     """Every setting of the node as its clients see it."""
-    return {
-        name: NodeSetting(
-            name=name,
-            kind=declared.kind,
-            default=None if declared.default is None else declared.kind.render(declared.default),
-            given=declared.kind.render(getattr(loaded.node, declared.field_name))
-            if name in loaded.given
-            else None,
-            dynamic=name in DYNAMIC,
-            doc=declared.doc,
-        )
+    node = loaded.node
+    settings = {
+        name: _setting(declared, name, getattr(node, declared.field_name), is_given=name in loaded.given)
         for name, declared in SETTINGS.items()
     }
+    for listener in node.listener_texts.bound:
+        for setting in PREFIXED:
+            name, place = listener_setting_name(listener.name, setting), (listener.name, setting)
+            own = node.of_listeners.get(place)
+            settings[name] = _setting(SETTINGS[setting], name, own, is_given=place in node.of_listeners)
+    return settings
+
+
+def _setting(declared: SettingDeclaration, name: str, value: Any, *, is_given: bool) -> NodeSetting:
+    return NodeSetting(
+        name=name,
+        kind=declared.kind,
+        default=None if declared.default is None else declared.kind.render(declared.default),
+        given=declared.kind.render(value) if is_given else None,
+        dynamic=declared.name in DYNAMIC,
+        doc=declared.doc,
+    )
 
 
 def _shown(settings: NodeSettings) -> Mapping[str, str | None]:

@@ -19,8 +19,10 @@ from broker.embedded import EmbeddedCluster
 from broker.errors import ConnectionFailedError
 from broker.server.acceptor import Processor
 from broker.server.security import Listener
+from broker.settings import ResourceType
 from broker.types import HostPort
 from broker.wire.messages import alter_client_quotas as alter
+from broker.wire.messages import incremental_alter_configs as alter_configs
 from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from broker.wire.messages.metadata import MetadataRequest
 from tests.conftest import ClusterFactory, until
@@ -68,6 +70,31 @@ def test_a_listener_has_its_own_limit(tmp_path: Path) -> None:
         ):
             assert served_outside == [True, False]
             assert served_inside == [True, True]
+
+    asyncio.run(scenario())
+
+
+def test_the_limit_of_a_listener_is_altered_while_the_node_runs(tmp_path: Path) -> None:
+    name = "listener.name.outside.max.connections"
+
+    async def alter(listener: Listener, operation: int, value: str | None) -> None:
+        change = alter_configs.AlterableConfig(name=name, config_operation=operation, value=value)
+        node = alter_configs.AlterConfigsResource(
+            resource_type=ResourceType.BROKER, resource_name="1", configs=[change]
+        )
+        request = alter_configs.IncrementalAlterConfigsRequest(resources=[node])
+        async with await Connection.open(listener.address, QUIET) as administrator:
+            (answer,) = (await administrator.request(request)).responses
+            assert answer.error_code == 0, answer.error_message
+
+    async def scenario() -> None:
+        async with running_node(tmp_path, **TWO_LISTENERS) as (inside, outside):
+            await alter(inside, 0, "1")
+            async with attempts(outside, 2) as served:
+                assert served == [True, False]
+            await alter(inside, 1, None)
+            async with attempts(outside, 2) as served:
+                assert served == [True, True]
 
     asyncio.run(scenario())
 
