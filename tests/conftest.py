@@ -11,9 +11,13 @@ from typing import Protocol
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
 from broker.loopback import free_ports
+
+hypothesis_settings.register_profile("no deadlines", deadline=None)  # timings are of the machine
+hypothesis_settings.load_profile("no deadlines")
 
 TEST_SETTINGS: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 0,

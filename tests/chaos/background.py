@@ -8,7 +8,7 @@ from typing import Self
 
 
 class Background:
-    """Work within a `with`, whose end waits for the work's. Each kind of work fills in `_run` and `_end`."""
+    """Work within a `with`, whose end waits for that of the work. Each kind has a `_run` and an `_after`."""
 
     def __init__(self, name: str) -> None:
         self.failures: list[str] = []
@@ -19,7 +19,7 @@ class Background:
         """The work, until `_stopping` is set."""
         raise NotImplementedError
 
-    def _end(self, *, failed: bool) -> None:
+    def _after(self, *, failed: bool) -> None:
         """What is left to do and to check after `_run`; where the test `failed` it is not hidden by more."""
         raise NotImplementedError
 
@@ -32,4 +32,4 @@ class Background:
     ) -> None:
         self._stopping.set()
         self._thread.join()
-        self._end(failed=error is not None)
+        self._after(failed=error is not None)

@@ -107,7 +107,7 @@ class Writer(Background):
         """Records that were acknowledged so far."""
         return sum(map(len, self.acknowledged.values()))
 
-    def _end(self, *, failed: bool) -> None:
+    def _after(self, *, failed: bool) -> None:
         left = self._producer.flush(0 if failed else PATIENCE_SECONDS)
         if not failed:
             assert left == 0, f"{left} records were not answered within {PATIENCE_SECONDS} s"
@@ -168,7 +168,7 @@ class Follower(Background):
             }
         )
 
-    def _end(self, *, failed: bool) -> None:
+    def _after(self, *, failed: bool) -> None:
         self._consumer.close()
 
     def has_seen(self, placed: Placed) -> bool:

@@ -66,7 +66,7 @@ class Transactions(Background):
         self._chance = Random(chance.random())
         self._number = 0
 
-    def _end(self, *, failed: bool) -> None:
+    def _after(self, *, failed: bool) -> None:
         if not failed:
             assert not self.failures, self.failures
         self.committed.sort()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
 from uuid import UUID
 
@@ -203,3 +204,14 @@ class PeerCluster:
         if request.coordinator_keys:
             return FindCoordinatorResponse(coordinators=[found])
         return FindCoordinatorResponse(node_id=found.node_id, host=found.host, port=found.port)
+
+
+@asynccontextmanager
+async def serving(peers: Sequence[Peer], *, partitions: int) -> AsyncIterator[PeerCluster]:
+    """These nodes at work; the first leads all partitions of a topic `t`."""
+    async with AsyncExitStack() as stack:
+        for peer in peers:
+            await stack.enter_async_context(peer)
+        cluster = PeerCluster(*peers)
+        cluster.leaders = {"t": [peers[0].node_id] * partitions}
+        yield cluster

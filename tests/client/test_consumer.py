@@ -29,7 +29,7 @@ from broker.wire.messages.fetch import (
 )
 from broker.wire.messages.metadata import MetadataRequest
 from tests.client.logs import LEADER_EPOCH, Log, ServingPeer
-from tests.client.peers import PeerCluster
+from tests.client.peers import PeerCluster, serving
 from tests.client.running import QUICK, run, until
 
 CONNECTIONS = ConnectionSettings(request_timeout_ms=5_000, connect_timeout_ms=5_000)
@@ -48,19 +48,12 @@ async def consuming(
     """A consumer and the first of the scripted nodes it reads from; they share one log per partition."""
     logs: dict[TopicPartition, Log] = {}
     peers = [ServingPeer(number + 1, logs=logs) for number in range(nodes)]
-    for peer in peers:
-        await peer.start()
-    scripted = PeerCluster(*peers)
-    scripted.leaders = {"t": [1] * partitions}
-    try:
-        async with (
-            Cluster(scripted.bootstrap, settings=connections, backoff=QUICK) as cluster,
-            Consumer(cluster, settings=settings) as consumer,
-        ):
-            yield consumer, scripted, peers[0]
-    finally:
-        for peer in peers:
-            await peer.stop()
+    async with (
+        serving(peers, partitions=partitions) as scripted,
+        Cluster(scripted.bootstrap, settings=connections, backoff=QUICK) as cluster,
+        Consumer(cluster, settings=settings) as consumer,
+    ):
+        yield consumer, scripted, peers[0]
 
 
 async def take(consumer: Consumer, count: int) -> list[ConsumerRecord]:

@@ -34,7 +34,7 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from tests.client.peers import Peer, PeerCluster
+from tests.client.peers import Peer, PeerCluster, serving
 from tests.client.running import QUICK, run, until
 
 CONNECTIONS = ConnectionSettings(request_timeout_ms=5_000, connect_timeout_ms=5_000)
@@ -199,20 +199,15 @@ class Membership:
 @asynccontextmanager
 async def membership(*, partitions: int = 2, nodes: int = 1) -> AsyncIterator[Membership]:
     peers = [CoordinatingPeer(number + 1) for number in range(nodes)]
-    for peer in peers:
-        await peer.start()
-    scripted = PeerCluster(*peers)
-    scripted.leaders = {"t": [1] * partitions}
-    try:
-        async with Cluster(scripted.bootstrap, settings=CONNECTIONS, backoff=QUICK) as cluster:
-            subject = Membership(cluster, scripted, peers[0])
-            yield subject
-            if not subject.running.done():
-                await subject.member.close()
-                await subject.running
-    finally:
-        for peer in peers:
-            await peer.stop()
+    async with (
+        serving(peers, partitions=partitions) as scripted,
+        Cluster(scripted.bootstrap, settings=CONNECTIONS, backoff=QUICK) as cluster,
+    ):
+        subject = Membership(cluster, scripted, peers[0])
+        yield subject
+        if not subject.running.done():
+            await subject.member.close()
+            await subject.running
 
 
 BOTH = frozenset({ZERO, ONE})

@@ -24,7 +24,7 @@ from broker.types import Buffer, TopicPartition
 from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from broker.wire.messages.produce import ProduceRequest, ProduceResponse
 from tests.client.leaders import Leader, ProducingPeer
-from tests.client.peers import PeerCluster
+from tests.client.peers import PeerCluster, serving
 from tests.client.running import QUICK, run, until
 
 CONNECTIONS = ConnectionSettings(request_timeout_ms=5_000, connect_timeout_ms=5_000)
@@ -38,23 +38,16 @@ async def producing(
     """A producer and the first of the scripted nodes it produces to; they share one log per partition."""
     logs: dict[TopicPartition, Leader] = {}
     peers = [ProducingPeer(number + 1, logs=logs) for number in range(nodes)]
-    for peer in peers:
-        await peer.start()
-    scripted = PeerCluster(*peers)
-    scripted.leaders = {"t": [1] * partitions}
-    try:
-        async with Cluster(scripted.bootstrap, settings=CONNECTIONS, backoff=QUICK) as cluster:
-            producer = Producer(
-                cluster, settings=settings, backoff=QUICK, partitioner=RoundRobinPartitioner()
-            )
-            await producer.start()
-            try:
-                yield producer, scripted, peers[0]
-            finally:
-                await producer.close(timeout_ms=100)
-    finally:
-        for peer in peers:
-            await peer.stop()
+    async with (
+        serving(peers, partitions=partitions) as scripted,
+        Cluster(scripted.bootstrap, settings=CONNECTIONS, backoff=QUICK) as cluster,
+    ):
+        producer = Producer(cluster, settings=settings, backoff=QUICK, partitioner=RoundRobinPartitioner())
+        await producer.start()
+        try:
+            yield producer, scripted, peers[0]
+        finally:
+            await producer.close(timeout_ms=100)
 
 
 def values(*numbers: int) -> list[bytes]:

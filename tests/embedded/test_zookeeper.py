@@ -73,7 +73,8 @@ def test_an_unusable_directory_is_named(tmp_path: Path) -> None:
 
 def test_pyspark_is_found_without_importing_it(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from broker.embedded import free_ports, zookeeper_command;"
+        "import sys; from pathlib import Path; from broker.loopback import free_ports;"
+        "import broker.embedded; from broker.zookeeper_server import zookeeper_command;"
         f"zookeeper_command(free_ports(1)[0], Path({str(tmp_path)!r})); assert 'pyspark' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
