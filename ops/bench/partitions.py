@@ -38,7 +38,6 @@ from ops.bench.broker_append import Server
 from ops.bench.segments import SegmentsBench, limit_descriptors
 
 TIMEOUT_MS = 600_000
-NODE_SETTINGS = {"zookeeper.session.timeout.ms": 6_000}
 
 
 class Bench:
@@ -129,7 +128,7 @@ async def traced_heap(settings: Path) -> int:
 
 def measure(directory: Path, topics: int, partitions: int, idle_seconds: float) -> None:
     count = topics * partitions
-    with one_node(directory, NODE_SETTINGS, timeout_ms=TIMEOUT_MS) as cluster:
+    with one_node(directory, {}, timeout_ms=TIMEOUT_MS) as cluster:
         settings = cluster.spec.directory / "node-1.yaml"
         bench = Bench(cluster, topics, partitions)
         resident_mb = bench.server.resident_mb()
@@ -152,7 +151,7 @@ def measure(directory: Path, topics: int, partitions: int, idle_seconds: float) 
 
 
 def measure_segments(directory: Path, topics: int, partitions: int, segments: int) -> None:
-    with one_node(directory, NODE_SETTINGS, timeout_ms=TIMEOUT_MS) as cluster:
+    with one_node(directory, {}, timeout_ms=TIMEOUT_MS) as cluster:
         print(f"{topics} topics of {partitions} partitions of {segments} segments", flush=True)
         SegmentsBench(cluster, topics, partitions, segments).run()
 
