@@ -34,7 +34,7 @@ COPIED_RANGE_SIZE_MAX = 32 * 1024
 system calls more that a range takes of its own (two probes, sendfile, and sending what follows it).
 """
 COPIED_SIZE_MAX = 2 * PENDING_SIZE_MAX
-"""Once so many bytes wait, small ranges are no longer copied: an answer may have very many."""
+"""Once so many bytes wait, small ranges are copied when these have left: an answer may have very many."""
 STRETCH_SIZE = 2 * 1024 * 1024
 """Of a range of a file, this much is looked for in memory, and read into it, at a time."""
 _SENDMSG_PARTS_MAX = 512
@@ -95,13 +95,10 @@ class AnswerStream:
         for part in parts:
             if isinstance(part, FileRange):
                 part.pin()
-                copy = self._copy(part)
-                if copy is None:
-                    must_flush = self._holds_range = True
-                else:
-                    part.release()
-                    part = copy
-            if not isinstance(part, FileRange):
+                part = _copied(part, self._queued_size)
+            if isinstance(part, FileRange):
+                must_flush = self._holds_range = True
+            else:
                 self._queued_size += len(part)
             self._parts.append(part)
         return must_flush or self._queued_size > PENDING_SIZE_MAX
@@ -134,13 +131,6 @@ class AnswerStream:
                 part.release()
         self._parts.clear()
 
-    def _copy(self, part: FileRange) -> bytes | bytearray | None:
-        """The bytes of a small range that is in memory, if there is room for them."""
-        size = len(part)
-        if size > COPIED_RANGE_SIZE_MAX or self._queued_size > COPIED_SIZE_MAX:
-            return None
-        return read_resident(part.file.fileno(), part.position, size)
-
     # Sending
 
     def _send(self) -> _Step:
@@ -148,20 +138,25 @@ class AnswerStream:
         parts = self._parts
         while parts:
             head = parts[0]
+            if isinstance(head, FileRange) and self._range_start == self._range_end:
+                parts[0] = head = _copied(head, 0)
             step = self._send_range(head) if isinstance(head, FileRange) else self._send_buffers()
             if step is not _Step.DONE:
                 return step
         return _Step.DONE
 
     def _send_buffers(self) -> _Step:
-        """Send the buffers up to the next range."""
+        """Send the buffers, and small ranges with them, up to a range that is to leave by itself."""
         parts = self._parts
         run: list[Buffer] = []
-        more = 0
-        for part in parts:
+        size = more = 0
+        for index, part in enumerate(parts):
+            if isinstance(part, FileRange):
+                parts[index] = part = _copied(part, size)
             if isinstance(part, FileRange) or len(run) == _SENDMSG_PARTS_MAX:
                 more = socket.MSG_MORE
                 break
+            size += len(part)
             run.append(part)
         try:
             sent = self._socket.sendmsg(run, (), more)
@@ -233,6 +228,20 @@ class AnswerStream:
             if not reading.done():  # cancelled: the descriptor must stay open while a thread reads from it
                 self._parts.popleft()
                 reading.add_done_callback(partial(_let_go, part))
+
+
+def _copied(part: FileRange, size_before: int) -> Part:
+    """The bytes of a small range that is in memory, if not too many wait already; else the range, also when
+    its file ends too early, which is for `sendfile` to tell.
+    """
+    size = len(part)
+    if size > COPIED_RANGE_SIZE_MAX or size_before > COPIED_SIZE_MAX:
+        return part
+    copy = read_resident(part.file.fileno(), part.position, size)
+    if copy is None or len(copy) < size:
+        return part
+    part.release()
+    return copy
 
 
 def _let_go(part: FileRange, reading: asyncio.Future[None]) -> None:

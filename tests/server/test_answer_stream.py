@@ -105,6 +105,44 @@ def test_small_ranges_are_not_copied_without_end(
     asyncio.run(scenario())
 
 
+def test_any_number_of_small_ranges_leaves_without_a_call_for_each(
+    pooled: PooledFile, disk_threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, count = 20_000, 2 * COPIED_SIZE_MAX // 20_000
+    ranges = [FileRange(pooled, 1000 * number, size, 0, 1) for number in range(count)]
+    expected = b"".join(b"head" + CONTENT[1000 * number :][:size] for number in range(count))
+
+    def refuse(*_: object) -> int:
+        raise AssertionError("a small range was sent by itself")
+
+    monkeypatch.setattr(os, "sendfile", refuse)
+
+    async def scenario() -> None:
+        with pair() as (ours, theirs):
+            stream = AnswerStream(ours, lambda: None, disk_threads)
+            stream.queue([part for each in ranges for part in (b"head", each)])
+            flushing = asyncio.create_task(stream.flush())
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                assert await receive(theirs, len(expected)) == expected
+                await flushing
+
+    asyncio.run(scenario())
+
+
+def test_a_small_range_beyond_the_end_of_its_file_ends_the_connection(
+    pooled: PooledFile, disk_threads: ThreadPoolExecutor
+) -> None:
+    async def scenario() -> None:
+        with pair() as (ours, _):
+            stream = AnswerStream(ours, lambda: None, disk_threads)
+            stream.queue([FileRange(pooled, len(CONTENT) - 10, 20, 0, 1)])
+            with pytest.raises(ConnectionAbortedError):
+                await stream.flush()
+            stream.close()
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("size", [100, 300_000])
 def test_others_are_served_while_a_stretch_of_a_file_is_read_from_the_disk(
     pooled: PooledFile, disk_threads: ThreadPoolExecutor, size: int, monkeypatch: pytest.MonkeyPatch
