@@ -71,16 +71,17 @@ def apache_kafka(
 @pytest.fixture(scope="session")
 def java_tool(kafka_classpath: str) -> Tool:
     """Run a main class of Apache Kafka; returns what it printed."""
-    return _java_tool(kafka_classpath)
+    return java_tool_of(kafka_classpath)
 
 
 @pytest.fixture(scope="session")
 def newest_java_tool(newest_classpath: str) -> Tool:
     """As `java_tool`, of the newest Kafka."""
-    return _java_tool(newest_classpath)
+    return java_tool_of(newest_classpath)
 
 
-def _java_tool(classpath: str) -> Tool:
+def java_tool_of(classpath: str) -> Tool:
+    """Run a main class that is found there; returns what it printed."""
     return _tool(*JAVA, "-Xmx256m", "-cp", classpath)
 
 
