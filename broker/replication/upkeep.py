@@ -143,12 +143,15 @@ class Upkeep:
 
     async def look_at_space(self) -> None:
         """See how much is left in each directory. One that is full is relieved at once of what may go,
-        whatever the schedule and the delay of deletions say. Raises StorageError.
+        whatever the schedule and the delay of deletions say; in others what waited for room is written.
+        Raises StorageError.
         """
         for directory in self._replicas.directories.live.values():
             directory.free_space.measured(await self._in_thread(directory.space))
             if directory.free_space.is_full:
                 await self._relieve(directory)
+            else:
+                directory.late_writes.settle()
 
     async def _relieve(self, directory: LogDirectory) -> None:
         await self._in_thread(directory.remove_deleted)

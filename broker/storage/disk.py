@@ -329,6 +329,10 @@ class SystemDisk:
                 file.pwrite(data, 0)
                 if durable:
                     file.sync()
+            except DiskFullError:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)  # what there was room for is of use to others
+                raise
             finally:
                 os.close(descriptor)
             os.replace(temporary, path)

@@ -6,9 +6,10 @@ the files under `lock`, syncs them without it, and takes it again to move the re
 thread holds the same lock for the moments in which it rolls, cuts or removes segments, never while anything
 is synced.
 
-The recovery point stays at a segment that was rolled while a flush ran: its indexes are not synced yet. A cut
-that comes in between keeps it where the cut has put it. A sync that fails is never tried again, as the kernel
-may have dropped what it could not write: the log takes no appends after that.
+The recovery point stays at a segment that was rolled while a flush ran, as its indexes are not synced yet,
+and at one whose indexes wait in memory for room. A cut that comes in between keeps it where the cut has put
+it. A sync that fails is never tried again, as the kernel may have dropped what it could not write: the log
+takes no appends after that.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class Flushing:
                 if self._is_closed() or not segments:  # none while a log begins anew
                     return self.flushed_end
                 self.check_not_failed()
-                sealed = self._unsynced(segments)
+                sealed = [segment for segment in self._unsynced(segments) if segment.is_sealed]
                 if end <= self.flushed_end and not sealed and not self._names:
                     return self.flushed_end
                 cuts = self._cuts

@@ -2,19 +2,20 @@
 
 Entries ascend in both epoch and offset. They are kept in `leader-epoch-checkpoint`, which is replaced at each
 change. A change is not synced on its own: batches carry their epoch, so recovery restores the entries of what
-was not flushed, and a flush of the log syncs this file before the recovery point moves. Owned by the event
-loop's thread.
+was not flushed, and a flush of the log syncs this file before the recovery point moves. What a full disk does
+not take waits in memory until then. Owned by the event loop's thread, but for `sync`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
-from broker.errors import StorageError
+from broker.errors import DiskFullError, StorageError
 from broker.storage.checkpoints import EpochStart, read_leader_epochs, write_leader_epochs
 from broker.storage.disk import Disk
 
@@ -34,7 +35,7 @@ class EpochEnd(NamedTuple):
 class LeaderEpochs:
     """See the module's description."""
 
-    __slots__ = ("_disk", "_entries", "_gathers", "_path", "dirty", "latest")
+    __slots__ = ("_disk", "_entries", "_gathers", "_path", "_writing", "dirty", "latest", "waits_for_room")
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
@@ -43,6 +44,8 @@ class LeaderEpochs:
         self._gathers = False
         self.latest = NO_EPOCH
         self.dirty = False
+        self.waits_for_room = False
+        self._writing = Lock()
 
     def load(self) -> None:
         """Read the file. Raises StorageError when it is malformed, or empty: then a crash may have kept it
@@ -112,12 +115,18 @@ class LeaderEpochs:
         finally:
             self._gathers = False
         if self._entries != before:
-            write_leader_epochs(self._disk, self._path, self._entries, durable=False)
+            self._write_if_room()
+
+    def settle(self) -> None:
+        """Write what waited for room. Raises StorageError, DiskFullError when there is still none."""
+        if self.waits_for_room:
+            self._write()
 
     def sync(self) -> None:
-        """Make the entries durable. Any thread: the file is not written, only synced. Raises StorageError."""
+        """Make the entries durable. Any thread. Raises StorageError."""
         if not self.dirty:
             return
+        self.settle()
         self.dirty = False
         file = self._disk.open(self._path)
         try:
@@ -127,10 +136,23 @@ class LeaderEpochs:
         self._disk.sync_directory(self._path.parent)
 
     def _replace(self, entries: list[EpochStart]) -> None:
-        if not self._gathers:
-            write_leader_epochs(self._disk, self._path, entries, durable=False)
         self._set(entries)
-        self.dirty = True
+        if not self._gathers:
+            self._write_if_room()
+        self.dirty = True  # only now: a flush meanwhile has synced the file that was there before
+
+    def _write_if_room(self) -> None:
+        with suppress(DiskFullError):
+            self._write()
+
+    def _write(self) -> None:
+        with self._writing:
+            try:
+                write_leader_epochs(self._disk, self._path, self._entries, durable=False)
+            except DiskFullError:
+                self.waits_for_room = True
+                raise
+            self.waits_for_room = False
 
     def _set(self, entries: list[EpochStart]) -> None:
         self._entries = entries

@@ -2,10 +2,10 @@
 
 Roots share one pool of open files and one cache of indexes, so that what a node holds does not grow with the
 number of its disks. A root whose disk fails, at the start or later, goes offline for the rest of the process
-and the others go on; nothing below it is touched any more, and no clean end is marked there. So does one that
-is so full that its logs cannot be recovered; later, a full one waits for room. A root that is
-not this node's, or is in use, is no failed disk: that refuses the start. So does a partition that two roots
-hold, as nobody can say which log is the right one.
+and the others go on; nothing below it is touched any more, and no clean end is marked there. A full one waits
+for room; only one in which the first files of a node or of a log cannot be made goes offline at the start. A
+root that is not this node's, or is in use, is no failed disk: that refuses the start. So does a partition
+that two roots hold, as nobody can say which log is the right one.
 
 A log moves between roots as a copy in a `-future` directory. Once that is complete the old log gets the name
 of a deleted one, durably, and only then the copy that of a log: so a copy without any log beside it is

@@ -32,6 +32,7 @@ from broker.storage.filenames import (
 from broker.storage.flush_watch import FlushWatch
 from broker.storage.free_space import FreeSpace
 from broker.storage.index import IndexCache
+from broker.storage.late_writes import LateWrites
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
 from broker.storage.log_map import LogMap
@@ -91,6 +92,7 @@ class LogDirectory:
         self._removable = Removals()
         self._events = logger("storage").bind(log_directory=str(path))
         self.checkpoints = RootCheckpoints(disk, path, self._all_logs, self._events)
+        self.late_writes = LateWrites((), self._events)
 
     @classmethod
     def open(
@@ -194,7 +196,8 @@ class LogDirectory:
 
         self._logs.replace(self._open_all(live, open_one))
         # Recovery points that a cut lowered must be on the disk before anything is appended.
-        self.checkpoints.store_offsets()
+        self.checkpoints.store_recovered(recovery_points)
+        self.late_writes = LateWrites(self.logs.values(), self._events)
         self._disk.remove(self.path / CLEAN_SHUTDOWN_FILE)
         self.checkpoints.remove_log_ends()
         self._disk.sync_directory(self.path)

@@ -164,6 +164,13 @@ class LogFiles:
             self._watch.watch(self)  # what a roll left to be synced still waits
             raise
 
+    def settle(self) -> None:
+        """Write what waited in memory for room. Raises StorageError."""
+        for segment in self.segments.items[:-1]:
+            if not segment.is_sealed:
+                segment.seal()
+        self._leader_epochs.settle()
+
     # Shrinking
 
     def cut_to(self, offset: int) -> bool:
@@ -248,6 +255,7 @@ class LogFiles:
         """
         closed = None
         if not self.flushing.failed:
+            self.settle()
             if self._unread_end != self.end or not self.flushing.is_idle(self.end):
                 self._complete()
             closed = self.active.closed(

@@ -7,9 +7,10 @@ transaction ended, and the snapshot before its segment where it began.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from broker.errors import CorruptRecordsError
+from broker.errors import CorruptRecordsError, DiskFullError
 from broker.storage.partition_directory import PartitionDirectory
 from broker.storage.producers import ProducerStates
 from broker.storage.segment import Segment
@@ -49,7 +50,7 @@ def rebuild_aborted(
     directory: PartitionDirectory, segments: Sequence[Segment], index: int, end: int, *, now_ms: int
 ) -> None:
     """Make the index of aborted transactions of `segments[index]`, which ends at offset `end`, anew; it is
-    left sealed.
+    left sealed, if the disk has room.
 
     Raises CorruptRecordsError, StorageError.
     """
@@ -60,7 +61,8 @@ def rebuild_aborted(
         if place is segment:
             segment.note_aborted(aborted)
     if segment.aborted is not None:
-        segment.aborted.seal()
+        with suppress(DiskFullError):
+            segment.aborted.seal()
 
 
 def _load_newest(directory: PartitionDirectory, producers: ProducerStates, offset_max: int) -> int:

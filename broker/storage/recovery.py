@@ -10,6 +10,8 @@ snapshot that was flushed. An index of aborted transactions that no such segment
 than it was, is made anew from the snapshot before it; leader epochs that were lost, from the headers of
 batches. Cuts are synced, so a second start finds nothing to do.
 
+What a full disk does not take of this stays in memory (`late_writes`), and the log is served from there.
+
 Runs in the thread that opens the log, before anything else uses it.
 """
 
@@ -20,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from broker.errors import CorruptRecordsError, StorageError
+from broker.errors import CorruptRecordsError, DiskFullError, StorageError
 from broker.records.batch import BatchHeader
 from broker.storage.checkpoints import read_partition_metadata
 from broker.storage.closed_logs import ClosedLog
@@ -49,6 +51,8 @@ class RecoveryReport:
     files_removed: tuple[str, ...] = ()
     leader_epochs_rebuilt: bool = False
     topic_id_lost: bool = False
+    lacked_room: bool = False
+    """Whether indexes or leader epochs wait in memory to be written."""
     segments_missing: int = 0
     """How many the last clean end left that are gone."""
     holes: tuple[Hole, ...] = ()
@@ -64,6 +68,7 @@ class RecoveryReport:
             or self.transaction_indexes_rebuilt
             or self.leader_epochs_rebuilt
             or self.topic_id_lost
+            or self.lacked_room
         )
 
 
@@ -150,7 +155,7 @@ class Recovery:
             return RecoveredLog(
                 segments=tuple(segments),
                 next_offset=closed.end_offset,
-                report=self._report(False, removed),
+                report=self._report(False, removed, segments),
                 unread=True,
             )
         next_offset = self._open_clean(segments) if clean else None
@@ -163,10 +168,11 @@ class Recovery:
             return self._begin(log_start_offset, removed)
         self._remove_stray_snapshots(segments)
         return RecoveredLog(
-            segments=tuple(segments), next_offset=next_offset, report=self._report(scanned, removed)
+            segments=tuple(segments), next_offset=next_offset, report=self._report(scanned, removed, segments)
         )
 
-    def _report(self, scanned: bool, removed: Sequence[str]) -> RecoveryReport:
+    def _report(self, scanned: bool, removed: Sequence[str], segments: Sequence[Segment]) -> RecoveryReport:
+        is_written = all(segment.is_sealed for segment in segments[:-1]) and not self._epochs.waits_for_room
         return RecoveryReport(
             scanned=scanned,
             checked_size=self._checked_size,
@@ -177,6 +183,7 @@ class Recovery:
             files_removed=tuple(removed),
             leader_epochs_rebuilt=self._leader_epochs_rebuilt,
             topic_id_lost=self._topic_id_lost,
+            lacked_room=not is_written,
             segments_missing=self._segments_missing,
             holes=self._holes,
         )
@@ -187,7 +194,9 @@ class Recovery:
         self._producers.clear()
         self._epochs.clear()
         segment = self._directory.create_segment(offset, self._config, self._now_ms)
-        return RecoveredLog(segments=(segment,), next_offset=offset, report=self._report(False, removed))
+        return RecoveredLog(
+            segments=(segment,), next_offset=offset, report=self._report(False, removed, [segment])
+        )
 
     def _open_segments(self) -> list[Segment]:
         segments = []
@@ -350,7 +359,7 @@ class Recovery:
                 self._remove_segments(segments[index + 1 :])
                 break
         for segment in kept[first:-1]:
-            segment.seal()
+            segment.seal_if_room()
         return kept, expected
 
     def _load_flushed_producers(self, segments: Sequence[Segment], end: int) -> None:
@@ -393,7 +402,8 @@ class Recovery:
             self._epochs.assign(header.leader_epoch, header.base_offset)
 
     def _write_snapshot(self, offset: int) -> None:
-        self._directory.write_snapshot(offset, self._producers.snapshot())
+        with suppress(DiskFullError):  # an older one serves, with more to replay
+            self._directory.write_snapshot(offset, self._producers.snapshot())
 
     def _remove_segments(self, segments: Sequence[Segment]) -> None:
         """Remove segments for good, the newest first, so that a crash in between leaves a prefix."""

@@ -23,6 +23,7 @@ def tell(events: FilteringBoundLogger, log: Log) -> None:
             leader_epochs_rebuilt=report.leader_epochs_rebuilt,
             files_removed=len(report.files_removed),
             topic_id_lost=report.topic_id_lost,
+            lacked_room=report.lacked_room,
         )
     if report.segments_missing or report.holes:
         events.error(

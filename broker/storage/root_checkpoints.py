@@ -18,7 +18,7 @@ from threading import Lock
 
 from structlog.typing import FilteringBoundLogger
 
-from broker.errors import StorageError
+from broker.errors import DiskFullError, StorageError
 from broker.storage.checkpoints import read_offsets, write_offsets
 from broker.storage.closed_logs import ClosedLog, read_closed_logs, write_closed_logs
 from broker.storage.disk import Disk
@@ -132,6 +132,18 @@ class RootCheckpoints:
             starts = {log.topic_partition: log.log_start_offset for log in logs if log.log_start_offset > 0}
             self._store(LOG_START_OFFSET_FILE, starts)
             self._named = set(recovery_points)
+
+    def store_recovered(self, earlier: Offsets) -> None:
+        """As `store_offsets`, before anything is appended; `earlier` are the recovery points that are stored.
+        Without room for others they go, if any of them is above what recovery left.
+        """
+        try:
+            self.store_offsets()
+        except DiskFullError as error:
+            self._events.warning("checkpoint_not_stored", reason=str(error))
+            points = {log.topic_partition: log.recovery_point for log in self._logs()}
+            if any(point < earlier.get(partition, 0) for partition, point in points.items()):
+                self._disk.remove(self._path / RECOVERY_POINT_FILE)
 
     def store_compaction(self) -> None:
         """Store which logs were compacted, and up to where."""

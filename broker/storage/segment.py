@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from broker.errors import CorruptRecordsError, StorageError
+from broker.errors import CorruptRecordsError, DiskFullError, StorageError
 from broker.records.batch import BatchHeader
 from broker.records.control import MARKER_BYTES_MAX, Marker, read_marker
 from broker.records.record import NO_TIMESTAMP
@@ -177,6 +177,17 @@ class Segment:
         for index in indexes:
             index.seal()
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether no index has entries that its file lacks."""
+        indexes = (self.offsets, self.times, self.aborted)
+        return not any(index is not None and index.active for index in indexes)
+
+    def seal_if_room(self) -> None:
+        """As `seal`; on a full disk the indexes stay in memory, complete. Raises StorageError."""
+        with suppress(DiskFullError):
+            self.seal()
+
     def activate(self) -> int:
         """Make ready for appending; the offset after the last batch, found by reading on from the last index
         entry.
@@ -279,14 +290,14 @@ class Segment:
 
     def rebuild_indexes(self) -> None:
         """Make both sparse indexes anew from the headers, as far as the file is readable; they are left
-        sealed.
+        sealed, if the disk has room.
         """
         self._start_indexes_over()
         self._rebuilt = True
         with suppress(CorruptRecordsError):  # what lies behind is reported to whoever reads it
             for position, header in self._headers_in_order(0):
                 self._note(position, header.size, header.last_offset, header.max_timestamp)
-        self.seal()
+        self.seal_if_room()
 
     def _note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
         if self._largest_timestamp is None or max_timestamp > self._largest_timestamp:

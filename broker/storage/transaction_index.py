@@ -6,19 +6,20 @@ an earlier one. The last stable offset is the log's right after the marker: no t
 later began below it, which is what ends a search. Last offsets ascend strictly, stable ones never descend.
 
 The file is made by the first abort: a segment without aborted transactions has no index, and so no
-descriptor. An entry is written as soon as its marker is in the log. A crash loses entries that were not
-synced; recovery makes the index anew for every segment that it scans, and for one whose index is not
-`plausible` or smaller than `transaction_index_sizes` knows it. One that lost entries since it was opened
-answers nothing. Owned by the event loop's thread, but for syncs of sealed ones.
+descriptor. An entry is written as soon as its marker is in the log and the disk has room. A crash loses
+entries that were not synced; recovery makes the index anew for every segment that it scans, and for one whose
+index is not `plausible` or smaller than `transaction_index_sizes` knows it. One that lost entries since it
+was opened answers nothing. Owned by the event loop's thread, but for syncs of sealed ones.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from struct import Struct
 
-from broker.errors import StorageError
+from broker.errors import DiskFullError, StorageError
 from broker.storage.filenames import FileKind
 from broker.storage.index import SegmentIndex
 from broker.storage.transactions import AbortedTransaction
@@ -43,9 +44,16 @@ class TransactionIndex(SegmentIndex):
         return cls(other._pool, other._cache, path.parent, name, other.base_offset)
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Add an entry, in the file before this returns. Raises StorageError."""
+        """Add an entry, in the file before this returns, if the disk has room. Raises StorageError."""
         self._append(self.entry.pack(ENTRY_VERSION, *aborted))
-        self.write_out()
+        with suppress(DiskFullError):  # it waits on, as its marker is stored
+            self.write_out()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all entries, in the file or yet to be written. Any thread."""
+        active = self._active
+        return self._written if active is None else len(active)
 
     def remove(self) -> None:
         """Close and remove the file, if there is one. Raises StorageError."""

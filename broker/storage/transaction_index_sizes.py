@@ -28,7 +28,7 @@ def index_sizes(logs: Iterable[Log]) -> dict[TopicPartition, IndexSizes]:
     """Those of logs at this moment, but for logs that have none."""
     found = {
         log.topic_partition: {
-            segment.base_offset: index.stored_size
+            segment.base_offset: index.size
             for segment in log.segments
             if (index := segment.aborted) is not None
         }

@@ -19,7 +19,15 @@ from broker.wire.messages.delete_records import (
 )
 from tests.conftest import until
 from tests.node.file_systems import mounted_tmpfs
-from tests.node.raw_client import batch_of, connected, create_topic, fetch, produce
+from tests.node.raw_client import (
+    RawClient,
+    batch_of,
+    connected,
+    create_topic,
+    fetch,
+    produce,
+    values_of,
+)
 from tests.node.test_failed_disk import address_of
 from tests.node.test_life import TIMEOUT_SECONDS, settings_of, started
 
@@ -219,28 +227,67 @@ def test_a_disk_that_is_really_full_is_refused_and_not_taken_for_failed(
     assert not events_of(log, "log_directory_offline")
 
 
-def test_a_node_that_has_no_room_to_recover_says_so_and_harms_nothing(
-    tmp_path: Path, settings: dict[str, object], small: Path
+@pytest.mark.parametrize("minimum", [0, MINIMUM])
+def test_a_node_that_was_killed_starts_without_any_room_and_goes_on_when_there_is_some(
+    tmp_path: Path, settings: dict[str, object], small: Path, minimum: int
 ) -> None:
-    settings["log.dir.min.free.bytes"] = 0
+    settings["log.dir.min.free.bytes"] = minimum
+    storage_error, accepted = ErrorCode.KAFKA_STORAGE_ERROR, 0
+    ballast = small / "ballast"
     with started(tmp_path, settings) as (process, log):
         until(lambda: "node_started" in log.read_text())
         with connected(address_of(settings)) as client:
             create_topic(client, "t", retention_ms="-1")
-            for number in range(100):
-                assert produce(client, "t", batch_of(b"%d" % number + b"x" * 50_000)).error_code == 0
+            ballast.write_bytes(bytes(SIZE // 2))
+            while (answer := produce(client, "t", numbered_batch(accepted))).error_code == 0:
+                accepted += 1
+            assert answer.error_code == storage_error
         process.kill()
-    with (small / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
-        while ballast.write(bytes(4096)) > 0:
-            pass
-    with started(tmp_path, settings) as (process, log):
-        assert process.wait(TIMEOUT_SECONDS) == 1
-        assert "every log directory is offline" in log.read_text().splitlines()[-1]
-        assert "No space left on device" in log.read_text().splitlines()[-1]
-    (small / "ballast").unlink()
+    assert accepted > 50
+    for path in (*small.rglob("*.index"), *small.rglob("*.timeindex"), *small.rglob("*.snapshot")):
+        path.unlink()  # so that recovery has something to write that takes new room
+    fill(small / "filler")
+    for _ in range(2):  # what the first start could not write costs the second nothing
+        with started(tmp_path, settings) as (process, log):
+            until(lambda: "node_started" in log.read_text())
+            with connected(address_of(settings)) as client:
+                assert produce(client, "t", numbered_batch(accepted)).error_code == storage_error
+                assert all_numbers(client) == list(range(accepted))
+            process.kill()
+        assert events_of(log, "log_recovered")[-1]["lacked_room"]
+        assert not events_of(log, "log_directory_offline")
+        fill(small / "filler-2")
     with started(tmp_path, settings) as (process, log):
         until(lambda: "node_started" in log.read_text())
+        for file in (ballast, small / "filler", small / "filler-2"):
+            file.unlink()
         with connected(address_of(settings)) as client:
-            assert fetch(client, "t", 0).high_watermark == 100
+            until(lambda: produce(client, "t", numbered_batch(accepted)).error_code == 0)
+            assert all_numbers(client) == list(range(accepted + 1))
+            until(lambda: bool(events_of(log, "late_writes_settled")))
         process.terminate()
         assert process.wait(TIMEOUT_SECONDS) == 0, log.read_text()
+    with started(tmp_path, settings) as (_, log):
+        until(lambda: "node_started" in log.read_text())
+        with connected(address_of(settings)) as client:
+            assert all_numbers(client) == list(range(accepted + 1))
+        assert not events_of(log, "log_recovered")
+
+
+def fill(path: Path) -> None:
+    """Take all room there is, to the last byte."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4096)) > 0:
+            pass
+
+
+def numbered_batch(number: int) -> bytearray:
+    return batch_of(b"%06d" % number + b"x" * 50_000)
+
+
+def all_numbers(client: RawClient) -> list[int]:
+    """The numbers of all batches of the topic, in order."""
+    numbers: list[int] = []
+    while data := fetch(client, "t", len(numbers)).records:
+        numbers += [int((value or b"")[:6]) for value in values_of(data)]
+    return numbers

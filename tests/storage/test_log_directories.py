@@ -146,7 +146,7 @@ def test_a_root_whose_logs_cannot_be_read_is_offline_from_the_start(
     opened(disk).close()
 
 
-def test_a_root_too_full_to_recover_its_logs_is_offline_and_the_others_serve(
+def test_a_root_too_full_to_write_what_recovery_made_serves_all_the_same(
     disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directories = opened(disk)
@@ -165,8 +165,10 @@ def test_a_root_too_full_to_recover_its_logs_is_offline_and_the_others_serve(
     with monkeypatch.context() as full:
         full.setattr(disk, "open", open_with_room)
         again = opened(disk)
-        assert (list(again.live), list(again.offline)) == ([SECOND], [FIRST])
-        again.close()
+        assert (list(again.live), list(again.offline)) == ([FIRST, SECOND], [])
+        assert contents(again.live[FIRST].logs[partition(0)]) == [(0, b"0")]
+        for root in (FIRST, SECOND):
+            again.release(root)
     with_room = opened(disk)
     assert contents(with_room.live[FIRST].logs[partition(0)]) == [(0, b"0")]
     with_room.close()
