@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 
 class Background:
@@ -15,8 +15,9 @@ class Background:
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> Self:
         await self._group.__aenter__()
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

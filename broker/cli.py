@@ -43,6 +43,7 @@ from broker.zookeeper_server import exec_zookeeper
 Command: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, None]]
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,8 +112,35 @@ def _add_node_commands(commands: Any) -> None:
         metavar="HOST:PORT",
         help="serve /metrics and /health there",
     )
-    start.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    start.add_argument("--log-level", choices=_LOG_LEVELS, default="info")
     start.set_defaults(run=_start)
+    nameserver = commands.add_parser(
+        "nameserver",
+        help="tell clients where brokers and leaders are, out of ZooKeeper; SIGTERM stops it cleanly",
+        description="Answers ApiVersions, Metadata, DescribeCluster and FindCoordinator out of ZooKeeper. Any"
+        " number may run side by side.",
+    )
+    nameserver.add_argument(
+        "--zookeeper", required=True, metavar="HOST:PORT[,HOST:PORT][/CHROOT]", help="as the brokers have it"
+    )
+    nameserver.add_argument(
+        "--listen",
+        type=_address,
+        default=DEFAULT_BOOTSTRAP,
+        metavar="HOST:PORT",
+        help=f"default: {DEFAULT_BOOTSTRAP}",
+    )
+    nameserver.add_argument(
+        "--listener-name",
+        default="PLAINTEXT",
+        metavar="NAME",
+        help="clients are told the brokers' addresses on their listener of this name (default: PLAINTEXT)",
+    )
+    nameserver.add_argument(
+        "--session-timeout-ms", type=_positive, default=18_000, metavar="MS", help="default: 18000"
+    )
+    nameserver.add_argument("--log-level", choices=_LOG_LEVELS, default="info")
+    nameserver.set_defaults(run=_nameserver)
     zookeeper = commands.add_parser("zookeeper", help="become a ZooKeeper server on 127.0.0.1 (needs Java)")
     zookeeper.add_argument("--port", type=int, required=True)
     zookeeper.add_argument("--data", type=Path, required=True, metavar="DIR", help="where it keeps its data")
@@ -304,11 +332,7 @@ def _start(options: argparse.Namespace) -> None:
     claim_descriptors()
 
     async def serve() -> None:
-        task = asyncio.current_task()
-        assert task is not None, "run as a task"
-        signalled = _once(task.cancel)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, signalled)
+        _cancel_when_signalled()
         coordination = ZooKeeper(
             loaded.node.zookeeper_connect, session_timeout_ms=loaded.node.zookeeper_session_timeout_ms
         )
@@ -326,6 +350,33 @@ def _start(options: argparse.Namespace) -> None:
                     await asyncio.Event().wait()
 
     asyncio.run(serve())
+
+
+def _nameserver(options: argparse.Namespace) -> None:
+    from broker.nameserver import run_until_cancelled
+    from broker.server.security import Listener, SecurityProtocol
+
+    listener = Listener(
+        name=options.listener_name, protocol=SecurityProtocol.PLAINTEXT, address=options.listen
+    )
+    coordination = ZooKeeper(options.zookeeper, session_timeout_ms=options.session_timeout_ms)
+
+    async def serve() -> None:
+        _cancel_when_signalled()
+        await run_until_cancelled(
+            coordination, listener, SystemClock(), timeout_ms=options.session_timeout_ms
+        )
+
+    asyncio.run(serve())
+
+
+def _cancel_when_signalled() -> None:
+    """Have SIGTERM and SIGINT cancel the running task, once."""
+    task = asyncio.current_task()
+    assert task is not None, "run as a task"
+    signalled = _once(task.cancel)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, signalled)
 
 
 def _once(action: Callable[[], object]) -> Callable[[], None]:

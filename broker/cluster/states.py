@@ -79,7 +79,7 @@ def decode_state(znode: Znode, path: str) -> StoredState:
 
 
 async def read_cluster_image(coordination: Coordination) -> ClusterImage:
-    """The whole image straight from ZooKeeper: what a node starts from, and all that a nameserver has."""
+    """The whole image straight from ZooKeeper: what a node starts from."""
     cluster_id = await coordination.get(paths.CLUSTER_ID)
     controller = await coordination.get(paths.CONTROLLER)
     epoch = await coordination.get(paths.CONTROLLER_EPOCH)
@@ -96,8 +96,9 @@ async def read_cluster_image(coordination: Coordination) -> ClusterImage:
         ),
         brokers=brokers,
         partitions={
-            tp: _image(topics[tp.topic].partitions[tp.partition], states.get(tp), brokers)
+            tp: partition_image(replicas, states.get(tp), tuple(r for r in replicas if r not in brokers))
             for tp in partitions
+            if (replicas := topics[tp.topic].partitions[tp.partition])
         },
         topic_ids={name: topic.topic_id for name, topic in topics.items()},
         full=True,
@@ -243,10 +244,10 @@ def _decode_broker(znode: Znode, path: str) -> BrokerInfo:
     )
 
 
-def _image(
-    replicas: tuple[BrokerId, ...], stored: StoredState | None, brokers: dict[BrokerId, BrokerInfo]
+def partition_image(
+    replicas: tuple[BrokerId, ...], stored: StoredState | None, offline: tuple[BrokerId, ...] = ()
 ) -> PartitionImage:
-    offline = tuple(replica for replica in replicas if replica not in brokers)
+    """A partition as its topic's assignment and its state, if there is one yet, say."""
     if stored is None:
         return PartitionImage(
             leader=NO_LEADER,

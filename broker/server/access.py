@@ -15,9 +15,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.server.naming import Authorised
 from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation, Resource, ResourceKind
-from broker.server.services import Services
 
 TOPICS_KEPT = 10_000
 _DENIED = {
@@ -103,12 +103,14 @@ def transactional_id(name: str) -> Resource:
     return Resource(ResourceKind.TRANSACTIONAL_ID, name)
 
 
-def is_allowed(services: Services, context: RequestContext, operation: Operation, resource: Resource) -> bool:
+def is_allowed(
+    services: Authorised, context: RequestContext, operation: Operation, resource: Resource
+) -> bool:
     """Whether whoever sent the request may do this."""
     return services.authoriser.allows(context.session, operation, resource)
 
 
-def require(services: Services, context: RequestContext, operation: Operation, resource: Resource) -> None:
+def require(services: Authorised, context: RequestContext, operation: Operation, resource: Resource) -> None:
     """Raise ProtocolError with the code for this kind of resource unless that is allowed."""
     if not services.authoriser.allows(context.session, operation, resource):
         raise refusal(context, operation, resource)
@@ -122,7 +124,7 @@ def refusal(context: RequestContext, operation: Operation, resource: Resource) -
     )
 
 
-def allowed_operations(services: Services, context: RequestContext, resource: Resource) -> int:
+def allowed_operations(services: Authorised, context: RequestContext, resource: Resource) -> int:
     """What the requester may do to the resource, a bit for each operation (KIP-430)."""
     bits = 0
     for operation in _OPERATIONS[resource.kind]:

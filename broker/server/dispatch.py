@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, TypeAlias
 from broker.errors import ErrorCode, ProtocolError
 from broker.server.access import Rule, require
 from broker.server.connection import Answer, Connection
+from broker.server.naming import Served
 from broker.server.produce_answers import with_throttle_time
 from broker.server.repeated_requests import Repeated
 from broker.server.request import ConnectionClosedError, Encoded, RequestContext
 from broker.server.security import Operation, ResourceKind
-from broker.server.services import Services
 from broker.server.throttling import Throttle, throttle_of
 from broker.telemetry import logger
 from broker.wire.header import RequestHeader, decode_request_header, encode_response
@@ -31,7 +31,8 @@ from broker.wire.registry import Api, api_of
 log = logger("dispatch")
 
 Reply: TypeAlias = Message | Encoded | Coroutine[Any, Any, Message | None] | None
-Handler: TypeAlias = Callable[[Services, RequestContext, Any], Reply]
+Handler: TypeAlias = Callable[[Any, RequestContext, Any], Reply]
+"""Given what it works with (of a node: its `Services`), who asks, and the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class _Entry(NamedTuple):
 class Dispatcher:
     """Answers frames by the table it was given; one for all connections of a node."""
 
-    def __init__(self, routes: Sequence[Route], services: Services) -> None:
+    def __init__(self, routes: Sequence[Route], services: Served) -> None:
         self._services = services
         self._entries: Mapping[int, _Entry] = {
             route.request.api_key: _Entry(
@@ -85,7 +86,6 @@ class Dispatcher:
             )
             for route in routes
         }
-        self._produce = self._entries[ProduceRequest.api_key]
 
     def __call__(self, connection: Connection, frame: memoryview) -> Answer | Coroutine[Any, Any, Answer]:
         """Answer one frame. Raises WireError or ConnectionClosedError when its connection is to be closed."""
@@ -109,7 +109,7 @@ class Dispatcher:
 
     def _handle_produce(self, repeated: Repeated, size: int) -> Answer | Coroutine[Any, Any, Answer]:
         """The records are let go afterwards: a view that was kept would keep the receive buffer with it."""
-        answer = self._handle(self._produce, repeated.context, repeated.request, size)
+        answer = self._handle(self._entries[ProduceRequest.api_key], repeated.context, repeated.request, size)
         repeated.data.records = None
         return answer
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from broker.server.access import ANYONE, each, on_cluster, on_group
 from broker.server.dispatch import Route
 from broker.server.handlers import (
@@ -268,8 +270,20 @@ ROUTES = (
     ),
 )
 
-ADVERTISED = tuple(
-    ApiVersion(api_key=route.request.api_key, min_version=route.oldest, max_version=route.newest)
+NAMING_ROUTES: tuple[Route, ...] = tuple(
+    route
     for route in ROUTES
+    if route.request in (ApiVersionsRequest, MetadataRequest, FindCoordinatorRequest, DescribeClusterRequest)
 )
-"""What ApiVersions tells clients."""
+"""What a name server serves."""
+
+
+def advertised(routes: Sequence[Route]) -> tuple[ApiVersion, ...]:
+    """What ApiVersions tells clients."""
+    return tuple(
+        ApiVersion(api_key=route.request.api_key, min_version=route.oldest, max_version=route.newest)
+        for route in routes
+    )
+
+
+ADVERTISED = advertised(ROUTES)

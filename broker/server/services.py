@@ -64,3 +64,8 @@ class Services:
     produce_answers: ProduceAnswers = field(default_factory=ProduceAnswers)
     api_versions: Sequence[ApiVersion] = field(default_factory=list)
     """What ApiVersions answers; derived from the table of routes."""
+
+    @property
+    def controller_id(self) -> BrokerId:
+        """The controller that this node knows, NO_LEADER when it knows none."""
+        return self.controller.controller_id

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.server.naming import Served
 from broker.server.request import RequestContext
-from broker.server.services import Services
 from broker.wire.features import PRODUCE_BATCHES, PRODUCE_BATCHES_MAX
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 
@@ -14,7 +14,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _NAMED_FROM = 3
 
 
-def handle(services: Services, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(services: Served, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """Raises ProtocolError INVALID_REQUEST for names of software that a metric could not carry (KIP-511)."""
     if context.api_version >= _NAMED_FROM:
         software = (request.client_software_name, request.client_software_version)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from broker.errors import ErrorCode
 from broker.server.access import allowed_operations, is_allowed
 from broker.server.handlers.metadata import brokers_on
+from broker.server.naming import Naming
 from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation
-from broker.server.services import Services
 from broker.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -18,7 +18,7 @@ _BROKERS = 1
 
 
 def handle(
-    services: Services, context: RequestContext, request: DescribeClusterRequest
+    services: Naming, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     """Out of the image; controllers are no endpoints of their own here."""
     if request.endpoint_type != _BROKERS:
@@ -26,7 +26,7 @@ def handle(
     image = services.view.image
     response = DescribeClusterResponse(
         cluster_id=image.cluster_id,
-        controller_id=services.controller.controller_id,
+        controller_id=services.controller_id,
         brokers=[
             DescribeClusterBroker(
                 broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack

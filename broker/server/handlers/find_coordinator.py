@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.groups.log_codec import partition_of
 from broker.server.access import group_named, require
+from broker.server.naming import Naming
 from broker.server.request import RequestContext
 from broker.server.security import Operation
-from broker.server.services import Services
 from broker.server.topics import CONSUMER_OFFSETS
-from broker.types import HostPort, TopicPartition
+from broker.types import HostPort
 from broker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 _BATCHES_FROM = 4
@@ -16,7 +17,7 @@ _GROUP, _TRANSACTION = 0, 1
 
 
 async def handle(
-    services: Services, context: RequestContext, request: FindCoordinatorRequest
+    services: Naming, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     """From version 4 on several keys at once."""
     if context.api_version >= _BATCHES_FROM:
@@ -36,7 +37,7 @@ async def handle(
     )
 
 
-async def _coordinator(services: Services, context: RequestContext, key: str, key_type: int) -> Coordinator:
+async def _coordinator(services: Naming, context: RequestContext, key: str, key_type: int) -> Coordinator:
     try:
         node_id, address = await _find(services, context, key, key_type)
     except ProtocolError as error:
@@ -46,7 +47,7 @@ async def _coordinator(services: Services, context: RequestContext, key: str, ke
     return Coordinator(key=key, node_id=node_id, host=address.host, port=address.port)
 
 
-async def _find(services: Services, context: RequestContext, key: str, key_type: int) -> tuple[int, HostPort]:
+async def _find(services: Naming, context: RequestContext, key: str, key_type: int) -> tuple[int, HostPort]:
     if key_type == _TRANSACTION:
         raise ProtocolError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this node serves no transactions"
@@ -60,7 +61,8 @@ async def _find(services: Services, context: RequestContext, key: str, key_type:
         except ProtocolError as error:
             raise ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
     image = services.view.image
-    partition = image.partition(TopicPartition(CONSUMER_OFFSETS, services.groups.partition_of(key)))
+    topic = image.topic(CONSUMER_OFFSETS)
+    partition = None if topic is None else topic.partitions.get(partition_of(key, len(topic.partitions)))
     leader = image.brokers.get(partition.leader) if partition is not None else None
     address = leader.address(context.session.listener.name) if leader is not None else None
     if leader is None or address is None:

@@ -11,9 +11,9 @@ from broker.cluster.image import BrokerInfo, ClusterImage, PartitionImage, Topic
 from broker.cluster.topics import validate_topic_name
 from broker.errors import ErrorCode, ProtocolError
 from broker.server.access import allowed_operations, is_allowed, require, topic_named
+from broker.server.naming import Naming
 from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation
-from broker.server.services import Services
 from broker.server.topics import INTERNAL_TOPICS
 from broker.types import NO_LEADER, NO_TOPIC_ID, TopicId
 from broker.wire.messages.metadata import (
@@ -34,7 +34,7 @@ _IDS_FROM = 12
 
 
 def handle(
-    services: Services, context: RequestContext, request: MetadataRequest
+    services: Naming, context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
     """Answer from the image, after the creation of missing topics where that is wanted.
 
@@ -75,7 +75,7 @@ def _is_by_id(topic: MetadataRequestTopic) -> bool:
 
 
 async def _answer_after_creation(
-    services: Services,
+    services: Naming,
     context: RequestContext,
     request: MetadataRequest,
     asked: list[MetadataRequestTopic],
@@ -95,7 +95,7 @@ async def _answer_after_creation(
 
 
 def _answer(
-    services: Services,
+    services: Naming,
     context: RequestContext,
     request: MetadataRequest,
     asked: list[MetadataRequestTopic] | None,
@@ -116,7 +116,7 @@ def _answer(
     response = MetadataResponse(
         brokers=brokers_on(image, listener),
         cluster_id=image.cluster_id,
-        controller_id=services.controller.controller_id,
+        controller_id=services.controller_id,
         topics=topics,
     )
     if context.api_version < _LISTENERS_FROM:
@@ -134,7 +134,7 @@ def _hide_listeners(response: MetadataResponse) -> None:
 
 
 def _tell_operations(
-    services: Services, context: RequestContext, request: MetadataRequest, response: MetadataResponse
+    services: Naming, context: RequestContext, request: MetadataRequest, response: MetadataResponse
 ) -> None:
     """What the requester may do, where it asks for that (KIP-430)."""
     if request.include_topic_authorized_operations:
