@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from broker.embedded import ChildProcess, EmbeddedCluster, EmbeddedZooKeeper, accepts, free_ports
+from broker.child_process import ChildProcess
+from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
+from broker.loopback import accepts, free_ports
 from broker.types import HostPort
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
