@@ -296,7 +296,10 @@ class NodeConfig:
 
     # Replication
     replica_lag_time_max_ms: int = _setting(
-        long(1), 30_000, "A follower that lags longer leaves the ISR. No effect yet: nodes do not follow."
+        long(1), 30_000, "A follower that has not caught up for so long leaves the ISR."
+    )
+    replica_lag_max_messages: int | None = _setting(
+        optional_long(1), None, "A follower that is so many records behind leaves the ISR; none: no bound."
     )
     replica_high_watermark_checkpoint_interval_ms: int = _setting(
         long(1), 5000, "How often high watermarks are saved."

@@ -36,6 +36,7 @@ from broker.part_configs import (
     controller_settings,
     fetch_sessions,
     group_config,
+    lag_bounds,
     log_defaults,
     rate_windows,
     serving_limits,
@@ -45,6 +46,7 @@ from broker.part_configs import (
 from broker.presence import Presence
 from broker.reconfiguration import Reconfiguration
 from broker.replication.archiving import Archiving
+from broker.replication.isr_changes import IsrChanges
 from broker.replication.log_cleaner import LogCleaner
 from broker.replication.log_moves import LogMoves
 from broker.replication.replicas import Replicas
@@ -271,6 +273,9 @@ class Node:
             limits=serving_limits(config),
             view=view,
             replicas=replicas,
+            isr_changes=IsrChanges(
+                replicas, self._coordination, clock=self._clock, bounds=lag_bounds(config)
+            ),
             log_moves=LogMoves(
                 replicas,
                 executor=self._executor,
@@ -334,6 +339,7 @@ class Node:
         self._background.start(self._stalls.watch(self._clock))
         self._background.start(upkeep.run())
         self._background.start(self._services.log_moves.run())
+        self._background.start(self._services.isr_changes.run())
         self._background.start(cleaner.run())
         reconfiguration = Reconfiguration(
             services=self._services,

@@ -10,6 +10,7 @@ from broker.cluster.events import ControllerSettings
 from broker.config import LoadedConfig, NodeConfig
 from broker.groups.config import GroupConfig
 from broker.replication.log_cleaner import CleanerSettings
+from broker.replication.partition import LagBounds
 from broker.replication.upkeep import UpkeepIntervals
 from broker.server.config import INT_MAX, ConnectionLimits, ListenerLimits
 from broker.server.fetch_sessions import SESSION_ID_MAX, FetchSessions
@@ -167,6 +168,11 @@ def controller_settings(config: NodeConfig) -> ControllerSettings:
         leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_seconds * 1000,
         leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
     )
+
+
+def lag_bounds(config: NodeConfig) -> LagBounds:
+    """How far behind a replica in sync may be."""
+    return LagBounds(time_ms=config.replica_lag_time_max_ms, messages=config.replica_lag_max_messages)
 
 
 def upkeep_intervals(config: NodeConfig) -> UpkeepIntervals:

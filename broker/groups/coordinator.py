@@ -115,9 +115,8 @@ class GroupCoordinator:
 
     async def on_elected(self, partition: int, leader_epoch: int) -> None:
         """This node leads `partition` since `leader_epoch`: read it, then serve its groups. Older epochs
-        change nothing.
-
-        Raises ProtocolError when the log cannot be read: the partition is then not served.
+        change nothing. Where the log cannot be read, or is led by another before it was, the partition is not
+        served.
         """
         held = self._partitions.get(partition)
         if held is not None and held.leader_epoch >= leader_epoch:
@@ -135,6 +134,8 @@ class GroupCoordinator:
         is_live = False
         try:
             is_live = await elected.load()
+        except ProtocolError as error:
+            _log.warning("partition_not_loaded", partition=partition, reason=str(error))
         finally:
             if not is_live and self._partitions.get(partition) is elected:
                 self.on_resigned(partition)

@@ -2,23 +2,46 @@
 
     OFFLINE --lead--> LEADER --follow--> FOLLOWER --lead--> LEADER      any --stop--> OFFLINE
 
-Rules. An order with a leader epoch below the current one is refused; with the same epoch it changes the ISR
-and partition epoch alone. A leader's high watermark is the smallest log end offset of the maximal ISR (the
-in-sync replicas, and those whose joining is being written): it never goes back while it leads. A new leader
-knows nothing of its followers' ends, so it moves the high watermark only once each of them has fetched. A
-follower takes the high watermark it is told, up to its own end.
+Rules.
+
+Orders. One with a leader epoch below the current one is refused; with the same epoch it changes the replicas,
+the ISR and the partition epoch alone.
+
+High watermark. A leader's is the smallest log end offset of the maximal ISR: the in-sync replicas, those
+whose joining is being written, and the leader itself. It never goes back while it leads. A new leader knows
+nothing of its followers' ends, so it moves it only once each of them has fetched in its epoch. Followers that
+are about to join hold it back too, for as long as they keep up: a busy leader would run away from them for
+ever. A follower takes the high watermark it is told, up to its own end.
+
+Fetches of followers. An end counts that was fetched in the current epoch by a broker epoch that is not older
+than the one seen before.
+
+Changes of the ISR. One at a time is proposed, to be written on condition that the state is at the partition
+epoch that it was proposed for. Until it is known what became of it, or a newer order comes, those that it
+adds count for the high watermark and those that it removes still do: a write whose outcome is unknown may
+take effect late, so it is written again until it succeeds or is refused. One that is refused because another
+wrote the state stays in force too, and nothing more is proposed before the next order: that other may have
+seen it written.
+
+Joining takes a follower that has reached the high watermark and the start of the leader's epoch: below that
+start there may be committed records that this leader does not yet know to be committed.
+
+Leaving: a member that was not caught up for too long, that is too many records behind where that is bounded,
+or that turns out to have lost what it had: it fetches below the high watermark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_LEADER, BrokerId, LeaderEpoch, Offset, TopicPartition
 
 UNKNOWN_OFFSET = Offset(-1)
+NEVER_MS = -(1 << 62)
+"""Before any time there is."""
 
 
 class Role(Enum):
@@ -31,34 +54,58 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What the controller says of a partition."""
+    """What the controller says of a partition. `controller_epoch` is that of who wrote its state last."""
 
     leader: BrokerId
     leader_epoch: LeaderEpoch
     isr: tuple[BrokerId, ...]
     replicas: tuple[BrokerId, ...]
     partition_epoch: int
+    controller_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagBounds:
+    """How far behind a member of the ISR may be: `replica.lag.time.max.ms`, `replica.lag.max.messages`."""
+
+    time_ms: int = 30_000
+    messages: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrChange:
+    """A proposed ISR, to be written if the state is still at `partition_epoch`."""
+
+    leader_epoch: LeaderEpoch
+    partition_epoch: int
+    isr: tuple[BrokerId, ...]
 
 
 @dataclass(slots=True, kw_only=True)
 class FollowerProgress:
-    """What a leader knows of one follower."""
+    """What a leader knows of one follower; times are monotonic."""
 
+    caught_up_ms: int
+    """When it last had everything that the leader had at its previous fetch."""
     log_end_offset: int = UNKNOWN_OFFSET
-    caught_up_ms: int = 0
-    """When it last had everything that the leader had at its previous fetch; monotonic."""
-    fetched_at_ms: int = 0
+    fetched_at_ms: int = NEVER_MS
     leader_end_at_fetch: int = 0
+    broker_epoch: int = -1
+    is_awaited: bool = False
+    """Whether it is not in sync yet and holds the high watermark back, so that it can join."""
 
 
 class Partition:
     """State of one partition on node `local`; offsets are log end offsets, times monotonic milliseconds."""
 
     __slots__ = (
+        "_change",
+        "_counted",
         "_followers",
-        "_joining",
+        "_is_superseded",
         "_refusal",
         "assignment",
+        "epoch_start_offset",
         "high_watermark",
         "local",
         "log_end_offset",
@@ -80,11 +127,17 @@ class Partition:
         self._refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.log_end_offset = log_end_offset
         self.high_watermark = min(high_watermark, log_end_offset)
+        self.epoch_start_offset = log_end_offset
+        """Where the log ended when this node began to lead in the current epoch."""
         self.assignment = Assignment(
             leader=NO_LEADER, leader_epoch=LeaderEpoch(-1), isr=(), replicas=(), partition_epoch=-1
         )
         self._followers: dict[BrokerId, FollowerProgress] = {}
-        self._joining: frozenset[BrokerId] = frozenset()
+        self._counted: tuple[FollowerProgress, ...] = ()
+        """Those followers that the high watermark waits for."""
+        self._change: IsrChange | None = None
+        self._is_superseded = False
+        """Whether another wrote the state, and nothing is to be proposed before the next order."""
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -95,8 +148,26 @@ class Partition:
         return self.assignment.isr
 
     @property
+    def maximal_isr(self) -> frozenset[BrokerId]:
+        """The ISR, united with the one that is being written."""
+        proposed = self._change.isr if self._change is not None else ()
+        return frozenset((*self.assignment.isr, *proposed))
+
+    @property
     def is_leader(self) -> bool:
         return self.role is Role.LEADER
+
+    @property
+    def has_followers(self) -> bool:
+        """Whether this node leads, and others hold replicas."""
+        return bool(self._followers)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a leader's high watermark has reached what its log held when its epoch began: before, more
+        may be committed than it knows.
+        """
+        return self.high_watermark >= self.epoch_start_offset
 
     # Orders of the controller
 
@@ -107,17 +178,21 @@ class Partition:
         """
         self._refuse_older(assignment)
         is_new = assignment.leader_epoch > self.leader_epoch or self.role is not Role.LEADER
-        others = [replica for replica in assignment.replicas if replica != self.local]
+        known = {} if is_new else self._followers
+        others = dict.fromkeys((*assignment.replicas, *assignment.isr))
+        others.pop(self.local, None)
+        self._followers = {
+            replica: known.get(replica)
+            or FollowerProgress(caught_up_ms=now_ms if replica in assignment.isr else NEVER_MS)
+            for replica in others
+        }
         if is_new:
-            self._followers = {replica: FollowerProgress(caught_up_ms=now_ms) for replica in others}
-        else:
-            known = self._followers
-            self._followers = {
-                replica: known.get(replica) or FollowerProgress(caught_up_ms=now_ms) for replica in others
-            }
+            self.epoch_start_offset = self.log_end_offset
+        if is_new or assignment.partition_epoch > self.assignment.partition_epoch:
+            self._change, self._is_superseded = None, False
         self.assignment = assignment
         self.role = Role.LEADER
-        self._joining = frozenset()
+        self._recount()
         self.advance()
         return is_new
 
@@ -127,15 +202,14 @@ class Partition:
         is_new = assignment.leader_epoch > self.leader_epoch or self.role is not Role.FOLLOWER
         self.assignment = assignment
         self.role = Role.FOLLOWER
-        self._followers = {}
-        self._joining = frozenset()
+        self._forget_followers()
         return is_new
 
     def stop(self, refusal: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """Neither lead nor follow until the next order; what is asked of a leader is refused so."""
         self.role = Role.OFFLINE
         self._refusal = refusal
-        self._followers = {}
+        self._forget_followers()
 
     # The log and the followers
 
@@ -149,24 +223,33 @@ class Partition:
         self.log_end_offset = log_end_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)
 
-    def fetched(self, follower: BrokerId, offset: int, *, now_ms: int) -> bool:
-        """A follower asked for `offset`, so it has all before; True when the high watermark moved.
+    def fetched(self, follower: BrokerId, offset: int, *, broker_epoch: int, now_ms: int) -> bool:
+        """A follower asked for `offset` in the current leader epoch, so it has all before; True when the high
+        watermark moved.
 
-        Raises ProtocolError when the node is no replica of the partition.
+        Raises ProtocolError: UNKNOWN_LEADER_EPOCH when the node holds no replica, NOT_LEADER_OR_FOLLOWER when
+        it has been registered anew since it sent this.
         """
-        progress = self._followers.get(follower)
-        if progress is None:
+        progress = self._progress(follower)
+        if broker_epoch < progress.broker_epoch:
             raise ProtocolError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"broker {follower} holds no replica of {self.topic_partition}",
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {follower} has registered since: its epoch is {progress.broker_epoch}",
             )
+        progress.broker_epoch = broker_epoch
+        keeps_up = True
         if offset >= self.log_end_offset:
             progress.caught_up_ms = now_ms
-        elif offset >= progress.leader_end_at_fetch:
+        elif offset >= progress.leader_end_at_fetch and progress.fetched_at_ms > NEVER_MS:
             progress.caught_up_ms = max(progress.caught_up_ms, progress.fetched_at_ms)
+        else:
+            keeps_up = False
         progress.fetched_at_ms = now_ms
         progress.leader_end_at_fetch = self.log_end_offset
         progress.log_end_offset = offset
+        if keeps_up and not progress.is_awaited and follower not in self.assignment.isr:
+            progress.is_awaited = True
+            self._recount()
         return self.advance()
 
     def told_high_watermark(self, high_watermark: int) -> None:
@@ -178,57 +261,115 @@ class Partition:
         if self.role is not Role.LEADER:
             return False
         committed = self.log_end_offset
-        isr = self.assignment.isr
-        if len(isr) > 1 or self._joining:
-            committed = min(committed, self._smallest_end([*isr, *self._joining]))
+        for progress in self._counted:
+            committed = min(committed, progress.log_end_offset)
         if committed <= self.high_watermark:
             return False
         self.high_watermark = committed
         return True
 
-    # Changes of the ISR: proposed here, written by the driver, confirmed by `isr_changed`
+    def count_holding(self, next_offset: int) -> int:
+        """In-sync replicas, the leader among them, that are known to have everything below `next_offset`."""
+        followers = self._followers
+        return 1 + sum(
+            followers[replica].log_end_offset >= next_offset
+            for replica in self.assignment.isr
+            if replica in followers
+        )
 
-    def laggards(self, *, lag_time_max_ms: int, now_ms: int) -> list[BrokerId]:
-        """Members of the ISR that were not caught up for longer than the bound."""
-        if self.role is not Role.LEADER:
-            return []
+    # Changes of the ISR: proposed here, written by the driver, which tells what became of them
+
+    def needs_change(self, follower: BrokerId, bounds: LagBounds) -> bool:
+        """Whether its last fetch says that a follower is to join the ISR, or to leave it, at once."""
+        if self._change is not None or self._is_superseded:
+            return False
+        return self._has_lost_records(follower) or self._may_join(follower, bounds)
+
+    def candidates(self, bounds: LagBounds) -> dict[BrokerId, int]:
+        """Followers that may join the ISR, with the broker epochs that they fetched in."""
+        return {
+            follower: progress.broker_epoch
+            for follower, progress in self._followers.items()
+            if self._may_join(follower, bounds)
+        }
+
+    def laggards(self, bounds: LagBounds, *, now_ms: int) -> list[BrokerId]:
+        """Members of the ISR that are to leave it."""
         return [
-            replica
-            for replica, progress in self._followers.items()
-            if replica in self.isr
+            follower
+            for follower, progress in self._followers.items()
+            if follower in self.assignment.isr
             and progress.log_end_offset < self.log_end_offset
-            and now_ms - progress.caught_up_ms > lag_time_max_ms
+            and (
+                now_ms - progress.caught_up_ms > bounds.time_ms
+                or self._has_lost_records(follower)
+                or not _is_within(progress, self.log_end_offset, bounds)
+            )
         ]
 
-    def may_join(self, follower: BrokerId) -> bool:
-        """Whether a follower outside the ISR has reached the high watermark."""
-        progress = self._followers.get(follower)
-        return (
-            self.role is Role.LEADER
-            and progress is not None
-            and follower not in self.isr
-            and follower not in self._joining
-            and progress.log_end_offset >= self.high_watermark
-        )
-
-    def joining(self, followers: Sequence[BrokerId]) -> None:
-        """The ISR is about to be written with these added: until told otherwise they count for the high
-        watermark.
+    def give_up_waiting(self, bounds: LagBounds, *, now_ms: int) -> bool:
+        """Let the high watermark go on without those that were about to join and did not keep up; True when
+        it moved.
         """
-        self._joining = self._joining.union(followers)
+        given_up = False
+        for progress in self._followers.values():
+            if progress.is_awaited and now_ms - progress.caught_up_ms > bounds.time_ms:
+                progress.is_awaited, given_up = False, True
+        if given_up:
+            self._recount()
+        return given_up and self.advance()
 
-    def isr_changed(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> bool:
-        """The ISR was written; True when the high watermark moved."""
-        current = self.assignment
-        self.assignment = Assignment(
-            leader=current.leader,
-            leader_epoch=current.leader_epoch,
-            isr=isr,
-            replicas=current.replicas,
-            partition_epoch=partition_epoch,
+    def propose(
+        self, *, joining: Collection[BrokerId], leaving: Collection[BrokerId], bounds: LagBounds
+    ) -> IsrChange | None:
+        """A change of the ISR that is to be written; None when there is nothing to change, or not now. One
+        that was proposed before is to be written again while nobody knows what became of it.
+
+        `joining` are candidates that are registered in the broker epoch that they fetched in.
+        """
+        if self.role is not Role.LEADER or self._is_superseded:
+            return None
+        if self._change is not None:
+            return self._change
+        assignment = self.assignment
+        wanted = (set(assignment.isr) - set(leaving)) | {
+            follower for follower in joining if self._may_join(follower, bounds)
+        }
+        if wanted == set(assignment.isr):
+            return None
+        in_order = dict.fromkeys((*assignment.replicas, *assignment.isr))
+        change = self._change = IsrChange(
+            leader_epoch=assignment.leader_epoch,
+            partition_epoch=assignment.partition_epoch,
+            isr=tuple(replica for replica in in_order if replica in wanted),
         )
-        self._joining = frozenset()
+        self._recount()
+        return change
+
+    def isr_written(self, isr: tuple[BrokerId, ...], partition_epoch: int, leader_epoch: LeaderEpoch) -> bool:
+        """The state holds this ISR, written by this leader; True when the high watermark moved. What an order
+        has told already changes nothing.
+        """
+        current = self.assignment
+        if (
+            self.role is not Role.LEADER
+            or leader_epoch != current.leader_epoch
+            or partition_epoch <= current.partition_epoch
+        ):
+            return False
+        self.assignment = replace(current, isr=isr, partition_epoch=partition_epoch)
+        for follower, progress in self._followers.items():
+            progress.is_awaited = progress.is_awaited and follower not in isr
+        self._change = None
+        self._recount()
         return self.advance()
+
+    def isr_superseded(self, change: IsrChange) -> None:
+        """Another than this leader wrote the state: an order will come. Until then `change` may be in force
+        as well as not.
+        """
+        if change is self._change:
+            self._is_superseded = True
 
     # Checks
 
@@ -254,6 +395,17 @@ class Partition:
             code, f"leader epoch of {self.topic_partition} is {self.leader_epoch}, not {expected_epoch}"
         )
 
+    def require_follower(self, follower: BrokerId, named_epoch: int) -> None:
+        """Raise ProtocolError unless this node leads in the epoch that `follower` named, and that one holds a
+        replica.
+        """
+        self.require_leader(named_epoch)
+        if named_epoch < 0:
+            raise ProtocolError(
+                ErrorCode.INVALID_REQUEST, f"broker {follower} does not say which leader epoch it follows"
+            )
+        self._progress(follower)
+
     def require_in_sync(self, count: int) -> None:
         """Raise NOT_ENOUGH_REPLICAS when fewer than `count` replicas are in sync."""
         if len(self.assignment.isr) < count:
@@ -262,9 +414,46 @@ class Partition:
                 f"{self.topic_partition}: {len(self.isr)} replicas in sync, min.insync.replicas is {count}",
             )
 
-    def _smallest_end(self, replicas: Sequence[BrokerId]) -> int:
-        ends = [self._followers[replica].log_end_offset for replica in replicas if replica in self._followers]
-        return min(ends, default=self.log_end_offset)
+    # Inner workings
+
+    def _progress(self, follower: BrokerId) -> FollowerProgress:
+        progress = self._followers.get(follower)
+        if progress is None:  # it may know of an assignment that this node is not told of yet
+            raise ProtocolError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH,
+                f"broker {follower} holds no replica of {self.topic_partition} here",
+            )
+        return progress
+
+    def _may_join(self, follower: BrokerId, bounds: LagBounds) -> bool:
+        progress = self._followers.get(follower)
+        return (
+            progress is not None
+            and follower not in self.assignment.isr
+            and progress.log_end_offset >= max(self.high_watermark, self.epoch_start_offset)
+            and _is_within(progress, self.log_end_offset, bounds)
+        )
+
+    def _has_lost_records(self, follower: BrokerId) -> bool:
+        """Whether a member of the ISR does not have what was committed with its consent."""
+        progress = self._followers.get(follower)
+        return (
+            progress is not None
+            and UNKNOWN_OFFSET < progress.log_end_offset < self.high_watermark
+            and follower in self.assignment.isr
+        )
+
+    def _recount(self) -> None:
+        counted = self.maximal_isr
+        self._counted = tuple(
+            progress
+            for follower, progress in self._followers.items()
+            if progress.is_awaited or follower in counted
+        )
+
+    def _forget_followers(self) -> None:
+        self._followers, self._counted = {}, ()
+        self._change, self._is_superseded = None, False
 
     def _refuse_older(self, assignment: Assignment) -> None:
         current = self.assignment
@@ -276,3 +465,12 @@ class Partition:
                 ErrorCode.STALE_CONTROLLER_EPOCH,
                 f"{self.topic_partition} is at epoch {current.leader_epoch}, not {assignment.leader_epoch}",
             )
+
+
+def _is_within(progress: FollowerProgress, leader_end: int, bounds: LagBounds) -> bool:
+    """Whether a follower is as few records behind as it must be; one that did not fetch yet is."""
+    return (
+        bounds.messages is None
+        or progress.log_end_offset == UNKNOWN_OFFSET
+        or leader_end - progress.log_end_offset <= bounds.messages
+    )

@@ -7,6 +7,7 @@ steps through all of its partitions at once. What the disk does not do is answer
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from concurrent.futures import Executor
 
@@ -14,15 +15,16 @@ from broker.errors import CorruptRecordsError, DiskFullError, ErrorCode, Protoco
 from broker.records.batch import iterate_batches
 from broker.records.control import Marker, build_marker
 from broker.replication.partition import Partition, Role
-from broker.replication.waits import CommitWaits, FetchWait
+from broker.replication.waits import CommitWaits, CountWaits, FetchWait
 from broker.storage.appends import Appended
 from broker.storage.file_range import EMPTY, FileRange
 from broker.storage.free_space import FreeSpace
 from broker.storage.leader_epochs import EpochEnd
 from broker.storage.log import Log
+from broker.storage.page_cache import ColdReadError
 from broker.storage.transactions import AbortedTransaction
 from broker.telemetry import logger
-from broker.types import TopicPartition
+from broker.types import BrokerId, TopicPartition
 
 log_event = logger("replica")
 
@@ -37,7 +39,9 @@ class Replica:
         "_flush",
         "archived_end",
         "commit_waits",
+        "count_waits",
         "fetch_waits",
+        "follower_waits",
         "free_space",
         "log",
         "machine",
@@ -49,8 +53,10 @@ class Replica:
         self.free_space = free_space
         self.machine = machine
         self.fetch_waits: set[FetchWait] = set()
+        self.follower_waits: set[FetchWait] = set()
         self.stable_waits: dict[FetchWait, int] = {}
         self.commit_waits = CommitWaits()
+        self.count_waits = CountWaits()
         self.archived_end = 0
         self._executor = executor
         self._flush: asyncio.Future[int] | None = None
@@ -83,8 +89,8 @@ class Replica:
             appended = self.log.append(records, machine.leader_epoch, now_ms=now_ms)
         except StorageError as error:
             raise self._failed(error) from error
-        if not appended.duplicate and machine.appended(appended.last_offset + 1):
-            self._committed(len(records))
+        if not appended.duplicate:
+            self._appended(appended, len(records))
         return appended
 
     def refuse_for_space(self, records: bytearray | memoryview) -> None:
@@ -119,13 +125,46 @@ class Replica:
             appended = self.log.append_marker(batch, marker, machine.leader_epoch, now_ms=now_ms)
         except StorageError as error:
             raise self._failed(error) from error
-        if machine.appended(appended.last_offset + 1):
-            self._committed(len(batch))
+        self._appended(appended, len(batch))
         return appended
+
+    def fetched_by(self, follower: BrokerId, offset: int, *, broker_epoch: int, now_ms: int) -> None:
+        """A follower asked for `offset`, and its history up to there is this log's: what that commits is told
+        to those who wait for it.
+
+        Raises ProtocolError OFFSET_OUT_OF_RANGE, and as `Partition.fetched` does.
+        """
+        log, machine = self.log, self.machine
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise ProtocolError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition} has offsets {log.log_start_offset} to {log.log_end_offset}",
+            )
+        before = machine.high_watermark
+        if machine.fetched(follower, offset, broker_epoch=broker_epoch, now_ms=now_ms):
+            self.committed_since(before)
+        if self.count_waits:
+            self.count_waits.settle(machine.count_holding)
 
     def is_committed(self, next_offset: int) -> bool:
         """Whether everything below `next_offset` is committed."""
         return self.machine.high_watermark >= next_offset
+
+    def is_acknowledged(self, next_offset: int, acks: int) -> bool:
+        """Whether enough replicas have everything below `next_offset`: with acks=-1 all that are in sync,
+        else as many in-sync ones as it says.
+        """
+        if acks == -1:
+            return self.machine.high_watermark >= next_offset
+        return acks <= 1 or self.machine.count_holding(next_offset) >= acks
+
+    def acknowledgement(self, next_offset: int, acks: int) -> asyncio.Future[None] | None:
+        """Done when `is_acknowledged`; None when it is. Fails when this node stops leading."""
+        if self.is_acknowledged(next_offset, acks):
+            return None
+        if acks == -1:
+            return self.commit_waits.add(next_offset)
+        return self.count_waits.add(next_offset, acks)
 
     @property
     def flush_is_due(self) -> bool:
@@ -200,15 +239,23 @@ class Replica:
 
     def end_waits(self, refusal: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """Leadership or state changed: waiting fetches are answered, waiting produces refused."""
-        for wait in [*self.fetch_waits, *self.stable_waits]:
+        for wait in [*self.fetch_waits, *self.follower_waits, *self.stable_waits]:
             wait.end()
-        self.commit_waits.fail(
-            ProtocolError(refusal, f"{self.topic_partition} stopped leading before the commit")
-        )
+        error = ProtocolError(refusal, f"{self.topic_partition} stopped leading before the commit")
+        self.commit_waits.fail(error)
+        self.count_waits.fail(error)
 
-    def committed(self) -> None:
-        """The high watermark moved for another reason than an append."""
-        self._committed(self.log.config.max_message_bytes)
+    def committed_since(self, before: int) -> None:
+        """The high watermark moved from `before` for another reason than an append."""
+        size = self._size_between(before, self.machine.high_watermark) if self.fetch_waits else 0
+        self._committed(size)
+
+    def _appended(self, appended: Appended, size: int) -> None:
+        if self.follower_waits:
+            for wait in list(self.follower_waits):
+                wait.grew(size)
+        if self.machine.appended(appended.last_offset + 1):
+            self._committed(size)
 
     def _committed(self, size: int) -> None:
         if self.commit_waits:
@@ -225,10 +272,16 @@ class Replica:
         for wait, counted in list(self.stable_waits.items()):
             if stable > counted:
                 self.stable_waits[wait] = stable
-                try:
-                    wait.grew(self.log.size_between(counted, stable))
-                except (CorruptRecordsError, StorageError):
-                    wait.end()  # its own read will tell
+                wait.grew(self._size_between(counted, stable))
+
+    def _size_between(self, start: int, end: int) -> int:
+        """Bytes that readers may have more; as good as endless where the disk fails or would have to be
+        waited for: their reads will tell.
+        """
+        try:
+            return self.log.size_between(start, end)
+        except (ColdReadError, CorruptRecordsError, StorageError):
+            return sys.maxsize
 
     def _flushed(self, _: asyncio.Future[int]) -> None:
         self._flush = None

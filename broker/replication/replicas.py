@@ -295,8 +295,9 @@ class Replicas:
         topic_partition = machine.topic_partition
         was_leader = machine.is_leader
         if assignment.leader == self._local:
+            before = machine.high_watermark
             is_new = machine.lead(assignment, now_ms=self._clock.monotonic_ms())
-            replica.committed()
+            replica.committed_since(before)
             if is_new:
                 log_event.debug(
                     "leader_became",
@@ -372,4 +373,5 @@ def _assignment(state: LeaderAndIsrPartitionState) -> Assignment:
         isr=tuple(map(BrokerId, state.isr)),
         replicas=tuple(map(BrokerId, state.replicas)),
         partition_epoch=state.partition_epoch,
+        controller_epoch=state.controller_epoch,
     )

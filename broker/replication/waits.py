@@ -1,5 +1,8 @@
 """Requests that wait: fetches for bytes, produces for their records to be committed.
 
+Followers wait for appends to the leader's log, other clients for the high watermark or, if they read
+committed transactions only, for the last stable offset to pass the bytes.
+
 A wait is an object that its request's coroutine awaits and that the partitions it concerns hold. There is at
 most one request in work per connection, so `max.connections` bounds the fetch waits, and a wait leaves every
 partition when its coroutine ends, for whatever reason. All of it runs on the event loop.
@@ -9,8 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import Protocol
+
+
+class Isolation(Enum):
+    """Up to where a fetch may read."""
+
+    LOG_END = "log end"
+    COMMITTED = "high watermark"
+    STABLE = "last stable offset"
 
 
 class FetchWait:
@@ -46,6 +58,9 @@ class HoldsFetchWaits(Protocol):
     """A partition, as far as a fetch wait needs it."""
 
     fetch_waits: set[FetchWait]
+    """Those of fetches that read up to the high watermark."""
+    follower_waits: set[FetchWait]
+    """Those of fetches that read up to the log's end."""
     stable_waits: dict[FetchWait, int]
     """Those of fetches that read what is committed and decided only, with the last stable offset up to which
     bytes were counted.
@@ -60,24 +75,28 @@ async def wait_for_bytes(
     bytes_missing: int,
     timeout_ms: int,
     *,
-    read_committed: bool = False,
+    isolation: Isolation = Isolation.COMMITTED,
 ) -> None:
-    """Wait until the partitions together grew by so many bytes, one of them changed its state, or the time
-    is up. With `read_committed` only bytes below the last stable offset count.
+    """Wait until the partitions together grew by so many bytes that `isolation` lets be read, one of them
+    changed its state, or the time is up.
     """
     wait = FetchWait(bytes_missing)
     held = list(replicas)
     for replica in held:
-        if read_committed:
-            replica.stable_waits[wait] = replica.last_stable_offset
-        else:
-            replica.fetch_waits.add(wait)
+        match isolation:
+            case Isolation.STABLE:
+                replica.stable_waits[wait] = replica.last_stable_offset
+            case Isolation.LOG_END:
+                replica.follower_waits.add(wait)
+            case Isolation.COMMITTED:
+                replica.fetch_waits.add(wait)
     try:
         await wait.within(timeout_ms)
     finally:
         for replica in held:
             replica.stable_waits.pop(wait, None)
             replica.fetch_waits.discard(wait)
+            replica.follower_waits.discard(wait)
 
 
 class CommitWaits:
@@ -94,7 +113,10 @@ class CommitWaits:
     def add(self, next_offset: int) -> asyncio.Future[None]:
         """A future that is done when the high watermark is at `next_offset` or beyond."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((next_offset, future))
+        waiting = self._waiting
+        while waiting and waiting[0][1].done():  # its request waited long enough
+            waiting.popleft()
+        waiting.append((next_offset, future))
         return future
 
     def advance(self, high_watermark: int) -> None:
@@ -112,3 +134,42 @@ class CommitWaits:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # a request that ended early asks for only some of its commits
+
+
+class CountWaits:
+    """Produces that wait until a number of in-sync replicas of one partition has their records."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, next_offset: int, count: int) -> asyncio.Future[None]:
+        """A future that is done when `count` replicas have everything below `next_offset`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((next_offset, count, future))
+        return future
+
+    def settle(self, count_holding: Callable[[int], int]) -> None:
+        """A follower fetched: `count_holding` says how many have everything below an offset."""
+        left = []
+        for wait in self._waiting:
+            next_offset, count, future = wait
+            if future.done():
+                continue
+            if count_holding(next_offset) >= count:
+                future.set_result(None)
+            else:
+                left.append(wait)
+        self._waiting = left
+
+    def fail(self, error: Exception) -> None:
+        """As `CommitWaits.fail`."""
+        waiting, self._waiting = self._waiting, []
+        for _, _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()

@@ -48,15 +48,21 @@ class OffsetsTopicLog:
             async with asyncio.timeout(self._commit_timeout_ms / 1000):
                 if replica.flush_is_due:
                     await replica.flush_through(next_offset)
-                if not replica.is_committed(next_offset):
-                    await replica.commit_waits.add(next_offset)
+                if (committed := replica.acknowledgement(next_offset, -1)) is not None:
+                    await committed
         except TimeoutError:
             raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "the in-sync replicas were too slow") from None
 
     async def read_all(self, partition: int) -> AsyncIterator[bytes]:
-        """The log from start to end, in chunks of whole batches; other connections are served in between."""
+        """The log from start to end, in chunks of whole batches; other connections are served in between.
+
+        What another leader left here uncommitted is committed first: else one that comes after this node
+        could be without what groups were told. Raises ProtocolError when this node stops leading meanwhile.
+        """
         replica = self._replicas.leader(CONSUMER_OFFSETS, partition)
         offset, end = replica.log.log_start_offset, replica.log.log_end_offset
+        if (committed := replica.acknowledgement(end, -1)) is not None:
+            await committed
         while offset < end:
             found = replica.read(offset, max_bytes=READ_SIZE, up_to=end, min_one_batch=True)
             if found is None:

@@ -10,7 +10,9 @@ from typing import cast
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.replication.replica import READ_COMMITTED, Replica
+from broker.replication.waits import Isolation
 from broker.server.fetch_sessions import IDS_FROM, FetchedPartition
+from broker.server.following_node import FollowingNode
 from broker.types import Buffer
 from broker.wire.messages.fetch import (
     AbortedTransaction,
@@ -33,14 +35,31 @@ _NO_SNAPSHOT = SnapshotId()
 class PartitionReader:
     """Reads for one request in `version`; within a session, what was told before is not told again."""
 
-    __slots__ = ("_has_session", "_is_by_id", "_is_committed_only", "_knows_zstd", "_may_exceed_limits")
+    __slots__ = (
+        "_follower",
+        "_has_session",
+        "_is_by_id",
+        "_is_committed_only",
+        "_knows_zstd",
+        "_may_exceed_limits",
+    )
 
-    def __init__(self, request: FetchRequest, version: int, *, has_session: bool) -> None:
+    def __init__(
+        self, request: FetchRequest, version: int, follower: FollowingNode | None, *, has_session: bool
+    ) -> None:
+        self._follower = follower
         self._has_session = has_session
         self._is_by_id = version >= IDS_FROM
-        self._is_committed_only = request.isolation_level == READ_COMMITTED
+        self._is_committed_only = follower is None and request.isolation_level == READ_COMMITTED
         self._knows_zstd = version >= _ZSTD_FROM
         self._may_exceed_limits = version >= _MIN_BATCH_FROM
+
+    @property
+    def isolation(self) -> Isolation:
+        """Up to where the request may read."""
+        if self._follower is not None:
+            return Isolation.LOG_END
+        return Isolation.STABLE if self._is_committed_only else Isolation.COMMITTED
 
     def read(
         self, found: FetchedPartition, replica: Replica, left: int, *, is_first: bool
@@ -50,8 +69,11 @@ class PartitionReader:
 
         Raises ProtocolError for a partition that is not to be read so, ColdReadError within `resident_only`.
         """
-        wanted, log, machine = found.wanted, replica.log, replica.machine
-        machine.require_leader(wanted.current_leader_epoch)
+        wanted, log, machine, follower = found.wanted, replica.log, replica.machine, self._follower
+        if follower is None:
+            machine.require_leader(wanted.current_leader_epoch)
+        else:
+            machine.require_follower(follower.broker_id, wanted.current_leader_epoch)
         if self._is_by_id and log.topic_id is not None and log.topic_id != found.topic_id:
             raise ProtocolError(
                 ErrorCode.INCONSISTENT_TOPIC_ID, f"the log of {found.topic} has id {log.topic_id}"
@@ -59,10 +81,14 @@ class PartitionReader:
         if not self._knows_zstd and log.config.compression_type == "zstd":
             raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch 10 or later")
         offset, size_max = wanted.fetch_offset, wanted.partition_max_bytes
+        diverging = _diverging_epoch(wanted, replica) if wanted.last_fetched_epoch >= 0 else None
+        if follower is not None and diverging is None:
+            follower.fetched(replica, offset)
         high_watermark, log_start_offset = machine.high_watermark, log.log_start_offset
         last_stable_offset = log.last_stable_offset(high_watermark)
         up_to = last_stable_offset if self._is_committed_only else high_watermark
-        diverging = _diverging_epoch(wanted, replica) if wanted.last_fetched_epoch >= 0 else None
+        if follower is not None:
+            up_to = log.log_end_offset
         records, is_cut = None, False
         if diverging is None:
             if offset != up_to or offset < log_start_offset:

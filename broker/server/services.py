@@ -10,6 +10,7 @@ from broker.clock import Clock
 from broker.cluster.driver import ControllerDriver
 from broker.cluster.entity_configs import EntityConfigs
 from broker.groups.coordinator import GroupCoordinator
+from broker.replication.isr_changes import IsrChanges
 from broker.replication.log_moves import LogMoves
 from broker.replication.replicas import Replicas
 from broker.replication.topic_configs import TopicConfigs
@@ -49,6 +50,7 @@ class Services:
     limits: ServingLimits
     view: ClusterView
     replicas: Replicas
+    isr_changes: IsrChanges
     log_moves: LogMoves
     topics: Topics
     topic_configs: TopicConfigs

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from broker.records.control import Marker, MarkerType
 from broker.replication.replica import Replica
-from broker.replication.waits import wait_for_bytes
+from broker.replication.waits import Isolation, wait_for_bytes
 from broker.storage.log_config import LogConfig
 from tests.replication.test_flush_through import executor, led
 from tests.storage.conftest import memory_place
@@ -35,7 +35,7 @@ def test_open_transactions_hold_bytes_back_and_their_markers_release_them(
         plain = append(replica, 10)
         held = append(replica, 300, producer=7) + append(replica, 300, producer=8) + append(replica, 300)
         needed = held + 20
-        waiting = asyncio.create_task(wait_for_bytes([replica], needed, LONG_MS, read_committed=True))
+        waiting = asyncio.create_task(wait_for_bytes([replica], needed, LONG_MS, isolation=Isolation.STABLE))
         await asyncio.sleep(0)
         assert replica.last_stable_offset == 1
         append(replica, 500)
@@ -56,7 +56,7 @@ def test_a_replica_that_stops_answers_those_who_wait_for_committed_records(
 ) -> None:
     async def scenario() -> None:
         replica = led(memory_place(), executor, LogConfig())
-        waiting = asyncio.create_task(wait_for_bytes([replica], 1, LONG_MS, read_committed=True))
+        waiting = asyncio.create_task(wait_for_bytes([replica], 1, LONG_MS, isolation=Isolation.STABLE))
         await asyncio.sleep(0)
         replica.take_offline()
         await waiting

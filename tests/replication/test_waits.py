@@ -18,6 +18,7 @@ class HeldWaits:
 
     def __init__(self) -> None:
         self.fetch_waits: set[FetchWait] = set()
+        self.follower_waits: set[FetchWait] = set()
         self.stable_waits: dict[FetchWait, int] = {}
         self.last_stable_offset = 0
 

@@ -18,12 +18,13 @@ from typing import Any, Final, cast
 
 from broker.cluster.image import ClusterImage
 from broker.errors import ErrorCode, ProtocolError, code_for_old_clients
-from broker.replication.replica import READ_COMMITTED, Replica
+from broker.replication.replica import Replica
 from broker.replication.waits import wait_for_bytes
 from broker.server.access import is_allowed, topic_named
 from broker.server.answer_stream import STRETCH_SIZE
 from broker.server.cold_reads import read_once_warm
-from broker.server.fetch_sessions import IDS_FROM, Asker, FetchedPartition, FetchTurn, is_from_node
+from broker.server.fetch_sessions import IDS_FROM, Asker, FetchedPartition, FetchTurn
+from broker.server.following_node import FollowingNode
 from broker.server.old_formats import CONVERTED_TO, PASSED_OVER_BYTES, STEPS_MAX, StoredAnswer, convert
 from broker.server.partition_reads import PartitionReader
 from broker.server.request import RequestContext
@@ -93,6 +94,7 @@ class _Fetch:
         "answers",
         "cold",
         "context",
+        "follower",
         "is_urgent",
         "readable",
         "reader",
@@ -108,15 +110,18 @@ class _Fetch:
         self.context = context
         self.request = request
         self.version = context.api_version
+        self.follower = FollowingNode.of(request, services.isr_changes, services.clock.monotonic_ms())
         asker = Asker(
             context.session.principal,
             is_by_id=self.version >= IDS_FROM,
-            is_privileged=is_from_node(request),
+            is_privileged=self.follower is not None,
         )
         self.turn: FetchTurn = services.fetch_sessions.begin(
             request, asker, name_of=self._name_of, now_ms=services.clock.monotonic_ms()
         )
-        self.reader = PartitionReader(request, self.version, has_session=self.turn.session is not None)
+        self.reader = PartitionReader(
+            request, self.version, self.follower, has_session=self.turn.session is not None
+        )
         self.answers: list[PartitionData | None] = [None] * len(self.turn.partitions)
         self.replicas: list[Replica] = []
         """Those that were found, for waiting."""
@@ -169,7 +174,7 @@ class _Fetch:
             self.replicas,
             request.min_bytes - size,
             request.max_wait_ms,
-            read_committed=request.isolation_level == READ_COMMITTED,
+            isolation=self.reader.isolation,
         )
         await self._read_from_disk(self.read())
 
@@ -287,6 +292,8 @@ class _Fetch:
             if not is_full and (is_cut or (read and not left) or ranges == RANGES_MAX):
                 is_full, left = True, 0
                 session.fetch_turn = index + (read > 0)
+        if self.follower is not None:
+            self.follower.is_heard = True
         return size
 
     # Partitions that are not to be read here
@@ -333,7 +340,7 @@ class _Fetch:
             services, context = self.services, self.context
             known = self.readable[topic] = (
                 is_allowed(services, context, Operation.CLUSTER_ACTION, CLUSTER)
-                if is_from_node(self.request)
+                if self.follower is not None
                 else is_allowed(services, context, Operation.READ, topic_named(topic))
             )
         return known
@@ -343,6 +350,9 @@ class _Fetch:
         if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
             assignment = replica.machine.assignment
             self._hint(answer, assignment.leader, assignment.leader_epoch)
+        if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and self.follower is not None:
+            answer.high_watermark = replica.high_watermark  # from which it knows where to begin anew
+            answer.log_start_offset = replica.log.log_start_offset
         return answer
 
     def _code(self, code: ErrorCode) -> ErrorCode:

@@ -27,6 +27,8 @@ from broker.wire.messages.list_offsets import (
 )
 
 _EPOCH_FROM = 4
+_NOT_AVAILABLE_FROM = 5
+"""First version whose clients know OFFSET_NOT_AVAILABLE."""
 
 
 class Special(IntEnum):
@@ -91,26 +93,36 @@ def _look_up(
         if version == 0:
             answer.old_style_offsets = _old_style(replica, partition)
             return answer
-        end = (
-            replica.last_stable_offset
-            if request.isolation_level == READ_COMMITTED
-            else replica.high_watermark
-        )
-        answer.offset, answer.timestamp = _offset_of(replica, partition.timestamp, end)
+        is_settled = replica.machine.is_settled
+        if request.replica_id >= 0:
+            end, is_settled = replica.log.log_end_offset, True
+        elif request.isolation_level == READ_COMMITTED:
+            end = replica.last_stable_offset
+        else:
+            end = replica.high_watermark
+        answer.offset, answer.timestamp = _offset_of(replica, partition.timestamp, end, is_settled=is_settled)
         if answer.offset >= 0 and version >= _EPOCH_FROM:
             answer.leader_epoch = _epoch_of(replica, answer.offset)
     except StorageError:
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     except ProtocolError as error:
         answer.error_code = error.code
+        if error.code is ErrorCode.OFFSET_NOT_AVAILABLE and version < _NOT_AVAILABLE_FROM:
+            answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
     return answer
 
 
-def _offset_of(replica: Replica, timestamp: int, end: int) -> tuple[int, int]:
-    """Offset and timestamp; (-1, -1) when no record is that young."""
+def _offset_of(replica: Replica, timestamp: int, end: int, *, is_settled: bool) -> tuple[int, int]:
+    """Offset and timestamp; (-1, -1) when no record is that young.
+
+    Raises ProtocolError OFFSET_NOT_AVAILABLE where a new leader does not know yet (KIP-207): former ones may
+    have committed more than is settled here.
+    """
     log = replica.log
     match timestamp:
         case Special.LATEST:
+            if not is_settled:
+                raise _not_available(replica)
             return end, -1
         case Special.EARLIEST | Special.EARLIEST_LOCAL:
             return log.log_start_offset, -1
@@ -123,8 +135,19 @@ def _offset_of(replica: Replica, timestamp: int, end: int) -> tuple[int, int]:
         case _:
             found = log.offset_for_timestamp(timestamp)
     if found is None or found.offset >= end:
+        if not is_settled:
+            raise _not_available(replica)
         return -1, -1
     return found.offset, found.timestamp
+
+
+def _not_available(replica: Replica) -> ProtocolError:
+    machine = replica.machine
+    return ProtocolError(
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        f"{machine.topic_partition}: known to be committed up to {machine.high_watermark}, the leader epoch "
+        f"began at {machine.epoch_start_offset}",
+    )
 
 
 def _epoch_of(replica: Replica, offset: int) -> int:

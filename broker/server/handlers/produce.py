@@ -62,7 +62,8 @@ class _Pending(NamedTuple):
 
     replica: Replica
     next_offset: int
-    commit: asyncio.Future[None] | None
+    acknowledged: asyncio.Future[None] | None
+    """By the other replicas, as far as that is waited for."""
     answer: PartitionProduceResponse
 
 
@@ -71,10 +72,8 @@ def handle(
 ) -> ProduceResponse | Encoded | Coroutine[Any, Any, ProduceResponse | None] | None:
     """Append, and answer at once unless replicas or the disk have to be waited for."""
     version, acks = context.api_version, request.acks
-    if not -1 <= acks <= 1:
-        if version > 0 or acks < 0:
-            return refuse(request, ProtocolError(ErrorCode.INVALID_REQUIRED_ACKS), version)
-        acks = -1
+    if acks < -1 or (acks > 1 and version > 0):
+        return refuse(request, ProtocolError(ErrorCode.INVALID_REQUIRED_ACKS), version)
     if _is_transactional(request):
         problem = _transactional_problem(services, context, request.transactional_id)
         if problem is not None:
@@ -98,18 +97,20 @@ def handle(
     if any(outcome.opening is not None for _, partitions in outcomes for outcome in partitions):
         return _open_and_append(services, outcomes, request, version)
     pending: list[_Pending] = []
-    response = _respond(outcomes, pending)
+    response = _respond(outcomes, acks, pending)
     if pending:
         return _answer_later(response, pending, request, version)
     return _answer(response, acks, version)
 
 
-def _respond(outcomes: Sequence[tuple[str, Sequence[_Outcome]]], pending: list[_Pending]) -> ProduceResponse:
+def _respond(
+    outcomes: Sequence[tuple[str, Sequence[_Outcome]]], acks: int, pending: list[_Pending]
+) -> ProduceResponse:
     """The response to a request, but for what `pending` has then."""
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
-                name=topic, partition_responses=[_answer_one(each, pending) for each in partitions]
+                name=topic, partition_responses=[_answer_one(each, acks, pending) for each in partitions]
             )
             for topic, partitions in outcomes
         ]
@@ -123,13 +124,12 @@ async def _open_and_append(
     version: int,
 ) -> ProduceResponse | None:
     """Append what had to be opened in threads first, and answer the whole request."""
-    acks = request.acks if -1 <= request.acks <= 1 else -1
     for topic, partitions in outcomes:
         for index, outcome in enumerate(partitions):
             if outcome.opening is not None:
-                partitions[index] = await _opened(services, topic, outcome, acks)
+                partitions[index] = await _opened(services, topic, outcome, request.acks)
     pending: list[_Pending] = []
-    response = _respond(outcomes, pending)
+    response = _respond(outcomes, request.acks, pending)
     return await _answer_later(response, pending, request, version)
 
 
@@ -220,11 +220,11 @@ def _store(replica: Replica, index: int, records: bytearray | memoryview, acks: 
     if not replica.free_space.admits(len(records)):
         replica.refuse_for_space(records)
     appended = replica.append(records, acks=acks, now_ms=now_ms)
-    waits = replica.flush_is_due or (acks == -1 and not replica.is_committed(appended.last_offset + 1))
+    waits = replica.flush_is_due or not replica.is_acknowledged(appended.last_offset + 1, acks)
     return _Outcome(index, replica, appended, waits, None)
 
 
-def _answer_one(outcome: _Outcome, pending: list[_Pending]) -> PartitionProduceResponse:
+def _answer_one(outcome: _Outcome, acks: int, pending: list[_Pending]) -> PartitionProduceResponse:
     """The answer for one partition; what has to be waited for is noted in `pending`."""
     if outcome.error is not None:
         return _failed(outcome.partition, outcome.error)
@@ -239,9 +239,7 @@ def _answer_one(outcome: _Outcome, pending: list[_Pending]) -> PartitionProduceR
     )
     if outcome.waits:
         next_offset = appended.last_offset + 1
-        committed = replica.is_committed(next_offset)
-        commit = None if committed else replica.commit_waits.add(next_offset)
-        pending.append(_Pending(replica, next_offset, commit, answer))
+        pending.append(_Pending(replica, next_offset, replica.acknowledgement(next_offset, acks), answer))
     return answer
 
 
@@ -271,22 +269,24 @@ async def _answer_later(
     try:
         async with asyncio.timeout(max(request.timeout_ms, 0) / 1000):
             for append in pending:
-                await _settle(append)
+                await _settle(append, request.acks)
                 finished += 1
     except TimeoutError:
         for append in pending[finished:]:
             append.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+            if append.acknowledged is not None:
+                append.acknowledged.cancel()
     return _answer(response, request.acks, version)
 
 
-async def _settle(append: _Pending) -> None:
+async def _settle(append: _Pending, acks: int) -> None:
     replica = append.replica
     try:
         if replica.flush_is_due:
             await replica.flush_through(append.next_offset)
-        if append.commit is not None:
-            await append.commit
-            if len(replica.machine.isr) < replica.log.config.min_insync_replicas:
+        if append.acknowledged is not None:
+            await append.acknowledged
+            if acks == -1 and len(replica.machine.isr) < replica.log.config.min_insync_replicas:
                 raise ProtocolError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     except ProtocolError as error:
         append.answer.error_code = error.code

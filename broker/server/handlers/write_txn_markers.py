@@ -94,8 +94,7 @@ def _append(
         answer.error_code = error.code
         return answer
     next_offset = appended.last_offset + 1
-    commit = None if replica.is_committed(next_offset) else replica.commit_waits.add(next_offset)
-    pending.append(_Pending(replica, next_offset, commit, answer))
+    pending.append(_Pending(replica, next_offset, replica.acknowledgement(next_offset, -1), answer))
     return answer
 
 
