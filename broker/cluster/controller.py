@@ -215,6 +215,7 @@ class ControllerMachine:
 
     def _states_read(self, step: _Step, states: Mapping[TopicPartition, StoredState]) -> None:
         changed = {tp for tp in states if self._is_newer(tp, states[tp])} - self._being_deleted()
+        step.roles |= {tp for tp in changed if states[tp].state.leader_epoch > self._leader_epoch(tp)}
         self._states.update({tp: states[tp] for tp in changed})
         step.metadata |= changed
         self._repair(step, changed)
@@ -393,6 +394,10 @@ class ControllerMachine:
     def _leader(self, tp: TopicPartition) -> BrokerId:
         stored = self._states.get(tp)
         return stored.state.leader if stored else NO_LEADER
+
+    def _leader_epoch(self, tp: TopicPartition) -> int:
+        stored = self._states.get(tp)
+        return stored.state.leader_epoch if stored else UNKNOWN_EPOCH
 
     def _leaderless(self) -> list[TopicPartition]:
         return [tp for tp in self._states if self._leader(tp) == NO_LEADER]

@@ -133,10 +133,13 @@ async def announce_directory_failure(coordination: Coordination, broker_id: Brok
 
 
 async def leave_isrs(coordination: Coordination, broker_id: BrokerId) -> list[TopicPartition]:
-    """Take a broker that may have lost records out of every in-sync set that has another member.
+    """Take a broker that may have lost records out of every in-sync set that has another member; returns the
+    partitions where it was in one.
 
     To be called before it registers again, after a machine crash. Where it led, the partition is left
-    without a leader until the controller elects one of the others.
+    without a leader until the controller elects one of the others. Where it was not in sync its leader may
+    be about to write that it is, by what it had before the crash: the state is written as it stands, so that
+    such a write is refused.
     """
     topics = await read_topics(coordination)
     hosted = [
@@ -164,19 +167,21 @@ async def _leave_isr(coordination: Coordination, tp: TopicPartition, broker_id: 
             return False
         state = decode_state(znode, path).state
         isr = tuple(replica for replica in state.isr if replica != broker_id)
-        if not isr or isr == state.isr:
+        if not isr:
             return False
-        without = replace(
-            state,
-            leader=NO_LEADER if state.leader == broker_id else state.leader,
-            leader_epoch=LeaderEpoch(state.leader_epoch + 1),
-            isr=isr,
-        )
+        is_member = isr != state.isr
+        if is_member:
+            state = replace(
+                state,
+                leader=NO_LEADER if state.leader == broker_id else state.leader,
+                leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+                isr=isr,
+            )
         try:
-            await coordination.set(path, without.encode(), version=znode.version)
+            await coordination.set(path, state.encode(), version=znode.version)
         except BadVersionError:
             continue
-        return True
+        return is_member
 
 
 async def _read_all(

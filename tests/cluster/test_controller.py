@@ -315,6 +315,18 @@ def test_an_isr_change_reaches_every_image(scene: Scene) -> None:
     assert all(not orders.roles for orders in scene.told.values())
 
 
+def test_a_leader_epoch_that_another_than_the_controller_began_is_told_to_every_replica(
+    scene: Scene,
+) -> None:
+    scene.create("t", topic({0: [1, 2, 3]}))
+    stored = scene.states[T0]
+    left = replace(stored.state, leader_epoch=LeaderEpoch(1), isr=ids(1, 2))
+    scene.states[T0] = replace(stored, state=left, version=stored.version + 1)
+    scene.handle(StatesRead(states={T0: scene.states[T0]}))
+    for broker_id in ids(1, 2, 3):
+        assert scene.told[broker_id].roles[T0].image.leader_epoch == 1
+
+
 def test_a_stopping_broker_hands_its_leaderships_over(scene: Scene) -> None:
     scene.create("t", topic({0: [1, 2], 1: [2, 1], 2: [1]}))
     scene.handle(ShutdownAsked(broker_id=ME))
