@@ -166,6 +166,8 @@ class Node:
             processors.append(processor)
             self.metrics = NodeMetrics(
                 directories=directories,
+                replicas=services.replicas,
+                isr_changes=services.isr_changes,
                 openings=services.openings,
                 stalls=self._stalls,
                 processors=processors,

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from broker.replication.isr_changes import IsrChanges
+from broker.replication.isr_health import IsrHealth
+from broker.replication.replicas import Replicas
 from broker.server.acceptor import Processor
 from broker.server.loop_stalls import LoopStalls
 from broker.server.openings import Openings
@@ -23,6 +26,8 @@ class NodeMetrics(Collector):
     """The collector of one node."""
 
     directories: LogDirectories
+    replicas: Replicas
+    isr_changes: IsrChanges
     openings: Openings
     stalls: LoopStalls
     processors: Sequence[Processor]
@@ -35,6 +40,7 @@ class NodeMetrics(Collector):
             sum(processor.connection_count for processor in self.processors),
         )
         yield from self._directory_metrics()
+        yield from self._replication_metrics()
         opened = CounterMetricFamily(
             "broker_batches_opened", "Batches looked into when they were appended.", labels=["reason"]
         )
@@ -49,6 +55,35 @@ class NodeMetrics(Collector):
         )
         yield GaugeMetricFamily(
             "broker_loop_stalled_longest_seconds", "By how much at most.", self.stalls.longest_ms / 1000
+        )
+
+    def _replication_metrics(self) -> Iterable[Metric]:
+        health = IsrHealth.of(self.replicas)
+        yield GaugeMetricFamily("broker_partitions", "Partitions hosted.", len(self.replicas))
+        yield GaugeMetricFamily("broker_leaders", "Partitions led.", health.led)
+        yield GaugeMetricFamily(
+            "broker_offline_replicas",
+            "Replicas whose log directory failed.",
+            self.replicas.offline_count,
+        )
+        yield GaugeMetricFamily(
+            "broker_under_replicated_partitions",
+            "Led partitions with a replica that is not in sync.",
+            health.under_replicated,
+        )
+        yield GaugeMetricFamily(
+            "broker_at_min_isr_partitions",
+            "Led partitions with just min.insync.replicas in sync.",
+            health.at_min_isr,
+        )
+        yield GaugeMetricFamily(
+            "broker_under_min_isr_partitions", "Led partitions with fewer in sync.", health.under_min_isr
+        )
+        yield CounterMetricFamily(
+            "broker_isr_shrinks", "Times that replicas left an ISR.", self.isr_changes.shrunk_count
+        )
+        yield CounterMetricFamily(
+            "broker_isr_expands", "Times that replicas joined an ISR.", self.isr_changes.expanded_count
         )
 
     def _directory_metrics(self) -> Iterable[Metric]:

@@ -118,6 +118,11 @@ class Replicas:
         return TopicPartition(topic, partition) in self._offline
 
     @property
+    def offline_count(self) -> int:
+        """Partitions that this node should host, but whose log directory is offline."""
+        return len(self._offline)
+
+    @property
     def directories(self) -> LogDirectories:
         return self._directories
 
