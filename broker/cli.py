@@ -26,6 +26,7 @@ from broker import (
     import_commands,
     inspection_commands,
     perf_commands,
+    placement_commands,
     quota_commands,
     record_commands,
 )
@@ -148,7 +149,7 @@ def _add_node_commands(commands: Any) -> None:
 
 
 def _add_topics(commands: Any) -> None:
-    topics = commands.add_parser("topics", help="create, list, describe, alter and delete topics")
+    topics = commands.add_parser("topics", help="create, list, describe, alter, delete and move topics")
     actions = topics.add_subparsers(required=True, metavar="ACTION")
     create = _client_command(actions, "create", admin_commands.create_topic, "create a topic")
     create.add_argument("name", metavar="NAME")
@@ -171,6 +172,12 @@ def _add_topics(commands: Any) -> None:
     )
     delete = _client_command(actions, "delete", admin_commands.delete_topics, "delete topics")
     delete.add_argument("names", nargs="+", metavar="NAME")
+    reassign = _client_command(
+        actions, "reassign", placement_commands.reassign, "move replicas to other brokers"
+    )
+    placement_commands.add_reassign_options(reassign)
+    elect = _client_command(actions, "elect", placement_commands.elect, "have preferred replicas lead again")
+    placement_commands.add_elect_options(elect)
 
 
 def _add_groups(commands: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker.client.config_admin import ConfigAdmin, ConfigEntry
 from broker.client.group_admin import GroupAdmin, GroupDescription, GroupListing, MemberDescription
 from broker.client.quota_admin import QuotaAdmin
+from broker.client.reassignment_admin import OngoingReassignment, ReassignmentAdmin
 from broker.client.topic_admin import CLUSTER_DEFAULT, HIGH_WATERMARK, NewTopic, TopicAdmin
 
 __all__ = [
@@ -16,10 +17,11 @@ __all__ = [
     "GroupListing",
     "MemberDescription",
     "NewTopic",
+    "OngoingReassignment",
 ]
 
 
-class Admin(TopicAdmin, GroupAdmin, ConfigAdmin, QuotaAdmin):
+class Admin(TopicAdmin, ReassignmentAdmin, GroupAdmin, ConfigAdmin, QuotaAdmin):
     """Everything that can be asked of a cluster beside producing and consuming. Needs no closing: the
     connections are the cluster's.
     """

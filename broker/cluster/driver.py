@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from broker.clock import Clock
 from broker.cluster.channel import ControllerIdentity, NodeLink
@@ -17,6 +18,7 @@ from broker.cluster.events import (
     ControllerSettings,
     ElectionAsked,
     ElectionKind,
+    ReassignmentsAsked,
     ShutdownAsked,
     UncleanDefaultSet,
 )
@@ -41,6 +43,15 @@ DEFAULT_LISTENER = "PLAINTEXT"
 _RETRY_SECONDS = 1.0
 
 _log = logger("controller")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment:
+    """A move under way: all replicas there are for now, those that come, and those that go."""
+
+    replicas: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...]
+    removing: tuple[BrokerId, ...]
 
 
 class ControllerDriver:
@@ -131,6 +142,28 @@ class ControllerDriver:
         asked = None if partitions is None else frozenset(partitions)
         effects = await self._required_reign().ask(ElectionAsked(partitions=asked, kind=kind))
         return dict(effects.elections)
+
+    async def reassign(
+        self, targets: Mapping[TopicPartition, tuple[BrokerId, ...] | None]
+    ) -> dict[TopicPartition, ProtocolError | None]:
+        """Move partitions to other replicas, or, None, cancel moves under way; returns what keeps each from
+        being begun. Raises ProtocolError NOT_CONTROLLER.
+        """
+        effects = await self._required_reign().ask(ReassignmentsAsked(targets=targets))
+        return dict(effects.reassignments)
+
+    def reassignments(self) -> dict[TopicPartition, Reassignment]:
+        """The moves under way. Raises ProtocolError NOT_CONTROLLER."""
+        machine = self._required_reign().machine
+        return {
+            tp: Reassignment(
+                replicas=topic.partitions[tp.partition],
+                adding=topic.adding.get(tp.partition, ()),
+                removing=topic.removing.get(tp.partition, ()),
+            )
+            for tp in sorted(machine.moving)
+            if (topic := machine.topics.get(tp.topic)) is not None
+        }
 
     def _required_reign(self) -> Reign:
         if self._reign is None:

@@ -9,7 +9,7 @@ from enum import Enum
 from broker.cluster.image import BrokerInfo
 from broker.cluster.orders import BrokerOrders
 from broker.coordination.znodes import PartitionStateZnode, TopicZnode
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, ProtocolError
 from broker.types import BrokerId, TopicPartition
 
 
@@ -144,6 +144,13 @@ class ElectionAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignmentsAsked:
+    """Move these partitions to other replicas; None: cancel the move under way."""
+
+    targets: Mapping[TopicPartition, tuple[BrokerId, ...] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BalanceDue:
     """Time to give leaderships back to preferred replicas, on brokers that lack too many."""
 
@@ -152,11 +159,14 @@ class BalanceDue:
 class WritesDone:
     """Results of the writes of the last effects.
 
-    `done` has the new versions; `refused` what was read instead, None where there is no znode any more.
+    `done` has the new versions of states; `refused` what was read instead, None where there is no znode any
+    more. Likewise `topics_done` and `topics_refused` of assignments.
     """
 
-    done: Mapping[TopicPartition, int]
+    done: Mapping[TopicPartition, int] = field(default_factory=dict)
     refused: Mapping[TopicPartition, StoredState | None] = field(default_factory=dict)
+    topics_done: frozenset[str] = frozenset()
+    topics_refused: Mapping[str, TopicZnode | None] = field(default_factory=dict)
 
 
 Event = (
@@ -172,6 +182,7 @@ Event = (
     | UncleanDefaultSet
     | ShutdownAsked
     | ElectionAsked
+    | ReassignmentsAsked
     | BalanceDue
     | WritesDone
 )
@@ -189,18 +200,30 @@ class StateWrite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicWrite:
+    """Write a topic's znode if it still says `expected`."""
+
+    topic: TopicZnode
+    expected: TopicZnode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerEffects:
-    """Either `writes`, answered by WritesDone, or what follows once nothing is left to write.
+    """Either `writes` or `topic_writes`, answered by WritesDone, or what follows once nothing is left to
+    write.
 
     Then: tell the brokers `orders`, remove the znodes of the topics in `erased` and the requests to delete
-    the topics in `dismissed`, which do not exist, answer an ElectionAsked by `elections`.
+    the topics in `dismissed`, which do not exist, answer an ElectionAsked by `elections` and a
+    ReassignmentsAsked by `reassignments`, None for those that began.
     """
 
     writes: Mapping[TopicPartition, StateWrite] = field(default_factory=dict)
+    topic_writes: Mapping[str, TopicWrite] = field(default_factory=dict)
     orders: Mapping[BrokerId, BrokerOrders] = field(default_factory=dict)
     erased: tuple[str, ...] = ()
     dismissed: tuple[str, ...] = ()
     elections: Mapping[TopicPartition, ErrorCode] = field(default_factory=dict)
+    reassignments: Mapping[TopicPartition, ProtocolError | None] = field(default_factory=dict)
 
 
 def broker_steps(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain
 
 from broker.cluster.channel import ControllerFencedError
-from broker.cluster.events import StateWrite, StoredState, WritesDone
+from broker.cluster.events import StateWrite, StoredState, TopicWrite, WritesDone
 from broker.cluster.states import decode_state, in_flight
 from broker.coordination import paths
 from broker.coordination.protocol import (
@@ -24,6 +24,7 @@ from broker.coordination.protocol import (
     Operation,
     SetData,
 )
+from broker.coordination.znodes import TopicZnode
 from broker.errors import CoordinationError
 from broker.telemetry import logger
 from broker.types import TopicPartition
@@ -79,6 +80,29 @@ class FencedWrites:
         starts = range(0, len(wanted), WRITES_PER_MULTI_MAX)
         await in_flight([wanted[start : start + WRITES_PER_MULTI_MAX] for start in starts], write_together)
         return WritesDone(done=done, refused=refused)
+
+    async def write_topics(self, writes: Mapping[str, TopicWrite]) -> WritesDone:
+        """Write topics' assignments that still say what is expected. Raises as `write_states` does."""
+        done: set[str] = set()
+        refused: dict[str, TopicZnode | None] = {}
+
+        async def write(name: str) -> None:
+            path, wanted = paths.topic(name), writes[name]
+            try:
+                znode = await self._coordination.get(path)
+                found = None if znode is None else TopicZnode.decode(znode.data, path)
+                if znode is None or found != wanted.expected:
+                    await self.check_not_fenced()
+                    refused[name] = found
+                    return
+                await self.commit([SetData(path=path, data=wanted.topic.encode(), version=znode.version)])
+                done.add(name)
+            except (BadVersionError, NoNodeError):
+                await self.check_not_fenced()
+                await write(name)
+
+        await in_flight(list(writes), write)
+        return WritesDone(topics_done=frozenset(done), topics_refused=refused)
 
     async def _write_state(self, tp: TopicPartition, write: StateWrite) -> int:
         operations = _state_operations(tp, write)

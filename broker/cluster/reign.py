@@ -377,8 +377,13 @@ class Reign:
 
     async def _apply(self, event: Event, group: asyncio.TaskGroup) -> ControllerEffects:
         effects = self._machine.handle(event)
-        while effects.writes:
-            effects = self._machine.handle(await self._writes.write_states(effects.writes))
+        while effects.writes or effects.topic_writes:
+            done = (
+                await self._writes.write_states(effects.writes)
+                if effects.writes
+                else await self._writes.write_topics(effects.topic_writes)
+            )
+            effects = self._machine.handle(done)
         self._follow_brokers(group)
         self._follow_topics()
         for broker_id, orders in effects.orders.items():

@@ -9,6 +9,7 @@ from broker.server.dispatch import Route
 from broker.server.handlers import (
     alter_client_quotas,
     alter_configs,
+    alter_partition_reassignments,
     alter_replica_log_dirs,
     api_versions,
     controlled_shutdown,
@@ -34,6 +35,7 @@ from broker.server.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
@@ -48,6 +50,7 @@ from broker.server.handlers import (
 from broker.server.security import Operation, ResourceKind
 from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from broker.wire.messages.alter_configs import AlterConfigsRequest
+from broker.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from broker.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from broker.wire.messages.api_versions import ApiVersion, ApiVersionsRequest
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
@@ -73,6 +76,7 @@ from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from broker.wire.messages.leave_group import LeaveGroupRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.list_offsets import ListOffsetsRequest
+from broker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.messages.offset_commit import OffsetCommitRequest
 from broker.wire.messages.offset_delete import OffsetDeleteRequest
@@ -237,6 +241,16 @@ ROUTES = (
         rule=on_cluster(Operation.ALTER),
         handle=elect_leaders.handle,
         refuse=elect_leaders.refuse,
+    ),
+    Route(
+        request=AlterPartitionReassignmentsRequest,
+        rule=on_cluster(Operation.ALTER),
+        handle=alter_partition_reassignments.handle,
+    ),
+    Route(
+        request=ListPartitionReassignmentsRequest,
+        rule=on_cluster(Operation.DESCRIBE),
+        handle=list_partition_reassignments.handle,
     ),
     Route(
         request=IncrementalAlterConfigsRequest,

@@ -21,6 +21,7 @@ from broker.cluster.events import (
     ElectionAsked,
     ElectionKind,
     Event,
+    ReassignmentsAsked,
     ReplicasDeleted,
     ReplicasLost,
     ShutdownAsked,
@@ -35,7 +36,7 @@ from broker.cluster.events import (
 from broker.cluster.image import BrokerInfo, ClusterImage
 from broker.cluster.orders import BrokerOrders
 from broker.coordination.znodes import PartitionStateZnode, TopicZnode
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_LEADER, BrokerId, LeaderEpoch, TopicPartition
 from tests.cluster.scenes import T0, T1, T2, ids, live, topic
 
@@ -82,7 +83,7 @@ class Scene:
     def handle(self, event: Event) -> ControllerEffects:
         self.told = {}
         effects = self.machine.handle(event)
-        while effects.writes:
+        while effects.writes or effects.topic_writes:
             assert not effects.orders
             effects = self.machine.handle(self._write(effects))
         for broker_id, orders in effects.orders.items():
@@ -107,7 +108,29 @@ class Scene:
                 continue
             self.store(tp, write.state)
             done[tp] = self.states[tp].version
-        return WritesDone(done=done, refused=refused)
+        topics_done, topics_refused = set[str](), dict[str, TopicZnode | None]()
+        for name, wanted in effects.topic_writes.items():
+            if self.topics.get(name) == wanted.expected:
+                self.topics[name] = wanted.topic
+                topics_done.add(name)
+            else:
+                topics_refused[name] = self.topics.get(name)
+        return WritesDone(
+            done=done, refused=refused, topics_done=frozenset(topics_done), topics_refused=topics_refused
+        )
+
+    def reassign(self, tp: TopicPartition, *target: int) -> ProtocolError | None:
+        """Ask for a move; without a target, cancel the one under way."""
+        effects = self.handle(ReassignmentsAsked(targets={tp: ids(*target) if target else None}))
+        return effects.reassignments[tp]
+
+    def replicas(self, tp: TopicPartition) -> tuple[int, ...]:
+        return self.topics[tp.topic].partitions[tp.partition]
+
+    def catch_up(self, tp: TopicPartition, *isr: int) -> None:
+        """What a leader does, and tells."""
+        self.change_isr(tp, *isr)
+        self.handle(StatesRead(states={tp: self.states[tp]}))
 
     def store(self, tp: TopicPartition, state: PartitionStateZnode) -> None:
         self.zxid += 1
@@ -431,6 +454,122 @@ def test_leaderships_go_back_to_preferred_replicas(scene: Scene) -> None:
     assert scene.states == before
 
 
+def test_a_partition_moves_once_the_new_replicas_caught_up(scene: Scene) -> None:
+    scene.set_brokers(live(1, 2, 3, 4))
+    scene.create("t", topic({0: [1, 2]}))
+    assert scene.reassign(T0, 3, 4) is None
+    assert scene.replicas(T0) == (3, 4, 1, 2)
+    assert scene.topics["t"].adding == {0: (3, 4)}
+    assert scene.topics["t"].removing == {0: (1, 2)}
+    assert scene.told[BrokerId(3)].roles[T0].is_new
+    assert not scene.told[BrokerId(1)].roles[T0].is_new
+    assert scene.role(T0)[0] == 1
+    scene.catch_up(T0, 1, 2, 3)
+    assert scene.machine.moving == {T0}
+    scene.catch_up(T0, 1, 2, 3, 4)
+    assert scene.role(T0) == (3, 1, (3, 4))
+    assert scene.topics["t"] == topic({0: [3, 4]})
+    assert scene.machine.moving == frozenset()
+    for removed in ids(1, 2):
+        assert scene.told[removed].stops[T0].delete
+        assert T0 not in scene.told[removed].roles
+    image = scene.images[BrokerId(1)].partition(T0)
+    assert image is not None
+    assert image.replicas == (3, 4)
+
+
+def test_a_leader_that_stays_goes_on_leading(scene: Scene) -> None:
+    scene.create("t", topic({0: [1, 2]}))
+    scene.reassign(T0, 3, 1)
+    scene.catch_up(T0, 1, 2, 3)
+    assert scene.role(T0) == (1, 1, (1, 3))
+    assert scene.replicas(T0) == (3, 1)
+
+
+def test_another_order_of_replicas_is_taken_at_once(scene: Scene) -> None:
+    scene.create("t", topic({0: [1, 2]}))
+    assert scene.reassign(T0, 2, 1) is None
+    assert scene.topics["t"] == topic({0: [2, 1]})
+    assert scene.machine.moving == frozenset()
+    assert scene.told[BrokerId(2)].roles[T0].image.replicas == (2, 1)
+
+
+def test_a_cancelled_move_deletes_what_was_added(scene: Scene) -> None:
+    scene.create("t", topic({0: [1, 2]}))
+    scene.reassign(T0, 3)
+    scene.catch_up(T0, 1)
+    assert scene.reassign(T0) is None
+    assert scene.topics["t"] == topic({0: [1, 2]})
+    assert scene.told[BrokerId(3)].stops[T0].delete
+    assert scene.role(T0)[0] == 1
+    error = scene.reassign(T0)
+    assert error is not None
+    assert error.code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+def test_a_move_takes_another_direction(scene: Scene) -> None:
+    scene.set_brokers(live(1, 2, 3, 4))
+    scene.create("t", topic({0: [1, 2]}))
+    scene.reassign(T0, 3, 2)
+    assert scene.reassign(T0, 4, 2) is None
+    assert scene.topics["t"].adding == {0: (4,)}
+    assert set(scene.topics["t"].removing[0]) == {1, 3}
+    scene.catch_up(T0, 1, 2, 4)
+    assert scene.topics["t"] == topic({0: [4, 2]})
+    assert {broker for broker, orders in scene.told.items() if T0 in orders.stops} == {1, 3}
+
+
+def test_a_removed_replica_on_a_dead_broker_holds_nothing_up(scene: Scene) -> None:
+    scene.create("t", topic({0: [1, 2]}))
+    scene.set_brokers(live(1, 3))
+    scene.reassign(T0, 1, 3)
+    scene.catch_up(T0, 1, 3)
+    assert scene.topics["t"] == topic({0: [1, 3]})
+    scene.set_brokers(live(1, 2, 3, epoch_2=60))
+    assert scene.told[BrokerId(2)].full_roles
+    assert T0 not in scene.told[BrokerId(2)].roles
+
+
+def test_a_move_goes_on_under_the_next_controller(scene: Scene) -> None:
+    scene.create("t", topic({0: [1, 2]}))
+    scene.reassign(T0, 3)
+    scene.change_isr(T0, 1, 2, 3)
+    scene.fail_over()
+    assert scene.topics["t"] == topic({0: [3]})
+    assert scene.role(T0)[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("partition", "target", "code"),
+    [
+        (0, (9,), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (0, (1, 1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (7, (1,), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (7, (), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (0, (), ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+    ],
+)
+def test_a_move_that_cannot_be_is_refused(
+    scene: Scene, partition: int, target: tuple[int, ...], code: ErrorCode
+) -> None:
+    scene.create("t", topic({0: [1, 2]}))
+    before = scene.topics["t"]
+    error = scene.reassign(TopicPartition("t", partition), *target)
+    assert error is not None
+    assert error.code is code
+    assert scene.topics["t"] == before
+
+
+def test_a_topic_that_changed_meanwhile_is_not_written_over(scene: Scene) -> None:
+    scene.create("t", topic({0: [1, 2]}))
+    scene.topics["t"] = topic({0: [1, 2], 1: [3, 1]})  # the controller has not heard of it
+    error = scene.reassign(T0, 3, 2)
+    assert error is not None
+    assert error.code is ErrorCode.REQUEST_TIMED_OUT
+    assert scene.role(T1) == (3, 0, (3, 1))
+    assert scene.reassign(T0, 3, 2) is None
+
+
 class AnyHistory(RuleBasedStateMachine):
     """Brokers come and go, leaders change ISRs, controllers fail over: the promises hold after every step."""
 
@@ -459,7 +598,7 @@ class AnyHistory(RuleBasedStateMachine):
         if stored is None or stored.state.leader not in self.scene.brokers:
             return
         others = [r for r in self.scene.topics["t"].partitions[index] if r != stored.state.leader]
-        followers = data.draw(st.lists(st.sampled_from(others), unique=True))
+        followers = data.draw(st.lists(st.sampled_from(others), unique=True)) if others else []
         self.scene.change_isr(tp, stored.state.leader, *followers)
         if told:
             self.scene.handle(StatesRead(states={tp: self.scene.states[tp]}))
@@ -472,6 +611,29 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(kind=st.sampled_from([ElectionKind.PREFERRED]))
     def somebody_asks_for_elections(self, kind: ElectionKind) -> None:
         self.scene.handle(ElectionAsked(partitions=None, kind=kind))
+
+    @rule(index=st.integers(0, 2), wanted=st.lists(st.integers(1, 4), unique=True))
+    def somebody_moves_a_partition(self, index: int, wanted: list[int]) -> None:
+        self.scene.reassign(TopicPartition("t", index), *wanted)
+
+    @rule(index=st.integers(0, 2))
+    def a_leader_has_all_replicas_in_sync(self, index: int) -> None:
+        tp = TopicPartition("t", index)
+        stored = self.scene.states.get(tp)
+        if stored is not None and stored.state.leader in self.scene.brokers:
+            self.scene.catch_up(tp, *(r for r in self.scene.replicas(tp) if r in self.scene.brokers))
+
+    @invariant()
+    def a_move_that_can_end_has_ended(self) -> None:
+        topic = self.scene.topics["t"]
+        for tp in self.scene.machine.moving:
+            assert not set(topic.adding.get(tp.partition, ())) <= set(
+                self.scene.states[tp].state.isr
+            ) or not (
+                set(self.scene.states[tp].state.isr)
+                & (set(topic.partitions[tp.partition]) - set(topic.removing.get(tp.partition, ())))
+                & (self.scene.brokers.keys() - self.scene.machine._known.stopping)
+            )
 
     @rule()
     def the_controller_fails_over(self) -> None:
@@ -491,7 +653,7 @@ class AnyHistory(RuleBasedStateMachine):
     def a_partition_has_a_leader_when_an_in_sync_replica_lives(self) -> None:
         for stored in self.scene.states.values():
             if stored.state.leader == NO_LEADER:
-                stopping = self.scene.machine._stopping
+                stopping = self.scene.machine._known.stopping
                 assert not (set(stored.state.isr) & self.scene.brokers.keys()) - stopping
 
     @invariant()

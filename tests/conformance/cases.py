@@ -9,6 +9,7 @@ from typing import Any
 from broker.wire.message import Request
 from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from broker.wire.messages.alter_configs import AlterConfigsRequest
+from broker.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from broker.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
@@ -34,6 +35,7 @@ from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from broker.wire.messages.leave_group import LeaveGroupRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.list_offsets import ListOffsetsRequest
+from broker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.messages.offset_commit import OffsetCommitRequest
 from broker.wire.messages.offset_delete import OffsetDeleteRequest
@@ -214,6 +216,16 @@ CASES: tuple[Case, ...] = (
         topics.elect_leaders_tells_where_none_is_needed,
         topics.elect_leaders_elects_everywhere,
         topics.elect_leaders_of_an_unknown_topic_is_refused,
+    ),
+    *_cases(
+        AlterPartitionReassignmentsRequest,
+        topics.alter_partition_reassignments_to_where_it_is_ends_at_once,
+        topics.alter_partition_reassignments_refuses_what_cannot_be,
+        topics.alter_partition_reassignments_cancels_only_what_is_under_way,
+    ),
+    *_cases(
+        ListPartitionReassignmentsRequest,
+        topics.list_partition_reassignments_is_empty_where_nothing_moves,
     ),
     *_cases(
         DescribeClientQuotasRequest,

@@ -8,6 +8,12 @@ from uuid import uuid4
 from broker.errors import ErrorCode
 from broker.wire.messages import alter_configs, incremental_alter_configs
 from broker.wire.messages.alter_configs import AlterConfigsRequest
+from broker.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopic,
+)
 from broker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -36,6 +42,10 @@ from broker.wire.messages.describe_configs import (
 from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from broker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from broker.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from broker.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -492,6 +502,54 @@ async def elect_leaders_of_an_unknown_topic_is_refused(scene: Scene, version: in
     response = await scene.ask(ElectLeadersRequest(topic_partitions=asked, timeout_ms=TIMEOUT_MS), version)
     (topic,) = response.replica_election_results
     assert topic.partition_result[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# AlterPartitionReassignments and ListPartitionReassignments
+
+
+async def _reassign(
+    scene: Scene, version: int, topic: str, replicas: list[int] | None
+) -> ReassignablePartitionResponse:
+    partitions = [ReassignablePartition(partition_index=0, replicas=replicas)]
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=TIMEOUT_MS, topics=[ReassignableTopic(name=topic, partitions=partitions)]
+    )
+    response = await scene.ask(request, version)
+    assert response.error_code == NONE
+    ((answer,),) = [topic.partitions for topic in response.responses]
+    assert answer.partition_index == 0
+    return answer
+
+
+async def alter_partition_reassignments_to_where_it_is_ends_at_once(scene: Scene, version: int) -> None:
+    answer = await _reassign(scene, version, scene.place.shelf, [scene.place.node_id])
+    assert (answer.error_code, answer.error_message) == (NONE, None)
+    listing = await scene.ask(ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS), 0)
+    assert listing.topics == []
+
+
+async def alter_partition_reassignments_refuses_what_cannot_be(scene: Scene, version: int) -> None:
+    for topic, replicas, code in (
+        (scene.place.shelf, [99], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (scene.place.shelf, [scene.place.node_id] * 2, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (scene.place.shelf, [], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (scene.place.shelf, [-1], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (MISSING_TOPIC, [scene.place.node_id], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ):
+        assert (await _reassign(scene, version, topic, replicas)).error_code == code
+
+
+async def alter_partition_reassignments_cancels_only_what_is_under_way(scene: Scene, version: int) -> None:
+    answer = await _reassign(scene, version, scene.place.shelf, None)
+    assert answer.error_code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+async def list_partition_reassignments_is_empty_where_nothing_moves(scene: Scene, version: int) -> None:
+    asked = [ListPartitionReassignmentsTopics(name=scene.place.shelf, partition_indexes=[0])]
+    for topics in (None, asked):
+        request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=topics)
+        response = await scene.ask(request, version)
+        assert (response.error_code, response.topics) == (NONE, [])
 
 
 # DescribeCluster and ApiVersions

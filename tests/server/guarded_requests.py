@@ -21,6 +21,11 @@ from broker.wire.messages import (
 )
 from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from broker.wire.messages.alter_configs import AlterConfigsRequest
+from broker.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from broker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -54,6 +59,7 @@ from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from broker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -257,6 +263,10 @@ GUARDED: Mapping[type[Request[Any]], Build] = {
     ),
     DeleteGroupsRequest: lambda version, _: DeleteGroupsRequest(groups_names=[SECRET]),
     ElectLeadersRequest: _elect_leaders,
+    AlterPartitionReassignmentsRequest: lambda version, _: AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name=SECRET, partitions=[ReassignablePartition(replicas=[1])])]
+    ),
+    ListPartitionReassignmentsRequest: lambda version, _: ListPartitionReassignmentsRequest(),
     IncrementalAlterConfigsRequest: _incremental_alter_configs,
     OffsetDeleteRequest: _offset_delete,
     WriteTxnMarkersRequest: _write_txn_markers,
