@@ -625,15 +625,12 @@ class AnyHistory(RuleBasedStateMachine):
 
     @invariant()
     def a_move_that_can_end_has_ended(self) -> None:
-        topic = self.scene.topics["t"]
-        for tp in self.scene.machine.moving:
-            assert not set(topic.adding.get(tp.partition, ())) <= set(
-                self.scene.states[tp].state.isr
-            ) or not (
-                set(self.scene.states[tp].state.isr)
-                & (set(topic.partitions[tp.partition]) - set(topic.removing.get(tp.partition, ())))
-                & (self.scene.brokers.keys() - self.scene.machine._known.stopping)
-            )
+        topic, known = self.scene.topics["t"], self.scene.machine._known
+        for tp in self.scene.machine.moving & known.states.keys():
+            isr, number = set(known.states[tp].state.isr), tp.partition
+            staying = set(topic.partitions[number]) - set(topic.removing.get(number, ()))
+            can_lead = isr & staying & (known.brokers.keys() - known.stopping)
+            assert not (can_lead and isr.issuperset(topic.adding.get(number, ())))
 
     @rule()
     def the_controller_fails_over(self) -> None:
