@@ -301,6 +301,15 @@ class NodeConfig:
     replica_lag_max_messages: int | None = _setting(
         optional_long(1), None, "A follower that is so many records behind leaves the ISR; none: no bound."
     )
+    controlled_shutdown_enable: bool = _setting(
+        boolean(), True, "Whether a node that stops has its leaderships moved first."
+    )
+    controlled_shutdown_max_retries: int = _setting(
+        integer(0), 3, "How often it asks again while others may still take some."
+    )
+    controlled_shutdown_retry_backoff_ms: int = _setting(
+        long(0), 5000, "How long it waits at most before it asks again."
+    )
     replica_high_watermark_checkpoint_interval_ms: int = _setting(
         long(1), 5000, "How often high watermarks are saved."
     )

@@ -40,6 +40,7 @@ from broker.part_configs import (
     log_defaults,
     rate_windows,
     serving_limits,
+    shutdown_settings,
     topic_defaults,
     upkeep_intervals,
 )
@@ -55,6 +56,7 @@ from broker.replication.upkeep import Upkeep
 from broker.server.acceptor import Acceptor, Processor
 from broker.server.admission import Admission
 from broker.server.cluster_view import ClusterView
+from broker.server.controlled_shutdown import hand_over
 from broker.server.dispatch import Dispatcher
 from broker.server.loop_stalls import LoopStalls
 from broker.server.node_link import NodeLink
@@ -156,6 +158,7 @@ class Node:
             self._services = services = await self._build(
                 cluster_id, configs, entity_configs, directories, link
             )
+            await presence.leave_isrs(directories)
             services.replicas.registered(await presence.register())
             await stack.enter_async_context(services.groups)
             await services.controller.start()
@@ -175,7 +178,7 @@ class Node:
             self._start_background(processor, acceptors, archiving)
             self._background.start(presence.keep(services.replicas.registered))
             await self._first_image()
-            async with self._serving(acceptors, processor):
+            async with self._serving(acceptors, processor, link):
                 yield [acceptor.listener for acceptor in acceptors]
         log.info("node_stopped", broker_id=self._broker_id)
 
@@ -380,7 +383,9 @@ class Node:
             view.begin_with(await read_cluster_image(self._coordination))
 
     @contextlib.asynccontextmanager
-    async def _serving(self, acceptors: Sequence[Acceptor], processor: Processor) -> AsyncIterator[None]:
+    async def _serving(
+        self, acceptors: Sequence[Acceptor], processor: Processor, link: NodeLink
+    ) -> AsyncIterator[None]:
         for acceptor in acceptors:
             acceptor.start()
         log.info(
@@ -393,6 +398,7 @@ class Node:
             yield
         finally:
             log.info("node_stopping", broker_id=self._broker_id)
+            await hand_over(self._services, link, shutdown_settings(self._config))
             for acceptor in acceptors:
                 acceptor.close()
             self._end_waits()

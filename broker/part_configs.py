@@ -13,6 +13,7 @@ from broker.replication.log_cleaner import CleanerSettings
 from broker.replication.partition import LagBounds
 from broker.replication.upkeep import UpkeepIntervals
 from broker.server.config import INT_MAX, ConnectionLimits, ListenerLimits
+from broker.server.controlled_shutdown import ShutdownSettings
 from broker.server.fetch_sessions import SESSION_ID_MAX, FetchSessions
 from broker.server.quotas import Quotas
 from broker.server.rates import RateWindows
@@ -173,6 +174,15 @@ def controller_settings(config: NodeConfig) -> ControllerSettings:
 def lag_bounds(config: NodeConfig) -> LagBounds:
     """How far behind a replica in sync may be."""
     return LagBounds(time_ms=config.replica_lag_time_max_ms, messages=config.replica_lag_max_messages)
+
+
+def shutdown_settings(config: NodeConfig) -> ShutdownSettings:
+    """How the node leaves."""
+    return ShutdownSettings(
+        enable=config.controlled_shutdown_enable,
+        retries_max=config.controlled_shutdown_max_retries,
+        retry_backoff_ms=config.controlled_shutdown_retry_backoff_ms,
+    )
 
 
 def upkeep_intervals(config: NodeConfig) -> UpkeepIntervals:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from broker.clock import Clock
 from broker.cluster.registration import register_broker
+from broker.cluster.states import leave_isrs
 from broker.config import NodeConfig
 from broker.coordination.protocol import Coordination, SessionState
 from broker.coordination.znodes import BrokerZnode, Endpoint
@@ -76,6 +77,18 @@ class Presence:
             yield
         finally:
             await asyncio.to_thread(notes.remove)
+
+    async def leave_isrs(self, directories: LogDirectories) -> None:
+        """Before a registration: when records that were acknowledged may be gone from the directories, no
+        partition counts on this node any more that can count on another. Raises CoordinationError,
+        StorageError.
+        """
+        if await asyncio.to_thread(directories.may_have_lost):
+            broker_id = BrokerId(self._config.broker_id)
+            left = await leave_isrs(self._coordination, broker_id)
+            if left:
+                log.warning("in_sync_sets_left", broker_id=broker_id, partitions=len(left))
+        await asyncio.to_thread(directories.note_boot)
 
     async def register(self) -> int:
         """Register the node under its id; its broker epoch. Raises CoordinationError, also when another node

@@ -81,11 +81,18 @@ class BrokerChannel:
         self._waiting = BrokerOrders()
         self._sending = BrokerOrders()
         self._told = asyncio.Event()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
 
     def tell(self, orders: BrokerOrders) -> None:
         """Deliver `orders` after those that wait."""
         self._waiting = self._waiting.merged(orders)
+        self._is_idle.clear()
         self._told.set()
+
+    async def delivered(self) -> None:
+        """Return once the broker has carried out all that it was told."""
+        await self._is_idle.wait()
 
     async def run(self) -> None:
         """Deliver until cancelled, or until the broker says that it registered again: no more for this one.
@@ -107,6 +114,8 @@ class BrokerChannel:
                 _log.warning("orders_not_delivered", broker_id=self.broker.id, reason=str(error))
             if not self._sending:
                 backoff_ms = RETRY_BACKOFF_MS_MIN
+                if not self._waiting:
+                    self._is_idle.set()
                 continue
             self._waiting = self._sending.merged(self._waiting)
             self._told.set()

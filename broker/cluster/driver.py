@@ -41,6 +41,8 @@ from broker.types import NO_LEADER, BrokerId, TopicPartition
 
 DEFAULT_LISTENER = "PLAINTEXT"
 _RETRY_SECONDS = 1.0
+_FAREWELL_MS = 1_000
+"""How long a broker that stops waits at most until the others know of it."""
 
 _log = logger("controller")
 
@@ -129,6 +131,7 @@ class ControllerDriver:
         if broker_epoch not in (-1, broker.epoch):
             raise ProtocolError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} has registered again")
         await reign.ask(ShutdownAsked(broker_id=broker_id))
+        await reign.delivered(timeout_ms=_FAREWELL_MS)  # or clients would be sent to who is gone
         return reign.machine.led_by(broker_id)
 
     async def elect_leaders(

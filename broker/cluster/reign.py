@@ -10,6 +10,7 @@ since the next one reads everything anew.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -161,6 +162,13 @@ class Reign:
         self._requests.append(request)
         self._woken.set()
         return await request.effects
+
+    async def delivered(self, *, timeout_ms: int) -> None:
+        """Return once every live broker has carried out what it was told, or when the time is up."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                for channel, _ in list(self._channels.values()):
+                    await channel.delivered()
 
     @property
     def machine(self) -> ControllerMachine:

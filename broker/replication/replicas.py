@@ -126,6 +126,11 @@ class Replicas:
     def directories(self) -> LogDirectories:
         return self._directories
 
+    @property
+    def broker_epoch(self) -> int:
+        """Of the node's registration, -1 before there is one."""
+        return self._broker_epoch
+
     def registered(self, broker_epoch: int) -> None:
         """The node registered anew: orders for an earlier registration are refused from now on."""
         self._broker_epoch = broker_epoch

@@ -97,6 +97,13 @@ class DiskLock(Protocol):
 class Disk(Protocol):
     """A file system. Every method raises StorageError when the disk fails."""
 
+    @property
+    def boot_id(self) -> str | None:
+        """Names this start of the machine among all starts of all machines: what was written to files since
+        then is in the page cache at least. None where that cannot be told.
+        """
+        ...
+
     def open(self, path: Path, *, create: bool = False) -> File:
         """Open for reading and writing; `create` makes an empty file when there is none."""
         ...
@@ -287,6 +294,10 @@ class SystemLock:
 
 class SystemDisk:
     """The machine's file system."""
+
+    @property
+    def boot_id(self) -> str | None:
+        return _boot_id()
 
     def open(self, path: Path, *, create: bool = False) -> SystemFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

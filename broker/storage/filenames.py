@@ -25,6 +25,8 @@ LOG_ENDS_FILE = "log-ends-checkpoint"
 """Ours alone: what a clean end knows of each log."""
 SESSION_FILE = "zookeeper-session"
 """Ours alone: the session of the node that holds the root."""
+BOOT_FILE = "boot-id"
+"""Ours alone: since which start of the machine everything written to the root is kept."""
 TRANSACTION_INDEX_SIZES_FILE = "transaction-index-checkpoint"
 """Ours alone: which segments have an index of aborted transactions."""
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
@@ -41,6 +43,7 @@ ROOT_FILES = frozenset(
         CLEANER_OFFSET_FILE,
         LOG_ENDS_FILE,
         SESSION_FILE,
+        BOOT_FILE,
         TRANSACTION_INDEX_SIZES_FILE,
     }
 )

@@ -139,6 +139,10 @@ class GuardedDisk:
         """Take a guarded root offline, for a reason that need not be a failure of its disk."""
         self._root_of(root).fail(error)
 
+    @property
+    def boot_id(self) -> str | None:
+        return self._disk.boot_id
+
     def open(self, path: Path, *, create: bool = False) -> File:
         root = self._root_of(path)
         file = root.run(self._disk.open, path, create=create)

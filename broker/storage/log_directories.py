@@ -112,6 +112,22 @@ class LogDirectories:
                 return directory
         return None
 
+    def may_have_lost(self) -> bool:
+        """Whether records that were acknowledged may be gone since the last end: see `boot_note`. A root that
+        is offline has lost all of its own, of which the controller is told. Blocks. Raises StorageError.
+        """
+        return any(directory.boot_note.may_have_lost() for directory in self.live.values())
+
+    def note_boot(self) -> None:
+        """Nobody counts on what may have been lost: note that what comes is kept until the machine ends.
+        Blocks. Where the disk refuses, the next unclean end counts as a loss.
+        """
+        for root, directory in self.live.items():
+            try:
+                directory.boot_note.write()
+            except StorageError as error:
+                _log.warning("boot_not_noted", log_directory=str(root), reason=str(error))
+
     def place(
         self, topic_partition: TopicPartition, *, is_new: bool, placed: Mapping[Path, int]
     ) -> LogDirectory:

@@ -18,9 +18,11 @@ from pathlib import Path
 
 from broker.clock import Clock
 from broker.errors import StorageError
+from broker.storage.boot_note import BootNote
 from broker.storage.closed_logs import ClosedLog
 from broker.storage.disk import Disk, DiskLock, Space
 from broker.storage.filenames import (
+    BOOT_FILE,
     CLEAN_SHUTDOWN_FILE,
     LOCK_FILE,
     SESSION_FILE,
@@ -84,6 +86,7 @@ class LogDirectory:
         self._recovery_threads = recovery_threads
         self.lock_identity = lock.identity
         self.session_note = PrivateNote(disk, path / SESSION_FILE)
+        self.boot_note = BootNote(disk, path / BOOT_FILE, was_clean=self.clean)
         self.flush_watch = FlushWatch()
         self._pool = pool or FilePool(disk)
         self._cache = cache or IndexCache()

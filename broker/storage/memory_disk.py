@@ -164,10 +164,16 @@ class MemoryDisk:
         self._locks: set[Path] = set()
         self._lock = Lock()
         self.generation = 0
+        self.boots = 1
         self.space_left: int | None = None
         self.syncs_fail = False
         self.failed_roots: set[Path] = set()
         self.sync_count = 0
+
+    @property
+    def boot_id(self) -> str:
+        """Another one after each `crash`."""
+        return f"boot-{self.boots}"
 
     def open(self, path: Path, *, create: bool = False) -> MemoryFile:
         self.check_not_failed(path)
@@ -265,6 +271,7 @@ class MemoryDisk:
     def crash(self, random: Random | None = None) -> None:
         """Cut the power; see the module's description for what is kept."""
         self.kill()
+        self.boots += 1
         kept = 0 if random is None else random.randint(0, len(self._journal))
         for change in self._journal[:kept]:
             _apply_name(self._durable_names, change)

@@ -1,0 +1,48 @@
+"""When a data root may have lost records: only by the end of the machine, or of the root itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker.storage.boot_note import BootNote
+from broker.storage.filenames import BOOT_FILE
+from broker.storage.memory_disk import MemoryDisk
+
+PATH = Path("/data") / BOOT_FILE
+
+
+def started(disk: MemoryDisk, *, was_clean: bool = False) -> BootNote:
+    disk.make_directory(PATH.parent)
+    disk.sync_directory(Path("/"))
+    return BootNote(disk, PATH, was_clean=was_clean)
+
+
+def test_a_new_root_may_take_the_place_of_another() -> None:
+    assert started(MemoryDisk()).may_have_lost()
+
+
+def test_the_end_of_the_process_loses_nothing() -> None:
+    disk = MemoryDisk()
+    started(disk).write()
+    disk.kill()
+    assert not started(disk).may_have_lost()
+
+
+def test_the_end_of_the_machine_may_lose_records_until_nobody_counts_on_them() -> None:
+    disk = MemoryDisk()
+    started(disk).write()
+    disk.crash()
+    assert started(disk).may_have_lost()
+    disk.kill()
+    after = started(disk)
+    assert after.may_have_lost()
+    after.write()
+    disk.kill()
+    assert not started(disk).may_have_lost()
+
+
+def test_a_clean_end_lost_nothing_whatever_happened_to_the_machine() -> None:
+    disk = MemoryDisk()
+    started(disk).write()
+    disk.crash()
+    assert not started(disk, was_clean=True).may_have_lost()
