@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from broker.background import Background
@@ -26,19 +26,18 @@ from broker.coordination.protocol import Coordination
 from broker.disk_threads import DiskThreads
 from broker.errors import CoordinationError, RequestTimedOutError
 from broker.groups.coordinator import GroupCoordinator
+from broker.listening import Front, Listening
 from broker.live_config import LiveConfig
 from broker.node_metrics import NodeMetrics
 from broker.part_configs import (
     between_nodes,
     cleaner_settings,
     client_quotas,
-    connection_limits,
     controller_settings,
     fetch_sessions,
     group_config,
     lag_bounds,
     log_defaults,
-    rate_windows,
     serving_limits,
     shutdown_settings,
     topic_defaults,
@@ -53,8 +52,6 @@ from broker.replication.log_moves import LogMoves
 from broker.replication.replicas import Replicas
 from broker.replication.topic_configs import TopicConfigs
 from broker.replication.upkeep import Upkeep
-from broker.server.acceptor import Acceptor, Processor
-from broker.server.admission import Admission
 from broker.server.cluster_view import ClusterView
 from broker.server.controlled_shutdown import hand_over
 from broker.server.dispatch import Dispatcher
@@ -76,8 +73,6 @@ from broker.types import BrokerId, TopicPartition
 
 log = logger("node")
 
-DRAIN_GRACE_MS = 2_000
-"""How long requests that were received may take to be answered at a stop."""
 FIRST_IMAGE_TIMEOUT_MS = 30_000
 """How long a node waits until some node is elected controller."""
 CONTROLLER_LOOK_MS = 20
@@ -97,7 +92,9 @@ class Node:
         clock: Clock,
         rng: random.Random,
         authoriser: Authoriser | None = None,
+        front: Front | None = None,
     ) -> None:
+        """`front` stands in for the sockets of the listeners."""
         self._authoriser = authoriser or AllowAll()
         self._live = LiveConfig(loaded, coordination)
         self._broker_id = BrokerId(loaded.node.broker_id)
@@ -107,6 +104,7 @@ class Node:
         self._clock = clock
         self._rng = rng
         self._executor = DiskThreads(loaded.node.num_io_threads)
+        self._front = front or Listening(loaded.node, self._quotas, clock, self._executor)
         self._background = Background()
         self._failed_roots: asyncio.Queue[Path] = asyncio.Queue()
         self._services: Services
@@ -122,13 +120,8 @@ class Node:
         """
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._executor.shutdown)
-            processors: list[Processor] = []
-            admission = self._admission(processors)
-            acceptors = [
-                stack.enter_context(self._bound(listener, processors, admission))
-                for listener in self._config.listener_texts.bound
-            ]
-            presence = Presence(self._live, self._coordination, self._clock, acceptors)
+            stack.enter_context(self._front.bound())
+            presence = Presence(self._live, self._coordination, self._clock, self._front.listeners)
             await stack.enter_async_context(presence.connected())
             cluster_id = await obtain_cluster_id(self._coordination)
             archiving = stack.enter_context(contextlib.closing(self._archiving(cluster_id)))
@@ -151,9 +144,7 @@ class Node:
             await stack.enter_async_context(presence.noted_in(directories, cluster_id))
             await stack.enter_async_context(self._background)
             self._background.start(self._watch_directories(directories))
-            link = NodeLink(
-                self._broker_id, ROUTES, self._own_listener(acceptors), between_nodes(self._config)
-            )
+            link = NodeLink(self._broker_id, ROUTES, self._own_listener(), between_nodes(self._config))
             stack.push_async_callback(link.close)
             self._services = services = await self._build(
                 cluster_id, configs, entity_configs, directories, link
@@ -163,23 +154,20 @@ class Node:
             await stack.enter_async_context(services.groups)
             await services.controller.start()
             stack.push_async_callback(services.controller.close)
-            processor = Processor(
-                Dispatcher(ROUTES, services), connection_limits(self._config), self._clock, self._executor
-            )
-            processors.append(processor)
+            self._front.attach(Dispatcher(ROUTES, services), self._config)
             self.metrics = NodeMetrics(
                 directories=directories,
                 replicas=services.replicas,
                 isr_changes=services.isr_changes,
                 openings=services.openings,
                 stalls=self._stalls,
-                processors=processors,
+                front=self._front,
             )
-            self._start_background(processor, acceptors, archiving)
+            self._start_background(archiving)
             self._background.start(presence.keep(services.replicas.registered))
             await self._first_image()
-            async with self._serving(acceptors, processor, link):
-                yield [acceptor.listener for acceptor in acceptors]
+            async with self._serving(link):
+                yield self._front.listeners
         log.info("node_stopped", broker_id=self._broker_id)
 
     @property
@@ -188,30 +176,10 @@ class Node:
 
     # Starting
 
-    def _admission(self, processors: Sequence[Processor]) -> Admission:
-        listeners = self._config.listener_texts
-        return Admission(
-            processors,
-            self._quotas.table,
-            rate_windows(self._config),
-            self._clock.monotonic_ms,
-            protected=listeners.between_nodes if len(listeners.bound) > 1 else None,
-        )
-
-    def _own_listener(self, acceptors: Sequence[Acceptor]) -> Listener:
+    def _own_listener(self) -> Listener:
         """The listener that the nodes use among themselves."""
         name = self._config.listener_texts.between_nodes
-        return next(acceptor.listener for acceptor in acceptors if acceptor.listener.name == name)
-
-    @contextlib.contextmanager
-    def _bound(
-        self, listener: Listener, processors: list[Processor], admission: Admission
-    ) -> Iterator[Acceptor]:
-        acceptor = Acceptor.open(listener, processors, connection_limits(self._config), admission)
-        try:
-            yield acceptor
-        finally:
-            acceptor.close()
+        return next(listener for listener in self._front.listeners if listener.name == name)
 
     @contextlib.asynccontextmanager
     async def _log_directories(self, cluster_id: str, configs: TopicConfigs) -> AsyncIterator[LogDirectories]:
@@ -324,9 +292,7 @@ class Node:
         )
         return Archiving(archive, threads=config.log_archive_threads, clock=self._clock)
 
-    def _start_background(
-        self, processor: Processor, acceptors: Sequence[Acceptor], archiving: Archiving
-    ) -> None:
+    def _start_background(self, archiving: Archiving) -> None:
         upkeep = Upkeep(
             self._services.replicas,
             upkeep_intervals(self._config),
@@ -348,17 +314,14 @@ class Node:
         self._background.start(cleaner.run())
         reconfiguration = Reconfiguration(
             services=self._services,
-            processor=processor,
-            acceptors=acceptors,
+            front=self._front,
             upkeep=upkeep,
             cleaner=cleaner,
             threads=self._executor,
         )
-        for acceptor in acceptors:
-            acceptor.limits = processor.limits
         self._live.on_change(reconfiguration.apply)
         self._background.start(self._services.entity_configs.run())
-        self._background.start(processor.close_idle())
+        self._background.start(self._front.close_idle())
 
     async def _first_image(self) -> None:
         """Wait for the controller's first word.
@@ -383,26 +346,22 @@ class Node:
             view.begin_with(await read_cluster_image(self._coordination))
 
     @contextlib.asynccontextmanager
-    async def _serving(
-        self, acceptors: Sequence[Acceptor], processor: Processor, link: NodeLink
-    ) -> AsyncIterator[None]:
-        for acceptor in acceptors:
-            acceptor.start()
+    async def _serving(self, link: NodeLink) -> AsyncIterator[None]:
+        self._front.start()
         log.info(
             "node_started",
             broker_id=self._broker_id,
             cluster_id=self._services.view.image.cluster_id,
-            listeners=[str(acceptor.listener) for acceptor in acceptors],
+            listeners=[str(listener) for listener in self._front.listeners],
         )
         try:
             yield
         finally:
             log.info("node_stopping", broker_id=self._broker_id)
             await hand_over(self._services, link, shutdown_settings(self._config))
-            for acceptor in acceptors:
-                acceptor.close()
+            self._front.stop_accepting()
             self._end_waits()
-            await processor.drain(grace_ms=DRAIN_GRACE_MS)
+            await self._front.drain()
 
     def _end_waits(self) -> None:
         """Have everything answered that waits: fetches, joins of groups, produces."""

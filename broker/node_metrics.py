@@ -6,16 +6,16 @@ replaced and never changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from broker.listening import Front
 from broker.replication.isr_changes import IsrChanges
 from broker.replication.isr_health import IsrHealth
 from broker.replication.replicas import Replicas
-from broker.server.acceptor import Processor
 from broker.server.loop_stalls import LoopStalls
 from broker.server.openings import Openings
 from broker.storage.log_directories import LogDirectories
@@ -30,14 +30,14 @@ class NodeMetrics(Collector):
     isr_changes: IsrChanges
     openings: Openings
     stalls: LoopStalls
-    processors: Sequence[Processor]
+    front: Front
 
     def collect(self) -> Iterable[Metric]:
         """Every family of metrics, with its samples."""
         yield GaugeMetricFamily(
             "broker_connections",
             "Connections of clients and nodes.",
-            sum(processor.connection_count for processor in self.processors),
+            self.front.connection_count,
         )
         yield from self._directory_metrics()
         yield from self._replication_metrics()

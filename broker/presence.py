@@ -19,7 +19,7 @@ from broker.coordination.protocol import Coordination, SessionState
 from broker.coordination.znodes import BrokerZnode, Endpoint
 from broker.errors import CoordinationError
 from broker.live_config import LiveConfig
-from broker.server.acceptor import Acceptor
+from broker.server.security import Listener
 from broker.session_notes import SessionNotes
 from broker.storage.log_directories import LogDirectories
 from broker.telemetry import logger
@@ -36,12 +36,12 @@ class Presence:
     """See the module's description."""
 
     def __init__(
-        self, live: LiveConfig, coordination: Coordination, clock: Clock, acceptors: Sequence[Acceptor]
+        self, live: LiveConfig, coordination: Coordination, clock: Clock, listeners: Sequence[Listener]
     ) -> None:
         self._live = live
         self._coordination = coordination
         self._clock = clock
-        self._acceptors = acceptors
+        self._listeners = listeners
         self._session_changed = asyncio.Event()
         self._registered_session = 0
         self._notes: SessionNotes | None = None
@@ -128,7 +128,7 @@ class Presence:
     async def _znode(self) -> BrokerZnode:
         """Looks names up, in a thread."""
         advertised = await asyncio.to_thread(lambda: self._config.listener_texts.told)
-        ports = {acceptor.listener.name: acceptor.listener.address.port for acceptor in self._acceptors}
+        ports = {listener.name: listener.address.port for listener in self._listeners}
         return BrokerZnode(
             endpoints=tuple(
                 Endpoint(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.config import NodeConfig
 from broker.disk_threads import DiskThreads
+from broker.listening import Front
 from broker.part_configs import (
     cleaner_settings,
-    connection_limits,
     controller_settings,
     log_defaults,
     serving_limits,
@@ -17,7 +16,6 @@ from broker.part_configs import (
 )
 from broker.replication.log_cleaner import LogCleaner
 from broker.replication.upkeep import Upkeep
-from broker.server.acceptor import Acceptor, Processor
 from broker.server.services import Services
 
 
@@ -26,18 +24,14 @@ class Reconfiguration:
     """The parts that take other settings while they work."""
 
     services: Services
-    processor: Processor
-    acceptors: Sequence[Acceptor]
+    front: Front
     upkeep: Upkeep
     cleaner: LogCleaner
     threads: DiskThreads
 
     async def apply(self, config: NodeConfig) -> None:
         """Have everything work by `config` from now on; returns when it does."""
-        limits = connection_limits(config)
-        self.processor.limits = limits
-        for acceptor in self.acceptors:
-            acceptor.limits = limits
+        self.front.reconfigure(config)
         self.threads.resize(config.num_io_threads)
         self.upkeep.intervals = upkeep_intervals(config)
         self.cleaner.reconfigure(cleaner_settings(config))
