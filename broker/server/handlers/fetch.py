@@ -94,6 +94,7 @@ class _Fetch:
         "answers",
         "cold",
         "context",
+        "ends",
         "follower",
         "is_urgent",
         "readable",
@@ -131,6 +132,8 @@ class _Fetch:
         """What must be read from the disk before there is an answer, and about how much is to be sent from
         there on.
         """
+        self.ends = 0
+        """What `_ends` was when the answers were filled in."""
         self.is_urgent = False
         """Whether there is something that must not wait for more bytes: an error, or another history."""
 
@@ -170,6 +173,10 @@ class _Fetch:
     async def _wait(self, size: int) -> None:
         """Read again when more than the `size` bytes that there are came, or the time is up."""
         request = self.request
+        while self._ends() != self.ends:  # something came before there was a wait to be told of it
+            size = await self._read_from_disk(self.read())
+            if self.is_enough(size):
+                return
         await wait_for_bytes(
             self.replicas,
             request.min_bytes - size,
@@ -177,6 +184,10 @@ class _Fetch:
             isolation=self.reader.isolation,
         )
         await self._read_from_disk(self.read())
+
+    def _ends(self) -> int:
+        """Differs once there is more to read in any of the partitions."""
+        return sum([replica.log.log_end_offset + replica.high_watermark for replica in self.replicas])
 
     def _is_void(self) -> bool:
         """Whether there is nothing to tell but should be."""
@@ -294,6 +305,7 @@ class _Fetch:
                 session.fetch_turn = index + (read > 0)
         if self.follower is not None:
             self.follower.is_heard = True
+        self.ends = self._ends()
         return size
 
     # Partitions that are not to be read here
