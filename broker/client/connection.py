@@ -46,6 +46,10 @@ class ConnectionSettings:
     send_buffer_bytes: int = 0
     """The kernel's send buffer; 0 leaves it to the system, which is best except on links it misjudges."""
     receive_buffer_bytes: int = 0
+    keeps_frames: bool = False
+    """Large answers come into one buffer again and again: records of one are good until the next is asked
+    for. Only for connections with one request in flight at a time.
+    """
 
     @property
     def socket_options(self) -> SocketOptions:
@@ -86,7 +90,7 @@ class Connection:
         """Time the ApiVersions exchange took: a first estimate of the link's round trip."""
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._frames = FrameAssembler(settings.max_frame_bytes)
+        self._frames = FrameAssembler(settings.max_frame_bytes, keeps=settings.keeps_frames)
         self._in_flight: deque[_InFlight] = deque()
         self._waiting_for_room: deque[asyncio.Future[None]] = deque()
         self._versions: Mapping[int, VersionRange] = {}
@@ -241,7 +245,7 @@ class Connection:
         )
         self._end(f"connection lost{torn}: {error}" if error else f"closed by the peer{torn}", error)
 
-    def _take(self, frame: bytearray) -> None:
+    def _take(self, frame: bytearray | memoryview) -> None:
         """Give an answer to the oldest request in flight.
 
         Raises WireError when it is not an answer to that.
@@ -348,7 +352,7 @@ class Connection:
         }
 
 
-def _response_version(pending: _InFlight, frame: bytearray) -> int:
+def _response_version(pending: _InFlight, frame: bytearray | memoryview) -> int:
     """A peer that does not know our version of ApiVersions answers in version 0, with an error code
     (KIP-511).
     """

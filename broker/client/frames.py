@@ -1,8 +1,10 @@
 """Frames of a connection's answers: where bytes are received, and how they are cut.
 
 Small answers pass through one reused buffer and are copied out of it; an answer that does not fit is received
-straight into a buffer of its own size. Either way a frame is a bytearray that nothing else refers to: record
-bytes in it may be changed in place and kept for as long as anyone likes.
+straight into a buffer of its own size. Either way a frame is a buffer that nothing else refers to: record
+bytes in it may be changed in place and kept for as long as anyone likes. An owner who is done with each
+answer before it asks again `keeps` the buffer of large answers instead of asking the kernel for fresh memory
+each time: such a frame is good until more is received.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 from broker.wire.framing import SIZE_PREFIX_BYTES, read_frame_size
 
 REUSED_BYTES = 64 * 1024
+SMALL_FRAMES_MAX = 100
+"""After so many small answers in a row a kept buffer is given back."""
 
 
 class FrameAssembler:
@@ -18,14 +22,26 @@ class FrameAssembler:
     `space`, `received`, then whole frames. Holds at most one frame and one reused buffer.
     """
 
-    __slots__ = ("_frame", "_frame_bytes_max", "_frame_view", "_received", "_reused")
+    __slots__ = (
+        "_frame",
+        "_frame_bytes_max",
+        "_frame_view",
+        "_keeps",
+        "_kept",
+        "_received",
+        "_reused",
+        "_small_frames",
+    )
 
-    def __init__(self, frame_bytes_max: int) -> None:
+    def __init__(self, frame_bytes_max: int, *, keeps: bool = False) -> None:
         self._frame_bytes_max = frame_bytes_max
+        self._keeps = keeps
+        self._kept = bytearray()
+        self._small_frames = 0
         self._reused = memoryview(bytearray(REUSED_BYTES))
         self._received = 0
         """Bytes of the frame under way, in its own buffer when it has one, else in the reused one."""
-        self._frame: bytearray | None = None
+        self._frame: bytearray | memoryview | None = None
         self._frame_view = memoryview(b"")
 
     @property
@@ -39,7 +55,7 @@ class FrameAssembler:
             return self._frame_view[self._received :]
         return self._reused[self._received :]
 
-    def received(self, count: int) -> list[bytearray]:
+    def received(self, count: int) -> list[bytearray | memoryview]:
         """`count` bytes arrived in `space()`; returns the frames that are whole now, without their size.
 
         Raises WireError for a negative size and FrameTooLargeError for one over the limit; then the stream is
@@ -53,8 +69,8 @@ class FrameAssembler:
         frame, self._frame, self._frame_view, self._received = self._frame, None, memoryview(b""), 0
         return [frame]
 
-    def _cut(self) -> list[bytearray]:
-        frames: list[bytearray] = []
+    def _cut(self) -> list[bytearray | memoryview]:
+        frames: list[bytearray | memoryview] = []
         position, end, reused = 0, self._received, self._reused
         while end - position >= SIZE_PREFIX_BYTES:
             size = read_frame_size(reused, position, self._frame_bytes_max)
@@ -70,11 +86,21 @@ class FrameAssembler:
         if position:
             reused[: end - position] = bytes(reused[position:end])
             self._received = end - position
+        if self._kept:
+            self._small_frames += len(frames)
+            if self._small_frames > SMALL_FRAMES_MAX:
+                self._kept = bytearray()
         return frames
 
     def _begin(self, size: int, head: memoryview) -> None:
         """Give the frame under way a buffer of its own, of which `head` has arrived."""
-        self._frame = bytearray(size)
+        self._frame = self._kept_buffer(size) if self._keeps else bytearray(size)
         self._frame_view = memoryview(self._frame)
         self._frame_view[: len(head)] = head
         self._received = len(head)
+
+    def _kept_buffer(self, size: int) -> memoryview:
+        self._small_frames = 0
+        if len(self._kept) < size:
+            self._kept = bytearray(min(size + size // 4, self._frame_bytes_max))
+        return memoryview(self._kept)[:size]

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.client.frames import REUSED_BYTES, FrameAssembler
+from broker.client.frames import REUSED_BYTES, SMALL_FRAMES_MAX, FrameAssembler
 from broker.errors import WireError
 from broker.wire.framing import FrameTooLargeError
 
 FRAME_MAX = 4 * REUSED_BYTES
 
 
-def feed(assembler: FrameAssembler, stream: bytes, piece_sizes: list[int]) -> list[bytearray]:
+def feed(assembler: FrameAssembler, stream: bytes, piece_sizes: list[int]) -> list[bytearray | memoryview]:
     """Receive the stream in pieces of at most the given sizes, over and over."""
-    frames: list[bytearray] = []
+    frames: list[bytearray | memoryview] = []
     position, turn = 0, 0
     while position < len(stream):
         space = assembler.space()
@@ -58,6 +58,23 @@ def test_frames_are_buffers_of_their_own_that_may_be_changed() -> None:
     assert first == b"first"
     assert large[0] == 7
     assert large[1:] == b"l" * (3 * REUSED_BYTES - 1)
+
+
+def test_a_kept_buffer_holds_one_large_frame_after_the_other() -> None:
+    assembler = FrameAssembler(FRAME_MAX, keeps=True)
+    buffers = []
+    for size in (2 * REUSED_BYTES, 3 * REUSED_BYTES, 10, 2 * REUSED_BYTES + 1):
+        (frame,) = feed(assembler, framed(bytes([size % 251]) * size), [REUSED_BYTES])
+        assert frame == bytes([size % 251]) * size
+        if isinstance(frame, memoryview):
+            buffers.append(frame.obj)
+    assert buffers[0] is not buffers[1]  # it had to grow
+    assert buffers[1] is buffers[2]
+    for _ in range(SMALL_FRAMES_MAX + 1):
+        feed(assembler, framed(b"small"), [100])
+    (frame,) = feed(assembler, framed(bytes(2 * REUSED_BYTES)), [REUSED_BYTES])
+    assert isinstance(frame, memoryview)
+    assert frame.obj is not buffers[2]  # it was given back meanwhile
 
 
 def test_a_frame_over_the_limit_is_refused_before_it_is_allocated() -> None:
