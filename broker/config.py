@@ -310,6 +310,28 @@ class NodeConfig:
     controlled_shutdown_retry_backoff_ms: int = _setting(
         long(0), 5000, "How long it waits at most before it asks again."
     )
+    num_replica_fetchers: int = _setting(
+        integer(1), 1, "Tasks that follow one leader, each over a connection."
+    )
+    replica_fetch_min_bytes: int = _setting(
+        integer(0), 1, "Bytes that a leader waits for before it answers a follower."
+    )
+    replica_fetch_wait_max_ms: int = _setting(integer(0), 500, "How long it waits for them at most.")
+    replica_fetch_max_bytes: int = _setting(
+        integer(0), 1_048_576, "Bytes of one partition in a follower's fetch; a larger batch comes alone."
+    )
+    replica_fetch_response_max_bytes: int = _setting(
+        integer(0), 10_485_760, "Bytes of all partitions in a follower's fetch."
+    )
+    replica_fetch_backoff_ms: int = _setting(
+        integer(0), 1000, "How long a follower rests at most before it tries what failed again."
+    )
+    replica_socket_timeout_ms: int = _setting(
+        integer(1), 30_000, "How long a follower waits for an answer; longer than replica.fetch.wait.max.ms."
+    )
+    replica_socket_receive_buffer_bytes: int = _setting(
+        integer(-1), -1, "SO_RCVBUF of a follower's connections; -1: the kernel adapts it to the link."
+    )
     replica_high_watermark_checkpoint_interval_ms: int = _setting(
         long(1), 5000, "How often high watermarks are saved."
     )

@@ -38,6 +38,7 @@ DYNAMIC = frozenset(
         "max.connections.per.ip.overrides",
         "num.io.threads",
         "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
         "producer.id.expiration.ms",
         "replica.alter.log.dirs.io.max.bytes.per.second",
     }

@@ -30,10 +30,12 @@ from broker.listening import Front, Listening
 from broker.live_config import LiveConfig
 from broker.node_metrics import NodeMetrics
 from broker.part_configs import (
+    between_followers,
     between_nodes,
     cleaner_settings,
     client_quotas,
     controller_settings,
+    fetch_bounds,
     fetch_sessions,
     group_config,
     lag_bounds,
@@ -46,9 +48,11 @@ from broker.part_configs import (
 from broker.presence import Presence
 from broker.reconfiguration import Reconfiguration
 from broker.replication.archiving import Archiving
+from broker.replication.fetchers import Fetchers
 from broker.replication.isr_changes import IsrChanges
 from broker.replication.log_cleaner import LogCleaner
 from broker.replication.log_moves import LogMoves
+from broker.replication.node_connection import NodeConnection
 from broker.replication.replicas import Replicas
 from broker.replication.topic_configs import TopicConfigs
 from broker.replication.upkeep import Upkeep
@@ -151,6 +155,7 @@ class Node:
             )
             await presence.leave_isrs(directories)
             services.replicas.registered(await presence.register())
+            await stack.enter_async_context(services.fetchers)
             await stack.enter_async_context(services.groups)
             await services.controller.start()
             stack.push_async_callback(services.controller.close)
@@ -227,6 +232,7 @@ class Node:
         stored: dict[TopicPartition, int] = {}
         for directory in directories.live.values():
             stored.update(await asyncio.to_thread(directory.checkpoints.read_high_watermarks))
+        fetchers = self._fetchers(view, link.listener)
         replicas = Replicas(
             self._broker_id,
             directories,
@@ -234,6 +240,7 @@ class Node:
             executor=self._executor,
             config_of=configs.refresh,
             high_watermarks=stored,
+            fetchers=fetchers,
             on_leadership=self._leadership_changed,
         )
         groups_log = OffsetsTopicLog(
@@ -246,6 +253,7 @@ class Node:
             limits=serving_limits(config),
             view=view,
             replicas=replicas,
+            fetchers=fetchers,
             isr_changes=IsrChanges(
                 replicas, self._coordination, clock=self._clock, bounds=lag_bounds(config)
             ),
@@ -276,6 +284,19 @@ class Node:
         )
         link.attach(services)
         return services
+
+    def _fetchers(self, view: ClusterView, listener: str) -> Fetchers:
+        connection = between_followers(self._config)
+        return Fetchers(
+            self._broker_id,
+            fetch_bounds(self._config),
+            count=self._config.num_replica_fetchers,
+            clock=self._clock,
+            executor=self._executor,
+            broker=lambda broker_id: view.image.brokers.get(broker_id),
+            broker_epoch=lambda: self._services.replicas.broker_epoch,
+            open_port=lambda: NodeConnection(listener, connection),
+        )
 
     def _archiving(self, cluster_id: str) -> Archiving:
         """Raises ConfigurationError for a URL that cannot be used."""

@@ -9,6 +9,7 @@ from broker.clock import Clock
 from broker.cluster.events import ControllerSettings
 from broker.config import LoadedConfig, NodeConfig
 from broker.groups.config import GroupConfig
+from broker.replication.following import FetchBounds
 from broker.replication.log_cleaner import CleanerSettings
 from broker.replication.partition import LagBounds
 from broker.replication.upkeep import UpkeepIntervals
@@ -24,6 +25,8 @@ from broker.storage.log_config import LogConfig
 OFFSETS_REPLICATION_FACTOR = "offsets.topic.replication.factor"
 
 _MINUTE_MS = 60_000
+_FRAME_BYTES_MAX = 128 << 20
+"""What a leader may answer beyond the bounds that it was given: one batch is sent however large it is."""
 _FLUSH_LOOK_MS = 1_000
 """How often logs are looked at for flushing where the settings ask for nothing more often."""
 
@@ -99,6 +102,30 @@ def rate_windows(config: NodeConfig) -> RateWindows:
 def between_nodes(config: NodeConfig) -> ConnectionSettings:
     """How this node speaks to others."""
     return ConnectionSettings(request_timeout_ms=config.request_timeout_ms)
+
+
+def between_followers(config: NodeConfig) -> ConnectionSettings:
+    """How this node speaks to the leaders that it follows."""
+    answer_bytes_max = max(config.replica_fetch_response_max_bytes, config.replica_fetch_max_bytes)
+    return ConnectionSettings(
+        client_id=f"broker-{config.broker_id}-fetcher",
+        request_timeout_ms=config.replica_socket_timeout_ms,
+        connect_timeout_ms=config.replica_socket_timeout_ms,
+        max_frame_bytes=max(2 * answer_bytes_max, _FRAME_BYTES_MAX),
+        keeps_frames=True,
+        receive_buffer_bytes=max(config.replica_socket_receive_buffer_bytes, 0),
+    )
+
+
+def fetch_bounds(config: NodeConfig) -> FetchBounds:
+    """How much a follower asks for."""
+    return FetchBounds(
+        bytes_min=config.replica_fetch_min_bytes,
+        wait_ms_max=config.replica_fetch_wait_max_ms,
+        partition_bytes_max=config.replica_fetch_max_bytes,
+        response_bytes_max=config.replica_fetch_response_max_bytes,
+        backoff_ms=config.replica_fetch_backoff_ms,
+    )
 
 
 def serving_limits(config: NodeConfig) -> ServingLimits:

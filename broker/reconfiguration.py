@@ -37,6 +37,7 @@ class Reconfiguration:
         self.cleaner.reconfigure(cleaner_settings(config))
         services = self.services
         services.log_moves.reconfigure(config.replica_alter_log_dirs_io_max_bytes_per_second)
+        services.fetchers.reconfigure(config.num_replica_fetchers)
         services.limits = serving_limits(config)
         services.topic_configs.defaults = log_defaults(config)
         for replica in services.replicas:

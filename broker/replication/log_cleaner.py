@@ -182,7 +182,7 @@ class LogCleaner:
             and partition not in excluded
             and (replica := self._replicas.get(*partition)) is not None
             and replica.log is log
-            and not log.failed
+            and not (log.failed or log.being_cut)
         ]
 
     def _forget_past(self) -> None:

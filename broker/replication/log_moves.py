@@ -167,6 +167,7 @@ class LogMoves:
                 await self._copy(move, copy)
                 await self._in_thread(copy.log.flush)
                 async with self._replicas.orders:
+                    await move.replica.settled()
                     self._require_hosted(move)
                     if copy.took_rest():
                         await self._swap(move)
@@ -176,6 +177,7 @@ class LogMoves:
 
     async def _begun(self, move: _Move) -> _Copy:
         """An empty copy that begins with the first batch of its source."""
+        await move.replica.settled()
         source = move.replica.log
         start, cut_count = source.log_start_offset, source.cut_count
         first = source.read(start, max_bytes=1, up_to=source.log_end_offset)
@@ -185,7 +187,10 @@ class LogMoves:
 
     async def _copy(self, move: _Move, copy: _Copy) -> None:
         """Until the copy has everything that there is at this moment."""
-        while (found := copy.missing()) is not EMPTY:
+        while True:
+            await move.replica.settled()
+            if (found := copy.missing()) is EMPTY:
+                return
             self._require_hosted(move)
             if not move.target.free_space.admits(len(found)):
                 raise StorageError(f"{move.target.path} is full")

@@ -40,6 +40,7 @@ class Replica:
         "archived_end",
         "commit_waits",
         "count_waits",
+        "cutting",
         "fetch_waits",
         "follower_waits",
         "free_space",
@@ -58,6 +59,8 @@ class Replica:
         self.commit_waits = CommitWaits()
         self.count_waits = CountWaits()
         self.archived_end = 0
+        self.cutting: asyncio.Future[None] | None = None
+        """Done when a cut of the log is over that is under way in a thread."""
         self._executor = executor
         self._flush: asyncio.Future[int] | None = None
 
@@ -200,8 +203,11 @@ class Replica:
     def read(self, offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool) -> FileRange | None:
         """Whole batches from `offset` on, none beyond `up_to`; None when there are none.
 
-        Raises ProtocolError OFFSET_OUT_OF_RANGE, or KAFKA_STORAGE_ERROR when the disk fails.
+        Raises ProtocolError OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER while the log is being cut, or
+        KAFKA_STORAGE_ERROR when the disk fails.
         """
+        if self.cutting is not None:
+            raise ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is being cut")
         if offset >= up_to and self.log.log_start_offset <= offset <= self.log.log_end_offset:
             return None
         try:
@@ -231,6 +237,11 @@ class Replica:
         if known.latest < epoch < self.machine.leader_epoch:
             return EpochEnd(known.latest if known.entries else epoch, end)
         return known.end_offset_for(epoch, end)
+
+    async def settled(self) -> None:
+        """Return when no cut of the log is under way; none begins before the caller awaits again."""
+        while self.cutting is not None:
+            await asyncio.wait([self.cutting])
 
     def take_offline(self, refusal: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """Stop serving; every waiting request is answered, produces with `refusal`."""

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from broker.clock import Clock
 from broker.errors import DiskFailedError, ErrorCode, ProtocolError, StorageError
+from broker.replication.fetchers import Fetchers
 from broker.replication.hosted_logs import Obtained, WantedLog, obtain_logs
 from broker.replication.partition import Assignment, Partition
 from broker.replication.replica import LeadershipObserver, Replica
@@ -59,6 +60,7 @@ class Replicas:
         executor: Executor,
         config_of: Callable[[str], Awaitable[LogConfig]],
         high_watermarks: Mapping[TopicPartition, int],
+        fetchers: Fetchers,
         on_leadership: LeadershipObserver,
     ) -> None:
         self._local = local
@@ -67,6 +69,7 @@ class Replicas:
         self._executor = executor
         self._config_of = config_of
         self._stored_high_watermarks = high_watermarks
+        self._fetchers = fetchers
         self._on_leadership = on_leadership
         self._topics: dict[str, dict[int, Replica]] = {}
         self._offline: set[TopicPartition] = set()
@@ -167,6 +170,7 @@ class Replicas:
             self._drop(replica, ErrorCode.KAFKA_STORAGE_ERROR)
             self._offline.add(replica.topic_partition)
         log_event.error("replicas_offline", log_directory=str(root), partitions=len(lost))
+        await _settled(lost)
         await self._in_thread(partial(self._directories.release, root))
 
     # Moving logs between directories
@@ -181,6 +185,7 @@ class Replicas:
         `orders`.
         """
         topic, partition = replica.topic_partition
+        self._fetchers.forget(replica.topic_partition)
         self._offline.add(replica.topic_partition)
         del self._topics[topic][partition]
 
@@ -190,6 +195,7 @@ class Replicas:
             replica
         )
         self._offline.discard(replica.topic_partition)
+        self._fetchers.update(replica)
 
     # Orders of the controller
 
@@ -209,6 +215,7 @@ class Replicas:
             if refused is not ErrorCode.NONE:
                 return LeaderAndIsrResponse(error_code=refused)
             configs, logs = await self._obtain_logs(request.topic_states)
+            await _settled(self._named_in(request.topic_states))
             topics = [
                 LeaderAndIsrTopicError(
                     topic_id=topic.topic_id,
@@ -252,6 +259,16 @@ class Replicas:
             config = configs[topic.topic_name] = await self._config_of(topic.topic_name)
             wanted += [_wanted_log(topic, state, config) for state in missing]
         return configs, await obtain_logs(self._directories, wanted, self._executor)
+
+    def _named_in(self, topics: Sequence[LeaderAndIsrTopicState]) -> list[Replica]:
+        """Those of the named partitions that are hosted already."""
+        return [
+            replica
+            for topic in topics
+            if (hosted := self._topics.get(topic.topic_name))
+            for state in topic.partition_states
+            if (replica := hosted.get(state.partition_index)) is not None
+        ]
 
     def _take_roles(
         self, topic: LeaderAndIsrTopicState, config: LogConfig | None, logs: Obtained
@@ -320,6 +337,7 @@ class Replicas:
             replica.end_waits()
             if was_leader:
                 self._on_leadership(topic_partition, -1)
+        self._fetchers.update(replica)
 
     async def _stop_one(self, topic_partition: TopicPartition, state: StopReplicaPartitionState) -> ErrorCode:
         replica = self.get(*topic_partition)
@@ -327,6 +345,8 @@ class Replicas:
             epoch = state.leader_epoch
             if epoch != EPOCH_DURING_DELETE and 0 <= epoch < replica.machine.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
+            self._fetchers.forget(topic_partition)
+            await replica.settled()
             self._drop(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if not state.delete_partition:
             return ErrorCode.NONE
@@ -347,6 +367,7 @@ class Replicas:
     def _drop(self, replica: Replica, refusal: ErrorCode) -> None:
         """Host it no longer; what waits for it is refused so."""
         topic_partition, was_leader = replica.topic_partition, replica.machine.is_leader
+        self._fetchers.forget(topic_partition)
         replica.take_offline(refusal)
         partitions = self._topics[topic_partition.topic]
         del partitions[topic_partition.partition]
@@ -366,6 +387,12 @@ class Replicas:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+async def _settled(replicas: Sequence[Replica]) -> None:
+    """Return when no log of these is being cut; none begins to be before the caller awaits again."""
+    while cuts := [replica.cutting for replica in replicas if replica.cutting is not None]:
+        await asyncio.wait(cuts)
 
 
 def _wanted_log(

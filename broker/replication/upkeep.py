@@ -100,7 +100,8 @@ class Upkeep:
             now_ms = self._clock.now_ms()
             if self._may_clean(now_ms):
                 self._delete_old_segments(replica, now_ms)
-            replica.log.producers.expire(now_ms, self.intervals.producer_expiration_ms)
+            if not replica.log.being_cut:
+                replica.log.producers.expire(now_ms, self.intervals.producer_expiration_ms)
             await asyncio.sleep(0)
 
     async def archive(self) -> None:
@@ -126,6 +127,8 @@ class Upkeep:
         return allowed
 
     def _delete_old_segments(self, replica: Replica, now_ms: int) -> None:
+        if replica.log.being_cut:
+            return
         end = self._archiving.deletable_end(replica)
         for segment in replica.log.delete_old_segments(now_ms, end_offset_max=end):
             log_event.info(

@@ -43,6 +43,11 @@ class NodeLink:
         self._settings = settings
         self._connections: dict[HostPort, Connection] = {}
 
+    @property
+    def listener(self) -> str:
+        """The name of the listener that nodes use among themselves."""
+        return self._session.listener.name
+
     def attach(self, services: Services) -> None:
         """What requests to the own node are answered with; before the first one comes."""
         self._services = services

@@ -64,6 +64,7 @@ class OffsetsTopicLog:
         if (committed := replica.acknowledgement(end, -1)) is not None:
             await committed
         while offset < end:
+            replica.machine.require_leader()
             found = replica.read(offset, max_bytes=READ_SIZE, up_to=end, min_one_batch=True)
             if found is None:
                 return

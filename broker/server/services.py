@@ -10,6 +10,7 @@ from broker.clock import Clock
 from broker.cluster.driver import ControllerDriver
 from broker.cluster.entity_configs import EntityConfigs
 from broker.groups.coordinator import GroupCoordinator
+from broker.replication.fetchers import Fetchers
 from broker.replication.isr_changes import IsrChanges
 from broker.replication.log_moves import LogMoves
 from broker.replication.replicas import Replicas
@@ -50,6 +51,7 @@ class Services:
     limits: ServingLimits
     view: ClusterView
     replicas: Replicas
+    fetchers: Fetchers
     isr_changes: IsrChanges
     log_moves: LogMoves
     topics: Topics

@@ -6,7 +6,8 @@ Its parts: `LogFiles` holds the segments and makes them durable, `LogWriter` put
 nothing.
 
 Everything runs on the event loop's thread, except `flush`, which blocks on the disk and may run in any thread
-(see `flushing` for where the two sides meet).
+(see `flushing` for where the two sides meet), and the truncations of a follower, which block too: they run in
+any thread while `being_cut` keeps everybody else away.
 
 A crash of the process loses nothing that `append` returned for; a crash of the machine loses what was
 appended after the last `flush` began.
@@ -78,6 +79,8 @@ class Log:
         self.recovery_report = recovery_report
         self.config = config
         self.admission_rules = Rules.of(config)
+        self.being_cut = False
+        """Set by whoever truncates in another thread: nobody else reads or changes the log meanwhile."""
         self._writer = LogWriter(files, producers, leader_epochs, config)
         self._clock = clock
         self._compacted_end = None if compacted_end is None else min(compacted_end, files.end)

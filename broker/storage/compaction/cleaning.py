@@ -300,7 +300,11 @@ class Cleaning:
         the map must not name records that are gone.
         """
         in_use = self._log.files.segments
-        if self._log.closed or not in_use.holds(self._segments[first:], self._sizes[first:]):
+        if (
+            self._log.closed
+            or self._log.being_cut
+            or not in_use.holds(self._segments[first:], self._sizes[first:])
+        ):
             raise CleaningEndedError(f"{self._log.topic_partition} changed")
 
     def _discard(self) -> None:

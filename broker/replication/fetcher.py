@@ -1,0 +1,339 @@
+"""One task that follows a leader: asks it for all of its partitions, and does to their logs what it says.
+
+`Following` decides what to ask and what answers mean; here it is done. Between two partitions, and between
+two stretches of a large answer, other tasks have their turn, and may have given the replica another role:
+nothing is done to a partition that is not current any more. Cuts are tasks of their own, so that a slow disk
+holds up nobody else's partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from broker.clock import Clock
+from broker.cluster.image import BrokerInfo
+from broker.errors import (
+    ConnectionFailedError,
+    CorruptRecordsError,
+    ErrorCode,
+    ProtocolError,
+    RequestTimedOutError,
+    StorageError,
+    WireError,
+)
+from broker.replication import followed_log
+from broker.replication.followed_log import STRETCH_BYTES, position_of
+from broker.replication.following import (
+    BACKOFF_MS_MIN,
+    Append,
+    Diverged,
+    FetchBounds,
+    Followed,
+    Following,
+    Overrun,
+    Refused,
+    Restart,
+    Step,
+    cut_offset,
+    is_session_error,
+)
+from broker.replication.node_connection import NodePort
+from broker.replication.replica import Replica
+from broker.storage.leader_epochs import EpochEnd
+from broker.telemetry import logger
+from broker.types import NO_TOPIC_ID, BrokerId, TopicId, TopicPartition
+from broker.wire.messages.fetch import FetchRequest, FetchResponse
+
+log_event = logger("fetcher")
+
+_STRETCH_OVERHEAD = 16 << 10
+"""An append of nothing takes as long as one more byte of so many."""
+
+
+@dataclass(slots=True)
+class FetchCounts:
+    """What all fetchers of a node did since it started."""
+
+    requests: int = 0
+    failed_requests: int = 0
+    bytes: int = 0
+    """Of records that were appended."""
+    cuts: int = 0
+    corrupt: int = 0
+    """Answers whose records were not what a leader stores."""
+    refused_for_space: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What every fetcher of a node works with."""
+
+    local: BrokerId
+    bounds: FetchBounds
+    clock: Clock
+    executor: Executor
+    """For what waits for the disk."""
+    broker: Callable[[BrokerId], BrokerInfo | None]
+    """Where a node is now, None while that is not known."""
+    broker_epoch: Callable[[], int]
+    """Of this node's registration."""
+    start: Callable[[Coroutine[Any, Any, None]], object]
+    """Run work to its end, beside everything else."""
+    counts: FetchCounts = field(default_factory=FetchCounts)
+
+
+class Fetcher:
+    """See the module's description; `run` is a task of the node."""
+
+    def __init__(self, leader: BrokerId, port: NodePort, surroundings: Surroundings) -> None:
+        self.leader = leader
+        self._port = port
+        self._around = surroundings
+        self._clock = surroundings.clock
+        self._counts = surroundings.counts
+        self._following = Following(surroundings.local, surroundings.bounds)
+        self._replicas: dict[TopicPartition, tuple[Replica, Followed]] = {}
+        self._changed = asyncio.Event()
+        self._failures = 0
+        self._done = 0
+        """What was appended since others had their turn, in bytes."""
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    @property
+    def lag_max(self) -> int:
+        """The largest number of offsets that a partition ends below its leader's high watermark."""
+        return max((followed.lag for followed in self._following), default=0)
+
+    # Which partitions
+
+    def follow(self, replica: Replica) -> None:
+        """Follow in the replica's leader epoch; what is under way in another one counts no more."""
+        partition, epoch = replica.topic_partition, replica.machine.leader_epoch
+        known, followed = self._replicas.get(partition, (None, None))
+        if known is replica and followed is not None and followed.leader_epoch == epoch:
+            return
+        self.forget(partition)
+        topic_id = replica.log.topic_id or TopicId(NO_TOPIC_ID)
+        followed = self._following.follow(partition, topic_id, epoch, position_of(replica))
+        self._replicas[partition] = replica, followed
+        if replica.cutting is not None:
+            self._following.pause(followed)
+            self._around.start(self._go_on_after_cut(replica, followed))
+        self._changed.set()
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Follow it no longer."""
+        _, followed = self._replicas.pop(partition, (None, None))
+        if followed is not None:
+            self._following.forget(followed)
+
+    async def _go_on_after_cut(self, replica: Replica, followed: Followed) -> None:
+        await replica.settled()
+        self._advanced(replica, followed)
+
+    # Asking
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        try:
+            while True:
+                self._changed.clear()
+                request = self._following.next_request(
+                    self._around.broker_epoch(), self._clock.monotonic_ms()
+                )
+                if request is None:
+                    await self._until_due()
+                elif (response := await self._answer(request)) is not None:
+                    for step in self._following.answered(response, self._clock.monotonic_ms()):
+                        await self._do(step)
+        finally:
+            await self._port.close()
+
+    async def _until_due(self) -> None:
+        """Return when a partition came, or has rested."""
+        due_ms = self._following.next_due_ms()
+        wait_ms = None if due_ms is None else max(due_ms - self._clock.monotonic_ms(), 1)
+        try:
+            async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _answer(self, request: FetchRequest) -> FetchResponse | None:
+        """What the leader answers; None after a failure, and the time to wait for after one."""
+        self._counts.requests += 1
+        try:
+            broker = self._around.broker(self.leader)
+            if broker is None:
+                raise ConnectionFailedError(f"broker {self.leader} is not known")
+            response = await self._port.send(broker, request)
+            if is_session_error(response.error_code):
+                self._following.lost_session()
+                return None
+            if response.error_code:
+                raise ProtocolError(
+                    ErrorCode.of(response.error_code), f"broker {self.leader} refused a fetch"
+                )
+        except (ConnectionFailedError, RequestTimedOutError, ProtocolError, WireError) as error:
+            await self._failed(error)
+            return None
+        if self._failures:
+            log_event.info("leader_reached", leader=self.leader, failures=self._failures)
+            self._failures = 0
+        return response
+
+    async def _failed(self, error: Exception) -> None:
+        self._counts.failed_requests += 1
+        self._following.lost_session()
+        if not self._failures:
+            log_event.warning("leader_not_reached", leader=self.leader, reason=str(error))
+        backoff_ms = min(BACKOFF_MS_MIN << min(self._failures, 16), self._around.bounds.backoff_ms)
+        self._failures += 1
+        await asyncio.sleep(backoff_ms / 1000)
+
+    # Doing what the answers mean
+
+    async def _do(self, step: Step) -> None:
+        followed = step.followed
+        found = self._replicas.get(followed.topic_partition)
+        if found is None or found[1] is not followed:
+            return
+        replica = found[0]
+        match step:
+            case Append():
+                await self._append(replica, step)
+            case Diverged():
+                leader_end = EpochEnd(step.epoch, step.end_offset)
+                offset = cut_offset(leader_end, replica.log.leader_epochs, replica.log.log_end_offset)
+                self._start_cut(replica, followed, offset, leader_epoch_end=leader_end)
+            case Overrun():
+                self._start_cut(replica, followed, step.high_watermark, leader_epoch_end=None)
+            case Restart():
+                self._following.pause(followed)
+                self._around.start(self._restart(replica, step))
+            case Refused():
+                if followed.refusals == 1:
+                    log_event.info(
+                        "fetch_refused",
+                        partition=str(followed.topic_partition),
+                        leader=self.leader,
+                        leader_epoch=followed.leader_epoch,
+                        error=step.code.name,
+                    )
+            case _:
+                assert_never(step)
+
+    async def _append(self, replica: Replica, step: Append) -> None:
+        followed, records = step.followed, memoryview(step.records)
+        if not len(records):
+            self._heard(replica, step)
+            return
+        if not replica.free_space.admits(len(records)):
+            self._counts.refused_for_space += 1
+            self._rest(replica, followed, "follower_waits_for_room", "the log directory is full")
+            return
+        try:
+            for stretch in followed_log.stretches(records):
+                if not self._following.is_current(followed):
+                    return
+                followed_log.append(replica, stretch)
+                self._counts.bytes += len(stretch)
+                await self._give_turn(len(stretch))
+        except CorruptRecordsError as error:
+            self._rest_from_corrupt(replica, followed, str(error))
+            return
+        except StorageError as error:
+            self._rest(replica, followed, "followed_log_failed", str(error))
+            return
+        if not self._following.is_current(followed):
+            return
+        if replica.log.log_end_offset == followed.position.end_offset:
+            self._rest_from_corrupt(replica, followed, "no whole batch came")
+            return
+        self._heard(replica, step)
+
+    def _heard(self, replica: Replica, step: Append) -> None:
+        try:
+            followed_log.hear(replica, step.high_watermark, step.log_start_offset)
+        except StorageError as error:
+            self._rest(replica, step.followed, "followed_log_failed", str(error))
+            return
+        self._following.advanced(step.followed, position_of(replica))
+
+    async def _give_turn(self, size: int) -> None:
+        """Let others have their turn once enough was done since they had it."""
+        self._done += size + _STRETCH_OVERHEAD
+        if self._done > STRETCH_BYTES:
+            self._done = 0
+            await asyncio.sleep(0)
+
+    def _start_cut(
+        self, replica: Replica, followed: Followed, offset: int, *, leader_epoch_end: EpochEnd | None
+    ) -> None:
+        self._following.pause(followed)
+        log, high_watermark = replica.log, replica.high_watermark
+        tell = log_event.warning if offset < high_watermark else log_event.info
+        tell(
+            "follower_cut",
+            partition=str(followed.topic_partition),
+            leader=self.leader,
+            leader_epoch=followed.leader_epoch,
+            leader_epoch_end=leader_epoch_end,
+            from_offset=log.log_end_offset,
+            to_offset=offset,
+            high_watermark=high_watermark,
+        )
+        self._around.start(self._cut(replica, followed, offset))
+
+    async def _cut(self, replica: Replica, followed: Followed, offset: int) -> None:
+        self._counts.cuts += 1
+        try:
+            await followed_log.cut(replica, offset, self._around.executor)
+        except StorageError as error:
+            self._rest(replica, followed, "followed_log_failed", str(error))
+        else:
+            self._advanced(replica, followed)
+
+    async def _restart(self, replica: Replica, step: Restart) -> None:
+        followed = step.followed
+        log_event.warning(
+            "follower_restarted",
+            partition=str(followed.topic_partition),
+            leader=self.leader,
+            from_offset=replica.log.log_end_offset,
+            to_offset=step.log_start_offset,
+        )
+        try:
+            await followed_log.restart(replica, step.log_start_offset, self._around.executor)
+        except StorageError as error:
+            self._rest(replica, followed, "followed_log_failed", str(error))
+        else:
+            replica.machine.told_high_watermark(step.high_watermark)
+            self._advanced(replica, followed)
+
+    def _advanced(self, replica: Replica, followed: Followed) -> None:
+        self._following.advanced(followed, position_of(replica))
+        self._changed.set()
+
+    def _rest_from_corrupt(self, replica: Replica, followed: Followed, reason: str) -> None:
+        self._counts.corrupt += 1
+        self._rest(replica, followed, "fetched_records_corrupt", reason)
+
+    def _rest(self, replica: Replica, followed: Followed, event: str, reason: str) -> None:
+        """Leave the partition alone for a while, and say why the first time in a row."""
+        if not followed.refusals:
+            log_event.error(
+                event,
+                partition=str(followed.topic_partition),
+                leader=self.leader,
+                log_end_offset=replica.log.log_end_offset,
+                reason=reason,
+            )
+        self._following.back_off(followed, position_of(replica), self._clock.monotonic_ms())
+        self._changed.set()
