@@ -164,6 +164,7 @@ class Node:
                 directories=directories,
                 replicas=services.replicas,
                 isr_changes=services.isr_changes,
+                fetchers=services.fetchers,
                 openings=services.openings,
                 stalls=self._stalls,
                 front=self._front,

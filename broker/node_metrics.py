@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from broker.listening import Front
+from broker.replication.fetchers import Fetchers
 from broker.replication.isr_changes import IsrChanges
 from broker.replication.isr_health import IsrHealth
 from broker.replication.replicas import Replicas
@@ -28,6 +29,7 @@ class NodeMetrics(Collector):
     directories: LogDirectories
     replicas: Replicas
     isr_changes: IsrChanges
+    fetchers: Fetchers
     openings: Openings
     stalls: LoopStalls
     front: Front
@@ -41,6 +43,7 @@ class NodeMetrics(Collector):
         )
         yield from self._directory_metrics()
         yield from self._replication_metrics()
+        yield from self._following_metrics()
         opened = CounterMetricFamily(
             "broker_batches_opened", "Batches looked into when they were appended.", labels=["reason"]
         )
@@ -84,6 +87,33 @@ class NodeMetrics(Collector):
         )
         yield CounterMetricFamily(
             "broker_isr_expands", "Times that replicas joined an ISR.", self.isr_changes.expanded_count
+        )
+
+    def _following_metrics(self) -> Iterable[Metric]:
+        fetchers, counts = self.fetchers, self.fetchers.counts
+        yield GaugeMetricFamily(
+            "broker_followed_partitions", "Partitions that follow another node.", fetchers.partition_count
+        )
+        yield GaugeMetricFamily(
+            "broker_replica_lag_max",
+            "Records that the followed partition furthest behind lacks of what is committed.",
+            fetchers.lag_max,
+        )
+        yield CounterMetricFamily("broker_replica_fetches", "Requests sent to leaders.", counts.requests)
+        yield CounterMetricFamily(
+            "broker_replica_failed_fetches", "Those that were not answered.", counts.failed_requests
+        )
+        yield CounterMetricFamily("broker_replica_fetched_bytes", "Bytes appended of leaders.", counts.bytes)
+        yield CounterMetricFamily(
+            "broker_replica_cuts", "Times that a follower cut off what its leader does not have.", counts.cuts
+        )
+        yield CounterMetricFamily(
+            "broker_replica_corrupt_fetches", "Answers of leaders with damaged records.", counts.corrupt
+        )
+        yield CounterMetricFamily(
+            "broker_replica_fetches_without_room",
+            "Answers of leaders that the log directory had no room for.",
+            counts.refused_for_space,
         )
 
     def _directory_metrics(self) -> Iterable[Metric]:
