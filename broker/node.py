@@ -165,6 +165,7 @@ class Node:
                 replicas=services.replicas,
                 isr_changes=services.isr_changes,
                 fetchers=services.fetchers,
+                view=services.view,
                 openings=services.openings,
                 stalls=self._stalls,
                 front=self._front,

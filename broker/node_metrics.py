@@ -17,6 +17,7 @@ from broker.replication.fetchers import Fetchers
 from broker.replication.isr_changes import IsrChanges
 from broker.replication.isr_health import IsrHealth
 from broker.replication.replicas import Replicas
+from broker.server.cluster_view import ClusterView
 from broker.server.loop_stalls import LoopStalls
 from broker.server.openings import Openings
 from broker.storage.log_directories import LogDirectories
@@ -30,6 +31,7 @@ class NodeMetrics(Collector):
     replicas: Replicas
     isr_changes: IsrChanges
     fetchers: Fetchers
+    view: ClusterView
     openings: Openings
     stalls: LoopStalls
     front: Front
@@ -68,6 +70,15 @@ class NodeMetrics(Collector):
             "broker_offline_replicas",
             "Replicas whose log directory failed.",
             self.replicas.offline_count,
+        )
+        yield GaugeMetricFamily(
+            "broker_offline_partitions",
+            "Partitions of the cluster without a leader, as this node is told.",
+            sum(
+                not partition.has_leader
+                for topic in self.view.image.topics.values()
+                for partition in topic.partitions.values()
+            ),
         )
         yield GaugeMetricFamily(
             "broker_under_replicated_partitions",

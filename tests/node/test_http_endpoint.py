@@ -68,8 +68,8 @@ def test_a_node_tells_of_itself_over_http(zookeeper: EmbeddedZooKeeper, tmp_path
         assert (told["broker_partitions"], told["broker_leaders"]) == (1, 1)
         assert (told["broker_under_replicated_partitions"], told["broker_at_min_isr_partitions"]) == (0, 1)
         assert (told["broker_under_min_isr_partitions"], told["broker_offline_replicas"]) == (0, 0)
-        assert told["broker_isr_shrinks_total"] == 0
         assert (told["broker_followed_partitions"], told["broker_replica_lag_max"]) == (0, 0)
+        assert (told["broker_isr_shrinks_total"], told["broker_offline_partitions"]) == (0, 0)
         assert told["broker_connections"] >= 1
         assert "broker_loop_stalls_total" in told
     finally:
