@@ -19,7 +19,7 @@ class RawTransactions:
 
     def __init__(self, client: RawClient, topic: str) -> None:
         self.producer_id = client.request(InitProducerIdRequest(transactional_id=None)).producer_id
-        self._client = client
+        self.client = client
         self._topic = topic
         self._sequence = 0
 
@@ -30,7 +30,7 @@ class RawTransactions:
         )
         request = produce_request(self._topic, records)
         request.transactional_id = TRANSACTIONAL_ID
-        answer = self._client.request(request).responses[0].partition_responses[0]
+        answer = self.client.request(request).responses[0].partition_responses[0]
         self._sequence += len(values)
         return ErrorCode.of(answer.error_code)
 
@@ -43,5 +43,5 @@ class RawTransactions:
             topics=[WritableTxnMarkerTopic(name=self._topic, partition_indexes=[0])],
             coordinator_epoch=coordinator_epoch,
         )
-        (answered,) = self._client.request(WriteTxnMarkersRequest(markers=[marker])).markers
+        (answered,) = self.client.request(WriteTxnMarkersRequest(markers=[marker])).markers
         return ErrorCode.of(answered.topics[0].partitions[0].error_code)
