@@ -2,8 +2,9 @@
 
 `Following` decides what to ask and what answers mean; here it is done. Between two partitions, and between
 two stretches of a large answer, other tasks have their turn, and may have given the replica another role:
-nothing is done to a partition that is not current any more. Cuts are tasks of their own, so that a slow disk
-holds up nobody else's partitions.
+nothing is done to a partition that is not current any more. What `flush.messages` wants on the disk is there
+before the next request tells the leader that this node has it. Cuts are tasks of their own, so that a slow
+disk holds up nobody else's partitions.
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ class Fetcher:
         self._counts = surroundings.counts
         self._following = Following(surroundings.local, surroundings.bounds)
         self._replicas: dict[TopicPartition, tuple[Replica, Followed]] = {}
+        self._unflushed: dict[TopicPartition, tuple[Replica, Followed]] = {}
+        """What has to be on the disk before the leader is asked for more."""
         self._changed = asyncio.Event()
         self._failures = 0
         self._done = 0
@@ -125,6 +128,8 @@ class Fetcher:
         if replica.cutting is not None:
             self._following.pause(followed)
             self._around.start(self._go_on_after_cut(replica, followed))
+        else:
+            self._note_unflushed(replica, followed)
         self._changed.set()
 
     def forget(self, partition: TopicPartition) -> None:
@@ -144,6 +149,8 @@ class Fetcher:
         try:
             while True:
                 self._changed.clear()
+                if self._unflushed:
+                    await self._flush()
                 request = self._following.next_request(
                     self._around.broker_epoch(), self._clock.monotonic_ms()
                 )
@@ -154,6 +161,20 @@ class Fetcher:
                         await self._do(step)
         finally:
             await self._port.close()
+
+    def _note_unflushed(self, replica: Replica, followed: Followed) -> None:
+        if replica.flush_is_due:
+            self._unflushed[followed.topic_partition] = replica, followed
+
+    async def _flush(self) -> None:
+        due, self._unflushed = self._unflushed, {}
+        await asyncio.gather(*[self._flush_one(replica, followed) for replica, followed in due.values()])
+
+    async def _flush_one(self, replica: Replica, followed: Followed) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._around.executor, replica.log.flush)
+        except StorageError as error:
+            self._rest(replica, followed, "followed_log_failed", str(error))
 
     async def _until_due(self) -> None:
         """Return when a partition came, or has rested."""
@@ -264,6 +285,7 @@ class Fetcher:
         except StorageError as error:
             self._rest(replica, step.followed, "followed_log_failed", str(error))
             return
+        self._note_unflushed(replica, step.followed)
         self._following.advanced(step.followed, position_of(replica))
 
     async def _give_turn(self, size: int) -> None:
@@ -318,6 +340,7 @@ class Fetcher:
             self._advanced(replica, followed)
 
     def _advanced(self, replica: Replica, followed: Followed) -> None:
+        self._note_unflushed(replica, followed)
         self._following.advanced(followed, position_of(replica))
         self._changed.set()
 

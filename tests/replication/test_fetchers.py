@@ -19,7 +19,7 @@ from broker.storage.disk import Disk, SystemDisk
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
 from broker.storage.memory_disk import MemoryDisk
-from broker.wire.messages.fetch import FetchResponse
+from broker.wire.messages.fetch import FetchRequest, FetchResponse
 from tests.replication.two_nodes import HostingNode, Network, log_files, two_nodes, until
 from tests.storage.samples import NOW_MS, build, contents
 
@@ -89,6 +89,24 @@ def test_a_follower_has_the_leaders_bytes(tmp_path: Path) -> None:
 
     places = [(SystemDisk(), [tmp_path / name]) for name in ("one", "two")]
     play(scene, leader=places[0], follower=places[1])
+
+
+def test_what_is_to_be_on_the_disk_is_there_before_the_leader_is_told_of_it() -> None:
+    async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
+        told: list[int] = []
+
+        def note(request: FetchRequest) -> None:
+            for wanted in request.topics[0].partitions:
+                told.append(wanted.fetch_offset)
+                assert two.replica().log.flushed_end >= wanted.fetch_offset
+
+        network.overhear = note
+        await lead(one, two, 1)
+        for number in range(20):
+            put(one, b"%d" % number)
+            await until(lambda: told[-1:] == [one.replica().log.log_end_offset])
+
+    play(scene, config=LogConfig(flush_messages=1))
 
 
 def test_many_partitions_and_large_answers_are_copied_by_several_tasks() -> None:

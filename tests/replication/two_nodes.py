@@ -162,11 +162,14 @@ class Network(NodePort):
         self.cut_off: set[int] = set()
         self.damage: Callable[[FetchResponse], None] = lambda response: None
         """What is done to an answer on its way."""
+        self.overhear: Callable[[FetchRequest], None] = lambda request: None
+        """Who listens to requests."""
 
     async def send(self, broker: BrokerInfo, request: Any) -> Any:
         await asyncio.sleep(0)
         if broker.id in self.cut_off:
             raise ConnectionFailedError(f"broker {broker.id} is cut off")
+        self.overhear(request)
         answer = self.nodes[broker.id].answer(FetchRequest.decode(request.encode(17), 17))
         self.damage(answer)
         if not any(
