@@ -28,6 +28,7 @@ from broker.replication.replicas import Replicas
 from broker.storage.cleaning_schedule import CleaningSchedule
 from broker.storage.compaction.cleanable import CleanableRange, DirtySegment, cleanable_range
 from broker.storage.compaction.cleaning import Cleaning, CleaningBounds, CleaningEndedError
+from broker.storage.compaction.unpacking import UNPACKED_MAX
 from broker.storage.log import Log
 from broker.storage.log_directory import LogDirectory
 from broker.storage.throttle import Throttle
@@ -66,6 +67,8 @@ class CleanerSettings:
     backoff_ms: int = 15_000
     """`log.cleaner.backoff.ms`."""
     batch_size_max: int = 1 << 30
+    """One batch as it is stored."""
+    unpacked_max: int = UNPACKED_MAX
     """One batch uncompressed."""
 
     @property
@@ -77,6 +80,7 @@ class CleanerSettings:
             map_load_factor=self.map_load_factor,
             buffer_bytes=max(self.buffer_bytes // threads // 2, 1),
             batch_size_max=self.batch_size_max,
+            unpacked_max=self.unpacked_max,
         )
 
 
@@ -228,6 +232,14 @@ class LogCleaner:
             log_event.error("cleaning_failed", partition=str(partition), reason=str(error))
             return
         report = cleaning.report
+        if report.unopened:
+            log_event.warning(
+                "batches_not_compacted",
+                partition=str(partition),
+                count=report.unopened,
+                first_offset=report.first_unopened_offset,
+                reason="they unpack to too much",
+            )
         if report.end_offset == report.start_offset:
             self._rest(partition)
         log_event.info(

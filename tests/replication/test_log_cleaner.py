@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from broker.records.batch import Codec
 from broker.replication.log_cleaner import DEBT_SECONDS_MAX, CleanerSettings, LogCleaner
 from broker.replication.replicas import Replicas
 from broker.storage.cleaning_schedule import CleaningSchedule
@@ -164,6 +165,21 @@ def test_a_damaged_log_is_told_of_once_and_does_not_keep_others_waiting() -> Non
     events = run_until(hosted, more)
     assert [event["partition"] for event in events if event["event"] == "log_uncleanable"] == ["damaged-0"]
     assert len(seen(sound)) < len(before) + 30
+
+
+def test_batches_that_are_not_opened_are_told_of_and_the_pass_goes_on() -> None:
+    hosted = Hosted()
+    log = hosted.log("state", dirty=10, config=replace(COMPACTED, segment_bytes=1 << 20))
+    bomb = put(log, (b"k0", bytes(10_000)), codec=Codec.GZIP)
+    log.roll()
+    events = run_until(
+        hosted,
+        lambda cleaner: is_clean(log) and not cleaner._under_way,
+        replace(SETTINGS, unpacked_max=1_000),
+    )
+    assert [event["event"] for event in events] == ["batches_not_compacted", "log_cleaned"]
+    assert (events[0]["partition"], events[0]["count"], events[0]["first_offset"]) == ("state-0", 1, bomb)
+    assert bomb in [record.offset for record in seen(log)]
 
 
 def test_a_full_disk_is_tried_again_later_and_costs_nothing() -> None:

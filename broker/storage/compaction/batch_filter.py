@@ -10,6 +10,9 @@
   so does the marker that is all a producer left, and the last batch below `end_offset`, so that a reader gets
   across.
 
+- A batch that unpacks to too much (`unpacking`) stays as it is, unopened. As it may hold older records of any
+  key, tombstones behind it stay for as long as it does: without them those records would be back.
+
 A batch of which everything stays is given back as it is. Messages of magic 0 and 1 stay in their format; a
 compressed one is written anew with the messages that are left.
 """
@@ -21,11 +24,13 @@ from dataclasses import dataclass
 from operator import ge
 from typing import NamedTuple
 
+from broker.errors import ExpansionError
 from broker.records.batch import DELETE_HORIZON_FLAG, BatchHeader
 from broker.records.excerpt import OpenedBatch, emptied, excerpt, open_batch
 from broker.records.message_set import build_message_set, message_codec, read_message
 from broker.storage.compaction.aborted import Transactions
 from broker.storage.compaction.offset_map import OffsetMap
+from broker.storage.compaction.unpacking import unpacked_max
 from broker.types import Buffer
 
 GONE = b""
@@ -51,7 +56,7 @@ class Rules:
     delete_retention_ms: int
     producers: Mapping[int, ProducerEnd]
     size_max: int
-    """Bound of one batch uncompressed, in bytes."""
+    """What a batch may unpack to, in bytes."""
 
     @property
     def delete_horizon_ms(self) -> int:
@@ -62,18 +67,27 @@ class Rules:
 class BatchFilter:
     """One pass over a log, entry by entry in the order of offsets."""
 
-    __slots__ = ("_rules", "_transactions")
+    __slots__ = ("_has_unopened", "_rules", "_transactions")
 
     def __init__(self, rules: Rules, transactions: Transactions) -> None:
         self._rules = rules
         self._transactions = transactions
+        self._has_unopened = False
+        """Whether a batch below may hold records of any key."""
 
     def remainder(self, entry: Buffer, header: BatchHeader, *, keeps_legacy_tombstones: bool) -> Buffer:
         """What is left of the entry: itself, a smaller one, or GONE. Raises CorruptRecordsError."""
         if header.base_offset >= self._rules.end_offset:
             return entry
+        try:
+            return self._of_entry(entry, header, keeps_legacy_tombstones)
+        except ExpansionError:
+            self._has_unopened = True
+            return entry
+
+    def _of_entry(self, entry: Buffer, header: BatchHeader, keeps_legacy_tombstones: bool) -> Buffer:
         if header.magic < 2:
-            return self._of_messages(entry, header, keeps_legacy_tombstones)
+            return self._of_messages(entry, header, keeps_legacy_tombstones or self._has_unopened)
         if header.is_control:
             return self._of_marker(entry, header)
         if self._transactions.is_aborted(header):
@@ -83,7 +97,7 @@ class BatchFilter:
     def _of_batch(self, batch: Buffer, header: BatchHeader) -> Buffer:
         if not header.record_count:
             return self._without_records(batch, header)
-        opened = open_batch(batch, header, size_max=self._rules.size_max)
+        opened = open_batch(batch, header, size_max=unpacked_max(header, self._rules.size_max))
         kept = self._kept(opened)
         if not any(kept):
             return self._without_records(batch, header)
@@ -106,7 +120,8 @@ class BatchFilter:
                 key is not None and offset >= next(newest)
                 for key, offset in zip(columns.keys, columns.offsets, strict=True)
             ]
-        if header.has_delete_horizon and rules.now_ms >= header.base_timestamp and None in columns.values:
+        is_over = header.has_delete_horizon and rules.now_ms >= header.base_timestamp
+        if is_over and not self._has_unopened and None in columns.values:
             return [
                 is_kept and value is not None for is_kept, value in zip(kept, columns.values, strict=True)
             ]
@@ -143,7 +158,7 @@ class BatchFilter:
         return header.last_offset == end.last_offset
 
     def _of_messages(self, entry: Buffer, header: BatchHeader, keeps_tombstones: bool) -> Buffer:
-        records = read_message(entry, size_max=self._rules.size_max)
+        records = read_message(entry, size_max=unpacked_max(header, self._rules.size_max))
         newest = self._rules.newest.newest([record.key or b"" for record in records])
         kept = [
             record

@@ -9,6 +9,9 @@ nothing that a reader could see, and the next one begins where this one did.
 one thread at a time. Readers and appends never wait for it: they go on with the old segments until the new
 one is there. Names change in the log's thread between two steps, after it has made sure that the old
 segments are still what they were: a log that was cut, deleted or closed meanwhile ends the pass.
+
+A batch that unpacks to too much (`unpacking`) is never opened: it stays as it is, its keys are not in the
+map, and `batch_filter` says what else stays for its sake.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from broker.errors import BrokerError, CorruptRecordsError, StorageError
+from broker.errors import BrokerError, CorruptRecordsError, ExpansionError, StorageError
 from broker.records.message_set import read_message
 from broker.records.reader import read_keys
 from broker.storage.cleaned_segment import CleanedSegment, CleanedSegmentWriter
@@ -26,6 +29,7 @@ from broker.storage.compaction.aborted import Transactions
 from broker.storage.compaction.batch_filter import BatchFilter, ProducerEnd, Rules
 from broker.storage.compaction.cleanable import CleanableRange, SegmentSize, grouped
 from broker.storage.compaction.offset_map import OffsetMap
+from broker.storage.compaction.unpacking import UNPACKED_MAX, unpacked_max
 from broker.storage.dump_line import Damage
 from broker.storage.index import RELATIVE_OFFSET_MAX
 from broker.storage.log import Log
@@ -50,6 +54,8 @@ class CleaningBounds:
     buffer_bytes: int
     """Read and written at a time."""
     batch_size_max: int
+    """Of one batch as it is stored."""
+    unpacked_max: int = UNPACKED_MAX
     """Of one batch uncompressed."""
 
 
@@ -65,6 +71,9 @@ class CleaningReport:
     size_after: int = 0
     read_size: int = 0
     keys: int = 0
+    unopened: int = 0
+    """Batches of the dirty part that stay as they are because they unpack to too much."""
+    first_unopened_offset: int = -1
 
 
 class Cleaning:
@@ -177,7 +186,7 @@ class Cleaning:
             now_ms=self._now_ms,
             delete_retention_ms=self._log.config.delete_retention_ms,
             producers=self._producers,
-            size_max=self._bounds.batch_size_max,
+            size_max=self._bounds.unpacked_max,
         )
         self._filter = BatchFilter(rules, self._transactions)
         self._groups = self._group(end) if end > self._range.start_offset else []
@@ -185,17 +194,19 @@ class Cleaning:
     def _take(self, entry: StoredEntry, transactions: Transactions) -> bool:
         """Put the keys of an entry into the map; False when they no longer fit."""
         header = entry.header
-        keys: list[bytes | None]
-        if header.magic < 2:
-            records = read_message(entry.data, size_max=self._bounds.batch_size_max)
-            keys, offsets = [record.key for record in records], [record.offset for record in records]
-        elif header.is_control:
-            transactions.is_spent(entry.data, header)
+        if header.magic == 2:
+            if header.is_control:
+                transactions.is_spent(entry.data, header)
+                return True
+            if transactions.is_aborted(header) or not header.record_count:
+                return True
+        try:
+            keys, offsets = _keys(entry, unpacked_max(header, self._bounds.unpacked_max))
+        except ExpansionError:
+            if not self.report.unopened:
+                self.report.first_unopened_offset = header.base_offset
+            self.report.unopened += 1
             return True
-        elif transactions.is_aborted(header) or not header.record_count:
-            return True
-        else:
-            keys, offsets = read_keys(entry.data, header, size_max=self._bounds.batch_size_max)
         if None in keys:
             offsets = [offset for key, offset in zip(keys, offsets, strict=True) if key is not None]
         present = [key for key in keys if key is not None]
@@ -313,3 +324,13 @@ class Cleaning:
                 self._writer.discard()
             self._writer = None
         self._cleaned = None
+
+
+def _keys(entry: StoredEntry, size_max: int) -> tuple[list[bytes | None], list[int]]:
+    """Keys and offsets of the records in an entry. Raises CorruptRecordsError; ExpansionError when they
+    unpack to more than `size_max` bytes.
+    """
+    if entry.header.magic == 2:
+        return read_keys(entry.data, entry.header, size_max=size_max)
+    records = read_message(entry.data, size_max=size_max)
+    return [record.key for record in records], [record.offset for record in records]
