@@ -58,6 +58,7 @@ from broker.replication.topic_configs import TopicConfigs
 from broker.replication.upkeep import Upkeep
 from broker.server.cluster_view import ClusterView
 from broker.server.controlled_shutdown import hand_over
+from broker.server.conversions import Conversions
 from broker.server.dispatch import Dispatcher
 from broker.server.loop_stalls import LoopStalls
 from broker.server.node_link import NodeLink
@@ -278,6 +279,7 @@ class Node:
             ),
             producer_ids=ProducerIds(lambda: allocate_producer_ids(self._coordination, self._broker_id)),
             fetch_sessions=fetch_sessions(config, self._rng),
+            conversions=Conversions(self._clock),
             entity_configs=entity_configs,
             node_settings=self._live.settings,
             api_versions=ADVERTISED,

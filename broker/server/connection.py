@@ -63,6 +63,7 @@ class Connection:
         "_memory_taken",
         "_muted_until_ms",
         "_reading",
+        "_releases",
         "_served",
         "_socket",
         "_task",
@@ -114,6 +115,8 @@ class Connection:
         """Where the task waits for a frame; True: there is more to do than to look for one."""
         self._work: Coroutine[Any, Any, Answer] | None = None
         """A request that has to wait, for the task to begin."""
+        self._releases: list[Callable[[], None]] = []
+        """What others want to be told once everything was sent."""
         self._served = 0
         """Requests since the others had their turn."""
         self._task: asyncio.Task[None] | None = None
@@ -154,6 +157,10 @@ class Connection:
         """Look at no further request for so long. The one under way is answered before."""
         self._muted_until_ms = max(self._muted_until_ms, self._clock.monotonic_ms() + duration_ms)
 
+    def release_when_sent(self, release: Callable[[], None]) -> None:
+        """Have it called when the answer under way has left, or the connection ends."""
+        self._releases.append(release)
+
     def abort(self) -> None:
         """Close now; a request under way is abandoned."""
         if self._task is not None:
@@ -164,8 +171,8 @@ class Connection:
         while True:
             if self._work is not None:
                 work, self._work = self._work, None
-                answer = await self._finished(work)
-                if (answer is None or not self._answers.queue(answer)) and not self._muted_until_ms:
+                must_flush = self._queue(await self._finished(work))
+                if not must_flush and not self._muted_until_ms:
                     self._work = self._answer_frames()
                     continue
             await self._flush()
@@ -179,6 +186,10 @@ class Connection:
                 self._served = 0
                 await asyncio.sleep(0)
             self._work = self._answer_frames()
+
+    def _queue(self, answer: Answer) -> bool:
+        """Take an answer for sending; as `AnswerStream.queue`. Nothing else keeps its bytes."""
+        return answer is not None and self._answers.queue(answer)
 
     def _answer_frames(self) -> Coroutine[Any, Any, Answer] | None:
         """Answer the requests that are here, up to one that has to wait: its work is returned. Ends early
@@ -335,7 +346,12 @@ class Connection:
 
     async def _flush(self) -> None:
         await self._answers.flush()
+        self._release()
         self._progressed()
+
+    def _release(self) -> None:
+        while self._releases:
+            self._releases.pop()()
 
     def _progressed(self) -> None:
         self.last_active_ms = self._clock.monotonic_ms()
@@ -345,6 +361,7 @@ class Connection:
         if self._work is not None:
             self._work.close()
         self._answers.close()
+        self._release()
         self._memory.give(self._memory_taken)
         self._memory_taken = 0
         self._socket.close()

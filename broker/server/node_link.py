@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
 from broker.client.connection import Connection, ConnectionSettings
@@ -25,9 +25,17 @@ class OwnSession:
         self.principal = ANONYMOUS
         self.client_software = ("mirrormaker", "")
         self.fetch_turn = 0
+        self.last_active_ms = 0
 
     def mute(self, duration_ms: int) -> None:
         """Nobody holds back a node's requests to itself."""
+
+    def release_when_sent(self, release: Callable[[], None]) -> None:
+        """Nothing has to be sent."""
+        release()
+
+    def abort(self) -> None:
+        """There is no connection."""
 
 
 class NodeLink:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from broker.groups.requests import Client
@@ -27,6 +28,19 @@ class Session(Protocol):
     fetch_turn: int
     """Advances with every fetch that a byte limit cut short, so that other partitions come first next time.
     """
+
+    @property
+    def last_active_ms(self) -> int:
+        """When the peer last sent or took something, by the monotonic clock."""
+        ...
+
+    def release_when_sent(self, release: Callable[[], None]) -> None:
+        """Have it called when the answer under way has left, or the connection ends."""
+        ...
+
+    def abort(self) -> None:
+        """Close now; a request under way is abandoned."""
+        ...
 
     def mute(self, duration_ms: int) -> None:
         """Look at nothing more that comes in here for so long; what is under way is answered."""

@@ -24,6 +24,11 @@ class RequestMemory:
         """Bytes that nobody has; below 0 when the last request let in was larger than what was left."""
         return self._left
 
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody who asks now has to wait."""
+        return not self.is_bounded or (self._left > 0 and not self._waiting)
+
     async def take(self, size: int) -> None:
         """Return once `size` bytes may be used, in the order of asking; they are to be given back."""
         if not self.is_bounded:

@@ -16,6 +16,7 @@ from broker.replication.log_moves import LogMoves
 from broker.replication.replicas import Replicas
 from broker.replication.topic_configs import TopicConfigs
 from broker.server.cluster_view import ClusterView
+from broker.server.conversions import Conversions
 from broker.server.fetch_sessions import FetchSessions
 from broker.server.node_settings import NodeSettings
 from broker.server.openings import Openings
@@ -60,6 +61,7 @@ class Services:
     controller: ControllerDriver
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
+    conversions: Conversions
     entity_configs: EntityConfigs
     node_settings: NodeSettings
     quotas: Quotas

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
+import selectors
 import socket
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from broker.records.batch import iterate_batches
+from broker.types import HostPort
 from broker.wire.header import encode_request
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.conftest import cluster_spec, until
 from tests.node.raw_client import (
+    DEADLINE_SECONDS,
     FETCH_VERSION,
     NOW_MS,
     RawClient,
@@ -32,6 +37,10 @@ SEGMENT_BYTES = 8 << 20
 LOG_BYTES = 32 << 20
 HELD_BYTES_MAX = 24 << 20
 """Far less than the clients ask for, far more than a node grows by chance."""
+CONVERTED_VERSION = 2
+CONVERTED_BYTES_MAX = 120 << 20
+"""Of clients that ask for ten times as much at once."""
+ANSWERS_EACH = 3
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +103,67 @@ def test_clients_that_ask_and_never_read_make_a_node_hold_little(
         assert open_files(running) - files_before <= len(clients) + LOG_BYTES // SEGMENT_BYTES + 4
         assert sent > 100_000, "the clients asked for next to nothing"
     until(lambda: open_files(running) <= files_before + LOG_BYTES // SEGMENT_BYTES + 4)
+
+
+def test_slow_clients_whose_answers_are_converted_make_a_node_hold_little(
+    running: EmbeddedCluster, filled: str
+) -> None:
+    request = fetch_request(filled, 0, max_bytes=50 << 20)
+    frame = b"".join(map(bytes, encode_request(request, CONVERTED_VERSION, 1, "old")))
+    before = resident_bytes(running)
+    reset_peak(running)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(slow_connection(running.bootstrap[0])) for _ in range(30)]
+        for client in clients:
+            client.sendall(frame * ANSWERS_EACH)
+        assert answers(running)
+        sizes = drained(clients, ANSWERS_EACH)
+    assert peak_bytes(running) - before < CONVERTED_BYTES_MAX
+    assert min(map(min, sizes)) > 1_000_000
+    assert max(map(max, sizes)) < 6 << 20
+
+
+def slow_connection(address: HostPort) -> socket.socket:
+    """One whose kernel takes little of an answer before its client does."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(address)
+    return client
+
+
+def drained(clients: list[socket.socket], count: int) -> list[list[int]]:
+    """Read `count` answers of each client, all of them by and by; their sizes."""
+    sizes: dict[socket.socket, list[int]] = {client: [] for client in clients}
+    left = dict.fromkeys(clients, 0)
+    with selectors.DefaultSelector() as selector:
+        for client in clients:
+            selector.register(client, selectors.EVENT_READ)
+        while selector.get_map():
+            ready = selector.select(DEADLINE_SECONDS)
+            assert ready, "the node sends nothing more"
+            for key, _ in ready:
+                client = cast(socket.socket, key.fileobj)
+                if not left[client]:
+                    (left[client],) = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))
+                    sizes[client].append(left[client])
+                data = client.recv(min(left[client], 1 << 18))
+                assert data, "the node closed the connection"
+                left[client] -= len(data)
+                if not left[client] and len(sizes[client]) == count:
+                    selector.unregister(client)
+    return list(sizes.values())
+
+
+def reset_peak(running: EmbeddedCluster) -> None:
+    """Have the kernel measure the most that the node has in memory from now on."""
+    (pid,) = running.pids.values()
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def peak_bytes(running: EmbeddedCluster) -> int:
+    (pid,) = running.pids.values()
+    (line,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(line) * 1024
 
 
 def test_clients_that_send_half_a_request_hold_what_they_sent(running: EmbeddedCluster) -> None:

@@ -23,9 +23,17 @@ from broker.replication.waits import wait_for_bytes
 from broker.server.access import is_allowed, topic_named
 from broker.server.answer_stream import STRETCH_SIZE
 from broker.server.cold_reads import read_once_warm
+from broker.server.conversions import ANSWER_MAX
 from broker.server.fetch_sessions import IDS_FROM, Asker, FetchedPartition, FetchTurn
 from broker.server.following_node import FollowingNode
-from broker.server.old_formats import CONVERTED_TO, PASSED_OVER_BYTES, STEPS_MAX, StoredAnswer, convert
+from broker.server.old_formats import (
+    CONVERTED_TO,
+    PASSED_OVER_BYTES,
+    STEPS_MAX,
+    Converted,
+    StoredAnswer,
+    convert,
+)
 from broker.server.partition_reads import PartitionReader
 from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation
@@ -92,9 +100,11 @@ class _Fetch:
 
     __slots__ = (
         "answers",
+        "bytes_max",
         "cold",
         "context",
         "ends",
+        "first",
         "follower",
         "is_urgent",
         "readable",
@@ -124,6 +134,13 @@ class _Fetch:
             request, self.version, self.follower, has_session=self.turn.session is not None
         )
         self.answers: list[PartitionData | None] = [None] * len(self.turn.partitions)
+        self.bytes_max = min(request.max_bytes, services.limits.fetch_size_max)
+        if self.version <= CONVERTED_TO:
+            self.bytes_max = min(self.bytes_max, ANSWER_MAX)
+        self.first = 0
+        """The partition that is read first; a session has its own order."""
+        if self.turn.session is None and self.answers:
+            self.first = context.session.fetch_turn % len(self.answers)
         self.replicas: list[Replica] = []
         """Those that were found, for waiting."""
         self.readable: dict[str, bool] = {}
@@ -135,7 +152,9 @@ class _Fetch:
         self.ends = 0
         """What `_ends` was when the answers were filled in."""
         self.is_urgent = False
-        """Whether there is something that must not wait for more bytes: an error, or another history."""
+        """Whether there is something that must not wait for more bytes: an error, another history, or an
+        answer that has room for no more.
+        """
 
     def response(self) -> FetchResponse:
         """What the client is to get. Raises ProtocolError when its session went on meanwhile."""
@@ -225,27 +244,45 @@ class _Fetch:
 
     async def _convert(self) -> None:
         """Make message sets of the batches, for a client that knows nothing else."""
-        services = self.services
-        found: list[StoredAnswer] = []
-        for partition, answer in zip(self.turn.partitions, self.answers, strict=True):
-            records = None if answer is None else cast(object, answer.records)
-            if answer is not None and isinstance(records, FileRange):
-                if services.topic_configs.of(partition.topic).message_downconversion_enable:
-                    size_max = partition.wanted.partition_max_bytes
-                    found.append(StoredAnswer(partition.topic, answer, records, size_max))
-                else:
-                    answer.records, answer.error_code = b"", ErrorCode.UNSUPPORTED_VERSION
-        bytes_max = min(self.request.max_bytes, services.limits.fetch_size_max)
-        batch_size_max = services.limits.batch_size_max
-        for stored in await convert(found, self.version, bytes_max=bytes_max, batch_size_max=batch_size_max):
+        session, conversions = self.context.session, self.services.conversions
+        found = self._stored()
+        if not found:
+            return
+        if await conversions.take_room(session):
+            await self._read_from_disk(self.read())  # the files may have gone meanwhile
+            found = self._stored()
+        without_any, left_out_from = await self._converted(found, self.bytes_max)
+        if left_out_from is not None:
+            session.fetch_turn = left_out_from
+        for stored in without_any:
             further = await self._behind(stored)
             for _ in range(STEPS_MAX):
                 if further is None:
                     break
-                left = bytes_max - self._size()
-                if not await convert([further], self.version, bytes_max=left, batch_size_max=batch_size_max):
+                if not (await self._converted([further], self.bytes_max - self._size())).without_any:
                     break
                 further = await self._behind(further)
+        conversions.settle(session, self._size())
+
+    def _stored(self) -> list[StoredAnswer]:
+        """The answers with records that are to be converted, in the order in which they were read."""
+        found: list[StoredAnswer] = []
+        count = len(self.answers)
+        for place in chain(range(self.first, count), range(self.first)):
+            partition, answer = self.turn.partitions[place], self.answers[place]
+            records = None if answer is None else cast(object, answer.records)
+            if answer is not None and isinstance(records, FileRange):
+                if self.services.topic_configs.of(partition.topic).message_downconversion_enable:
+                    size_max = partition.wanted.partition_max_bytes
+                    found.append(StoredAnswer(place, partition.topic, answer, records, size_max))
+                else:
+                    answer.records, answer.error_code = b"", ErrorCode.UNSUPPORTED_VERSION
+        return found
+
+    async def _converted(self, answers: Sequence[StoredAnswer], bytes_max: int) -> Converted:
+        batch_size_max = self.services.limits.batch_size_max
+        slots = self.services.conversions.slots
+        return await convert(answers, self.version, slots, bytes_max=bytes_max, batch_size_max=batch_size_max)
 
     async def _behind(self, stored: StoredAnswer) -> StoredAnswer | None:
         """What comes next in a log whose stored records held nothing for the client, if there is more."""
@@ -255,7 +292,7 @@ class _Fetch:
         read = partial(
             replica.read,
             stored.records.next_offset,
-            max_bytes=max(stored.size_max, PASSED_OVER_BYTES),
+            max_bytes=min(max(stored.size_max, PASSED_OVER_BYTES), ANSWER_MAX),
             up_to=stored.answer.high_watermark,
             min_one_batch=True,
         )
@@ -268,12 +305,10 @@ class _Fetch:
     def _read_all(self) -> int:
         partitions, answers, reader = self.turn.partitions, self.answers, self.reader
         session, hosted = self.context.session, self.services.replicas.hosted
-        left = min(self.request.max_bytes, self.services.limits.fetch_size_max)
+        left = self.bytes_max
         size, ranges, is_full, count = 0, 0, False, len(partitions)
         topic, replicas = "", _NO_REPLICAS
-        # A session has its own order.
-        turn = session.fetch_turn % count if count and self.turn.session is None else 0
-        for index in chain(range(turn, count), range(turn)):
+        for index in chain(range(self.first, count), range(self.first)):
             found = partitions[index]
             if found.topic != topic:
                 topic = found.topic
@@ -302,6 +337,7 @@ class _Fetch:
                 left = max(left - read, 0)
             if not is_full and (is_cut or (read and not left) or ranges == RANGES_MAX):
                 is_full, left = True, 0
+                self.is_urgent = True
                 session.fetch_turn = index + (read > 0)
         if self.follower is not None:
             self.follower.is_heard = True
