@@ -2,9 +2,9 @@
 
 `Following` decides what to ask and what answers mean; here it is done. Between two partitions, and between
 two stretches of a large answer, other tasks have their turn, and may have given the replica another role:
-nothing is done to a partition that is not current any more. What `flush.messages` wants on the disk is there
-before the next request tells the leader that this node has it. Cuts are tasks of their own, so that a slow
-disk holds up nobody else's partitions.
+nothing is done to a partition that is not current any more. Cuts, and the flushes that `flush.messages` asks
+for, are tasks of their own, so that a slow disk holds up nobody else's partitions. To ask for an offset is to
+say that everything below is here, so that is done after the flush.
 """
 
 from __future__ import annotations
@@ -98,8 +98,6 @@ class Fetcher:
         self._counts = surroundings.counts
         self._following = Following(surroundings.local, surroundings.bounds)
         self._replicas: dict[TopicPartition, tuple[Replica, Followed]] = {}
-        self._unflushed: dict[TopicPartition, tuple[Replica, Followed]] = {}
-        """What has to be on the disk before the leader is asked for more."""
         self._changed = asyncio.Event()
         self._failures = 0
         self._done = 0
@@ -129,8 +127,7 @@ class Fetcher:
             self._following.pause(followed)
             self._around.start(self._go_on_after_cut(replica, followed))
         else:
-            self._note_unflushed(replica, followed)
-        self._changed.set()
+            self._advanced(replica, followed)
 
     def forget(self, partition: TopicPartition) -> None:
         """Follow it no longer."""
@@ -149,8 +146,6 @@ class Fetcher:
         try:
             while True:
                 self._changed.clear()
-                if self._unflushed:
-                    await self._flush()
                 request = self._following.next_request(
                     self._around.broker_epoch(), self._clock.monotonic_ms()
                 )
@@ -161,20 +156,6 @@ class Fetcher:
                         await self._do(step)
         finally:
             await self._port.close()
-
-    def _note_unflushed(self, replica: Replica, followed: Followed) -> None:
-        if replica.flush_is_due:
-            self._unflushed[followed.topic_partition] = replica, followed
-
-    async def _flush(self) -> None:
-        due, self._unflushed = self._unflushed, {}
-        await asyncio.gather(*[self._flush_one(replica, followed) for replica, followed in due.values()])
-
-    async def _flush_one(self, replica: Replica, followed: Followed) -> None:
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._around.executor, replica.log.flush)
-        except StorageError as error:
-            self._rest(replica, followed, "followed_log_failed", str(error))
 
     async def _until_due(self) -> None:
         """Return when a partition came, or has rested."""
@@ -260,6 +241,7 @@ class Fetcher:
             self._rest(replica, followed, "follower_waits_for_room", "the log directory is full")
             return
         try:
+            await followed_log.make_room_below(replica, records, self._around.executor)
             for stretch in followed_log.stretches(records):
                 if not self._following.is_current(followed):
                     return
@@ -285,8 +267,7 @@ class Fetcher:
         except StorageError as error:
             self._rest(replica, step.followed, "followed_log_failed", str(error))
             return
-        self._note_unflushed(replica, step.followed)
-        self._following.advanced(step.followed, position_of(replica))
+        self._advanced(replica, step.followed)
 
     async def _give_turn(self, size: int) -> None:
         """Let others have their turn once enough was done since they had it."""
@@ -340,9 +321,22 @@ class Fetcher:
             self._advanced(replica, followed)
 
     def _advanced(self, replica: Replica, followed: Followed) -> None:
-        self._note_unflushed(replica, followed)
-        self._following.advanced(followed, position_of(replica))
-        self._changed.set()
+        """Go on from where the log ends now, once it is as durable as its settings ask."""
+        if replica.flush_is_due:
+            self._following.pause(followed)
+            self._around.start(self._flush(replica, followed))
+        else:
+            self._following.advanced(followed, position_of(replica))
+            self._changed.set()
+
+    async def _flush(self, replica: Replica, followed: Followed) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._around.executor, replica.log.flush)
+        except StorageError as error:
+            self._rest(replica, followed, "followed_log_failed", str(error))
+        else:
+            self._following.advanced(followed, position_of(replica))
+            self._changed.set()
 
     def _rest_from_corrupt(self, replica: Replica, followed: Followed, reason: str) -> None:
         self._counts.corrupt += 1

@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from functools import partial
 
 from broker.errors import DiskFullError
-from broker.records.batch import peek_size
+from broker.records.batch import HEADER_SIZE, peek_size, read_header
 from broker.replication.following import Position
 from broker.replication.replica import Replica
 from broker.storage.log import Log
@@ -56,6 +56,18 @@ def append(replica: Replica, records: memoryview) -> None:
         raise
     finally:
         replica.machine.appended(log.log_end_offset)
+
+
+async def make_room_below(replica: Replica, records: memoryview, executor: Executor) -> None:
+    """Let an empty log begin where the batch begins that holds its first offset: the leader's log may start
+    within a batch. Raises CorruptRecordsError, StorageError.
+    """
+    log = replica.log
+    if log.log_start_offset < log.log_end_offset or len(records) < HEADER_SIZE:
+        return
+    header = read_header(records)
+    if header.base_offset < log.log_end_offset <= header.last_offset:
+        await restart(replica, header.base_offset, executor)
 
 
 def hear(replica: Replica, high_watermark: int, log_start_offset: int) -> None:

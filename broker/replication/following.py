@@ -3,7 +3,7 @@
 A partition that is followed is in one of three states:
 
     READY    asked for in every request
-    PAUSED   its log is being cut: not asked for until `advanced` or `back_off`
+    PAUSED   its log waits for the disk: not asked for until `advanced` or `back_off`
     RESTING  something failed: asked for again once its time has come
 
 Rules. All READY partitions are asked for in one request, within an incremental fetch session (KIP-227): a
@@ -198,6 +198,8 @@ class Following:
         self._changed: set[_Key] = set()
         """Whose question, or state, may not be what the session holds."""
         self._resting_until_ms: dict[_Key, int] = {}
+        self._idle: set[_Key] = set()
+        """Those that are not READY."""
         self._session_id = _NO_SESSION
         self._session_epoch = _FULL_EPOCH
         self._asked: dict[_Key, _Question] = {}
@@ -224,6 +226,7 @@ class Following:
             topic_partition=topic_partition, topic_id=topic_id, leader_epoch=leader_epoch, position=position
         )
         self._resting_until_ms.pop(key, None)
+        self._idle.discard(key)
         self._changed.add(key)
         return followed
 
@@ -233,6 +236,7 @@ class Following:
         if self._followed.get(key) is followed:
             del self._followed[key]
             self._resting_until_ms.pop(key, None)
+            self._idle.discard(key)
             self._changed.add(key)
 
     def is_current(self, followed: Followed) -> bool:
@@ -270,6 +274,10 @@ class Following:
     def _set_state(self, followed: Followed, state: _State) -> None:
         key = _key(followed)
         followed._state = state
+        if state is _State.READY:
+            self._idle.discard(key)
+        else:
+            self._idle.add(key)
         self._resting_until_ms.pop(key, None)
         self._changed.add(key)
 
@@ -278,6 +286,8 @@ class Following:
     def next_request(self, broker_epoch: int, now_ms: int) -> FetchRequest | None:
         """What to ask the leader now, None while no partition is READY. `broker_epoch` is this node's own."""
         self._wake_rested(now_ms)
+        if len(self._idle) == len(self._followed):
+            return None
         if not self._is_in_session:
             return self._full_request(broker_epoch)
         wanted, forgotten = [], []
@@ -290,9 +300,6 @@ class Following:
             elif self._asked.pop(key, None) is not None:
                 forgotten.append(key)
         self._changed.clear()
-        if not self._asked:
-            self.lost_session()
-            return None
         return self._request(broker_epoch, wanted, forgotten)
 
     def next_due_ms(self) -> int | None:
@@ -342,15 +349,13 @@ class Following:
     def _wake_rested(self, now_ms: int) -> None:
         for key, until_ms in list(self._resting_until_ms.items()):
             if until_ms <= now_ms:
-                del self._resting_until_ms[key]
-                self._followed[key]._state = _State.READY
-                self._changed.add(key)
+                self._set_state(self._followed[key], _State.READY)
 
-    def _full_request(self, broker_epoch: int) -> FetchRequest | None:
+    def _full_request(self, broker_epoch: int) -> FetchRequest:
         ready = [followed for followed in self._followed.values() if followed._state is _State.READY]
         self._asked = {_key(followed): _question(followed) for followed in ready}
         self._changed.clear()
-        return self._request(broker_epoch, ready, ()) if ready else None
+        return self._request(broker_epoch, ready, ())
 
     def _request(
         self, broker_epoch: int, wanted: Iterable[Followed], forgotten: Iterable[_Key]

@@ -220,6 +220,47 @@ def test_far_behind_the_leaders_start_the_log_begins_anew() -> None:
     assert (begun["from_offset"], begun["to_offset"]) == (2, 15)
 
 
+def test_a_leaders_log_may_start_within_a_batch() -> None:
+    async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
+        await one.order(1, 0)
+        put(one, b"a")
+        one.replica().append(build([b"b", b"c", b"d"]), acks=1, now_ms=NOW_MS)
+        put(one, b"e")
+        one.replica().log.advance_start(2)
+        await two.order(1, 0)
+        await until(lambda: same(one, two))
+        assert two.replica().log.log_start_offset == 2
+        assert contents(two.replica().log) == contents(one.replica().log)
+        put(one, b"f")
+        await until(lambda: same(one, two))
+        assert two.fetchers.counts.corrupt == 0
+
+    play(scene)
+
+
+def test_an_offset_is_asked_for_once_everything_below_is_as_durable_as_the_topic_asks() -> None:
+    async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
+        asked: list[int] = []
+
+        def look(request: FetchRequest) -> None:
+            for wanted in (wanted for topic in request.topics for wanted in topic.partitions):
+                assert wanted.fetch_offset <= two.replica(wanted.partition).log.flushed_end
+                asked.append(wanted.fetch_offset)
+
+        network.overhear = look
+        await lead(one, two, 0, 0, 1)
+        for number in range(10):
+            put(one, b"a", b"b", number=number % 2)
+            await asyncio.sleep(0.001)
+        await until(lambda: max(asked, default=0) == 10 and same(one, two, 0) and same(one, two, 1))
+        await two.order(2, 1, 0)  # and what it has as a leader, before it follows again
+        two.replica().log.append(build([b"c"]), 1, now_ms=NOW_MS)
+        await lead(one, two, 2)
+        await until(lambda: same(one, two))
+
+    play(scene, config=LogConfig(flush_messages=1))
+
+
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Event, Event]]:
     """A cut tells that it has begun, and waits to be let go."""
