@@ -110,5 +110,9 @@ def _contradictions(node: NodeConfig) -> Iterator[_Contradiction]:
         yield _Contradiction("log.archive.enable", "needs log.archive.url")
     if node.group_min_session_timeout_ms > node.group_max_session_timeout_ms:
         yield _Contradiction("group.min.session.timeout.ms", "exceeds group.max.session.timeout.ms")
+    if node.replica_fetch_wait_max_ms > node.replica_socket_timeout_ms:
+        yield _Contradiction("replica.fetch.wait.max.ms", "exceeds replica.socket.timeout.ms")
+    if node.replica_fetch_wait_max_ms > node.replica_lag_time_max_ms:
+        yield _Contradiction("replica.fetch.wait.max.ms", "exceeds replica.lag.time.max.ms")
     if 0 < node.queued_max_request_bytes < node.socket_request_max_bytes:
         yield _Contradiction("queued.max.request.bytes", "is less than socket.request.max.bytes")

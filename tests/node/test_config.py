@@ -134,6 +134,8 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
         ("max.connections.per.ip.overrides: 127.0.0.1", "ADDRESS:COUNT"),
         ("max.connections.per.ip.overrides: 'localhost:5'", "with an IP address"),
         ("group.min.session.timeout.ms: 2000000", "exceeds"),
+        ("replica.fetch.wait.max.ms: 30001", "exceeds replica.socket.timeout.ms"),
+        ("replica.fetch.wait.max.ms: 30001", "exceeds replica.lag.time.max.ms"),
         ("log.dirs: ''", "node.yaml:2: log.dirs: at least one directory"),
     ],
 )

@@ -128,7 +128,7 @@ class FollowedNode:
         """What the node answers a follower."""
         follower = self.followers[broker_id]
         known = {"current_leader_epoch": self.state().leader_epoch}
-        request = self._request(offset, max_wait_ms, known | fields)
+        request = self.fetch_request(offset, max_wait_ms, **known | fields)
         epoch = follower.epoch if broker_epoch is None else broker_epoch
         request.replica_state = ReplicaState(replica_id=broker_id, replica_epoch=epoch)
         response = await follower.connection.request(request)
@@ -136,11 +136,12 @@ class FollowedNode:
 
     async def consume(self, offset: int, *, max_wait_ms: int = 0, min_bytes: int = 1) -> PartitionData:
         """What a consumer gets, over a connection of its own."""
-        request = self._request(offset, max_wait_ms, {})
+        request = self.fetch_request(offset, max_wait_ms)
         request.min_bytes = min_bytes
         return (await (await self.connect()).request(request)).responses[0].partitions[0]
 
-    def _request(self, offset: int, max_wait_ms: int, fields: dict[str, Any]) -> FetchRequest:
+    def fetch_request(self, offset: int, max_wait_ms: int, **fields: Any) -> FetchRequest:
+        """Of the partition alone."""
         partition = FetchPartition(fetch_offset=offset, partition_max_bytes=1 << 20, **fields)
         topic = FetchTopic(topic=TOPIC, topic_id=self.topic_id, partitions=[partition])
         return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, topics=[topic])
