@@ -335,6 +335,12 @@ class NodeConfig:
     replica_high_watermark_checkpoint_interval_ms: int = _setting(
         long(1), 5000, "How often high watermarks are saved."
     )
+    replica_selector_class: str = _setting(
+        string(),
+        "leader",
+        "From where consumers that say so should read: leader, rack (a replica in their rack), random, or a "
+        "class of one's own, MODULE:CLASS.",
+    )
     auto_leader_rebalance_enable: bool = _setting(
         boolean(), True, "Whether leadership returns to preferred replicas."
     )

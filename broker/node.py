@@ -53,6 +53,7 @@ from broker.replication.isr_changes import IsrChanges
 from broker.replication.log_cleaner import LogCleaner
 from broker.replication.log_moves import LogMoves
 from broker.replication.node_connection import NodeConnection
+from broker.replication.read_replicas import load_selector
 from broker.replication.replicas import Replicas
 from broker.replication.topic_configs import TopicConfigs
 from broker.replication.upkeep import Upkeep
@@ -284,6 +285,7 @@ class Node:
             node_settings=self._live.settings,
             api_versions=ADVERTISED,
             quotas=self._quotas,
+            read_selector=load_selector(config.replica_selector_class, self._rng),
             authoriser=self._authoriser,
         )
         link.attach(services)

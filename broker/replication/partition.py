@@ -87,6 +87,7 @@ class FollowerProgress:
 
     caught_up_ms: int
     """When it last had everything that the leader had at its previous fetch."""
+    log_start_offset: int = 0
     log_end_offset: int = UNKNOWN_OFFSET
     fetched_at_ms: int = NEVER_MS
     leader_end_at_fetch: int = 0
@@ -223,7 +224,15 @@ class Partition:
         self.log_end_offset = log_end_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)
 
-    def fetched(self, follower: BrokerId, offset: int, *, broker_epoch: int, now_ms: int) -> bool:
+    def fetched(
+        self,
+        follower: BrokerId,
+        offset: int,
+        *,
+        broker_epoch: int,
+        now_ms: int,
+        log_start_offset: int = 0,
+    ) -> bool:
         """A follower asked for `offset` in the current leader epoch, so it has all before; True when the high
         watermark moved.
 
@@ -246,7 +255,7 @@ class Partition:
             keeps_up = False
         progress.fetched_at_ms = now_ms
         progress.leader_end_at_fetch = self.log_end_offset
-        progress.log_end_offset = offset
+        progress.log_start_offset, progress.log_end_offset = log_start_offset, offset
         if keeps_up and not progress.is_awaited and follower not in self.assignment.isr:
             progress.is_awaited = True
             self._recount()
@@ -276,6 +285,15 @@ class Partition:
             for replica in self.assignment.isr
             if replica in followers
         )
+
+    def holding(self, offset: int) -> list[tuple[BrokerId, FollowerProgress]]:
+        """In-sync followers whose logs hold `offset`, or end there."""
+        isr = self.assignment.isr
+        return [
+            (follower, progress)
+            for follower, progress in self._followers.items()
+            if progress.log_start_offset <= offset <= progress.log_end_offset and follower in isr
+        ]
 
     # Changes of the ISR: proposed here, written by the driver, which tells what became of them
 

@@ -46,6 +46,7 @@ class Replica:
         "free_space",
         "log",
         "machine",
+        "prompt_waits",
         "stable_waits",
     )
 
@@ -55,6 +56,7 @@ class Replica:
         self.machine = machine
         self.fetch_waits: set[FetchWait] = set()
         self.follower_waits: set[FetchWait] = set()
+        self.prompt_waits: set[FetchWait] = set()
         self.stable_waits: dict[FetchWait, int] = {}
         self.commit_waits = CommitWaits()
         self.count_waits = CountWaits()
@@ -131,7 +133,15 @@ class Replica:
         self._appended(appended, len(batch))
         return appended
 
-    def fetched_by(self, follower: BrokerId, offset: int, *, broker_epoch: int, now_ms: int) -> None:
+    def fetched_by(
+        self,
+        follower: BrokerId,
+        offset: int,
+        *,
+        broker_epoch: int,
+        now_ms: int,
+        log_start_offset: int = 0,
+    ) -> None:
         """A follower asked for `offset`, and its history up to there is this log's: what that commits is told
         to those who wait for it.
 
@@ -144,7 +154,9 @@ class Replica:
                 f"{self.topic_partition} has offsets {log.log_start_offset} to {log.log_end_offset}",
             )
         before = machine.high_watermark
-        if machine.fetched(follower, offset, broker_epoch=broker_epoch, now_ms=now_ms):
+        if machine.fetched(
+            follower, offset, broker_epoch=broker_epoch, now_ms=now_ms, log_start_offset=log_start_offset
+        ):
             self.committed_since(before)
         if self.count_waits:
             self.count_waits.settle(machine.count_holding)
@@ -250,7 +262,7 @@ class Replica:
 
     def end_waits(self, refusal: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """Leadership or state changed: waiting fetches are answered, waiting produces refused."""
-        for wait in [*self.fetch_waits, *self.follower_waits, *self.stable_waits]:
+        for wait in [*self.fetch_waits, *self.follower_waits, *self.stable_waits, *self.prompt_waits]:
             wait.end()
         error = ProtocolError(refusal, f"{self.topic_partition} stopped leading before the commit")
         self.commit_waits.fail(error)
@@ -276,6 +288,9 @@ class Replica:
                 wait.grew(size)
         if self.stable_waits:
             self._became_stable()
+        if self.prompt_waits:
+            for wait in list(self.prompt_waits):
+                wait.end()
 
     def _became_stable(self) -> None:
         """Tell fetches that read committed records how much the last stable offset passed."""

@@ -61,6 +61,8 @@ class HoldsFetchWaits(Protocol):
     """Those of fetches that read up to the high watermark."""
     follower_waits: set[FetchWait]
     """Those of fetches that read up to the log's end."""
+    prompt_waits: set[FetchWait]
+    """Those of followers that are to hear at once of a high watermark that moved."""
     stable_waits: dict[FetchWait, int]
     """Those of fetches that read what is committed and decided only, with the last stable offset up to which
     bytes were counted.
@@ -76,9 +78,10 @@ async def wait_for_bytes(
     timeout_ms: int,
     *,
     isolation: Isolation = Isolation.COMMITTED,
+    until_commit: bool = False,
 ) -> None:
     """Wait until the partitions together grew by so many bytes that `isolation` lets be read, one of them
-    changed its state, or the time is up.
+    changed its state, the time is up, or, with `until_commit`, a high watermark moved.
     """
     wait = FetchWait(bytes_missing)
     held = list(replicas)
@@ -90,6 +93,8 @@ async def wait_for_bytes(
                 replica.follower_waits.add(wait)
             case Isolation.COMMITTED:
                 replica.fetch_waits.add(wait)
+        if until_commit:
+            replica.prompt_waits.add(wait)
     try:
         await wait.within(timeout_ms)
     finally:
@@ -97,6 +102,7 @@ async def wait_for_bytes(
             replica.stable_waits.pop(wait, None)
             replica.fetch_waits.discard(wait)
             replica.follower_waits.discard(wait)
+            replica.prompt_waits.discard(wait)
 
 
 class CommitWaits:

@@ -74,6 +74,7 @@ class FetchedPartition:
             answer.records
             or answer.error_code
             or answer.diverging_epoch.epoch >= 0
+            or answer.preferred_read_replica >= 0
             or not self.is_told(answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
         )
 

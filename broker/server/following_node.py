@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.replication.isr_changes import IsrChanges
 from broker.replication.replica import Replica
 from broker.types import BrokerId
-from broker.wire.messages.fetch import FetchRequest
+from broker.wire.messages.fetch import FetchPartition, FetchRequest
 
 
 class FollowingNode:
@@ -31,12 +31,18 @@ class FollowingNode:
             return cls(BrokerId(state.replica_id), state.replica_epoch, isr_changes, now_ms)
         return None
 
-    def fetched(self, replica: Replica, offset: int) -> None:
-        """The node has everything below `offset`, in the history that the leader has.
+    def fetched(self, replica: Replica, wanted: FetchPartition) -> None:
+        """The node has everything below what it asks for, in the history that the leader has.
 
         Raises ProtocolError as `Replica.fetched_by` does.
         """
         if self.is_heard:
             return
-        replica.fetched_by(self.broker_id, offset, broker_epoch=self.broker_epoch, now_ms=self._now_ms)
+        replica.fetched_by(
+            self.broker_id,
+            wanted.fetch_offset,
+            broker_epoch=self.broker_epoch,
+            now_ms=self._now_ms,
+            log_start_offset=wanted.log_start_offset,
+        )
         self._isr_changes.fetched(replica, self.broker_id)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import cast
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.replication.partition import Role
 from broker.replication.replica import READ_COMMITTED, Replica
 from broker.replication.waits import Isolation
 from broker.server.fetch_sessions import IDS_FROM, FetchedPartition
 from broker.server.following_node import FollowingNode
-from broker.types import Buffer
+from broker.server.read_choice import FOLLOWERS_FROM, ReadChoice
+from broker.types import BrokerId, Buffer
 from broker.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -36,21 +38,31 @@ class PartitionReader:
     """Reads for one request in `version`; within a session, what was told before is not told again."""
 
     __slots__ = (
+        "_choice",
         "_follower",
         "_has_session",
         "_is_by_id",
         "_is_committed_only",
+        "_knows_followers",
         "_knows_zstd",
         "_may_exceed_limits",
     )
 
     def __init__(
-        self, request: FetchRequest, version: int, follower: FollowingNode | None, *, has_session: bool
+        self,
+        request: FetchRequest,
+        version: int,
+        follower: FollowingNode | None,
+        choice: ReadChoice | None,
+        *,
+        has_session: bool,
     ) -> None:
         self._follower = follower
+        self._choice = choice
         self._has_session = has_session
         self._is_by_id = version >= IDS_FROM
         self._is_committed_only = follower is None and request.isolation_level == READ_COMMITTED
+        self._knows_followers = version >= FOLLOWERS_FROM
         self._knows_zstd = version >= _ZSTD_FROM
         self._may_exceed_limits = version >= _MIN_BATCH_FROM
 
@@ -70,20 +82,31 @@ class PartitionReader:
         Raises ProtocolError for a partition that is not to be read so, ColdReadError within `resident_only`.
         """
         wanted, log, machine, follower = found.wanted, replica.log, replica.machine, self._follower
-        if follower is None:
-            machine.require_leader(wanted.current_leader_epoch)
-        else:
+        is_led_elsewhere = False
+        if follower is not None:
             machine.require_follower(follower.broker_id, wanted.current_leader_epoch)
+        elif self._knows_followers and machine.role is Role.FOLLOWER:
+            machine.require_epoch(wanted.current_leader_epoch)
+            is_led_elsewhere = True
+        else:
+            machine.require_leader(wanted.current_leader_epoch)
         if self._is_by_id and log.topic_id is not None and log.topic_id != found.topic_id:
             raise ProtocolError(
                 ErrorCode.INCONSISTENT_TOPIC_ID, f"the log of {found.topic} has id {log.topic_id}"
             )
         if not self._knows_zstd and log.config.compression_type == "zstd":
             raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch 10 or later")
+        if is_led_elsewhere:
+            _require_committed(replica, wanted.fetch_offset)
+        elif (
+            self._choice is not None
+            and (chosen := self._choice.choose(replica, wanted.fetch_offset)) is not None
+        ):
+            return _elsewhere(replica, wanted, chosen), False
         offset, size_max = wanted.fetch_offset, wanted.partition_max_bytes
         diverging = _diverging_epoch(wanted, replica) if wanted.last_fetched_epoch >= 0 else None
         if follower is not None and diverging is None:
-            follower.fetched(replica, offset)
+            follower.fetched(replica, wanted)
         high_watermark, log_start_offset = machine.high_watermark, log.log_start_offset
         last_stable_offset = log.last_stable_offset(high_watermark)
         up_to = last_stable_offset if self._is_committed_only else high_watermark
@@ -121,6 +144,31 @@ class PartitionReader:
                 answer.aborted_transactions = _aborted(replica, offset, records.next_offset)
             answer.records = cast(Buffer, records)  # sent from the file, see `Connection`
         return answer, is_cut
+
+
+def _require_committed(replica: Replica, offset: int) -> None:
+    """Raise ProtocolError unless this replica, which does not lead, knows that all before `offset` is
+    committed: OFFSET_NOT_AVAILABLE where that may come yet.
+    """
+    if replica.cutting is not None:
+        raise ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica.topic_partition} is being cut")
+    if offset > replica.high_watermark:
+        raise ProtocolError(
+            ErrorCode.OFFSET_NOT_AVAILABLE,
+            f"{replica.topic_partition} is known here to be committed up to {replica.high_watermark}",
+        )
+
+
+def _elsewhere(replica: Replica, wanted: FetchPartition, chosen: BrokerId) -> PartitionData:
+    """No records, but from which replica to read them."""
+    return PartitionData(
+        partition_index=wanted.partition,
+        high_watermark=replica.high_watermark,
+        last_stable_offset=replica.last_stable_offset,
+        log_start_offset=replica.log.log_start_offset,
+        preferred_read_replica=chosen,
+        records=b"",
+    )
 
 
 def _aborted(replica: Replica, start: int, end: int) -> list[AbortedTransaction]:

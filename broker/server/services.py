@@ -13,6 +13,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.replication.fetchers import Fetchers
 from broker.replication.isr_changes import IsrChanges
 from broker.replication.log_moves import LogMoves
+from broker.replication.read_replicas import ReplicaSelector
 from broker.replication.replicas import Replicas
 from broker.replication.topic_configs import TopicConfigs
 from broker.server.cluster_view import ClusterView
@@ -65,6 +66,8 @@ class Services:
     entity_configs: EntityConfigs
     node_settings: NodeSettings
     quotas: Quotas
+    read_selector: ReplicaSelector | None = None
+    """Where consumers should read; None: from leaders alone."""
     authoriser: Authoriser = field(default_factory=AllowAll)
     openings: Openings = field(default_factory=Openings)
     produce_answers: ProduceAnswers = field(default_factory=ProduceAnswers)

@@ -19,6 +19,7 @@ class HeldWaits:
     def __init__(self) -> None:
         self.fetch_waits: set[FetchWait] = set()
         self.follower_waits: set[FetchWait] = set()
+        self.prompt_waits: set[FetchWait] = set()
         self.stable_waits: dict[FetchWait, int] = {}
         self.last_stable_offset = 0
 

@@ -74,20 +74,20 @@ class FollowedNode:
         session = MemorySession(self.tree)
         await session.start(timeout_ms=1000)
         endpoint = Endpoint(listener="PLAINTEXT", host="127.0.0.1", port=1, security_protocol="PLAINTEXT")
-        znode = BrokerZnode(endpoints=(endpoint,), timestamp_ms=1)
+        znode = BrokerZnode(endpoints=(endpoint,), timestamp_ms=1, rack=f"rack-{broker_id}")
         epoch = await register_broker(session, BrokerId(broker_id), znode, session_timeout_ms=6000)
         connection = await self.connect() if former is None else former.connection
         self.followers[broker_id] = Follower(broker_id, session, epoch, connection)
 
-    async def create(self, **configs: str) -> None:
-        """The topic, with a replica on every node."""
+    async def create(self, *brokers: int, **configs: str) -> None:
+        """The topic, with a replica on every node; led by the first of `brokers` where they are given."""
         admin = await self.connect()
-        brokers = [LEADER, *self.followers]
+        brokers = brokers or (LEADER, *self.followers)
         topic = CreatableTopic(
             name=TOPIC,
             num_partitions=-1,
             replication_factor=-1,
-            assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=brokers)],
+            assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=list(brokers))],
             configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
         )
         answer = await admin.request(CreateTopicsRequest(topics=[topic], timeout_ms=LONG_MS))
@@ -134,11 +134,20 @@ class FollowedNode:
         response = await follower.connection.request(request)
         return response.responses[0].partitions[0]
 
-    async def consume(self, offset: int, *, max_wait_ms: int = 0, min_bytes: int = 1) -> PartitionData:
+    async def consume(
+        self,
+        offset: int,
+        *,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        rack: str = "",
+        version: int | None = None,
+        **fields: Any,
+    ) -> PartitionData:
         """What a consumer gets, over a connection of its own."""
-        request = self.fetch_request(offset, max_wait_ms)
-        request.min_bytes = min_bytes
-        return (await (await self.connect()).request(request)).responses[0].partitions[0]
+        request = self.fetch_request(offset, max_wait_ms, **fields)
+        request.min_bytes, request.rack_id = min_bytes, rack
+        return (await (await self.connect()).request(request, version)).responses[0].partitions[0]
 
     def fetch_request(self, offset: int, max_wait_ms: int, **fields: Any) -> FetchRequest:
         """Of the partition alone."""
@@ -165,14 +174,15 @@ async def followed_node(
         async with node.connections:
             for broker_id in followers:
                 await node.register(broker_id)
-            await _known(node, *followers)
+            await known(node, *followers)
             await node.create(**configs or {})
             for broker_id in followers:
                 assert (await node.fetch(broker_id, 0)).error_code == ErrorCode.NONE
             yield node
 
 
-async def _known(node: FollowedNode, *brokers: int) -> None:
+async def known(node: FollowedNode, *brokers: int) -> None:
+    """Return once the node knows of these others."""
     admin = await node.connect()
     await until(
         lambda: admin.request(MetadataRequest(topics=[])), lambda told: len(told.brokers) > len(brokers)

@@ -35,6 +35,7 @@ from broker.server.old_formats import (
     convert,
 )
 from broker.server.partition_reads import PartitionReader
+from broker.server.read_choice import ReadChoice
 from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
@@ -131,7 +132,11 @@ class _Fetch:
             request, asker, name_of=self._name_of, now_ms=services.clock.monotonic_ms()
         )
         self.reader = PartitionReader(
-            request, self.version, self.follower, has_session=self.turn.session is not None
+            request,
+            self.version,
+            self.follower,
+            ReadChoice.of(services, context, request),
+            has_session=self.turn.session is not None,
         )
         self.answers: list[PartitionData | None] = [None] * len(self.turn.partitions)
         self.bytes_max = min(request.max_bytes, services.limits.fetch_size_max)
@@ -201,12 +206,24 @@ class _Fetch:
             request.min_bytes - size,
             request.max_wait_ms,
             isolation=self.reader.isolation,
+            until_commit=self._is_prompt,
         )
         await self._read_from_disk(self.read())
 
     def _ends(self) -> int:
         """Differs once there is more to read in any of the partitions."""
         return sum([replica.log.log_end_offset + replica.high_watermark for replica in self.replicas])
+
+    @property
+    def _is_prompt(self) -> bool:
+        """Whether a follower hears at once how far records are committed, as consumers read from it. Only
+        within a session, which knows what it has heard already.
+        """
+        return (
+            self.follower is not None
+            and self.turn.session is not None
+            and self.services.read_selector is not None
+        )
 
     def _is_void(self) -> bool:
         """Whether there is nothing to tell but should be."""
@@ -323,13 +340,19 @@ class _Fetch:
                 self.cold.append((cold, min(left, found.wanted.partition_max_bytes)))
                 continue
             except ProtocolError as error:
-                self.is_urgent = True
+                # What this replica does not have yet may come while the client waits.
+                self.is_urgent = self.is_urgent or error.code is not ErrorCode.OFFSET_NOT_AVAILABLE
                 answers[index] = self._refused(found, replica, error)
                 continue
             answers[index] = answer
             read = 0
             if answer is not None:
-                self.is_urgent = self.is_urgent or answer.diverging_epoch.epoch >= 0
+                self.is_urgent = (
+                    self.is_urgent
+                    or self._is_prompt
+                    or answer.diverging_epoch.epoch >= 0
+                    or answer.preferred_read_replica >= 0
+                )
                 read = len(answer.records or b"")
             if read:
                 size += read

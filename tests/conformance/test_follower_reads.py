@@ -1,0 +1,87 @@
+"""Consumers that read from the replica in their rack (KIP-392): librdkafka, on three nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
+from tests.conformance.test_confluent_kafka import DEADLINE_SECONDS, consume, produce
+from tests.racks import racked_cluster
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+NEVER_MS = 100_000
+"""A wait that no test outlasts."""
+
+
+@pytest.fixture
+def racks(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> Iterator[EmbeddedCluster]:
+    """Three nodes; what followers learn of the high watermark comes when it moves, or not at all."""
+    settings = {
+        "replica.selector.class": RACK_AWARE,
+        "replica.fetch.wait.max.ms": NEVER_MS,
+        "replica.socket.timeout.ms": 2 * NEVER_MS,
+        "replica.lag.time.max.ms": 3 * NEVER_MS,
+        "zookeeper.session.timeout.ms": 18_000,
+    }
+    with racked_cluster(zookeeper, tmp_path, settings=settings) as cluster:
+        yield cluster
+
+
+def create_led_by(bootstrap: str, topic: str, replicas: list[int]) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    made = admin.create_topics([NewTopic(topic, num_partitions=1, replica_assignment=[replicas])])
+    made[topic].result(DEADLINE_SECONDS)
+
+
+def reader(bootstrap: str, rack: str) -> Consumer:
+    """It asks for little at a time, so that whoever serves it has to serve it to the end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "g",
+            "enable.auto.commit": False,
+            "client.rack": rack,
+            "fetch.message.max.bytes": 10_000,
+            "queued.max.messages.kbytes": 10,
+            "fetch.queue.backoff.ms": 1,
+        }
+    )
+    consumer.assign([Place("t", 0, 0)])
+    return consumer
+
+
+def test_a_consumer_reads_from_its_rack_while_the_leader_stands_still(racks: EmbeddedCluster) -> None:
+    bootstrap = ",".join(map(str, racks.bootstrap))
+    create_led_by(bootstrap, "t", [1, 2, 3])
+    values = [f"{number} {'x' * 900}" for number in range(500)]
+    produce(bootstrap, "t", values, batch_size=20_000)
+    consumer = reader(bootstrap, "rack-3")
+    first = consume(consumer, 1)
+    os.kill(racks.pids[1], signal.SIGSTOP)
+    try:
+        rest = consume(consumer, len(values) - 1)
+    finally:
+        os.kill(racks.pids[1], signal.SIGCONT)
+    assert [message.value().decode() for message in first + rest] == values
+    consumer.close()
+
+
+def test_what_was_committed_reaches_consumers_of_followers_at_once(racks: EmbeddedCluster) -> None:
+    """The followers' own fetches would wait far longer than the test does."""
+    bootstrap = ",".join(map(str, racks.bootstrap))
+    create_led_by(bootstrap, "t", [1, 2, 3])
+    consumers = [reader(bootstrap, f"rack-{number}") for number in (1, 2, 3)]
+    for value in ("one", "two", "three"):
+        produce(bootstrap, "t", [value], acks="all")
+        for consumer in consumers:
+            assert [message.value().decode() for message in consume(consumer, 1)] == [value]
+    for consumer in consumers:
+        consumer.close()
