@@ -335,6 +335,22 @@ class NodeConfig:
     replica_high_watermark_checkpoint_interval_ms: int = _setting(
         long(1), 5000, "How often high watermarks are saved."
     )
+    leader_replication_throttled_rate: int = _setting(
+        long(0),
+        LONG_MAX,
+        "Bytes a second that this node sends of the replicas that leader.replication.throttled.replicas of "
+        "topics names, to followers that are not in sync.",
+    )
+    follower_replication_throttled_rate: int = _setting(
+        long(0),
+        LONG_MAX,
+        "Bytes a second that it fetches of those that follower.replication.throttled.replicas names, until "
+        "they have caught up.",
+    )
+    replication_quota_window_num: int = _setting(
+        integer(1), 11, "Windows that these rates are measured over."
+    )
+    replication_quota_window_size_seconds: int = _setting(integer(1), 1, "Length of such a window.")
     replica_selector_class: str = _setting(
         string(),
         "leader",

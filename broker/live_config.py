@@ -25,7 +25,9 @@ ALL_NODES = "<default>"
 
 DYNAMIC = frozenset(
     {
-        *(setting.node_setting for setting in TOPIC_SETTINGS.values()),
+        *(setting.node_setting for setting in TOPIC_SETTINGS.values() if setting.node_setting),
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
         "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.io.buffer.load.factor",

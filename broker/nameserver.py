@@ -23,13 +23,13 @@ from broker.coordination.protocol import Coordination
 from broker.coordination.znodes import ClusterIdZnode
 from broker.disk_threads import DiskThreads
 from broker.errors import CoordinationError
+from broker.rates import RateWindows
 from broker.server.acceptor import Acceptor, Processor
 from broker.server.admission import Admission
 from broker.server.cluster_view import ClusterView
 from broker.server.config import ConnectionLimits
 from broker.server.dispatch import Dispatcher
 from broker.server.quotas import Quotas
-from broker.server.rates import RateWindows
 from broker.server.routes import NAMING_ROUTES, advertised
 from broker.server.security import AllowAll, Authoriser, Listener
 from broker.telemetry import logger

@@ -40,6 +40,7 @@ from broker.part_configs import (
     group_config,
     lag_bounds,
     log_defaults,
+    replication_quotas,
     serving_limits,
     shutdown_settings,
     topic_defaults,
@@ -55,6 +56,7 @@ from broker.replication.log_moves import LogMoves
 from broker.replication.node_connection import NodeConnection
 from broker.replication.read_replicas import load_selector
 from broker.replication.replicas import Replicas
+from broker.replication.replication_quotas import ReplicationQuota
 from broker.replication.topic_configs import TopicConfigs
 from broker.replication.upkeep import Upkeep
 from broker.server.cluster_view import ClusterView
@@ -236,7 +238,8 @@ class Node:
         stored: dict[TopicPartition, int] = {}
         for directory in directories.live.values():
             stored.update(await asyncio.to_thread(directory.checkpoints.read_high_watermarks))
-        fetchers = self._fetchers(view, link.listener)
+        copying_quotas = replication_quotas(config, self._clock)
+        fetchers = self._fetchers(view, link.listener, copying_quotas.follower)
         replicas = Replicas(
             self._broker_id,
             directories,
@@ -285,17 +288,19 @@ class Node:
             node_settings=self._live.settings,
             api_versions=ADVERTISED,
             quotas=self._quotas,
+            replication_quotas=copying_quotas,
             read_selector=load_selector(config.replica_selector_class, self._rng),
             authoriser=self._authoriser,
         )
         link.attach(services)
         return services
 
-    def _fetchers(self, view: ClusterView, listener: str) -> Fetchers:
+    def _fetchers(self, view: ClusterView, listener: str, quota: ReplicationQuota) -> Fetchers:
         connection = between_followers(self._config)
         return Fetchers(
             self._broker_id,
             fetch_bounds(self._config),
+            quota=quota,
             count=self._config.num_replica_fetchers,
             clock=self._clock,
             executor=self._executor,

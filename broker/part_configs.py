@@ -9,15 +9,16 @@ from broker.clock import Clock
 from broker.cluster.events import ControllerSettings
 from broker.config import LoadedConfig, NodeConfig
 from broker.groups.config import GroupConfig
+from broker.rates import RateWindows
 from broker.replication.following import FetchBounds
 from broker.replication.log_cleaner import CleanerSettings
 from broker.replication.partition import LagBounds
+from broker.replication.replication_quotas import ReplicationQuota, ReplicationQuotas
 from broker.replication.upkeep import UpkeepIntervals
 from broker.server.config import INT_MAX, ConnectionLimits, ListenerLimits
 from broker.server.controlled_shutdown import ShutdownSettings
 from broker.server.fetch_sessions import SESSION_ID_MAX, FetchSessions
 from broker.server.quotas import Quotas
-from broker.server.rates import RateWindows
 from broker.server.services import ServingLimits
 from broker.server.topics import TopicDefaults
 from broker.storage.log_config import LogConfig
@@ -125,6 +126,18 @@ def fetch_bounds(config: NodeConfig) -> FetchBounds:
         partition_bytes_max=config.replica_fetch_max_bytes,
         response_bytes_max=config.replica_fetch_response_max_bytes,
         backoff_ms=config.replica_fetch_backoff_ms,
+    )
+
+
+def replication_quotas(config: NodeConfig, clock: Clock) -> ReplicationQuotas:
+    """How fast replicas are copied that are told to be copied slowly."""
+    windows = RateWindows(
+        count=config.replication_quota_window_num,
+        size_ms=config.replication_quota_window_size_seconds * 1000,
+    )
+    return ReplicationQuotas(
+        leader=ReplicationQuota(config.leader_replication_throttled_rate, windows, clock.monotonic_ms),
+        follower=ReplicationQuota(config.follower_replication_throttled_rate, windows, clock.monotonic_ms),
     )
 
 

@@ -38,6 +38,10 @@ class Reconfiguration:
         services = self.services
         services.log_moves.reconfigure(config.replica_alter_log_dirs_io_max_bytes_per_second)
         services.fetchers.reconfigure(config.num_replica_fetchers)
+        services.replication_quotas.reconfigure(
+            leader=config.leader_replication_throttled_rate,
+            follower=config.follower_replication_throttled_rate,
+        )
         services.limits = serving_limits(config)
         services.topic_configs.defaults = log_defaults(config)
         for replica in services.replicas:

@@ -52,7 +52,12 @@ def render() -> str:
         for name, declared in SETTINGS.items()
     ]
     topic_rows = [
-        (f"`{name}`", LOG_SETTINGS[name].kind.type.name.lower(), f"`{setting.node_setting}`", setting.doc)
+        (
+            f"`{name}`",
+            LOG_SETTINGS[name].kind.type.name.lower(),
+            f"`{setting.node_setting}`" if setting.node_setting else "",
+            setting.doc,
+        )
         for name, setting in TOPIC_SETTINGS.items()
     ]
     return (

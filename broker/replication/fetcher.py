@@ -44,6 +44,7 @@ from broker.replication.following import (
 )
 from broker.replication.node_connection import NodePort
 from broker.replication.replica import Replica
+from broker.replication.replication_quotas import ReplicationQuota
 from broker.storage.leader_epochs import EpochEnd
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, BrokerId, TopicId, TopicPartition
@@ -75,6 +76,7 @@ class Surroundings:
 
     local: BrokerId
     bounds: FetchBounds
+    quota: ReplicationQuota
     clock: Clock
     executor: Executor
     """For what waits for the disk."""
@@ -146,6 +148,7 @@ class Fetcher:
         try:
             while True:
                 self._changed.clear()
+                self._hold_throttled()
                 request = self._following.next_request(
                     self._around.broker_epoch(), self._clock.monotonic_ms()
                 )
@@ -247,6 +250,8 @@ class Fetcher:
                     return
                 followed_log.append(replica, stretch)
                 self._counts.bytes += len(stretch)
+                if self._is_throttled(replica, followed):
+                    self._around.quota.record(len(stretch))
                 await self._give_turn(len(stretch))
         except CorruptRecordsError as error:
             self._rest_from_corrupt(replica, followed, str(error))
@@ -268,6 +273,23 @@ class Fetcher:
             self._rest(replica, step.followed, "followed_log_failed", str(error))
             return
         self._advanced(replica, step.followed)
+
+    def _is_throttled(self, replica: Replica, followed: Followed) -> bool:
+        """Whether it is to be copied slowly, as it has not caught up."""
+        if not self._around.quota.in_force or followed.is_caught_up:
+            return False
+        throttled = replica.log.config.follower_replication_throttled_replicas
+        return throttled.holds(followed.topic_partition.partition, self._around.local)
+
+    def _hold_throttled(self) -> None:
+        """Ask for nothing that the quota has no room for."""
+        quota = self._around.quota
+        if not quota.in_force or not (rest_ms := quota.rest_ms()):
+            return
+        until_ms = self._clock.monotonic_ms() + rest_ms
+        for replica, followed in self._replicas.values():
+            if self._is_throttled(replica, followed):
+                self._following.hold(followed, until_ms)
 
     async def _give_turn(self, size: int) -> None:
         """Let others have their turn once enough was done since they had it."""

@@ -20,6 +20,7 @@ from broker.replication.following import FetchBounds
 from broker.replication.node_connection import NodePort
 from broker.replication.partition import Role
 from broker.replication.replica import Replica
+from broker.replication.replication_quotas import ReplicationQuota
 from broker.types import NO_LEADER, BrokerId, TopicPartition
 
 _Place = tuple[BrokerId, int]
@@ -36,6 +37,7 @@ class Fetchers:
         local: BrokerId,
         bounds: FetchBounds,
         *,
+        quota: ReplicationQuota,
         count: int,
         clock: Clock,
         executor: Executor,
@@ -46,6 +48,7 @@ class Fetchers:
         self._around = Surroundings(
             local=local,
             bounds=bounds,
+            quota=quota,
             clock=clock,
             executor=executor,
             broker=broker,

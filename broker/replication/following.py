@@ -4,7 +4,7 @@ A partition that is followed is in one of three states:
 
     READY    asked for in every request
     PAUSED   its log waits for the disk: not asked for until `advanced` or `back_off`
-    RESTING  something failed: asked for again once its time has come
+    RESTING  something failed, or it is copied too fast: asked for again once its time has come
 
 Rules. All READY partitions are asked for in one request, within an incremental fetch session (KIP-227): a
 request names only those whose question changed, and forgets those that are not READY. Every question carries
@@ -120,7 +120,8 @@ class Followed:
     topic_id: TopicId
     leader_epoch: LeaderEpoch
     position: Position
-    leader_high_watermark: int = 0
+    leader_high_watermark: int = -1
+    """-1: the leader has not told yet."""
     refusals: int = 0
     """How often in a row it had to rest."""
     _state: _State = _State.READY
@@ -129,6 +130,11 @@ class Followed:
     def lag(self) -> int:
         """How many offsets this log ends below the leader's high watermark."""
         return max(self.leader_high_watermark - self.position.end_offset, 0)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether this log is known to have all that is committed."""
+        return 0 <= self.leader_high_watermark <= self.position.end_offset
 
 
 class Append(NamedTuple):
@@ -270,6 +276,12 @@ class Following:
         followed.refusals += 1
         self._set_state(followed, _State.RESTING)
         self._resting_until_ms[_key(followed)] = now_ms + rest_ms
+
+    def hold(self, followed: Followed, until_ms: int) -> None:
+        """Do not ask for it before, though nothing is wrong."""
+        if self.is_current(followed) and followed._state is _State.READY:
+            self._set_state(followed, _State.RESTING)
+            self._resting_until_ms[_key(followed)] = until_ms
 
     def _set_state(self, followed: Followed, state: _State) -> None:
         key = _key(followed)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from broker.cluster.client_quotas import QuotaTable
+from broker.rates import RateWindows, WindowedRate
 from broker.server.config import INT_MAX, ConnectionLimits
-from broker.server.rates import RateWindows, WindowedRate
 from broker.server.security import Listener
 
 RATES_MAX = 10_000

@@ -6,6 +6,7 @@ request is found out once, before the first.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import cast
 
 from broker.errors import ErrorCode, ProtocolError
@@ -115,13 +116,15 @@ class PartitionReader:
         records, is_cut = None, False
         if diverging is None:
             if offset != up_to or offset < log_start_offset:
-                records = replica.read(
+                read = replica.read if follower is None else partial(follower.read, replica)
+                records = read(
                     offset,
                     max_bytes=min(left, size_max),
                     up_to=up_to,
                     min_one_batch=is_first if self._may_exceed_limits else left > 0,
                 )
             is_cut = left <= size_max and (offset if records is None else records.next_offset) < up_to
+            is_cut = is_cut and (follower is None or follower.withheld is not replica)
             if (
                 records is None
                 and self._has_session

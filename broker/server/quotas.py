@@ -26,7 +26,7 @@ from broker.cluster.client_quotas import (
 )
 from broker.coordination.protocol import Coordination
 from broker.errors import ErrorCode, ProtocolError
-from broker.server.rates import RateWindows, TokenBucket, WindowedRate
+from broker.rates import RateWindows, TokenBucket, WindowedRate
 from broker.telemetry import logger
 
 log = logger("quotas")

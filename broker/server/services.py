@@ -15,6 +15,7 @@ from broker.replication.isr_changes import IsrChanges
 from broker.replication.log_moves import LogMoves
 from broker.replication.read_replicas import ReplicaSelector
 from broker.replication.replicas import Replicas
+from broker.replication.replication_quotas import ReplicationQuotas
 from broker.replication.topic_configs import TopicConfigs
 from broker.server.cluster_view import ClusterView
 from broker.server.conversions import Conversions
@@ -66,6 +67,7 @@ class Services:
     entity_configs: EntityConfigs
     node_settings: NodeSettings
     quotas: Quotas
+    replication_quotas: ReplicationQuotas
     read_selector: ReplicaSelector | None = None
     """Where consumers should read; None: from leaders alone."""
     authoriser: Authoriser = field(default_factory=AllowAll)

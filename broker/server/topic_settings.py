@@ -7,14 +7,16 @@ from typing import NamedTuple
 
 
 class TopicSetting(NamedTuple):
-    """`node_setting` is the node's setting that holds where the topic says nothing."""
+    """`node_setting` is the node's setting that holds where the topic says nothing, None where none does."""
 
-    node_setting: str
+    node_setting: str | None
     doc: str
 
     @property
     def node_settings(self) -> tuple[str, ...]:
         """With the coarser ones that hold where `node_setting` is not given, by falling precedence."""
+        if self.node_setting is None:
+            return ()
         return (self.node_setting, *_COARSER.get(self.node_setting, ()))
 
 
@@ -50,7 +52,15 @@ TOPIC_SETTINGS: Mapping[str, TopicSetting] = {
     ),
     "flush.messages": TopicSetting("log.flush.interval.messages", "Records after which a flush is due."),
     "flush.ms": TopicSetting("log.flush.interval.ms", "Age of records at which a flush is due."),
+    "follower.replication.throttled.replicas": TopicSetting(
+        None,
+        "Replicas that are fetched under follower.replication.throttled.rate: PARTITION:BROKER, ... or *.",
+    ),
     "index.interval.bytes": TopicSetting("log.index.interval.bytes", "Bytes between two index entries."),
+    "leader.replication.throttled.replicas": TopicSetting(
+        None,
+        "Replicas that are copied from under leader.replication.throttled.rate: PARTITION:BROKER, ... or *.",
+    ),
     "max.compaction.lag.ms": TopicSetting(
         "log.cleaner.max.compaction.lag.ms", "Age at which records are compacted however few they are."
     ),

@@ -22,6 +22,7 @@ from broker.settings import (
     parse_settings,
     string,
 )
+from broker.storage.throttled_replicas import NOTHING_THROTTLED, THROTTLED_REPLICAS, ThrottledReplicas
 
 UNLIMITED = LONG_MAX
 CLEANUP_POLICIES = ("delete", "compact")
@@ -84,7 +85,9 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     flush_messages: int = UNLIMITED
     flush_ms: int = UNLIMITED
+    follower_replication_throttled_replicas: ThrottledReplicas = NOTHING_THROTTLED
     index_interval_bytes: int = 4096
+    leader_replication_throttled_replicas: ThrottledReplicas = NOTHING_THROTTLED
     max_compaction_lag_ms: int = UNLIMITED
     max_message_bytes: int = 1_048_588
     message_downconversion_enable: bool = True
@@ -198,7 +201,9 @@ _KINDS: Mapping[str, Kind[Any]] = {
     "file_delete_delay_ms": long(0),
     "flush_messages": long(1),
     "flush_ms": long(0),
+    "follower_replication_throttled_replicas": THROTTLED_REPLICAS,
     "index_interval_bytes": integer(0),
+    "leader_replication_throttled_replicas": THROTTLED_REPLICAS,
     "max_compaction_lag_ms": long(1),
     "max_message_bytes": integer(0),
     "message_downconversion_enable": boolean(),

@@ -15,10 +15,12 @@ from structlog.testing import capture_logs
 from broker.errors import ErrorCode, ProtocolError
 from broker.replication import followed_log
 from broker.replication.replica import Replica
+from broker.settings import LONG_MAX
 from broker.storage.disk import Disk, SystemDisk
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
 from broker.storage.memory_disk import MemoryDisk
+from broker.storage.throttled_replicas import ThrottledReplicas
 from broker.wire.messages.fetch import FetchRequest, FetchResponse
 from tests.replication.two_nodes import HostingNode, Network, log_files, two_nodes, until
 from tests.storage.samples import NOW_MS, build, contents
@@ -125,6 +127,21 @@ def test_many_partitions_and_large_answers_are_copied_by_several_tasks() -> None
         assert all(log_files(one, number) == log_files(two, number) for number in range(20))
 
     play(scene, config=LogConfig())
+
+
+def test_a_replica_that_is_throttled_waits_until_the_quota_has_room_and_others_do_not() -> None:
+    async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
+        two.quota.bound = 0
+        await lead(one, two, 0, 0, 1)
+        for number in (0, 1):
+            put(one, *[bytes(100)] * 10, number=number)
+        await until(lambda: same(one, two, 1))
+        assert two.replica(0).log.log_end_offset == 0
+        two.quota.bound = LONG_MAX
+        await until(lambda: same(one, two, 0))
+
+    throttled = ThrottledReplicas.parse("0:2,1:1")
+    play(scene, config=LogConfig(follower_replication_throttled_replicas=throttled))
 
 
 def test_high_watermark_and_log_start_follow_the_leaders() -> None:

@@ -277,6 +277,21 @@ def test_a_log_that_could_not_take_the_records_rests_as_long_as_the_setting_says
 # What answers mean
 
 
+def test_what_is_held_is_asked_for_when_its_time_has_come() -> None:
+    logs, following = [History(), History()], new()
+    leader = Leader({0: history((1, 2)), 1: history((1, 2))})
+    for number, log in enumerate(logs):
+        follow(following, log, number)
+    (slow,) = (each for each in following if each.topic_partition.partition == 0)
+    assert not slow.is_caught_up
+    following.hold(slow, until_ms=300)
+    assert named(turn(following, leader, logs, now_ms=0)).keys() == {1}
+    assert following.next_due_ms() == 300
+    assert named(turn(following, leader, logs, now_ms=299)).keys() == {1}
+    assert named(turn(following, leader, logs, now_ms=300)).keys() == {0}
+    assert (slow.refusals, slow.is_caught_up) == (0, True)
+
+
 def test_an_answer_tells_how_far_behind_the_log_is() -> None:
     following, leader = new(), Leader({0: history((1, 5))})
     followed = following.follow(partition(), TOPIC_ID, LeaderEpoch(1), History().position)

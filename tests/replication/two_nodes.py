@@ -13,11 +13,14 @@ from uuid import UUID
 from broker.clock import SystemClock
 from broker.cluster.image import BrokerInfo
 from broker.errors import ConnectionFailedError, ErrorCode, ProtocolError
+from broker.rates import RateWindows
 from broker.replication.fetchers import Fetchers
 from broker.replication.following import FetchBounds
 from broker.replication.node_connection import NodePort
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
+from broker.replication.replication_quotas import ReplicationQuota
+from broker.settings import LONG_MAX
 from broker.storage.disk import Disk
 from broker.storage.log_config import LogConfig
 from broker.storage.log_directories import LogDirectories
@@ -58,6 +61,8 @@ class HostingNode:
         self.clock = SystemClock()
         self.failed: list[Path] = []
         self.executor = ThreadPoolExecutor(4)
+        self.quota = ReplicationQuota(LONG_MAX, RateWindows(), self.clock.monotonic_ms)
+        """Of what it fetches; what falls under it is the topic's to say."""
         self.directories = LogDirectories(
             disk, self.clock, recovery_threads=1, on_failure=self.failed.append, free_bytes_min=0
         )
@@ -65,6 +70,7 @@ class HostingNode:
         self.fetchers = Fetchers(
             self.id,
             BOUNDS,
+            quota=self.quota,
             count=1,
             clock=self.clock,
             executor=self.executor,

@@ -12,11 +12,11 @@ import pytest
 
 from broker.cluster.client_quotas import Component, EntityType, Quota
 from broker.errors import ErrorCode, ProtocolError
+from broker.rates import RateWindows
 from broker.server.access import ANYONE, on_cluster
 from broker.server.connection import Connection
 from broker.server.dispatch import Dispatcher, Handler, Route
 from broker.server.quotas import Quotas
-from broker.server.rates import RateWindows
 from broker.server.repeated_requests import RepeatedRequests
 from broker.server.request import ConnectionClosedError
 from broker.server.security import ANONYMOUS, AllowAll, Operation

@@ -9,7 +9,7 @@ from typing import Any
 
 from broker.errors import ErrorCode
 from tests.conformance.scene import until
-from tests.server.followed_node import LONG_MS, FollowedNode, followed_node
+from tests.server.followed_node import LEADER, LONG_MS, FollowedNode, followed_node
 
 LATEST = -1
 FEW_MS = 50
@@ -188,5 +188,47 @@ def test_a_new_leader_epoch_does_not_tell_the_end_before_it_knows_what_is_commit
             assert (await node.list_offset(-2)).offset == 0
             await node.fetch(2, 1)
             assert (await node.list_offset(LATEST)).offset == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_follower_that_is_not_in_sync_gets_no_more_than_the_replication_quota(tmp_path: Path) -> None:
+    """Ten seconds' worth at once; those in sync get all, and consumers too."""
+
+    async def scenario() -> None:
+        throttled = {"leader.replication.throttled.replicas": f"0:{LEADER}"}
+        settings = {"leader_replication_throttled_rate": 1000, "replica_lag_time_max_ms": 300}
+        async with followed_node(tmp_path, 2, 3, configs=throttled, **settings) as node:
+            for number in range(6):
+                await node.produce(bytes(4000), acks=1)
+                await node.fetch(2, number + 1)
+            await node.until_isr(1, 2)
+            offset, sizes = 0, []
+            for _ in range(4):
+                answer = await node.fetch(3, offset, max_wait_ms=FEW_MS)
+                sizes.append(len(answer.records or b""))
+                offset += sizes[-1] // 4000
+                assert answer.high_watermark == 6
+            assert [size // 4000 for size in sizes] == [2, 1, 0, 0]
+            assert len((await node.fetch(2, 0)).records or b"") > 24_000
+            assert len((await node.consume(0)).records or b"") > 24_000
+
+    asyncio.run(scenario())
+
+
+def test_records_that_a_quota_keeps_back_are_waited_for_as_long_as_the_follower_says(tmp_path: Path) -> None:
+    """Appends wake it as little as what there is already."""
+
+    async def scenario() -> None:
+        throttled = {"leader.replication.throttled.replicas": "*"}
+        settings = {"leader_replication_throttled_rate": 0, "replica_lag_time_max_ms": 300}
+        async with followed_node(tmp_path, 2, configs=throttled, **settings) as node:
+            await node.produce(b"a", acks=1)
+            await node.until_isr(1)
+            waiting = asyncio.create_task(node.fetch(2, 0, max_wait_ms=LONG_MS))
+            for _ in range(3):
+                await node.produce(b"b")
+            assert not waiting.done()
+            waiting.cancel()
 
     asyncio.run(scenario())

@@ -16,8 +16,8 @@ from broker.client.connection import Connection, ConnectionSettings
 from broker.cluster.client_quotas import Component, EntityType, Quota
 from broker.coordination.memory import MemoryTree
 from broker.errors import ErrorCode
+from broker.rates import RateWindows
 from broker.server.quotas import Quotas
-from broker.server.rates import RateWindows
 from broker.server.security import Listener
 from broker.server.throttling import throttle_of
 from broker.wire.messages import alter_client_quotas as alter

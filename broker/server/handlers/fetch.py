@@ -122,7 +122,9 @@ class _Fetch:
         self.context = context
         self.request = request
         self.version = context.api_version
-        self.follower = FollowingNode.of(request, services.isr_changes, services.clock.monotonic_ms())
+        self.follower = FollowingNode.of(
+            request, services.isr_changes, services.replication_quotas.leader, services.clock.monotonic_ms()
+        )
         asker = Asker(
             context.session.principal,
             is_by_id=self.version >= IDS_FROM,
@@ -166,6 +168,8 @@ class _Fetch:
         throttle = self.context.throttle
         if throttle is not None and not throttle.admits_fetch(self._size()):
             self.answers = [None] * len(self.answers)  # and what the session knows stays as it was
+        if self.follower is not None:
+            self.follower.sent()
         now_ms = self.services.clock.monotonic_ms()
         session_id, told = self.services.fetch_sessions.finish(self.turn, self.answers, now_ms=now_ms)
         topics: list[FetchableTopicResponse] = []
@@ -225,6 +229,11 @@ class _Fetch:
             and self.services.read_selector is not None
         )
 
+    @property
+    def _is_throttled(self) -> bool:
+        """Whether a quota keeps something back that a follower waits for, however much of it there is."""
+        return self.follower is not None and self.follower.withheld is not None
+
     def _is_void(self) -> bool:
         """Whether there is nothing to tell but should be."""
         answers = [answer for answer in self.answers if answer is not None]
@@ -234,7 +243,10 @@ class _Fetch:
         """Whether there is no reason to wait for more than `size` bytes."""
         request = self.request
         return (
-            size >= request.min_bytes or request.max_wait_ms <= 0 or self.is_urgent or not self.replicas
+            size >= request.min_bytes
+            or request.max_wait_ms <= 0
+            or self.is_urgent
+            or not (self.replicas or self._is_throttled)
         ) and not self.cold
 
     def read(self, *, may_wait: bool = False) -> int:
@@ -244,6 +256,8 @@ class _Fetch:
         self.replicas.clear()
         self.cold.clear()
         self.is_urgent = False
+        if self.follower is not None:
+            self.follower.begin_reading()
         if may_wait:
             return self._read_all()
         with resident_only:
@@ -345,6 +359,8 @@ class _Fetch:
                 answers[index] = self._refused(found, replica, error)
                 continue
             answers[index] = answer
+            if self.follower is not None and self.follower.withheld is replica:
+                self.replicas.pop()
             read = 0
             if answer is not None:
                 self.is_urgent = (

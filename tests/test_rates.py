@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.server.rates import RateWindows, TokenBucket, WindowedRate
+from broker.rates import RateWindows, TokenBucket, WindowedRate
 
 WINDOWS = RateWindows(count=11, size_ms=1000)
 

@@ -57,6 +57,11 @@ class WindowedRate:
         rate = self.per_second(now_ms)
         return round((rate - bound) / bound * self._span_ms(now_ms)) if rate > bound else 0
 
+    def room(self, bound: float, now_ms: int) -> float:
+        """How much more keeps the average within `bound` a second; 0 when nothing does."""
+        self._forget(now_ms)
+        return max(bound * self._span_ms(now_ms) / 1000 - self._total, 0.0)
+
     def is_empty(self, now_ms: int) -> bool:
         """Whether nothing is remembered."""
         self._forget(now_ms)

@@ -1,0 +1,55 @@
+"""How fast replicas are copied that are told to be copied slowly (KIP-73).
+
+A rate for what this node sends as a leader (`leader.replication.throttled.rate`), and one for what it
+fetches as a follower (`follower.replication.throttled.rate`). They hold for the replicas that topics name in
+`leader.replication.throttled.replicas` and `follower.replication.throttled.replicas`, as long as these are
+not in sync: what keeps up is never slowed, nor counted. Owned by the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.rates import RateWindows, WindowedRate
+from broker.settings import LONG_MAX
+
+
+class ReplicationQuota:
+    """One of the two rates, in bytes per second, and what was copied lately under it."""
+
+    def __init__(self, bound: int, windows: RateWindows, now_ms: Callable[[], int]) -> None:
+        self.bound = bound
+        """Bytes per second; LONG_MAX: as many as there are."""
+        self._windows = windows
+        self._rate = WindowedRate(windows)
+        self._now_ms = now_ms
+
+    @property
+    def in_force(self) -> bool:
+        return self.bound != LONG_MAX
+
+    def record(self, size: int) -> None:
+        """So many bytes were copied."""
+        if size:
+            self._rate.record(size, self._now_ms())
+
+    def room(self) -> int:
+        """Bytes that may be copied now."""
+        return int(self._rate.room(self.bound, self._now_ms()))
+
+    def rest_ms(self) -> int:
+        """How long to copy nothing before it is worth another look; 0: not at all."""
+        return 0 if self.room() else self._windows.size_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationQuotas:
+    """Both rates of one node."""
+
+    leader: ReplicationQuota
+    follower: ReplicationQuota
+
+    def reconfigure(self, leader: int, follower: int) -> None:
+        """Other rates from now on."""
+        self.leader.bound, self.follower.bound = leader, follower
