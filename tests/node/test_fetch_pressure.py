@@ -38,7 +38,7 @@ LOG_BYTES = 32 << 20
 HELD_BYTES_MAX = 24 << 20
 """Far less than the clients ask for, far more than a node grows by chance."""
 CONVERTED_VERSION = 2
-CONVERTED_BYTES_MAX = 120 << 20
+CONVERTED_BYTES_MAX = 140 << 20
 """Of clients that ask for ten times as much at once."""
 ANSWERS_EACH = 3
 
