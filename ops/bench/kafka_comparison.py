@@ -15,44 +15,32 @@ client or the disk set the pace, and only the processor time compares the server
 from __future__ import annotations
 
 import argparse
-import os
-import resource
 import shutil
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Sequence
-from itertools import count
 from pathlib import Path
-
-import psutil
 
 from broker.embedded import EmbeddedZooKeeper
 from broker.records.batch import Codec
 from ops.bench.comparison.cases import (
     Case,
     Client,
-    Latency,
-    Outcome,
-    Plan,
     all_cases,
     few_cases,
 )
-from ops.bench.comparison.processor_time import cpu_seconds
 from ops.bench.comparison.report import Results, lines
+from ops.bench.comparison.run import Run
 from ops.bench.comparison.servers import (
     CLIENT_CORE,
     Server,
     apache_kafka,
     fetch_kafka,
     missing_tool,
-    our_node,
+    our_nodes,
 )
 
 LATENCY_SECONDS = 5.0
 WARM_UP_SECONDS = 6.0
-CHILD_TIMEOUT_SECONDS = 180
 WARM_UP = (
     Case(record_size=100),
     Case(record_size=1_000, codec=Codec.ZSTD, partitions=10),
@@ -60,51 +48,10 @@ WARM_UP = (
 )
 
 
-class Run:
-    """Loads one server with case after case."""
-
-    def __init__(self, server: Server, name: str) -> None:
-        self._server = server
-        self._name = name
-        self._numbers = count()
-
-    def outcome(self, case: Case, seconds: float) -> Outcome | None:
-        """What a case gave; None, with its reason on stderr, when it failed."""
-        print(f"{self._name}: {case.client} {case.title}", file=sys.stderr, flush=True)
-        try:
-            return Outcome.from_json(self._child("throughput", case, seconds))
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            print(f"{self._name}: {case.title} failed: {error}", file=sys.stderr, flush=True)
-            return None
-
-    def latency(self, seconds: float) -> Latency:
-        print(f"{self._name}: latency", file=sys.stderr, flush=True)
-        return Latency.from_json(self._child("latency", Case(record_size=1_000), seconds))
-
-    def _child(self, kind: str, case: Case, seconds: float) -> str:
-        plan = Plan(
-            port=self._server.address.port,
-            server_pid=self._server.pid,
-            topic=f"bench-{next(self._numbers)}",
-            seconds=seconds,
-            case=case,
-        )
-        finished = subprocess.run(
-            [sys.executable, "-m", "ops.bench.comparison.load", kind, plan.to_json()],
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=CHILD_TIMEOUT_SECONDS,
-            check=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, {CLIENT_CORE}),
-        )
-        return finished.stdout
-
-
 def measure(server: Server, name: str, cases: Sequence[Case], options: argparse.Namespace) -> Results:
     """Warm the server up, then everything that is measured on it."""
     results = Results(start_seconds=server.start_seconds, resident_started_mb=server.resident_mb())
-    run = Run(server, name)
-    everybody, measured, started = busy_seconds(), measured_seconds(server), time.monotonic()
+    run = Run([server], name, client_core=CLIENT_CORE)
     for case in WARM_UP:
         run.outcome(case, options.warm_up_seconds / len(WARM_UP))
     for case in cases:
@@ -113,23 +60,10 @@ def measure(server: Server, name: str, cases: Sequence[Case], options: argparse.
             results.failed.append(case)
         else:
             results.outcomes[case] = outcome
-    results.latency = run.latency(options.latency_seconds)
+    results.latency = run.latency(Case(record_size=1_000), options.latency_seconds)
     results.resident_loaded_mb = server.resident_mb()
-    others = (busy_seconds() - everybody) - (measured_seconds(server) - measured)
-    results.others_share = others / (time.monotonic() - started) / (os.cpu_count() or 1)
+    results.others_share = run.others_share()
     return results
-
-
-def busy_seconds() -> float:
-    """Processor time that the whole machine has used."""
-    times = psutil.cpu_times()
-    return float(sum(times) - times.idle - times.iowait)
-
-
-def measured_seconds(server: Server) -> float:
-    """Processor time of the server and of the clients that have ended."""
-    clients = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return cpu_seconds(server.pid) + clients.ru_utime + clients.ru_stime
 
 
 def compare(directory: Path, options: argparse.Namespace) -> None:
@@ -138,9 +72,9 @@ def compare(directory: Path, options: argparse.Namespace) -> None:
     cases = [case for case in cases if all(word in f"{case.client} {case.title}" for word in options.only)]
     classpath = fetch_kafka(directory / "jars")
     with EmbeddedZooKeeper(directory / "zookeeper", fsync=False) as zookeeper:
-        with our_node(directory / "ours", zookeeper) as server:
+        with our_nodes(directory / "ours", zookeeper) as (server,):
             ours = measure(server, "our node", cases, options)
-        with apache_kafka(directory / "kafka", zookeeper, classpath) as server:
+        with apache_kafka(directory / "kafka", zookeeper, classpath) as (server,):
             kafka = measure(server, "Apache Kafka", cases, options)
     for line in lines(ours, kafka):
         print(line)

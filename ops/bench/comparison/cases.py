@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from broker.records.batch import Codec
 
@@ -33,13 +34,14 @@ class Case:
     flush: bool = False
     """Whether every acknowledgement waits for the disk (`flush.messages=1`)."""
     batch_size: int = 0
+    replicas: int = 1
 
     @property
     def title(self) -> str:
         parts = [f"{_size(self.record_size)}", self.codec.name.lower(), f"{self.partitions}p"]
         if self.batch_size:
             parts.append(f"batch {_size(self.batch_size)}")
-        if self.acks != 1:
+        if self.acks == 0:
             parts.append(f"acks={self.acks}")
         if self.flush:
             parts.append("flush")
@@ -48,16 +50,25 @@ class Case:
     @property
     def goal(self) -> float:
         """Share of Apache Kafka's MB/s."""
+        if self.replicas > 1:
+            return 0.8
         return 1.0 if self.record_size >= 1_000 else 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measurement: bytes of record values, and what they took on the server."""
+    """One measurement: bytes of record values, and what they took on the server, or on all nodes together."""
 
     bytes: int
     seconds: float
     cpu_seconds: float
+    leader_cpu_seconds: float = 0.0
+    """Of the node that leads the only partition."""
+
+    @classmethod
+    def from_json(cls, text: str) -> Figure:
+        """What a child printed."""
+        return cls(**json.loads(text))
 
     @property
     def megabytes_per_second(self) -> float:
@@ -66,6 +77,14 @@ class Figure:
     @property
     def cpu_per_gigabyte(self) -> float:
         return self.cpu_seconds / self.bytes * 1e9
+
+    @property
+    def leader_cpu_per_gigabyte(self) -> float:
+        return self.leader_cpu_seconds / self.bytes * 1e9
+
+    def follower_cpu_per_gigabyte(self, followers: int) -> float:
+        """What one of the followers of the only partition used."""
+        return (self.cpu_seconds - self.leader_cpu_seconds) / followers / self.bytes * 1e9
 
     @property
     def busy(self) -> float:
@@ -103,15 +122,28 @@ class Latency:
         return cls(**json.loads(text))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Everything one child process needs to know to load a server."""
+class Node(NamedTuple):
+    """A process that is loaded; on 127.0.0.1, with its place in the cluster plus 1 as its broker id."""
 
     port: int
-    server_pid: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything one child process needs to know to load a cluster."""
+
+    nodes: Sequence[Node]
     topic: str
     seconds: float
     case: Case
+    records_per_second: int
+    """Where latency is measured."""
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses for clients."""
+        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -119,9 +151,10 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> Plan:
         plan = json.loads(text)
-        case = plan.pop("case")
+        case, nodes = plan.pop("case"), plan.pop("nodes")
         return cls(
             **plan,
+            nodes=[Node(*node) for node in nodes],
             case=Case(**{**case, "client": Client(case["client"]), "codec": Codec(case["codec"])}),
         )
 
@@ -168,6 +201,21 @@ def few_cases() -> Sequence[Case]:
         Case(record_size=1_000, flush=True),
         Case(client=Client.PREBUILT, record_size=1_000, batch_size=16_000),
     ]
+
+
+def replicated_cases() -> Sequence[Case]:
+    """Three replicas, all of which have to have a record before it is acknowledged."""
+    plain = [
+        Case(record_size=size, codec=codec, partitions=partitions)
+        for partitions in (1, 12)
+        for codec in (Codec.NONE, Codec.SNAPPY, Codec.LZ4)
+        for size in (100, 1_000, 16_000, 100_000)
+    ]
+    prebuilt = [
+        Case(client=Client.PREBUILT, record_size=1_000, partitions=partitions, batch_size=16_000)
+        for partitions in (1, 12)
+    ]
+    return [replace(case, replicas=3, acks=-1) for case in (*plain, *prebuilt)]
 
 
 def _size(count: int) -> str:

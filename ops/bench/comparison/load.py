@@ -1,9 +1,9 @@
 """The client's side of one measurement: a process on the client's core that prints its result as JSON.
 
-    python -m ops.bench.comparison.load (throughput|latency) PLAN
+    python -m ops.bench.comparison.load (throughput|produce|latency) PLAN
 
 It makes the topic, produces for as long as the plan says, waits until the log holds every record, fetches
-all of them, and deletes the topic. The server's processor time is read at both ends of each phase.
+all of them unless it was told to `produce` only, and deletes the topic.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ops.bench.comparison.cases import Case, Client, Figure, Latency, Outcome, Plan
 from ops.bench.comparison.payload import record_values
 from ops.bench.comparison.prebuilt import fetch_prebuilt, produce_prebuilt
-from ops.bench.comparison.processor_time import cpu_seconds
+from ops.bench.comparison.stopwatch import Stopwatch
 
 BYTES_MAX = 1 << 29
 """Of values in one case, so that what is written stays in the page cache."""
@@ -32,7 +32,6 @@ CHUNK_BYTES = 500_000
 CHUNK_RECORDS_MAX = 2_000
 CONSUMED_AT_ONCE_MAX = 10_000
 TIMEOUT_SECONDS = 60.0
-RECORDS_PER_SECOND = 5_000
 LATENCY_RECORD_SIZE = 1_000
 LATENCY_WARM_UP = 0.2
 """Share of the records whose latency does not count."""
@@ -41,25 +40,38 @@ LATENCY_WARM_UP = 0.2
 def main() -> None:
     """Run one plan."""
     kind, plan = sys.argv[1], Plan.from_json(sys.argv[2])
-    with_topic = measure_latency if kind == "latency" else measure_throughput
-    admin = AdminClient({"bootstrap.servers": _bootstrap(plan)})
-    create_topic(admin, plan)
-    result = with_topic(plan)
+    admin = AdminClient({"bootstrap.servers": plan.bootstrap})
+    leaders = create_topic(admin, plan)
+    result: Figure | Latency | Outcome
+    match kind:
+        case "latency":
+            result = measure_latency(plan)
+        case "produce":
+            result = measure_produce(plan, leaders)
+        case _:
+            result = measure_throughput(plan, leaders)
     print(json.dumps(asdict(result)), flush=True)
     delete_topic(admin, plan.topic)
 
 
-def create_topic(admin: AdminClient, plan: Plan) -> None:
-    """Make the topic and wait until every partition has a leader."""
+def create_topic(admin: AdminClient, plan: Plan) -> list[int]:
+    """Make the topic and wait until all its replicas are in sync; the leader of every partition."""
     config = {"flush.messages": "1"} if plan.case.flush else {}
-    topic = NewTopic(plan.topic, plan.case.partitions, 1, config=config)
+    topic = NewTopic(plan.topic, plan.case.partitions, plan.case.replicas, config=config)
     admin.create_topics([topic])[plan.topic].result(TIMEOUT_SECONDS)
+    leaders: list[int] = []
 
     def is_led() -> bool:
-        partitions = admin.list_topics(plan.topic, timeout=TIMEOUT_SECONDS).topics[plan.topic].partitions
-        return len(partitions) == plan.case.partitions and all(p.leader >= 0 for p in partitions.values())
+        found = admin.list_topics(plan.topic, timeout=TIMEOUT_SECONDS).topics[plan.topic].partitions
+        leaders[:] = [found[number].leader for number in sorted(found)]
+        return (
+            len(found) == plan.case.partitions
+            and all(leader >= 0 for leader in leaders)
+            and all(len(partition.isrs) == plan.case.replicas for partition in found.values())
+        )
 
     _wait_until(is_led)
+    return leaders
 
 
 def delete_topic(admin: AdminClient, topic: str) -> None:
@@ -70,27 +82,37 @@ def delete_topic(admin: AdminClient, topic: str) -> None:
         print(f"{topic} was not deleted: {error}", file=sys.stderr)
 
 
-def measure_throughput(plan: Plan) -> Outcome:
+def measure_throughput(plan: Plan, leaders: Sequence[int]) -> Outcome:
     """Produce, then fetch what was produced."""
     if plan.case.client is Client.PREBUILT:
-        produced = produce_prebuilt(plan, BYTES_MAX)
+        produced = produce_prebuilt(plan, leaders, BYTES_MAX)
         return Outcome(produce=produced, fetch=fetch_prebuilt(plan))
     consumer = _consumer(plan)
-    produced = produce(plan, consumer)
+    produced = produce(plan, leaders, consumer)
     fetched = fetch(plan, consumer, produced.bytes)
     consumer.close()
     return Outcome(produce=produced, fetch=fetched)
 
 
+def measure_produce(plan: Plan, leaders: Sequence[int]) -> Figure:
+    """Produce alone."""
+    if plan.case.client is Client.PREBUILT:
+        return produce_prebuilt(plan, leaders, BYTES_MAX)
+    consumer = _consumer(plan)
+    produced = produce(plan, leaders, consumer)
+    consumer.close()
+    return produced
+
+
 # Throughput through librdkafka
 
 
-def produce(plan: Plan, consumer: Consumer) -> Figure:
+def produce(plan: Plan, leaders: Sequence[int], consumer: Consumer) -> Figure:
     """As fast as possible to all partitions in turn, until the log has every record."""
     case = plan.case
     producer = Producer(
         {
-            "bootstrap.servers": _bootstrap(plan),
+            "bootstrap.servers": plan.bootstrap,
             "acks": case.acks,
             "compression.type": case.codec.name.lower(),
             "linger.ms": 5,
@@ -104,8 +126,8 @@ def produce(plan: Plan, consumer: Consumer) -> Figure:
     queued_max = min(QUEUED_RECORDS_MAX, QUEUED_BYTES_MAX // case.record_size)
     producer.list_topics(plan.topic, timeout=TIMEOUT_SECONDS)
     count = 0
-    cpu, start = cpu_seconds(plan.server_pid), time.perf_counter()
-    while time.perf_counter() < start + plan.seconds and count * case.record_size < BYTES_MAX:
+    watch = Stopwatch(plan, leaders)
+    while watch.seconds < plan.seconds and count * case.record_size < BYTES_MAX:
         for partition in range(case.partitions):
             while len(producer) + per_chunk > queued_max:
                 producer.poll(0.001)
@@ -116,29 +138,28 @@ def produce(plan: Plan, consumer: Consumer) -> Figure:
     left = producer.flush(TIMEOUT_SECONDS)
     assert not left, f"{left} records were not delivered"
     _wait_until(lambda: _stored(consumer, plan) >= count)
-    elapsed, used = time.perf_counter() - start, cpu_seconds(plan.server_pid) - cpu
+    figure = watch.figure(count * case.record_size)
     stored = _stored(consumer, plan)
     assert stored == count, f"{stored} records are stored of {count}"
-    return Figure(bytes=count * case.record_size, seconds=elapsed, cpu_seconds=used)
+    return figure
 
 
 def fetch(plan: Plan, consumer: Consumer, size: int) -> Figure:
     """All partitions from their start, until `size` bytes of values are here."""
     fetched = 0
-    cpu, start = cpu_seconds(plan.server_pid), time.perf_counter()
+    watch = Stopwatch(plan)
     consumer.assign([TopicPartition(plan.topic, index, 0) for index in range(plan.case.partitions)])
     while fetched < size:
         messages = consumer.consume(CONSUMED_AT_ONCE_MAX, timeout=0.05)
         fetched += len(messages) * plan.case.record_size
-        assert time.perf_counter() < start + TIMEOUT_SECONDS, f"{fetched} of {size} bytes came"
-    elapsed, used = time.perf_counter() - start, cpu_seconds(plan.server_pid) - cpu
-    return Figure(bytes=size, seconds=elapsed, cpu_seconds=used)
+        assert watch.seconds < TIMEOUT_SECONDS, f"{fetched} of {size} bytes came"
+    return watch.figure(size)
 
 
 def _consumer(plan: Plan) -> Consumer:
     return Consumer(
         {
-            "bootstrap.servers": _bootstrap(plan),
+            "bootstrap.servers": plan.bootstrap,
             "group.id": f"bench-{uuid.uuid4()}",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
@@ -182,32 +203,28 @@ def measure_latency(plan: Plan) -> Latency:
         assert error is None, f"a record was not delivered: {error}"
         latencies.append(message.latency())
 
-    producer = Producer({"bootstrap.servers": _bootstrap(plan), "acks": plan.case.acks, "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": plan.bootstrap, "acks": plan.case.acks, "linger.ms": 0})
     producer.list_topics(plan.topic, timeout=TIMEOUT_SECONDS)
-    total = int(plan.seconds * RECORDS_PER_SECOND)
+    rate, total = plan.records_per_second, int(plan.seconds * plan.records_per_second)
     sent = 0
-    cpu, start = cpu_seconds(plan.server_pid), time.perf_counter()
+    watch = Stopwatch(plan)
     while sent < total:
-        due = min(int((time.perf_counter() - start) * RECORDS_PER_SECOND) + 1, total)
+        due = min(int(watch.seconds * rate) + 1, total)
         for _ in range(due - sent):
             producer.produce(plan.topic, value, partition=0, on_delivery=acknowledged)
         sent = due
-        while (left := start + sent / RECORDS_PER_SECOND - time.perf_counter()) > 0:
+        while (left := sent / rate - watch.seconds) > 0:
             producer.poll(left)
     assert not producer.flush(TIMEOUT_SECONDS), "records were not delivered"
-    elapsed, used = time.perf_counter() - start, cpu_seconds(plan.server_pid) - cpu
+    figure = watch.figure(total * LATENCY_RECORD_SIZE)
     counted = sorted(latencies[int(total * LATENCY_WARM_UP) :])
     return Latency(
-        rate=total / elapsed,
+        rate=total / figure.seconds,
         median_ms=counted[len(counted) // 2] * 1e3,
         p99_ms=counted[len(counted) * 99 // 100] * 1e3,
-        cpu_seconds=used,
-        seconds=elapsed,
+        cpu_seconds=figure.cpu_seconds,
+        seconds=figure.seconds,
     )
-
-
-def _bootstrap(plan: Plan) -> str:
-    return f"127.0.0.1:{plan.port}"
 
 
 def _wait_until(is_so: Callable[[], bool]) -> None:

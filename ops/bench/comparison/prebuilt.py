@@ -10,9 +10,9 @@ import asyncio
 import selectors
 import socket
 import struct
-import time
+from collections.abc import Sequence
 from contextlib import ExitStack
-from itertools import count
+from itertools import count, product
 from typing import NamedTuple
 
 from broker.client.connection import Connection
@@ -24,7 +24,7 @@ from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ops.bench.comparison.cases import Figure, Plan
 from ops.bench.comparison.payload import record_values
-from ops.bench.comparison.processor_time import cpu_seconds
+from ops.bench.comparison.stopwatch import Stopwatch
 
 CONNECTIONS = 4
 IN_FLIGHT_BYTES = 1 << 20
@@ -65,29 +65,32 @@ def build_batch(plan: Plan) -> Batch:
 # Producing
 
 
-def produce_prebuilt(plan: Plan, bytes_max: int) -> Figure:
-    """Keep requests under way on every connection until the time or `bytes_max` of values are used up."""
+def produce_prebuilt(plan: Plan, leaders: Sequence[int], bytes_max: int) -> Figure:
+    """Keep requests under way on every connection until the time or `bytes_max` of values are used up.
+
+    `leaders` are the broker ids of those who lead the partitions; each has connections of its own.
+    """
     batch = build_batch(plan)
     requests = [_produce_frame(plan, index, batch.records) for index in range(plan.case.partitions)]
     in_flight = max(min(IN_FLIGHT_BYTES // len(requests[0]), IN_FLIGHT_MAX), 1)
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
-        for number in range(CONNECTIONS):
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", plan.port)))
+        for leader, number in product(sorted(set(leaders)), range(CONNECTIONS)):
+            port = plan.nodes[leader - 1].port
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            selector.register(connection, selectors.EVENT_READ, _Producing(connection, requests, number))
+            led = [request for request, by in zip(requests, leaders, strict=True) if by == leader]
+            selector.register(connection, selectors.EVENT_READ, _Producing(connection, led, number))
         producing: list[_Producing] = [key.data for key in selector.get_map().values()]
-        cpu, start = cpu_seconds(plan.server_pid), time.perf_counter()
+        watch = Stopwatch(plan, leaders)
         for each in producing:
             each.send(in_flight)
         while any(each.under_way for each in producing):
             for key, _ in selector.select():
                 answered = key.data.receive()
                 sent_bytes = sum(each.sent for each in producing) * batch.value_bytes
-                if time.perf_counter() < start + plan.seconds and sent_bytes < bytes_max:
+                if watch.seconds < plan.seconds and sent_bytes < bytes_max:
                     key.data.send(answered)
-        elapsed, used = time.perf_counter() - start, cpu_seconds(plan.server_pid) - cpu
-    total = sum(each.sent for each in producing)
-    return Figure(bytes=total * batch.value_bytes, seconds=elapsed, cpu_seconds=used)
+        return watch.figure(sum(each.sent for each in producing) * batch.value_bytes)
 
 
 class _Producing:
@@ -152,16 +155,14 @@ def fetch_prebuilt(plan: Plan) -> Figure:
 
 
 async def _fetch_all(plan: Plan, batch: Batch) -> Figure:
-    cpu, start = cpu_seconds(plan.server_pid), time.perf_counter()
+    watch = Stopwatch(plan)
     async with asyncio.TaskGroup() as tasks:
-        readers = [tasks.create_task(_fetch_on_one(plan, start + plan.seconds)) for _ in range(CONNECTIONS)]
-    elapsed, used = time.perf_counter() - start, cpu_seconds(plan.server_pid) - cpu
-    batches = sum(reader.result() for reader in readers)
-    return Figure(bytes=batches * batch.value_bytes, seconds=elapsed, cpu_seconds=used)
+        readers = [tasks.create_task(_fetch_on_one(plan, watch)) for _ in range(CONNECTIONS)]
+    return watch.figure(sum(reader.result() for reader in readers) * batch.value_bytes)
 
 
-async def _fetch_on_one(plan: Plan, deadline: float) -> int:
-    """How many batches came until the deadline."""
+async def _fetch_on_one(plan: Plan, watch: Stopwatch) -> int:
+    """How many batches came until the time was up."""
     partitions = [
         FetchPartition(partition=index, partition_max_bytes=PARTITION_BYTES_MAX)
         for index in range(plan.case.partitions)
@@ -173,8 +174,8 @@ async def _fetch_on_one(plan: Plan, deadline: float) -> int:
         topics=[FetchTopic(topic=plan.topic, partitions=partitions)],
     )
     batches = 0
-    async with await Connection.open(HostPort("127.0.0.1", plan.port)) as connection:
-        while time.perf_counter() < deadline:
+    async with await Connection.open(HostPort("127.0.0.1", plan.nodes[0].port)) as connection:
+        while watch.seconds < plan.seconds:
             response = await connection.request(request, FETCH_VERSION)
             came = 0
             for answer in response.responses[0].partitions:

@@ -9,7 +9,7 @@ from ops.bench.comparison.cases import Case, Client, Figure, Latency, Outcome
 
 RESIDENT_SHARE_GOAL = 1 / 4
 START_SHARE_GOAL = 1 / 3
-_HEADINGS = {
+HEADINGS = {
     Client.LIBRDKAFKA: "librdkafka as client",
     Client.PREBUILT: "requests encoded before, several connections",
 }
@@ -35,7 +35,7 @@ def lines(ours: Results, kafka: Results) -> Iterator[str]:
         f"used by other processes meanwhile: {ours.others_share:.0%} of all cores beside our node, "
         f"{kafka.others_share:.0%} beside Apache Kafka"
     )
-    for client, heading in _HEADINGS.items():
+    for client, heading in HEADINGS.items():
         cases = [case for case in ours.outcomes if case.client is client and case in kafka.outcomes]
         if cases:
             yield ""
@@ -46,7 +46,7 @@ def lines(ours: Results, kafka: Results) -> Iterator[str]:
             yield f"failed on {name}: {case.client} {case.title}"
     if ours.latency is not None and kafka.latency is not None:
         yield ""
-        yield from _latency(ours.latency, kafka.latency)
+        yield from latency_lines(ours.latency, kafka.latency)
     yield _shares("start", "s", ours.start_seconds, kafka.start_seconds, START_SHARE_GOAL)
     for moment, mine, theirs in (
         ("started", ours.resident_started_mb, kafka.resident_started_mb),
@@ -78,7 +78,7 @@ def _line(title: str, ours: Figure, kafka: Figure, goal: float) -> str:
     )
 
 
-def _latency(ours: Latency, kafka: Latency) -> Iterator[str]:
+def latency_lines(ours: Latency, kafka: Latency) -> Iterator[str]:
     verdict = "met" if ours.p99_ms <= kafka.p99_ms else "missed"
     for name, latency in (("our node", ours), ("Apache Kafka", kafka)):
         yield (

@@ -1,4 +1,4 @@
-"""The two servers that are compared, each as a child process on a core of its own, never both at once."""
+"""The two servers that are compared, each as one child process or several, never both at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import yaml
 
 from broker.child_process import ChildProcess
 from broker.embedded import ClusterSpec, EmbeddedZooKeeper
-from broker.loopback import free_ports
+from broker.loopback import LOOPBACK, free_ports
 from broker.types import HostPort
 from broker.wire.framing import FrameReader
 from broker.wire.header import decode_response, encode_request
@@ -81,49 +81,75 @@ def fetch_kafka(directory: Path) -> str:
 
 
 @contextmanager
-def our_node(directory: Path, zookeeper: EmbeddedZooKeeper) -> Iterator[Server]:
-    """One of our nodes with its default settings."""
+def our_nodes(
+    directory: Path, zookeeper: EmbeddedZooKeeper, *, count: int = 1, cores: Sequence[int] = (SERVER_CORE,)
+) -> Iterator[list[Server]]:
+    """A cluster of our nodes with their default settings, broker ids 1 and up, on these processor cores."""
     spec = ClusterSpec(
         name="ours",
         zookeeper_connect=zookeeper.connect_string("ours"),
-        port=free_ports(1)[0],
+        port=0,
         directory=directory,
+        brokers=count,
     )
-    directory.mkdir()
-    settings = directory / "node.yaml"
-    settings.write_text(yaml.safe_dump(spec.node_settings(0)))
-    command = [sys.executable, "-m", "broker.cli", "start", str(settings)]
-    with _running("our node", command, directory, spec.bootstrap[0]) as server:
-        yield server
+    with ExitStack() as running:
+        servers = []
+        for number, port in enumerate(free_ports(count), 1):
+            address, home = HostPort(LOOPBACK, port), directory / str(number)
+            home.mkdir(parents=True)
+            settings = home / "node.yaml"
+            own = {"listeners": f"PLAINTEXT://{address}"}
+            settings.write_text(yaml.safe_dump(spec.node_settings(number - 1) | own))
+            command = [sys.executable, "-m", "broker.cli", "start", str(settings)]
+            servers.append(
+                running.enter_context(_running(f"our node {number}", command, home, address, cores))
+            )
+        yield servers
 
 
 @contextmanager
-def apache_kafka(directory: Path, zookeeper: EmbeddedZooKeeper, classpath: str) -> Iterator[Server]:
-    """One broker of Apache Kafka with its default settings."""
-    address = HostPort("127.0.0.1", free_ports(1)[0])
-    settings = {
-        "broker.id": 1,
-        "listeners": f"PLAINTEXT://{address}",
-        "zookeeper.connect": zookeeper.connect_string("apache"),
-        "log.dirs": directory / "data",
-        "offsets.topic.replication.factor": 1,
-        "transaction.state.log.replication.factor": 1,
-        "transaction.state.log.min.isr": 1,
-    }
-    directory.mkdir()
-    properties = directory / "server.properties"
-    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+def apache_kafka(
+    directory: Path,
+    zookeeper: EmbeddedZooKeeper,
+    classpath: str,
+    *,
+    count: int = 1,
+    cores: Sequence[int] = (SERVER_CORE,),
+) -> Iterator[list[Server]]:
+    """A cluster of Apache Kafka's brokers with their default settings, otherwise as `our_nodes`."""
     java = shutil.which("java") or "java"
-    command = [java, *HEAP, *JVM, "-cp", classpath, "kafka.Kafka", str(properties)]
-    with _running("Apache Kafka", command, directory, address) as server:
-        yield server
+    replicas = min(count, 3)
+    with ExitStack() as running:
+        servers = []
+        for number, port in enumerate(free_ports(count), 1):
+            address, home = HostPort(LOOPBACK, port), directory / str(number)
+            settings = {
+                "broker.id": number,
+                "listeners": f"PLAINTEXT://{address}",
+                "zookeeper.connect": zookeeper.connect_string("apache"),
+                "log.dirs": home / "data",
+                "offsets.topic.replication.factor": replicas,
+                "transaction.state.log.replication.factor": replicas,
+                "transaction.state.log.min.isr": min(replicas, 2),
+            }
+            home.mkdir(parents=True)
+            properties = home / "server.properties"
+            properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+            command = [java, *HEAP, *JVM, "-cp", classpath, "kafka.Kafka", str(properties)]
+            servers.append(
+                running.enter_context(_running(f"Apache Kafka {number}", command, home, address, cores))
+            )
+        yield servers
 
 
 @contextmanager
-def _running(name: str, command: Sequence[str], directory: Path, address: HostPort) -> Iterator[Server]:
+def _running(
+    name: str, command: Sequence[str], directory: Path, address: HostPort, cores: Sequence[int]
+) -> Iterator[Server]:
     taskset = shutil.which("taskset") or "taskset"
+    on_cores = [taskset, "-c", ",".join(map(str, cores))]
     started = time.monotonic()
-    child = ChildProcess.start(name, [taskset, "-c", str(SERVER_CORE), *command], directory / "server.log")
+    child = ChildProcess.start(name, [*on_cores, *command], directory / "server.log")
     try:
         child.wait_until(lambda: _serves(address), timeout_ms=START_TIMEOUT_MS)
         yield Server(address=address, pid=child.pid, start_seconds=time.monotonic() - started)
