@@ -28,7 +28,7 @@ from ops.bench.comparison.servers import Server, apache_kafka, fetch_kafka, miss
 
 NODES = 3
 LATENCY_CASE = Case(record_size=1_000, replicas=NODES, acks=-1)
-LATENCY_RECORDS_PER_SECOND = 500
+LATENCY_RECORDS_PER_SECOND = 200
 WARM_UP = (
     Case(record_size=100, replicas=NODES, acks=-1),
     Case(record_size=1_000, codec=Codec.LZ4, partitions=12, replicas=NODES, acks=-1),

@@ -1,1 +1,1 @@
-"""One of our nodes beside one of Apache Kafka: `python -m ops.bench.kafka_comparison`."""
+"""Our nodes beside those of Apache Kafka: `kafka_comparison` and `replicated_produce` of `ops.bench`."""
