@@ -24,7 +24,8 @@ wrote the state stays in force too, and nothing more is proposed before the next
 seen it written.
 
 Joining takes a follower that has reached the high watermark and the start of the leader's epoch: below that
-start there may be committed records that this leader does not yet know to be committed.
+start there may be committed records that this leader does not yet know to be committed. Who left the ISR has
+to fetch again first.
 
 Leaving: a member that was not caught up for too long, that is too many records behind where that is bounded,
 or that turns out to have lost what it had: it fetches below the high watermark.
@@ -92,6 +93,8 @@ class FollowerProgress:
     fetched_at_ms: int = NEVER_MS
     leader_end_at_fetch: int = 0
     broker_epoch: int = -1
+    has_asked: bool = False
+    """Whether it fetched since it was in the ISR, or since the epoch began."""
     is_awaited: bool = False
     """Whether it is not in sync yet and holds the high watermark back, so that it can join."""
 
@@ -256,6 +259,7 @@ class Partition:
         progress.fetched_at_ms = now_ms
         progress.leader_end_at_fetch = self.log_end_offset
         progress.log_start_offset, progress.log_end_offset = log_start_offset, offset
+        progress.has_asked = True
         if keeps_up and not progress.is_awaited and follower not in self.assignment.isr:
             progress.is_awaited = True
             self._recount()
@@ -378,6 +382,7 @@ class Partition:
         self.assignment = replace(current, isr=isr, partition_epoch=partition_epoch)
         for follower, progress in self._followers.items():
             progress.is_awaited = progress.is_awaited and follower not in isr
+            progress.has_asked = progress.has_asked and follower not in current.isr
         self._change = None
         self._recount()
         return self.advance()
@@ -447,6 +452,7 @@ class Partition:
         progress = self._followers.get(follower)
         return (
             progress is not None
+            and progress.has_asked
             and follower not in self.assignment.isr
             and progress.log_end_offset >= max(self.high_watermark, self.epoch_start_offset)
             and _is_within(progress, self.log_end_offset, bounds)

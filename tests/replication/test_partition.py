@@ -229,6 +229,20 @@ def test_a_follower_that_never_fetched_is_a_laggard_in_time_even_of_an_empty_log
     assert leader_of(1, 2).laggards(BOUNDS, now_ms=101) == [SECOND]
 
 
+def test_who_left_the_isr_has_to_ask_before_it_joins_again() -> None:
+    machine = leader_of(1, 2, 3)
+    fetched(machine, THIRD, 0, now_ms=60)
+    machine.appended(3)
+    fetched(machine, SECOND, 0, now_ms=61)
+    assert machine.laggards(BOUNDS, now_ms=101) == [SECOND]
+    assert propose(machine, now_ms=101) is not None
+    written(machine, 1, LOCAL, THIRD)
+    assert machine.high_watermark == 0
+    assert not machine.candidates(BOUNDS)
+    fetched(machine, SECOND, 0, now_ms=102)
+    assert machine.candidates(BOUNDS)
+
+
 def test_a_follower_that_has_everything_is_no_laggard_however_long_it_is_silent() -> None:
     machine = leader_of(1, 2)
     machine.appended(3)
