@@ -10,9 +10,9 @@ from broker.cluster.events import ControllerSettings
 from broker.config import LoadedConfig, NodeConfig
 from broker.groups.config import GroupConfig
 from broker.rates import RateWindows
+from broker.replication.follower_progress import LagBounds
 from broker.replication.following import FetchBounds
 from broker.replication.log_cleaner import CleanerSettings
-from broker.replication.partition import LagBounds
 from broker.replication.replication_quotas import ReplicationQuota, ReplicationQuotas
 from broker.replication.upkeep import UpkeepIntervals
 from broker.server.config import INT_MAX, ConnectionLimits, ListenerLimits

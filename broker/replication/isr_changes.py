@@ -19,7 +19,8 @@ from broker.coordination import paths
 from broker.coordination.protocol import BadVersionError, Coordination, NoNodeError, SessionState
 from broker.coordination.znodes import PartitionStateZnode
 from broker.errors import CoordinationError
-from broker.replication.partition import IsrChange, LagBounds
+from broker.replication.follower_progress import LagBounds
+from broker.replication.partition import IsrChange
 from broker.replication.replica import Replica
 from broker.telemetry import logger
 from broker.types import BrokerId, LeaderEpoch, TopicPartition
@@ -178,6 +179,7 @@ class IsrChanges:
         former, before = machine.isr, machine.high_watermark
         if machine.isr_written(isr, version, leader_epoch):
             replica.committed_since(before)
+        replica.progress_waits.settle()
         self._unannounced.add(machine.topic_partition)
         self._has_unannounced.set()
         self._tell(machine.topic_partition, former, machine.isr)

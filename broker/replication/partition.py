@@ -38,11 +38,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.types import NO_LEADER, BrokerId, LeaderEpoch, Offset, TopicPartition
-
-UNKNOWN_OFFSET = Offset(-1)
-NEVER_MS = -(1 << 62)
-"""Before any time there is."""
+from broker.replication.follower_progress import (
+    NEVER_MS,
+    UNKNOWN_OFFSET,
+    FollowerProgress,
+    LagBounds,
+)
+from broker.types import NO_LEADER, BrokerId, LeaderEpoch, TopicPartition
 
 
 class Role(Enum):
@@ -66,37 +68,12 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LagBounds:
-    """How far behind a member of the ISR may be: `replica.lag.time.max.ms`, `replica.lag.max.messages`."""
-
-    time_ms: int = 30_000
-    messages: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IsrChange:
     """A proposed ISR, to be written if the state is still at `partition_epoch`."""
 
     leader_epoch: LeaderEpoch
     partition_epoch: int
     isr: tuple[BrokerId, ...]
-
-
-@dataclass(slots=True, kw_only=True)
-class FollowerProgress:
-    """What a leader knows of one follower; times are monotonic."""
-
-    caught_up_ms: int
-    """When it last had everything that the leader had at its previous fetch."""
-    log_start_offset: int = 0
-    log_end_offset: int = UNKNOWN_OFFSET
-    fetched_at_ms: int = NEVER_MS
-    leader_end_at_fetch: int = 0
-    broker_epoch: int = -1
-    has_asked: bool = False
-    """Whether it fetched since it was in the ISR, or since the epoch began."""
-    is_awaited: bool = False
-    """Whether it is not in sync yet and holds the high watermark back, so that it can join."""
 
 
 class Partition:
@@ -234,10 +211,10 @@ class Partition:
         *,
         broker_epoch: int,
         now_ms: int,
-        log_start_offset: int = 0,
+        log_start_offset: int = UNKNOWN_OFFSET,
     ) -> bool:
-        """A follower asked for `offset` in the current leader epoch, so it has all before; True when the high
-        watermark moved.
+        """A follower whose log starts there asked for `offset` in the current leader epoch, so it has all
+        before; True when the high watermark moved.
 
         Raises ProtocolError: UNKNOWN_LEADER_EPOCH when the node holds no replica, NOT_LEADER_OR_FOLLOWER when
         it has been registered anew since it sent this.
@@ -249,17 +226,9 @@ class Partition:
                 f"broker {follower} has registered since: its epoch is {progress.broker_epoch}",
             )
         progress.broker_epoch = broker_epoch
-        keeps_up = True
-        if offset >= self.log_end_offset:
-            progress.caught_up_ms = now_ms
-        elif offset >= progress.leader_end_at_fetch and progress.fetched_at_ms > NEVER_MS:
-            progress.caught_up_ms = max(progress.caught_up_ms, progress.fetched_at_ms)
-        else:
-            keeps_up = False
-        progress.fetched_at_ms = now_ms
-        progress.leader_end_at_fetch = self.log_end_offset
-        progress.log_start_offset, progress.log_end_offset = log_start_offset, offset
-        progress.has_asked = True
+        keeps_up = progress.fetched(
+            offset, self.log_end_offset, log_start_offset=log_start_offset, now_ms=now_ms
+        )
         if keeps_up and not progress.is_awaited and follower not in self.assignment.isr:
             progress.is_awaited = True
             self._recount()
@@ -299,6 +268,16 @@ class Partition:
             if progress.log_start_offset <= offset <= progress.log_end_offset and follower in isr
         ]
 
+    def low_watermark(self, log_start_offset: int) -> int:
+        """Below it no in-sync replica has records any more, where this log starts at `log_start_offset`; -1
+        while that is not known of all.
+        """
+        followers = self._followers
+        starts = (
+            followers[replica].log_start_offset for replica in self.assignment.isr if replica in followers
+        )
+        return min([log_start_offset, *starts])
+
     # Changes of the ISR: proposed here, written by the driver, which tells what became of them
 
     def needs_change(self, follower: BrokerId, bounds: LagBounds) -> bool:
@@ -323,9 +302,9 @@ class Partition:
             if follower in self.assignment.isr
             and progress.log_end_offset < self.log_end_offset
             and (
-                now_ms - progress.caught_up_ms > bounds.time_ms
+                progress.is_late(bounds, now_ms=now_ms)
                 or self._has_lost_records(follower)
-                or not _is_within(progress, self.log_end_offset, bounds)
+                or not progress.is_within(bounds, self.log_end_offset)
             )
         ]
 
@@ -335,7 +314,7 @@ class Partition:
         """
         given_up = False
         for progress in self._followers.values():
-            if progress.is_awaited and now_ms - progress.caught_up_ms > bounds.time_ms:
+            if progress.is_awaited and progress.is_late(bounds, now_ms=now_ms):
                 progress.is_awaited, given_up = False, True
         if given_up:
             self._recount()
@@ -455,7 +434,7 @@ class Partition:
             and progress.has_asked
             and follower not in self.assignment.isr
             and progress.log_end_offset >= max(self.high_watermark, self.epoch_start_offset)
-            and _is_within(progress, self.log_end_offset, bounds)
+            and progress.is_within(bounds, self.log_end_offset)
         )
 
     def _has_lost_records(self, follower: BrokerId) -> bool:
@@ -489,12 +468,3 @@ class Partition:
                 ErrorCode.STALE_CONTROLLER_EPOCH,
                 f"{self.topic_partition} is at epoch {current.leader_epoch}, not {assignment.leader_epoch}",
             )
-
-
-def _is_within(progress: FollowerProgress, leader_end: int, bounds: LagBounds) -> bool:
-    """Whether a follower is as few records behind as it must be; one that did not fetch yet is."""
-    return (
-        bounds.messages is None
-        or progress.log_end_offset == UNKNOWN_OFFSET
-        or leader_end - progress.log_end_offset <= bounds.messages
-    )

@@ -14,8 +14,9 @@ from concurrent.futures import Executor
 from broker.errors import CorruptRecordsError, DiskFullError, ErrorCode, ProtocolError, StorageError
 from broker.records.batch import iterate_batches
 from broker.records.control import Marker, build_marker
+from broker.replication.follower_progress import UNKNOWN_OFFSET
 from broker.replication.partition import Partition, Role
-from broker.replication.waits import CommitWaits, CountWaits, FetchWait
+from broker.replication.waits import CommitWaits, FetchWait, FollowerWaits
 from broker.storage.appends import Appended
 from broker.storage.file_range import EMPTY, FileRange
 from broker.storage.free_space import FreeSpace
@@ -39,13 +40,13 @@ class Replica:
         "_flush",
         "archived_end",
         "commit_waits",
-        "count_waits",
         "cutting",
         "fetch_waits",
         "follower_waits",
         "free_space",
         "log",
         "machine",
+        "progress_waits",
         "prompt_waits",
         "stable_waits",
     )
@@ -59,7 +60,7 @@ class Replica:
         self.prompt_waits: set[FetchWait] = set()
         self.stable_waits: dict[FetchWait, int] = {}
         self.commit_waits = CommitWaits()
-        self.count_waits = CountWaits()
+        self.progress_waits = FollowerWaits()
         self.archived_end = 0
         self.cutting: asyncio.Future[None] | None = None
         """Done when a cut of the log is over that is under way in a thread."""
@@ -140,10 +141,10 @@ class Replica:
         *,
         broker_epoch: int,
         now_ms: int,
-        log_start_offset: int = 0,
+        log_start_offset: int = UNKNOWN_OFFSET,
     ) -> None:
-        """A follower asked for `offset`, and its history up to there is this log's: what that commits is told
-        to those who wait for it.
+        """A follower whose log starts at `log_start_offset` asked for `offset`, and its history up to there
+        is this log's: what that commits is told to those who wait for it.
 
         Raises ProtocolError OFFSET_OUT_OF_RANGE, and as `Partition.fetched` does.
         """
@@ -155,11 +156,15 @@ class Replica:
             )
         before = machine.high_watermark
         if machine.fetched(
-            follower, offset, broker_epoch=broker_epoch, now_ms=now_ms, log_start_offset=log_start_offset
+            follower,
+            offset,
+            broker_epoch=broker_epoch,
+            now_ms=now_ms,
+            log_start_offset=log_start_offset,
         ):
             self.committed_since(before)
-        if self.count_waits:
-            self.count_waits.settle(machine.count_holding)
+        if self.progress_waits:
+            self.progress_waits.settle()
 
     def is_committed(self, next_offset: int) -> bool:
         """Whether everything below `next_offset` is committed."""
@@ -179,7 +184,7 @@ class Replica:
             return None
         if acks == -1:
             return self.commit_waits.add(next_offset)
-        return self.count_waits.add(next_offset, acks)
+        return self.progress_waits.add(lambda: self.is_acknowledged(next_offset, acks))
 
     @property
     def flush_is_due(self) -> bool:
@@ -266,12 +271,28 @@ class Replica:
             wait.end()
         error = ProtocolError(refusal, f"{self.topic_partition} stopped leading before the commit")
         self.commit_waits.fail(error)
-        self.count_waits.fail(error)
+        self.progress_waits.fail(error)
 
     def committed_since(self, before: int) -> None:
         """The high watermark moved from `before` for another reason than an append."""
         size = self._size_between(before, self.machine.high_watermark) if self.fetch_waits else 0
         self._committed(size)
+
+    def delete_before(self, offset: int) -> asyncio.Future[None] | None:
+        """Let the log start at `offset`, and tell followers so at once; done when no in-sync replica has
+        records below, None when it is so already. Fails when this node stops leading. Raises StorageError.
+        """
+        self.log.advance_start(offset)
+        for wait in list(self.follower_waits):
+            wait.end()
+        if self.low_watermark >= offset:
+            return None
+        return self.progress_waits.add(lambda: self.low_watermark >= offset)
+
+    @property
+    def low_watermark(self) -> int:
+        """As `Partition.low_watermark`."""
+        return self.machine.low_watermark(self.log.log_start_offset)
 
     def _appended(self, appended: Appended, size: int) -> None:
         if self.follower_waits:

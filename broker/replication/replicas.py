@@ -325,6 +325,7 @@ class Replicas:
             before = machine.high_watermark
             is_new = machine.lead(assignment, now_ms=self._clock.monotonic_ms())
             replica.committed_since(before)
+            replica.progress_waits.settle()
             if is_new:
                 log_event.debug(
                     "leader_became",

@@ -142,40 +142,41 @@ class CommitWaits:
                 future.exception()  # a request that ended early asks for only some of its commits
 
 
-class CountWaits:
-    """Produces that wait until a number of in-sync replicas of one partition has their records."""
+class FollowerWaits:
+    """Requests that wait for something to be true of the followers of one partition: looked at when they have
+    fetched, or the ISR has changed.
+    """
 
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, next_offset: int, count: int) -> asyncio.Future[None]:
-        """A future that is done when `count` replicas have everything below `next_offset`."""
+    def add(self, condition: Callable[[], bool]) -> asyncio.Future[None]:
+        """A future that is done when `condition` holds."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((next_offset, count, future))
+        self._waiting.append((condition, future))
         return future
 
-    def settle(self, count_holding: Callable[[int], int]) -> None:
-        """A follower fetched: `count_holding` says how many have everything below an offset."""
+    def settle(self) -> None:
+        """Something may have become true."""
         left = []
-        for wait in self._waiting:
-            next_offset, count, future = wait
+        for condition, future in self._waiting:
             if future.done():
                 continue
-            if count_holding(next_offset) >= count:
+            if condition():
                 future.set_result(None)
             else:
-                left.append(wait)
+                left.append((condition, future))
         self._waiting = left
 
     def fail(self, error: Exception) -> None:
         """As `CommitWaits.fail`."""
         waiting, self._waiting = self._waiting, []
-        for _, _, future in waiting:
+        for _, future in waiting:
             if not future.done():
                 future.set_exception(error)
                 future.exception()

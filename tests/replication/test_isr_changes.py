@@ -18,8 +18,9 @@ from broker.coordination.memory import MemorySession, MemoryTree
 from broker.coordination.protocol import SessionLostError
 from broker.coordination.znodes import PartitionStateZnode
 from broker.replication import isr_changes
+from broker.replication.follower_progress import LagBounds
 from broker.replication.isr_changes import IsrChanges
-from broker.replication.partition import Assignment, LagBounds
+from broker.replication.partition import Assignment
 from broker.replication.replica import Replica
 from broker.types import BrokerId, LeaderEpoch
 from tests.replication.test_flush_through import executor, led

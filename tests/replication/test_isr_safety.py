@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker.errors import ProtocolError
-from broker.replication.partition import Assignment, IsrChange, LagBounds, Partition
+from broker.replication.follower_progress import LagBounds
+from broker.replication.partition import Assignment, IsrChange, Partition
 from broker.types import BrokerId, LeaderEpoch, TopicPartition
 
 LEADER, *FOLLOWERS = REPLICAS = tuple(map(BrokerId, (1, 2, 3)))

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.replication.partition import Assignment, IsrChange, LagBounds, Partition, Role
+from broker.replication.follower_progress import LagBounds
+from broker.replication.partition import Assignment, IsrChange, Partition, Role
 from broker.types import BrokerId, LeaderEpoch, TopicPartition
 
 LOCAL = BrokerId(1)

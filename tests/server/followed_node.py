@@ -23,6 +23,12 @@ from broker.wire.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from broker.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -161,6 +167,13 @@ class FollowedNode:
         asked = ListOffsetsTopic(name=TOPIC, partitions=[ListOffsetsPartition(timestamp=timestamp)])
         request = ListOffsetsRequest(replica_id=replica_id, topics=[asked])
         return (await (await self.connect()).request(request, version)).topics[0].partitions[0]
+
+    async def delete_before(self, offset: int, *, timeout_ms: int = LONG_MS) -> DeleteRecordsPartitionResult:
+        """DeleteRecords, over a connection of its own."""
+        asked = DeleteRecordsPartition(partition_index=0, offset=offset)
+        topics = [DeleteRecordsTopic(name=TOPIC, partitions=[asked])]
+        request = DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
+        return (await (await self.connect()).request(request)).topics[0].partitions[0]
 
 
 @contextlib.asynccontextmanager

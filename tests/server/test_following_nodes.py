@@ -232,3 +232,21 @@ def test_records_that_a_quota_keeps_back_are_waited_for_as_long_as_the_follower_
             waiting.cancel()
 
     asyncio.run(scenario())
+
+
+def test_records_are_deleted_once_every_in_sync_replica_starts_behind_them(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with followed_node(tmp_path, 2) as node:
+            await node.produce(b"a", b"b", acks=1)
+            await node.fetch(2, 2)
+            late = await node.delete_before(1, timeout_ms=FEW_MS)
+            assert (late.error_code, late.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+            following = asyncio.create_task(node.fetch(2, 2, max_wait_ms=LONG_MS, log_start_offset=1))
+            deleted = await begun(node, node.delete_before(2), 2)
+            assert (await following).log_start_offset == 2, "followers hear of it at once"
+            assert not deleted.done()
+            await node.fetch(2, 2, log_start_offset=2)
+            answer = await deleted
+            assert (answer.error_code, answer.low_watermark) == (ErrorCode.NONE, 2)
+
+    asyncio.run(scenario())
