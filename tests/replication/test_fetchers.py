@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.replication import followed_log
+from broker.replication.log_moves import LogMoves
 from broker.replication.replica import Replica
 from broker.settings import LONG_MAX
 from broker.storage.disk import Disk, SystemDisk
@@ -595,3 +596,29 @@ def test_an_answer_is_appended_in_stretches_of_whole_batches(monkeypatch: pytest
         assert b"".join(parts) == b"".join(batches[: None if not torn else -1])
         assert all(len(part) <= 300 or part in batches for part in parts)
         assert max(sum(batch in part for batch in set(batches)) for part in parts) <= 3
+
+
+# Moves between log directories
+
+
+def test_a_follower_that_moves_to_another_log_directory_goes_on_there() -> None:
+    async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
+        await lead(one, two, 0)
+        source = two.replica().log.directory.parent
+        (target,) = set(two.directories.live) - {source}
+        moves = LogMoves(two.replicas, executor=two.executor, copies_max=1)
+        moving = asyncio.create_task(moves.run())
+        put(one, *[b"%d" % number for number in range(30)])
+        await until(lambda: two.replica().log.log_end_offset > 0)
+        assert await moves.ask(two.replica().topic_partition, target) is ErrorCode.NONE
+        while (replica := two.replicas.get("flights", 0)) is None or replica.log.directory.parent != target:
+            put(one, b"more")
+            await asyncio.sleep(0.001)
+        put(one, b"last")
+        await until(lambda: same(one, two))
+        assert contents(two.replica().log) == contents(one.replica().log)
+        assert two.fetchers.partition_count == 1
+        moving.cancel()
+        await asyncio.wait([moving])
+
+    play(scene, follower=memory("first", "second"))
