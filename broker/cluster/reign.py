@@ -45,6 +45,7 @@ from broker.cluster.states import (
     read_topics,
     sole_coordination_error,
 )
+from broker.cluster.topic_ids import with_ids
 from broker.cluster.topics import read_topic_config
 from broker.coordination import paths
 from broker.coordination.protocol import (
@@ -265,7 +266,7 @@ class Reign:
         wanted = sorted(names)
         for name in wanted:
             self._watch_topic(name)
-        return await read_topics(self._coordination, wanted)
+        return await with_ids(await read_topics(self._coordination, wanted), self._writes)
 
     async def _look_at_deletions(self, group: asyncio.TaskGroup) -> None:
         names = await self._coordination.children(paths.DELETE_TOPICS)

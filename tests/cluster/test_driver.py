@@ -25,9 +25,9 @@ from broker.cluster.topics import (
 )
 from broker.coordination import paths
 from broker.coordination.memory import MemorySession, MemoryTree
-from broker.coordination.znodes import ControllerEpochZnode, PartitionStateZnode
+from broker.coordination.znodes import ControllerEpochZnode, PartitionStateZnode, TopicZnode
 from broker.errors import ErrorCode, ProtocolError
-from broker.types import NO_LEADER, BrokerId, TopicPartition
+from broker.types import NO_LEADER, NO_TOPIC_ID, BrokerId, TopicPartition
 from tests.cluster.nodes import Member, Nodes, until_empty
 from tests.cluster.scenes import T0, T1, broker_znode, ids
 
@@ -128,6 +128,32 @@ def test_a_created_topic_has_leaders_on_its_nodes() -> None:
         assert direct.controller_id == 1
 
     run(scenario, 1, 2, 3)
+
+
+def test_a_topic_of_before_ids_existed_gets_one() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        async def make(name: str) -> None:
+            await admin.create(paths.topic(name), b'{"version":1,"partitions":{"0":[1]}}')
+
+        async def check(name: str) -> None:
+            await cluster.until(lambda: cluster.members[1].node.leads(TopicPartition(name, 0)))
+            await cluster.until(lambda: cluster.members[1].node.image.topic(name) is not None)
+            znode = await admin.get(paths.topic(name))
+            assert znode is not None
+            written = TopicZnode.decode(znode.data, name)
+            assert written.topic_id != NO_TOPIC_ID
+            assert written.partitions == {0: (1,)}
+            topic = cluster.members[1].node.image.topic(name)
+            assert topic is not None
+            assert topic.topic_id == written.topic_id
+
+        await make("before")
+        await cluster.join(1)
+        await check("before")
+        await make("later")
+        await check("later")
+
+    run(scenario)
 
 
 def test_partitions_are_added_online() -> None:
