@@ -55,38 +55,6 @@ async def list_topics(options: argparse.Namespace) -> None:
     print_answer(options, names, names)
 
 
-async def describe_topics(options: argparse.Namespace) -> None:
-    """Print leader, replicas and ISR of every partition.
-
-    Raises ProtocolError for a topic that is not there.
-    """
-    async with connected(options) as cluster:
-        admin = Admin(cluster)
-        described = await admin.describe_topics(options.names or await admin.list_topics())
-    rows = [
-        {
-            "topic": name,
-            "partition": number,
-            "leader": partition.leader,
-            "replicas": list(partition.replicas),
-            "isr": list(partition.isr),
-        }
-        for name, topic in described.items()
-        for number, partition in sorted(topic.partitions.items())
-    ]
-    print_answer(options, rows, map(_partition_line, rows))
-
-
-def _partition_line(row: Mapping[str, Any]) -> str:
-    replicas = ",".join(map(str, row["replicas"]))
-    isr = ",".join(map(str, row["isr"]))
-    leader = row["leader"] if row["leader"] >= 0 else "none"
-    return (
-        f"Topic: {row['topic']}\tPartition: {row['partition']}\tLeader: {leader}\t"
-        f"Replicas: {replicas}\tIsr: {isr}"
-    )
-
-
 async def alter_topic(options: argparse.Namespace) -> None:
     """Add partitions, set and reset settings. Raises ProtocolError."""
     changes: dict[str, str | None] = {**dict(options.config), **dict.fromkeys(options.delete_config)}

@@ -29,6 +29,7 @@ from broker import (
     placement_commands,
     quota_commands,
     record_commands,
+    topic_descriptions,
 )
 from broker.clock import SystemClock
 from broker.config_loading import load_config
@@ -160,9 +161,9 @@ def _add_topics(commands: Any) -> None:
     listing = _client_command(actions, "list", admin_commands.list_topics, "list topics")
     listing.add_argument("--internal", action="store_true", help="the cluster's own ones too")
     describe = _client_command(
-        actions, "describe", admin_commands.describe_topics, "show partitions and replicas"
+        actions, "describe", topic_descriptions.describe_topics, "show partitions and replicas"
     )
-    describe.add_argument("names", nargs="*", metavar="NAME", help="default: all")
+    topic_descriptions.add_describe_options(describe)
     alter = _client_command(actions, "alter", admin_commands.alter_topic, "add partitions, change settings")
     alter.add_argument("name", metavar="NAME")
     alter.add_argument("--partitions", type=_positive, help="grow to so many")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
@@ -27,6 +27,9 @@ MAX_TIMESTAMP = -3
 NO_OFFSET = -1
 
 _CONSUMER = -1
+_DEBUGGER = -2
+"""Who asks any replica, the leader or not, and is told of its log as it is."""
+_REPLICA_TIMEOUT_MS = 5_000
 _FIRST_VERSION_WITH_ISOLATION = 2
 
 
@@ -78,6 +81,30 @@ async def latest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition])
     """The offset of the next record of each partition. Raises as `list_offsets` does."""
     found = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
     return {partition: at.offset for partition, at in found.items()}
+
+
+async def replica_ends(
+    cluster: Cluster, replicas: Mapping[TopicPartition, Collection[int]]
+) -> dict[tuple[TopicPartition, int], int]:
+    """Where the log of each of these replicas (broker ids by partition) ends, committed or not; those are
+    missing whose node does not answer.
+    """
+    by_node: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    for partition, brokers in replicas.items():
+        for broker in brokers:
+            by_node[broker][partition] = LATEST
+    ends: dict[tuple[TopicPartition, int], int] = {}
+
+    async def ask(node_id: int, wanted: Mapping[TopicPartition, int]) -> None:
+        found: dict[TopicPartition, OffsetAndTimestamp] = {}
+        try:
+            _take(await _ask(cluster, node_id, wanted, False, _DEBUGGER, _REPLICA_TIMEOUT_MS), found)
+        except BrokerError:
+            return
+        ends.update({(partition, node_id): at.offset for partition, at in found.items()})
+
+    await asyncio.gather(*(ask(node_id, wanted) for node_id, wanted in by_node.items()))
+    return ends
 
 
 async def _attempt(
@@ -132,7 +159,12 @@ def _leaderless(cluster: Cluster, partition: TopicPartition) -> ProtocolError:
 
 
 async def _ask(
-    cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, int], read_committed: bool
+    cluster: Cluster,
+    node_id: int,
+    wanted: Mapping[TopicPartition, int],
+    read_committed: bool,
+    replica_id: int = _CONSUMER,
+    timeout_ms: int | None = None,
 ) -> list[tuple[TopicPartition, ListOffsetsPartitionResponse]]:
     connection = await cluster.connection(node_id)
     version = connection.version_of(ListOffsetsRequest)
@@ -141,12 +173,12 @@ async def _ask(
         asked = ListOffsetsPartition(partition_index=partition.partition, timestamp=when)
         topics[partition.topic].append(asked)
     request = ListOffsetsRequest(
-        replica_id=_CONSUMER,
+        replica_id=replica_id,
         isolation_level=int(read_committed and version >= _FIRST_VERSION_WITH_ISOLATION),
         topics=[ListOffsetsTopic(name=topic, partitions=asked) for topic, asked in topics.items()],
         timeout_ms=int(cluster.settings.request_timeout_ms),
     )
-    response = await connection.request(request, version)
+    response = await connection.request(request, version, timeout_ms=timeout_ms)
     return [
         (TopicPartition(topic.name, answer.partition_index), answer)
         for topic in response.topics

@@ -87,6 +87,14 @@ def test_a_throttled_move_goes_slowly_beside_everything_else_and_freely_once_it_
     assert size_on(nodes, 2) < SOON_BYTES
     moving = done("topics", "reassign", "--status", bootstrap).lines
     assert moving == ["Topic: t\tPartition: 0\tReplicas: 2,1\tAdding: 2\tRemoving: 1"]
+    assert done("topics", "describe", "t", bootstrap).lines == [
+        "Topic: t\tPartition: 0\tLeader: 1\tReplicas: 2,1\tIsr: 1\tAdding: 2\tRemoving: 1"
+    ]
+    assert done("topics", "describe", "--under-replicated", bootstrap).lines == []
+    coming, going = done("topics", "describe", "t", "--lag", "--output", "json", bootstrap).json
+    assert (going["end"], going["lag"], going["in_sync"]) == (DATA_BYTES // 1000, 0, True)
+    assert 0 < coming["end"] < SOON_BYTES // 1000
+    assert (coming["lag"], coming["in_sync"]) == (going["end"] - coming["end"], False)
     for node in (1, 2, 3):
         altered = ["--entity-type", "brokers", "--entity-name", str(node), "--delete", RATES]
         done("configs", "alter", *altered, bootstrap)

@@ -161,5 +161,7 @@ def test_a_follower_serves_what_it_knows_to_be_committed(tmp_path: Path) -> None
                 assert newer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
                 offsets = await node.list_offset(-1)
                 assert offsets.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                looked_at = await node.list_offset(-1, replica_id=-2)
+                assert (looked_at.error_code, looked_at.offset) == (ErrorCode.NONE, 0)
 
     asyncio.run(scenario())

@@ -31,6 +31,11 @@ _NOT_AVAILABLE_FROM = 5
 """First version whose clients know OFFSET_NOT_AVAILABLE."""
 
 
+CONSUMER = -1
+DEBUGGER = -2
+"""Ids of clients in place of a node's: the second asks any replica, and for its log as it is."""
+
+
 class Special(IntEnum):
     """Timestamps that mean an end of the log and no time."""
 
@@ -89,12 +94,12 @@ def _look_up(
     )
     try:
         require(services, context, Operation.DESCRIBE, topic_named(topic))
-        replica = services.replicas.leader(topic, partition.partition_index, partition.current_leader_epoch)
+        replica = _replica(services, request.replica_id, topic, partition)
         if version == 0:
             answer.old_style_offsets = _old_style(replica, partition)
             return answer
         is_settled = replica.machine.is_settled
-        if request.replica_id >= 0:
+        if request.replica_id != CONSUMER:
             end, is_settled = replica.log.log_end_offset, True
         elif request.isolation_level == READ_COMMITTED:
             end = replica.last_stable_offset
@@ -110,6 +115,16 @@ def _look_up(
         if error.code is ErrorCode.OFFSET_NOT_AVAILABLE and version < _NOT_AVAILABLE_FROM:
             answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
     return answer
+
+
+def _replica(services: Services, asker: int, topic: str, partition: ListOffsetsPartition) -> Replica:
+    """The leader, or whatever replica is here for those who look at each. Raises ProtocolError."""
+    number, epoch = partition.partition_index, partition.current_leader_epoch
+    if asker != DEBUGGER:
+        return services.replicas.leader(topic, number, epoch)
+    replica = services.replicas.find(topic, number)
+    replica.machine.require_epoch(epoch)
+    return replica
 
 
 def _offset_of(replica: Replica, timestamp: int, end: int, *, is_settled: bool) -> tuple[int, int]:
