@@ -86,6 +86,11 @@ class AnswerStream:
         self._resident_to = 0
         """Up to where the file was seen, or brought, in memory."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all that was queued is sent."""
+        return not self._parts
+
     def queue(self, parts: Sequence[Part]) -> bool:
         """Take an answer for sending; True when it must be flushed before anything else is done.
 

@@ -1,4 +1,4 @@
-"""One client connection: frames in, answers out, in order, one request at a time.
+"""One client connection: frames in, answers out, in order, one request at a time, but for `later_answers`.
 
 Owned by one task on its processor's loop. The socket's reader stays registered all the time: bytes are
 received into the free space of the buffer by the loop's callback, which also answers what need not wait; the
@@ -21,6 +21,7 @@ from broker.clock import Clock
 from broker.errors import StorageError, WireError
 from broker.server.answer_stream import AnswerStream, Part
 from broker.server.config import ConnectionLimits
+from broker.server.later_answers import LaterAnswer, LaterAnswers
 from broker.server.receive_buffer import BUSY_CAPACITY, KEPT_CAPACITY_MAX, ReceiveBuffer
 from broker.server.repeated_requests import RepeatedRequests
 from broker.server.request import ConnectionClosedError
@@ -58,6 +59,7 @@ class Connection:
         "_fd",
         "_frame_waiter",
         "_input_ended",
+        "_later",
         "_loop",
         "_memory",
         "_memory_taken",
@@ -110,6 +112,7 @@ class Connection:
         self._memory = memory
         self._memory_taken = 0
         self._answers = AnswerStream(sock, self._progressed, disk_threads)
+        self._later = LaterAnswers(self._send_due)
         self._loop = asyncio.get_running_loop()
         self._frame_waiter: asyncio.Future[bool] | None = None
         """Where the task waits for a frame; True: there is more to do than to look for one."""
@@ -135,6 +138,7 @@ class Connection:
         except (WireError, ConnectionClosedError) as error:
             log.warning("connection_refused", peer=str(self.peer), reason=str(error))
             with contextlib.suppress(OSError, StorageError):
+                await self._later.drained()
                 await self._flush()
         except (OSError, StorageError) as error:
             log.info("connection_lost", peer=str(self.peer), reason=str(error))
@@ -144,7 +148,7 @@ class Connection:
     @property
     def is_kept_waiting(self) -> bool:
         """Whether a peer that may yet send more is silent because it waits for an answer."""
-        return self.busy and not self._input_ended
+        return (self.busy or bool(self._later)) and not self._input_ended
 
     def finish(self) -> None:
         """Close once the requests that were received are answered."""
@@ -178,8 +182,12 @@ class Connection:
             await self._flush()
             if self._muted_until_ms:
                 await self._stay_muted()
+            if self._later.is_full:
+                await self._later.room()
+                continue
             if not self._buffer.holds_frame:
                 if not await self._receive():
+                    await self._later.drained()
                     return
                 continue
             if self._served >= FRAMES_AT_ONCE_MAX:
@@ -196,14 +204,20 @@ class Connection:
         when answers must leave first, the client has to rest, or it is the others' turn.
         """
         next_frame, dispatch, answers = self._buffer.next_frame, self._dispatch, self._answers
-        while self._served < FRAMES_AT_ONCE_MAX:
+        later = self._later
+        while self._served < FRAMES_AT_ONCE_MAX and not later.is_full:
             frame = next_frame()
             if frame is None:
                 break
             self._served += 1
             reply = dispatch(self, frame)
+            if isinstance(reply, LaterAnswer):
+                later.add(reply, len(frame))
+                continue
             if isinstance(reply, Coroutine):
                 return reply
+            if later and reply is not None:
+                return _given(reply)
             if (reply is not None and answers.queue(reply)) or self._muted_until_ms:
                 break
         return None
@@ -239,6 +253,9 @@ class Connection:
         """The answer of a request that waits; earlier ones are not kept waiting with it."""
         try:
             await self._flush()
+            if self._later:
+                await self._later.drained()
+                await self._flush()
             self.busy = True
             return await work
         finally:
@@ -276,6 +293,8 @@ class Connection:
             await self._take_memory()
             self._buffer.reclaim()
             self._resume_reading()
+            if not self._answers.is_empty:
+                await self._flush()
             self._frame_waiter = waiter = self._loop.create_future()
             is_left_over = await waiter
             self._frame_waiter = None
@@ -308,7 +327,7 @@ class Connection:
                 break
             except OSError:
                 self._end_input()
-                if self.busy:
+                if self.busy or self._later:
                     self.abort()
                 return
             if not count:
@@ -349,6 +368,23 @@ class Connection:
         self._release()
         self._progressed()
 
+    def _send_due(self) -> None:
+        """Later answers are ready: send them if the socket takes them, or else have the task do it. A task
+        that does something else flushes before it waits for more.
+        """
+        waiter = self._frame_waiter
+        try:
+            for answer in self._later.due():
+                self._answers.queue(answer)
+            is_sent = self._answers.send_at_once()
+        except OSError as error:
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(error)
+            return
+        self._progressed()
+        if not is_sent and waiter is not None and not waiter.done():
+            waiter.set_result(True)
+
     def _release(self) -> None:
         while self._releases:
             self._releases.pop()()
@@ -360,11 +396,17 @@ class Connection:
         self._pause_reading()
         if self._work is not None:
             self._work.close()
+        self._later.close()
         self._answers.close()
         self._release()
         self._memory.give(self._memory_taken)
         self._memory_taken = 0
         self._socket.close()
+
+
+async def _given(answer: Answer) -> Answer:
+    """An answer that has to wait for those before it."""
+    return answer
 
 
 def _resolve(waiter: asyncio.Future[None]) -> None:

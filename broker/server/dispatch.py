@@ -2,8 +2,9 @@
 
 The table of APIs in `routes` is all that decides what this node serves; ApiVersions answers from it. A
 handler returns its response (on the hottest path: encoded), None for no answer at all, or a coroutine of
-either where it has to wait. Bytes that are no request of a served version close the connection, but for
-ApiVersions, whose too new versions get the oldest layout as an answer.
+either where it has to wait; a `LaterAnswer` where the requests behind need not. Bytes that are no request of
+a served version close the connection, but for ApiVersions, whose too new versions get the oldest layout as
+an answer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from broker.errors import ErrorCode, ProtocolError
 from broker.server.access import Rule, require
 from broker.server.connection import Answer, Connection
+from broker.server.later_answers import LaterAnswer
 from broker.server.naming import Served
 from broker.server.produce_answers import with_throttle_time
 from broker.server.repeated_requests import Repeated
@@ -30,7 +32,7 @@ from broker.wire.registry import Api, api_of
 
 log = logger("dispatch")
 
-Reply: TypeAlias = Message | Encoded | Coroutine[Any, Any, Message | None] | None
+Reply: TypeAlias = Message | Encoded | LaterAnswer | Coroutine[Any, Any, Message | None] | None
 Handler: TypeAlias = Callable[[Any, RequestContext, Any], Reply]
 """Given what it works with (of a node: its `Services`), who asks, and the request."""
 
@@ -123,7 +125,7 @@ class Dispatcher:
             if throttle is not None:
                 return self._handle_throttled(entry, context, request, throttle)
         reply = self._reply(entry, context, request)
-        if reply is None or isinstance(reply, Encoded):
+        if reply is None or isinstance(reply, Encoded | LaterAnswer):
             return reply
         if isinstance(reply, Message):
             return encode_response(reply, entry.api, context.api_version, context.correlation_id)
@@ -166,7 +168,7 @@ class Dispatcher:
 
     async def _await_throttled(
         self,
-        reply: Coroutine[Any, Any, Message | None],
+        reply: Coroutine[Any, Any, Message | Encoded | None],
         entry: _Entry,
         context: RequestContext,
         request: Request[Any],

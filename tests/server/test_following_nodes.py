@@ -9,7 +9,8 @@ from typing import Any
 
 from broker.errors import ErrorCode
 from tests.conformance.scene import until
-from tests.server.followed_node import LEADER, LONG_MS, FollowedNode, followed_node
+from tests.node.raw_client import batch_of, produce_request
+from tests.server.followed_node import LEADER, LONG_MS, TOPIC, FollowedNode, followed_node
 
 LATEST = -1
 FEW_MS = 50
@@ -36,6 +37,23 @@ def test_what_acks_all_waits_for_is_that_every_follower_asks_for_what_comes_next
             answer = await produced
             assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 0)
             assert (await node.consume(0)).records == got.records
+
+    asyncio.run(scenario())
+
+
+def test_produces_of_one_connection_wait_for_followers_together(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with followed_node(tmp_path, 2, configs={"min.insync.replicas": "2"}) as node:
+            producer = await node.connect()
+            answers = [
+                producer.send(produce_request(TOPIC, batch_of(value), acks=-1))
+                for value in (b"a", b"b", b"c")
+            ]
+            await until(lambda: node.list_offset(LATEST, replica_id=9), lambda told: told.offset == 3)
+            assert not answers[0].done()
+            await node.fetch(2, 3)
+            told = [(await answer).responses[0].partition_responses[0] for answer in answers]
+            assert [(each.error_code, each.base_offset) for each in told] == [(0, 0), (0, 1), (0, 2)]
 
     asyncio.run(scenario())
 

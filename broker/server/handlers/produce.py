@@ -23,12 +23,14 @@ from broker.records.batch import (
 from broker.records.validation import InvalidRecordsError
 from broker.replication.replica import Replica
 from broker.server.access import is_allowed, refusal, topic_named, transactional_id
+from broker.server.later_answers import LaterAnswer
 from broker.server.request import ConnectionClosedError, Encoded, RequestContext
 from broker.server.security import Operation
 from broker.server.services import Services
 from broker.server.topics import INTERNAL_TOPICS
 from broker.storage.admission import Opening, admit
 from broker.storage.appends import Appended
+from broker.wire.header import encode_response
 from broker.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -38,7 +40,9 @@ from broker.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from broker.wire.registry import api_of
 
+_API = api_of(ProduceRequest)
 _STORAGE_ERROR_FROM = 4
 """First version whose clients know KAFKA_STORAGE_ERROR."""
 _LOW_ATTRIBUTES = ATTRIBUTES_POSITION + 1
@@ -69,7 +73,7 @@ class _Pending(NamedTuple):
 
 def handle(
     services: Services, context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | Encoded | Coroutine[Any, Any, ProduceResponse | None] | None:
+) -> ProduceResponse | Encoded | LaterAnswer | Coroutine[Any, Any, ProduceResponse | None] | None:
     """Append, and answer at once unless replicas or the disk have to be waited for."""
     version, acks = context.api_version, request.acks
     if acks < -1 or (acks > 1 and version > 0):
@@ -98,9 +102,11 @@ def handle(
         return _open_and_append(services, outcomes, request, version)
     pending: list[_Pending] = []
     response = _respond(outcomes, acks, pending)
-    if pending:
+    if not pending:
+        return _answer(response, acks, version)
+    if any(append.acknowledged is None or append.replica.flush_is_due for append in pending):
         return _answer_later(response, pending, request, version)
-    return _answer(response, acks, version)
+    return _answer_when_replicated(response, pending, context, request)
 
 
 def _respond(
@@ -286,11 +292,50 @@ async def _settle(append: _Pending, acks: int) -> None:
             await replica.flush_through(append.next_offset)
         if append.acknowledged is not None:
             await append.acknowledged
-            if acks == -1 and len(replica.machine.isr) < replica.log.config.min_insync_replicas:
-                raise ProtocolError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            _require_in_sync(replica, acks)
     except ProtocolError as error:
         append.answer.error_code = error.code
         append.answer.error_message = error.message
+
+
+def _require_in_sync(replica: Replica, acks: int) -> None:
+    """Raises ProtocolError when what was appended is committed, but is on too few replicas."""
+    if acks == -1 and len(replica.machine.isr) < replica.log.config.min_insync_replicas:
+        raise ProtocolError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+
+def _answer_when_replicated(
+    response: ProduceResponse, pending: Sequence[_Pending], context: RequestContext, request: ProduceRequest
+) -> LaterAnswer:
+    """As `_answer_later` where only replicas are waited for: the connection goes on meanwhile, so nothing of
+    the request may be kept.
+    """
+    acks, version, correlation_id = request.acks, context.api_version, context.correlation_id
+
+    def encode() -> Encoded:
+        for append in pending:
+            _note_outcome(append, acks)
+        told = _answer(response, acks, version)
+        assert told is not None, "a request that waits for replicas is answered"
+        return Encoded((b"".join(encode_response(told, _API, version, correlation_id)),))
+
+    waits = [append.acknowledged for append in pending if append.acknowledged is not None]
+    return LaterAnswer(waits, request.timeout_ms, encode)
+
+
+def _note_outcome(append: _Pending, acks: int) -> None:
+    """Of an append whose wait for replicas is over."""
+    acknowledged, answer = append.acknowledged, append.answer
+    assert acknowledged is not None, "called for what waits for replicas"
+    if acknowledged.cancelled():
+        answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+        return
+    try:
+        acknowledged.result()
+        _require_in_sync(append.replica, acks)
+    except ProtocolError as error:
+        answer.error_code = error.code
+        answer.error_message = error.message
 
 
 def _answer(response: ProduceResponse, acks: int, version: int) -> ProduceResponse | None:
