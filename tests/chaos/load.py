@@ -40,10 +40,13 @@ Placed = dict[int, list[tuple[int, int]]]
 """Partition -> offset and number of every record, in the order of offsets."""
 
 
-def create_topic(bootstrap: str, topic: str, config: Mapping[str, str] | None = None) -> None:
+def create_topic(
+    bootstrap: str, topic: str, config: Mapping[str, str] | None = None, *, replicas: int = 1
+) -> None:
     """A topic of `PARTITIONS` partitions."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **CLIENT_SETTINGS})
-    (created,) = admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=dict(config or {}))]).values()
+    wanted = NewTopic(topic, PARTITIONS, replicas, config=dict(config or {}))
+    (created,) = admin.create_topics([wanted]).values()
     created.result(PATIENCE_SECONDS)
 
 
@@ -141,7 +144,9 @@ class Writer(Background):
         if error is not None:
             self.failures.append(f"record {number} of partition {message.partition()}: {error}")
         else:
-            self.acknowledged[message.partition()].append((message.offset(), number))
+            # Without an offset it was not answered itself, but one after it was: it must be where it belongs.
+            offset = message.offset()
+            self.acknowledged[message.partition()].append((number if offset is None else offset, number))
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():
@@ -181,7 +186,7 @@ class Follower(Background):
         while not self._stopping.is_set():
             for message in self._consumer.consume(500, timeout=0.1):
                 if message.error() is None:
-                    self._note(message.partition(), message.offset(), _number(message))
+                    self._note(message.partition(), message.offset(), number_in(message))
 
     def _note(self, partition: int, offset: int, number: int) -> None:
         before = self.seen[partition].setdefault(offset, number)
@@ -200,7 +205,7 @@ def read_all(bootstrap: str, topic: str) -> Placed:
             for message in consumer.consume(5_000, timeout=1.0):
                 error = message.error()
                 if error is None:
-                    placed[message.partition()].append((message.offset(), _number(message)))
+                    placed[message.partition()].append((message.offset(), number_in(message)))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     unfinished.discard(message.partition())
                 elif not error.retriable() and error.code() >= 0:
@@ -233,6 +238,13 @@ def assert_written_once_and_in_order(acknowledged: Placed, placed: Placed) -> No
         numbers = [number for _, number in records]
         assert numbers == list(range(len(numbers))), _first_fault(partition, records)
         assert sorted(acknowledged[partition]) == records, f"partition {partition}: acknowledged elsewhere"
+
+
+def assert_seen_is_there(seen: Mapping[int, Mapping[int, int]], placed: Placed) -> None:
+    """What somebody has read is still there, and the same."""
+    for partition, numbers in seen.items():
+        vanished = numbers.items() - set(placed[partition])
+        assert not vanished, f"partition {partition}: {len(vanished)} vanished, the first {min(vanished)}"
 
 
 def assert_nothing_is_missing(acknowledged: Placed, placed: Placed) -> None:
@@ -269,7 +281,8 @@ def _value(number: int) -> str:
     return f"{number} {NOISE[start : start + NOISE_PER_RECORD]}"
 
 
-def _number(message: Message) -> int:
+def number_in(message: Message) -> int:
+    """The number that a message carries."""
     return number_of(message.value(), message.headers() or [])
 
 
