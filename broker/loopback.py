@@ -40,6 +40,14 @@ def free_ports(count: int) -> list[int]:
         return [probe.getsockname()[1] for probe in probes]
 
 
+def free_ports_in_a_row(count: int) -> int:
+    """The first of `count` consecutive ports of 127.0.0.1 that nobody listens on at this moment."""
+    while True:
+        first = free_ports(1)[0]
+        if not any(_port_problem(port) for port in range(first, first + count)):
+            return first
+
+
 def accepts(address: HostPort) -> bool:
     """Whether somebody listens there: for a node, that it is ready."""
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
-from broker.loopback import free_ports
+from broker.loopback import free_ports_in_a_row
 
 hypothesis_settings.register_profile("no deadlines", deadline=None)  # timings are of the machine
 hypothesis_settings.load_profile("no deadlines")
@@ -70,28 +69,11 @@ def cluster_spec(
     return ClusterSpec(
         name=name,
         zookeeper_connect=zookeeper.connect_string(f"{name}-{uuid4().hex[:8]}"),
-        port=_consecutive_ports(brokers),
+        port=free_ports_in_a_row(brokers),
         directory=directory / name,
         brokers=brokers,
         settings={**TEST_SETTINGS, **(settings or {})},
     )
-
-
-def _consecutive_ports(count: int) -> int:
-    """The first of `count` consecutive ports that are free now."""
-    while True:
-        port = free_ports(1)[0]
-        if _free_among(range(port, port + count)) == set(range(port, port + count)):
-            return port
-
-
-def _free_among(ports: range) -> set[int]:
-    free = set()
-    for port in ports:
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            free.add(port)
-    return free
 
 
 def until(condition: Callable[[], bool], *, seconds: float = 30) -> None:

@@ -37,7 +37,7 @@ from broker.wire.header import encode_request
 from broker.wire.message import Request
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ops.bench._one_node import one_node
+from ops.bench._nodes import nodes
 
 GOALS = {1 << 20: 0.6, 16 << 10: 0.3}
 IN_FLIGHT = {1 << 20: 8, 16 << 10: 64}
@@ -213,7 +213,7 @@ def create_topic(port: int) -> None:
 def compare(directory: Path, seconds: float) -> bool:
     """Print both sides for every size; True when all goals are met."""
     met = True
-    with one_node(directory, NODE_SETTINGS) as cluster:
+    with nodes(directory, NODE_SETTINGS) as cluster:
         node = Server(cluster.bootstrap[0].port, cluster.pids[1])
         create_topic(node.port)
         for size, goal in GOALS.items():

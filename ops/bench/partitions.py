@@ -33,7 +33,7 @@ from broker.embedded import EmbeddedCluster
 from broker.node import Node
 from broker.storage.disk import SystemDisk
 from broker.telemetry import configure_logging
-from ops.bench._one_node import one_node
+from ops.bench._nodes import nodes
 from ops.bench.broker_append import Server
 from ops.bench.segments import SegmentsBench, limit_descriptors
 
@@ -128,7 +128,7 @@ async def traced_heap(settings: Path) -> int:
 
 def measure(directory: Path, topics: int, partitions: int, idle_seconds: float) -> None:
     count = topics * partitions
-    with one_node(directory, {}, timeout_ms=TIMEOUT_MS) as cluster:
+    with nodes(directory, {}, timeout_ms=TIMEOUT_MS) as cluster:
         settings = cluster.spec.directory / "node-1.yaml"
         bench = Bench(cluster, topics, partitions)
         resident_mb = bench.server.resident_mb()
@@ -151,7 +151,7 @@ def measure(directory: Path, topics: int, partitions: int, idle_seconds: float) 
 
 
 def measure_segments(directory: Path, topics: int, partitions: int, segments: int) -> None:
-    with one_node(directory, {}, timeout_ms=TIMEOUT_MS) as cluster:
+    with nodes(directory, {}, timeout_ms=TIMEOUT_MS) as cluster:
         print(f"{topics} topics of {partitions} partitions of {segments} segments", flush=True)
         SegmentsBench(cluster, topics, partitions, segments).run()
 

@@ -31,7 +31,7 @@ from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
 from broker.storage.log_opening import open_log
 from broker.types import TopicPartition
-from ops.bench._one_node import one_node
+from ops.bench._nodes import nodes
 from ops.bench.broker_append import TOPIC, build_batch, create_topic, produce_frame
 
 GOAL = 1.5
@@ -110,7 +110,7 @@ def processor_seconds(work: Callable[[], object]) -> float:
 
 def measure(directory: Path, batch: bytearray, total: int) -> bool:
     """Print one batch size's figures; whether the goal is met."""
-    with one_node(directory, NODE_SETTINGS) as cluster:
+    with nodes(directory, NODE_SETTINGS) as cluster:
         fill(cluster.bootstrap[0].port, batch, total)
         cluster.kill_node(1)
     log = directory / "cluster" / "node-1" / f"{TOPIC}-0"

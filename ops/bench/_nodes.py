@@ -1,4 +1,4 @@
-"""A node to be measured, in a process of its own."""
+"""Nodes to be measured, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
-from broker.loopback import free_ports
+from broker.loopback import free_ports_in_a_row
 
 
 @contextmanager
-def one_node(
-    directory: Path, settings: Mapping[str, object], *, timeout_ms: int = 30_000
+def nodes(
+    directory: Path, settings: Mapping[str, object], *, brokers: int = 1, timeout_ms: int = 30_000
 ) -> Iterator[EmbeddedCluster]:
-    """A node with these settings, which may take so long to start, and the ZooKeeper that it needs."""
+    """A cluster with these settings, whose nodes may take so long to start, and the ZooKeeper it needs."""
     with EmbeddedZooKeeper(directory / "zookeeper", fsync=False) as zookeeper:
         spec = ClusterSpec(
             name="bench",
             zookeeper_connect=zookeeper.connect_string("bench"),
-            port=free_ports(1)[0],
+            port=free_ports_in_a_row(brokers),
             directory=directory / "cluster",
+            brokers=brokers,
             settings=settings,
         )
         with EmbeddedCluster(spec, timeout_ms=timeout_ms) as cluster:
