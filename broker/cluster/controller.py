@@ -375,6 +375,8 @@ class ControllerMachine:
             if stored is None:
                 self._known.states.pop(tp, None)
             else:
+                if stored.state.leader_epoch > self._known.leader_epoch(tp):  # begun by who left its ISRs
+                    step.roles.add(tp)
                 self._known.states[tp] = stored
                 step.metadata.add(tp)
         self._repair(step, (tp for tp in event.refused if self._known.exists(tp) and event.refused[tp]))

@@ -79,6 +79,7 @@ class ControllerDriver:
         self._reign: Reign | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
 
     @property
     def controller_id(self) -> BrokerId:
@@ -102,6 +103,8 @@ class ControllerDriver:
         if self._task is None:
             return
         reigned = self.is_controller
+        self._is_closing = True  # a task group that meets an error forgets that it was cancelled
+        self._changed.set()
         self._task.cancel()
         await asyncio.wait([self._task])
         if not self._task.cancelled() and (error := self._task.exception()) is not None:
@@ -179,7 +182,7 @@ class ControllerDriver:
     async def _run(self) -> None:
         end_watch = self._coordination.watch_data(paths.CONTROLLER, self._changed.set)
         try:
-            while True:
+            while not self._is_closing:
                 self._changed.clear()
                 try:
                     mandate = await self._stand()

@@ -87,6 +87,7 @@ class Partition:
         "_refusal",
         "assignment",
         "epoch_start_offset",
+        "flushed_end",
         "high_watermark",
         "local",
         "log_end_offset",
@@ -107,6 +108,10 @@ class Partition:
         self.role = Role.OFFLINE
         self._refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.log_end_offset = log_end_offset
+        self.flushed_end: int | None = None
+        """What of its own log a leader counts for the high watermark, where that is to be on the disk before
+        anybody may rely on it; None: all of it.
+        """
         self.high_watermark = min(high_watermark, log_end_offset)
         self.epoch_start_offset = log_end_offset
         """Where the log ended when this node began to lead in the current epoch."""
@@ -242,7 +247,7 @@ class Partition:
         """Move a leader's high watermark as far as the maximal ISR allows; True when it moved."""
         if self.role is not Role.LEADER:
             return False
-        committed = self.log_end_offset
+        committed = self.log_end_offset if self.flushed_end is None else self.flushed_end
         for progress in self._counted:
             committed = min(committed, progress.log_end_offset)
         if committed <= self.high_watermark:

@@ -55,9 +55,9 @@ class Replica:
         self.log = log
         self.free_space = free_space
         self.machine = machine
-        self.fetch_waits: set[FetchWait] = set()
-        self.follower_waits: set[FetchWait] = set()
-        self.prompt_waits: set[FetchWait] = set()
+        self.fetch_waits: dict[FetchWait, None] = {}
+        self.follower_waits: dict[FetchWait, None] = {}
+        self.prompt_waits: dict[FetchWait, None] = {}
         self.stable_waits: dict[FetchWait, int] = {}
         self.commit_waits = CommitWaits()
         self.progress_waits = FollowerWaits()
@@ -202,20 +202,19 @@ class Replica:
         for _ in range(2):  # the flush under way may have begun before the append, the one after it has not
             if self.log.flushed_end >= next_offset:
                 break
-            if self._flush is None:
-                loop = asyncio.get_running_loop()
-                self._flush = loop.run_in_executor(self._executor, self.log.flush)
-                self._flush.add_done_callback(self._flushed)
-            try:
-                await asyncio.shield(self._flush)
-            except StorageError as error:
-                raise self._failed(error) from error
+            await self._flushed_once()
+        self._count_flushed()
         machine = self.machine
         machine.require_leader()
         if machine.leader_epoch != epoch or self.log.flushed_end < next_offset:
             raise ProtocolError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the log of {self.topic_partition} was cut or closed"
             )
+
+    def begin_flush(self) -> None:
+        """Have what is here flushed, if it has to be, and the high watermark wait for it."""
+        if self._is_bound_by_flush() and self._flush is None:
+            self._start_flush()
 
     def read(self, offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool) -> FileRange | None:
         """Whole batches from `offset` on, none beyond `up_to`; None when there are none.
@@ -298,6 +297,7 @@ class Replica:
         if self.follower_waits:
             for wait in list(self.follower_waits):
                 wait.grew(size)
+        self.begin_flush()
         if self.machine.appended(appended.last_offset + 1):
             self._committed(size)
 
@@ -330,8 +330,39 @@ class Replica:
         except (ColdReadError, CorruptRecordsError, StorageError):
             return sys.maxsize
 
-    def _flushed(self, _: asyncio.Future[int]) -> None:
+    async def _flushed_once(self) -> None:
+        flush = self._flush or self._start_flush()
+        try:
+            await asyncio.shield(flush)
+        except StorageError as error:
+            raise self._failed(error) from error
+
+    def _start_flush(self) -> asyncio.Future[int]:
+        flush = asyncio.get_running_loop().run_in_executor(self._executor, self.log.flush)
+        flush.add_done_callback(self._flushed)
+        self._flush = flush
+        return flush
+
+    def _flushed(self, flush: asyncio.Future[int]) -> None:
         self._flush = None
+        if flush.cancelled() or flush.exception() is not None:
+            return
+        self._count_flushed()
+        if self.machine.is_leader and not self.log.closed:
+            self.begin_flush()
+
+    def _is_bound_by_flush(self) -> bool:
+        """Where the settings ask for a flush, nobody sees what a loss of power could take back."""
+        is_due = self.flush_is_due
+        self.machine.flushed_end = self.log.flushed_end if is_due else None
+        return is_due
+
+    def _count_flushed(self) -> None:
+        """More may be committed now that more is on the disk."""
+        before = self.machine.high_watermark
+        self._is_bound_by_flush()
+        if self.machine.advance():
+            self.committed_since(before)
 
     def _failed(self, error: StorageError) -> ProtocolError:
         if isinstance(error, DiskFullError):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from broker.clock import Clock
-from broker.errors import DiskFailedError, ErrorCode, ProtocolError, StorageError
+from broker.errors import CoordinationError, DiskFailedError, ErrorCode, ProtocolError, StorageError
 from broker.replication.fetchers import Fetchers
 from broker.replication.hosted_logs import Obtained, WantedLog, obtain_logs
 from broker.replication.partition import Assignment, Partition
@@ -209,12 +209,18 @@ class Replicas:
         return ErrorCode.NONE
 
     async def lead_and_follow(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Take the roles that the controller gives; errors are answered partition by partition."""
+        """Take the roles that the controller gives; errors are answered partition by partition, but without
+        ZooKeeper, where settings are, all is left as it was: the controller tells it again.
+        """
         async with self._orders:
             refused = self.check_epochs(request.controller_epoch, request.broker_epoch)
             if refused is not ErrorCode.NONE:
                 return LeaderAndIsrResponse(error_code=refused)
-            configs, logs = await self._obtain_logs(request.topic_states)
+            try:
+                configs, logs = await self._obtain_logs(request.topic_states)
+            except CoordinationError as error:
+                log_event.warning("roles_delayed", reason=str(error))
+                return LeaderAndIsrResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
             await _settled(self._named_in(request.topic_states))
             topics = [
                 LeaderAndIsrTopicError(
@@ -323,6 +329,7 @@ class Replicas:
         was_leader = machine.is_leader
         if assignment.leader == self._local:
             before = machine.high_watermark
+            replica.begin_flush()
             is_new = machine.lead(assignment, now_ms=self._clock.monotonic_ms())
             replica.committed_since(before)
             replica.progress_waits.settle()

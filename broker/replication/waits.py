@@ -57,11 +57,11 @@ class FetchWait:
 class HoldsFetchWaits(Protocol):
     """A partition, as far as a fetch wait needs it."""
 
-    fetch_waits: set[FetchWait]
-    """Those of fetches that read up to the high watermark."""
-    follower_waits: set[FetchWait]
+    fetch_waits: dict[FetchWait, None]
+    """Those of fetches that read up to the high watermark, the oldest first."""
+    follower_waits: dict[FetchWait, None]
     """Those of fetches that read up to the log's end."""
-    prompt_waits: set[FetchWait]
+    prompt_waits: dict[FetchWait, None]
     """Those of followers that are to hear at once of a high watermark that moved."""
     stable_waits: dict[FetchWait, int]
     """Those of fetches that read what is committed and decided only, with the last stable offset up to which
@@ -90,19 +90,19 @@ async def wait_for_bytes(
             case Isolation.STABLE:
                 replica.stable_waits[wait] = replica.last_stable_offset
             case Isolation.LOG_END:
-                replica.follower_waits.add(wait)
+                replica.follower_waits[wait] = None
             case Isolation.COMMITTED:
-                replica.fetch_waits.add(wait)
+                replica.fetch_waits[wait] = None
         if until_commit:
-            replica.prompt_waits.add(wait)
+            replica.prompt_waits[wait] = None
     try:
         await wait.within(timeout_ms)
     finally:
         for replica in held:
             replica.stable_waits.pop(wait, None)
-            replica.fetch_waits.discard(wait)
-            replica.follower_waits.discard(wait)
-            replica.prompt_waits.discard(wait)
+            replica.fetch_waits.pop(wait, None)
+            replica.follower_waits.pop(wait, None)
+            replica.prompt_waits.pop(wait, None)
 
 
 class CommitWaits:

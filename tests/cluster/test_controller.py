@@ -350,6 +350,16 @@ def test_a_leader_epoch_that_another_than_the_controller_began_is_told_to_every_
         assert scene.told[broker_id].roles[T0].image.leader_epoch == 1
 
 
+def test_a_leader_epoch_that_is_met_where_a_write_is_refused_is_told_to_every_replica(scene: Scene) -> None:
+    scene.create("t", topic({0: [1, 2, 3]}))
+    stored = scene.states[T0]
+    left = replace(stored.state, leader_epoch=LeaderEpoch(1), isr=ids(1, 2))
+    scene.states[T0] = replace(stored, state=left, version=stored.version + 1)
+    scene.set_brokers(live(1, 2))  # the one that left is gone: its own write has been there before
+    for broker_id in ids(1, 2):
+        assert scene.told[broker_id].roles[T0].image.leader_epoch == 1
+
+
 def test_a_stopping_broker_hands_its_leaderships_over(scene: Scene) -> None:
     scene.create("t", topic({0: [1, 2], 1: [2, 1], 2: [1]}))
     scene.handle(ShutdownAsked(broker_id=ME))

@@ -28,7 +28,7 @@ from broker.coordination.memory import MemorySession, MemoryTree
 from broker.coordination.znodes import ControllerEpochZnode, PartitionStateZnode, TopicZnode
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_LEADER, NO_TOPIC_ID, BrokerId, TopicPartition
-from tests.cluster.nodes import Member, Nodes, until_empty
+from tests.cluster.nodes import DEADLINE_SECONDS, Member, Nodes, until_empty
 from tests.cluster.scenes import T0, T1, broker_znode, ids
 
 
@@ -381,5 +381,21 @@ def test_a_corrupt_state_is_never_written_over() -> None:
         znode = await admin.get(paths.partition_state(T0))
         assert znode is not None
         assert znode.data == b"garbage"
+
+    run(scenario, 1, 2)
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_controller_whose_connection_breaks_while_it_closes_does_close(turns: int) -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        controller = cluster.required_controller()
+        assert isinstance(controller.session, MemorySession)
+        await create_topic(admin, "t", assignment={0: ids(1, 2), 1: ids(2, 1)}, config={})
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        controller.session.suspend()
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await controller.driver.close()
+        controller.session.resume()
 
     run(scenario, 1, 2)

@@ -74,8 +74,9 @@ def test_what_was_acknowledged_survives_a_loss_of_power(
         for burst in range(random.randint(1, 6)):
             await asyncio.gather(*[produce(b"%d-%d" % (burst, n)) for n in range(random.randint(1, 8))])
 
+        replica.append(build([b"not acknowledged"]), acks=acks, now_ms=NOW_MS)
+
     asyncio.run(produce_some())
-    replica.append(build([b"not acknowledged"]), acks=acks, now_ms=NOW_MS)
     cast(MemoryDisk, place.disk).crash(random if seed else None)
     assert contents(place.log(EVERY_RECORD))[: len(answered)] == sorted(answered)
 
@@ -237,13 +238,48 @@ def test_names_that_one_flush_has_taken_are_synced_before_another_answers(
         sync_directory(disk, path)
 
     monkeypatch.setattr(MemoryDisk, "sync_directory", wait_and_sync)
-    replica.append(build([b"a"]), acks=1, now_ms=NOW_MS)
+    replica.log.append(build([b"a"]), 0, now_ms=NOW_MS)
     first = executor.submit(replica.log.flush)
     assert begun.wait(30)
-    replica.append(build([b"b"]), acks=1, now_ms=NOW_MS)
+    replica.log.append(build([b"b"]), 0, now_ms=NOW_MS)
     second = executor.submit(replica.log.flush)
     assert replica.log.flushed_end == 0
     assert not second.done()
     released.set()
     assert first.result(30) == 1
     assert second.result(30) == 2
+
+
+def test_nobody_sees_what_has_to_be_on_the_disk_before_it_is_there(
+    executor: ThreadPoolExecutor, held: tuple[Event, Event]
+) -> None:
+    replica = led(memory_place(), executor)
+
+    async def scenario() -> None:
+        produce = await begin(replica, build([b"a"]), held)
+        assert replica.log.log_end_offset == 1
+        assert replica.high_watermark == 0
+        committed = replica.acknowledgement(1, -1)
+        assert committed is not None
+        held[1].set()
+        await committed
+        await produce
+        assert replica.high_watermark == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_new_leader_flushes_what_it_copied_before_it_counts_it(executor: ThreadPoolExecutor) -> None:
+    replica = led(memory_place(), executor)
+    replica.log.append(build([b"copied"]), 0, now_ms=NOW_MS)
+
+    async def scenario() -> None:
+        replica.begin_flush()
+        replica.machine.appended(1)
+        assert replica.high_watermark == 0
+        committed = replica.acknowledgement(1, -1)
+        assert committed is not None
+        await committed
+        assert replica.log.flushed_end == replica.high_watermark == 1
+
+    asyncio.run(scenario())

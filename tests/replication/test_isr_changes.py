@@ -150,6 +150,7 @@ def test_a_write_whose_outcome_is_unknown_is_written_until_it_is_known(
             await here.until(lambda: OTHER in machine.maximal_isr)
             machine.give_up_waiting(here.changes.bounds, now_ms=10**9)
             here.replica.append(build([b"b"]), acks=1, now_ms=NOW_MS)
+            await here.replica.flush_through(2)
             assert machine.high_watermark == 1
             setattr(here.session, name, 0)
             await here.until(lambda: machine.isr == (LOCAL, OTHER))

@@ -17,9 +17,9 @@ class HeldWaits:
     """A partition as far as fetch waits see it."""
 
     def __init__(self) -> None:
-        self.fetch_waits: set[FetchWait] = set()
-        self.follower_waits: set[FetchWait] = set()
-        self.prompt_waits: set[FetchWait] = set()
+        self.fetch_waits: dict[FetchWait, None] = {}
+        self.follower_waits: dict[FetchWait, None] = {}
+        self.prompt_waits: dict[FetchWait, None] = {}
         self.stable_waits: dict[FetchWait, int] = {}
         self.last_stable_offset = 0
 
