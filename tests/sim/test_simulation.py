@@ -1,0 +1,46 @@
+"""Seeds that run with every test run. `make chaos` runs 10,000."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.sim.simulation import run_seed
+
+SEEDS = 200
+AT_A_TIME = 20
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_A_TIME))
+def test_a_cluster_keeps_its_promises_whatever_goes_wrong(first: int) -> None:
+    outcomes = [run_seed(seed) for seed in range(first, first + AT_A_TIME)]
+    assert not [str(outcome) for outcome in outcomes if outcome.failure]
+    assert sum(outcome.batches for outcome in outcomes) > 100
+
+
+def test_a_seed_is_the_same_run_every_time() -> None:
+    first, again = run_seed(3), run_seed(3)
+    assert first == again
+    assert run_seed(4).digest != first.digest
+
+
+def test_a_run_that_is_looked_at_is_the_same_run() -> None:
+    trace = io.StringIO()
+    assert run_seed(5, trace=trace) == run_seed(5)
+    assert "all faults end" in trace.getvalue()
+
+
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    outputs = {_output(hash_seed) for hash_seed in ("0", "1")}
+    assert len(outputs) == 1
+    assert "seed 7: well" in outputs.pop()
+
+
+def _output(hash_seed: str) -> str:
+    command = [sys.executable, "-m", "tests.sim", "--seed", "7"]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
