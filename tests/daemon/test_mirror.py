@@ -27,7 +27,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 def address(cluster: EmbeddedCluster) -> str:
-    return str(cluster.bootstrap[0])
+    return ",".join(map(str, cluster.bootstrap))
 
 
 def create(cluster: EmbeddedCluster, topic: str, partitions: int, **config: str) -> None:
@@ -344,9 +344,7 @@ def _try_to_create(cluster: EmbeddedCluster, topic: str) -> bool:
 def test_partitions_spread_over_several_brokers_are_all_copied(
     cluster: ClusterFactory, mirror: MirrorFactory
 ) -> None:
-    settings = {"offsets.topic.replication.factor": 1}
-    source = cluster("jfk", brokers=2, settings=settings)
-    destination = cluster("aggregate", brokers=2, settings=settings)
+    source, destination = cluster("jfk", brokers=2), cluster("aggregate", brokers=2)
     create(source, "flights", 6)
     produce(source, "flights", range(6000), 6, **{"batch.size": 1000})
     running = mirror(source, destination)

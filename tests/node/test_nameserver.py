@@ -49,7 +49,7 @@ class NameServer:
 
 @pytest.fixture
 def two_nodes(cluster: ClusterFactory) -> EmbeddedCluster:
-    return cluster(brokers=2, settings={"offsets.topic.replication.factor": 1})
+    return cluster(brokers=2)
 
 
 @pytest.fixture
