@@ -48,7 +48,7 @@ from broker.cluster.events import (
 )
 from broker.cluster.image import BrokerInfo
 from broker.cluster.knowledge import Knowledge
-from broker.cluster.reassignment import begun, cancelled, completed, has_caught_up, settled_state
+from broker.cluster.reassignment import begun, cancelled, completed, has_caught_up, is_settled, settled_state
 from broker.cluster.step import Step
 from broker.coordination.znodes import TopicZnode
 from broker.errors import ErrorCode, ProtocolError
@@ -344,13 +344,14 @@ class ControllerMachine:
             electorate = self._known.electorate(tp)
             if stored is None or not has_caught_up(topic, tp.partition, stored.state, electorate):
                 continue
+            if tp in step.written and is_settled(topic, tp.partition, stored.state):
+                step.topics[tp.topic] = completed(step.topics.get(tp.topic, topic), tp.partition)
+                continue
             settled = settled_state(
                 topic, tp.partition, stored.state, electorate, controller_epoch=self._known.epoch
             )
             if settled is not None:
                 step.writes[tp] = settled
-            else:
-                step.topics[tp.topic] = completed(step.topics.get(tp.topic, topic), tp.partition)
 
     def _balance_due(self, step: Step) -> None:
         for broker_id in self._known.brokers:
@@ -368,7 +369,9 @@ class ControllerMachine:
                 step.new.add(tp)
             self._known.states[tp] = StoredState(state=step.writes[tp], version=version)
             step.roles.add(tp)
+            step.written.add(tp)
         step.writes = {}
+        step.written -= event.refused.keys()
         for tp, stored in event.refused.items():
             if tp in step.elections:
                 step.elections[tp] = ErrorCode.LEADER_NOT_AVAILABLE

@@ -83,6 +83,12 @@ def has_caught_up(
     )
 
 
+def is_settled(topic: TopicZnode, partition: int, state: PartitionStateZnode) -> bool:
+    """Whether only replicas that stay lead and are in sync."""
+    target = target_of(topic, partition)
+    return state.leader in target and all(replica in target for replica in state.isr)
+
+
 def settled_state(
     topic: TopicZnode,
     partition: int,
@@ -91,12 +97,11 @@ def settled_state(
     *,
     controller_epoch: int,
 ) -> PartitionStateZnode | None:
-    """The state of a partition that has caught up: only replicas that stay lead and are in sync. None when it
-    is so already.
+    """The state of a partition that has caught up: only replicas that stay lead and are in sync, in a new
+    epoch in any case, so that no change of the ISR that was begun before can take one of the others in.
+    None when none of them can lead.
     """
     target = target_of(topic, partition)
-    if state.leader in target and all(replica in target for replica in state.isr):
-        return None
     staying = replace(state, isr=tuple(replica for replica in state.isr if replica in target))
     if state.leader in target and electorate.is_eligible(state.leader):
         epoch = LeaderEpoch(state.leader_epoch + 1)

@@ -18,13 +18,15 @@ from broker.types import BrokerId, TopicId, TopicPartition
 class Step:
     """Filled in while the controller decides.
 
-    `writes` are states and `topics` assignments still to be written. Everything else says what brokers are to
-    be told: `roles` of these partitions, to every replica; `metadata` of these, to everyone; everything to
-    brokers that `joined`, all their roles to those `asked_again`. `new` are partitions without a log yet, and
-    `added` replicas that have none. `halted` replicas stop, those in `deletions` are deleted.
+    `writes` are states and `topics` assignments still to be written, `written` the states that were.
+    Everything else says what brokers are to be told: `roles` of these partitions, to every replica;
+    `metadata` of these, to everyone; everything to brokers that `joined`, all their roles to those
+    `asked_again`. `new` are partitions without a log yet, and `added` replicas that have none. `halted`
+    replicas stop, those in `deletions` are deleted.
     """
 
     writes: dict[TopicPartition, PartitionStateZnode] = field(default_factory=dict)
+    written: set[TopicPartition] = field(default_factory=set)
     topics: dict[str, TopicZnode] = field(default_factory=dict)
     roles: set[TopicPartition] = field(default_factory=set)
     new: set[TopicPartition] = field(default_factory=set)

@@ -98,7 +98,9 @@ def test_kafkas_tool_elects_preferred_leaders(
     until(lambda: described(java_tool, server, "elected")[0]["Leader"] == "1")
 
 
-def test_kafkas_tool_finds_no_lag_between_replicas(java_tool: Tool, server: tuple[str, str]) -> None:
+def test_kafkas_tool_finds_a_written_topic_available_and_in_sync(
+    java_tool: Tool, server: tuple[str, str]
+) -> None:
     java_tool(TOPICS, *server, "--create", "--topic", "alike", "--replication-factor", "3")
     java_tool(
         VERIFIABLE_PRODUCER, *server, "--topic", "alike", "--max-messages", str(RECORDS), "--acks", "-1"
