@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
@@ -163,15 +164,16 @@ class Fetcher:
     async def _until_due(self) -> None:
         """Return when a partition came, or has rested."""
         due_ms = self._following.next_due_ms()
-        wait_ms = None if due_ms is None else max(due_ms - self._clock.monotonic_ms(), 1)
-        try:
-            async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
+        await self._until_changed(None if due_ms is None else max(due_ms - self._clock.monotonic_ms(), 1))
+
+    async def _until_changed(self, wait_ms_max: int | None) -> None:
+        """Return when a partition came, got a new epoch or may go on, or the time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if wait_ms_max is None else wait_ms_max / 1000):
                 await self._changed.wait()
-        except TimeoutError:
-            return
 
     async def _answer(self, request: FetchRequest) -> FetchResponse | None:
-        """What the leader answers; None after a failure, and the time to wait for after one."""
+        """What the leader answers; None after a failure, and the wait that follows one."""
         self._counts.requests += 1
         try:
             broker = self._around.broker(self.leader)
@@ -200,7 +202,7 @@ class Fetcher:
             log_event.warning("leader_not_reached", leader=self.leader, reason=str(error))
         backoff_ms = min(BACKOFF_MS_MIN << min(self._failures, 16), self._around.bounds.backoff_ms)
         self._failures += 1
-        await asyncio.sleep(backoff_ms / 1000)
+        await self._until_changed(backoff_ms)
 
     # Doing what the answers mean
 

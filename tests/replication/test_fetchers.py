@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.replication import followed_log
+from broker.replication import fetcher, followed_log
+from broker.replication.following import FetchBounds
 from broker.replication.log_moves import LogMoves
 from broker.replication.replica import Replica
 from broker.settings import LONG_MAX
@@ -436,6 +438,24 @@ def test_a_leader_that_cannot_be_reached_is_tried_again() -> None:
     logs = play(scene)
     assert len(named(logs, "leader_not_reached")) == 1
     assert len(named(logs, "leader_reached")) == 1
+
+
+def test_a_new_epoch_ends_the_wait_for_a_leader_that_could_not_be_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetcher, "BACKOFF_MS_MIN", 600_000)
+
+    async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
+        two.fetchers._around = replace(two.fetchers._around, bounds=FetchBounds(backoff_ms=600_000))
+        network.cut_off.add(one.id)
+        await lead(one, two, 0)
+        put(one, b"a")
+        await until(lambda: two.fetchers.counts.failed_requests == 1)
+        network.cut_off.clear()
+        await lead(one, two, 1)
+        await until(lambda: same(one, two))
+
+    play(scene)
 
 
 def test_a_leader_that_does_not_lead_yet_is_asked_again_soon() -> None:
