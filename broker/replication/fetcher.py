@@ -4,7 +4,9 @@
 two stretches of a large answer, other tasks have their turn, and may have given the replica another role:
 nothing is done to a partition that is not current any more. Cuts, and the flushes that `flush.messages` asks
 for, are tasks of their own, so that a slow disk holds up nobody else's partitions. To ask for an offset is to
-say that everything below is here, so that is done after the flush.
+say that everything below is here, so that is done after the flush. A leader may let a question wait; one that
+an order has changed meanwhile is taken back by closing the connection, and asked anew: else producers would
+wait for the followers of a new leader for as long as that leader's other partitions have nothing new.
 """
 
 from __future__ import annotations
@@ -53,6 +55,12 @@ from broker.wire.messages.fetch import FetchRequest, FetchResponse
 
 log_event = logger("fetcher")
 
+_TAKEN_BACK_MS = 20
+"""How long a question may wait at the leader after it has changed. What changes together, for one order of
+the controller, makes for one new question.
+"""
+_QUESTIONS_PER_MS = 20
+"""A new question names all partitions, so it may wait longer where there are many."""
 _STRETCH_OVERHEAD = 16 << 10
 """An append of nothing takes as long as one more byte of so many."""
 
@@ -103,6 +111,9 @@ class Fetcher:
         self._replicas: dict[TopicPartition, tuple[Replica, Followed]] = {}
         self._changed = asyncio.Event()
         self._failures = 0
+        self._is_asking = False
+        self._taking_back: asyncio.TimerHandle | None = None
+        self._is_taken_back = False
         self._done = 0
         """What was appended since others had their turn, in bytes."""
 
@@ -126,6 +137,7 @@ class Fetcher:
         topic_id = replica.log.topic_id or TopicId(NO_TOPIC_ID)
         followed = self._following.follow(partition, topic_id, epoch, position_of(replica))
         self._replicas[partition] = replica, followed
+        self._take_back_soon()
         if replica.cutting is not None:
             self._following.pause(followed)
             self._around.start(self._go_on_after_cut(replica, followed))
@@ -175,6 +187,7 @@ class Fetcher:
     async def _answer(self, request: FetchRequest) -> FetchResponse | None:
         """What the leader answers; None after a failure, and the wait that follows one."""
         self._counts.requests += 1
+        self._is_asking, self._is_taken_back = True, False
         try:
             broker = self._around.broker(self.leader)
             if broker is None:
@@ -188,12 +201,30 @@ class Fetcher:
                     ErrorCode.of(response.error_code), f"broker {self.leader} refused a fetch"
                 )
         except (ConnectionFailedError, RequestTimedOutError, ProtocolError, WireError) as error:
-            await self._failed(error)
+            if self._is_taken_back:
+                self._following.lost_session()
+            else:
+                await self._failed(error)
             return None
+        finally:
+            self._is_asking = False
+            if self._taking_back is not None:
+                self._taking_back.cancel()
+                self._taking_back = None
         if self._failures:
             log_event.info("leader_reached", leader=self.leader, failures=self._failures)
             self._failures = 0
         return response
+
+    def _take_back_soon(self) -> None:
+        """A partition has changed, and the leader may let a question wait that does not know it."""
+        if self._is_asking and self._taking_back is None:
+            delay_ms = _TAKEN_BACK_MS + len(self) // _QUESTIONS_PER_MS
+            self._taking_back = asyncio.get_running_loop().call_later(delay_ms / 1000, self._take_back)
+
+    def _take_back(self) -> None:
+        self._is_taken_back = True
+        self._around.start(self._port.close())
 
     async def _failed(self, error: Exception) -> None:
         self._counts.failed_requests += 1

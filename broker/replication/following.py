@@ -39,6 +39,9 @@ BACKOFF_MS_MIN = 20
 as long, up to `replica.fetch.backoff.ms`.
 """
 
+PAUSED_WAIT_MS = 5
+"""How long a leader lets a question wait while the disk works on a partition that is not in it."""
+
 _NO_SESSION = 0
 _FULL_EPOCH = 0
 _FIRST_EPOCH = 1
@@ -301,7 +304,7 @@ class Following:
         if len(self._idle) == len(self._followed):
             return None
         if not self._is_in_session:
-            return self._full_request(broker_epoch)
+            return self._full_request(broker_epoch, now_ms)
         wanted, forgotten = [], []
         for key in self._changed:
             followed = self._followed.get(key)
@@ -312,7 +315,7 @@ class Following:
             elif self._asked.pop(key, None) is not None:
                 forgotten.append(key)
         self._changed.clear()
-        return self._request(broker_epoch, wanted, forgotten)
+        return self._request(broker_epoch, wanted, forgotten, now_ms)
 
     def next_due_ms(self) -> int | None:
         """When the next partition has rested, None when none rests."""
@@ -363,19 +366,19 @@ class Following:
             if until_ms <= now_ms:
                 self._set_state(self._followed[key], _State.READY)
 
-    def _full_request(self, broker_epoch: int) -> FetchRequest:
+    def _full_request(self, broker_epoch: int, now_ms: int) -> FetchRequest:
         ready = [followed for followed in self._followed.values() if followed._state is _State.READY]
         self._asked = {_key(followed): _question(followed) for followed in ready}
         self._changed.clear()
-        return self._request(broker_epoch, ready, ())
+        return self._request(broker_epoch, ready, (), now_ms)
 
     def _request(
-        self, broker_epoch: int, wanted: Iterable[Followed], forgotten: Iterable[_Key]
+        self, broker_epoch: int, wanted: Iterable[Followed], forgotten: Iterable[_Key], now_ms: int
     ) -> FetchRequest:
         bounds = self._bounds
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._local, replica_epoch=broker_epoch),
-            max_wait_ms=bounds.wait_ms_max,
+            max_wait_ms=self._wait_ms(now_ms),
             min_bytes=bounds.bytes_min,
             max_bytes=bounds.response_bytes_max,
             session_id=self._session_id,
@@ -383,6 +386,15 @@ class Following:
             topics=self._topics(wanted),
             forgotten_topics_data=_forgotten(forgotten),
         )
+
+    def _wait_ms(self, now_ms: int) -> int:
+        """How long the leader may let the question wait: no partition is to wait for it that is not in it."""
+        wait_ms = self._bounds.wait_ms_max
+        if len(self._idle) > len(self._resting_until_ms):
+            wait_ms = min(wait_ms, PAUSED_WAIT_MS)
+        if (due_ms := self.next_due_ms()) is not None:
+            wait_ms = min(wait_ms, max(due_ms - now_ms, 1))
+        return wait_ms
 
     def _topics(self, wanted: Iterable[Followed]) -> list[FetchTopic]:
         topics: dict[TopicId, FetchTopic] = {}

@@ -440,6 +440,20 @@ def test_a_leader_that_cannot_be_reached_is_tried_again() -> None:
     assert len(named(logs, "leader_reached")) == 1
 
 
+def test_an_order_takes_back_a_question_that_the_leader_lets_wait() -> None:
+    async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
+        two.fetchers._around = replace(two.fetchers._around, bounds=FetchBounds(wait_ms_max=600_000))
+        await lead(one, two, 0, 0)
+        await until(lambda: bool(network.waiting))
+        await lead(one, two, 0, 1, 2)
+        put(one, b"a", number=1)
+        put(one, b"b", number=2)
+        await until(lambda: same(one, two, 1) and same(one, two, 2))
+        assert two.fetchers.counts.failed_requests == 0
+
+    assert not named(play(scene), "leader_not_reached")
+
+
 def test_a_new_epoch_ends_the_wait_for_a_leader_that_could_not_be_reached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

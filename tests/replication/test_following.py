@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from broker.errors import ErrorCode
 from broker.replication.following import (
     BACKOFF_MS_MIN,
+    PAUSED_WAIT_MS,
     Append,
     FetchBounds,
     Following,
@@ -290,6 +291,22 @@ def test_what_is_held_is_asked_for_when_its_time_has_come() -> None:
     assert named(turn(following, leader, logs, now_ms=299)).keys() == {1}
     assert named(turn(following, leader, logs, now_ms=300)).keys() == {0}
     assert (slow.refusals, slow.is_caught_up) == (0, True)
+
+
+def test_a_question_waits_at_the_leader_no_longer_than_those_that_are_not_in_it_should() -> None:
+    logs, following = [History(), History()], new()
+    for number, log in enumerate(logs):
+        follow(following, log, number)
+    first, second = following
+    assert asked(following).max_wait_ms == BOUNDS.wait_ms_max
+    following.pause(first)
+    assert asked(following).max_wait_ms == PAUSED_WAIT_MS
+    following.advanced(first, logs[0].position)
+    assert asked(following).max_wait_ms == BOUNDS.wait_ms_max
+    following.back_off(second, logs[1].position, 0, is_soon_over=True)
+    assert asked(following, 0).max_wait_ms == BACKOFF_MS_MIN
+    assert asked(following, BACKOFF_MS_MIN - 1).max_wait_ms == 1
+    assert asked(following, BACKOFF_MS_MIN).max_wait_ms == BOUNDS.wait_ms_max
 
 
 def test_an_answer_tells_how_far_behind_the_log_is() -> None:

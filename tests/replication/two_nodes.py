@@ -170,6 +170,8 @@ class Network(NodePort):
         """What is done to an answer on its way."""
         self.overhear: Callable[[FetchRequest], None] = lambda request: None
         """Who listens to requests."""
+        self.waiting: set[asyncio.Future[None]] = set()
+        """Of questions that a leader lets wait."""
 
     async def send(self, broker: BrokerInfo, request: Any) -> Any:
         await asyncio.sleep(0)
@@ -181,11 +183,23 @@ class Network(NodePort):
         if not any(
             each.records or each.error_code for topic in answer.responses for each in topic.partitions
         ):
-            await asyncio.sleep(request.max_wait_ms / 1000)
+            await self._wait(request.max_wait_ms)
         return FetchResponse.decode(memoryview(bytearray(answer.encode(17))), 17)
 
     async def close(self) -> None:
         await asyncio.sleep(0)
+        for waiting in self.waiting:
+            waiting.cancel()
+
+    async def _wait(self, wait_ms: int) -> None:
+        waiting = asyncio.get_running_loop().create_future()
+        self.waiting.add(waiting)
+        try:
+            await asyncio.wait([waiting], timeout=wait_ms / 1000)
+        finally:
+            self.waiting.discard(waiting)
+        if waiting.cancelled():
+            raise ConnectionFailedError("closed by this side")
 
 
 @contextlib.asynccontextmanager
