@@ -1,8 +1,17 @@
-"""Who administers a simulated cluster: makes its topic, and asks for elections."""
+"""Who administers a simulated cluster: makes its topic, and asks for elections and moves."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from broker.errors import ConnectionFailedError, ErrorCode, RequestTimedOutError
+from broker.types import TopicPartition
+from broker.wire.message import Request
+from broker.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from broker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest
 from broker.wire.messages.metadata import MetadataRequest
@@ -53,14 +62,25 @@ class Admin(Client):
 
     def elect_preferred(self) -> None:
         """Ask the controller once to have preferred replicas lead."""
-        self.begin([self._elect()])
+        self.begin(
+            [
+                self._ask_controller(
+                    ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=1_000)
+                )
+            ]
+        )
 
-    async def _elect(self) -> None:
+    def reassign(self, partition: TopicPartition, replicas: list[int] | None) -> None:
+        """Ask the controller once to move a partition; None: to leave it where it is."""
+        moved = ReassignablePartition(partition_index=partition.partition, replicas=replicas)
+        topic = ReassignableTopic(name=partition.topic, partitions=[moved])
+        self.begin(
+            [self._ask_controller(AlterPartitionReassignmentsRequest(topics=[topic], timeout_ms=1_000))]
+        )
+
+    async def _ask_controller(self, request: Request[Any]) -> None:
         try:
-            node = await self._controller()
-            await self.ask(
-                node, ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=1_000)
-            )
+            await self.ask(await self._controller(), request)
         except (ConnectionFailedError, RequestTimedOutError):
             return
 

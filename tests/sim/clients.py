@@ -266,26 +266,33 @@ class Consumer(Client):
     def start(self, partitions: Iterable[TopicPartition]) -> None:
         self.positions = dict.fromkeys(partitions, 0)
         self.latest = dict.fromkeys(self.positions, 0)
+        self.rack = f"node-{self.random.randint(1, self.world.scenario.nodes)}"
+        self.preferred: dict[TopicPartition, int] = {}
+        """Which follower to read from, where the leader has named one."""
         self.begin(self._consume(partition) for partition in self.positions)
 
     async def _consume(self, partition: TopicPartition) -> None:
         while not self.world.is_over:
             try:
                 leader = await self.leader(partition)
-                is_well = leader is not None and await self._read(leader, partition)
+                is_well = leader is not None and await self._read(
+                    self.preferred.get(partition, leader), partition
+                )
                 if is_well and leader is not None and self.random.random() < 0.1:
                     await self._look_at_end(leader, partition)
             except (ConnectionFailedError, RequestTimedOutError):
                 is_well = False
             if not is_well:
+                self.preferred.pop(partition, None)
                 await self.back_off()
 
-    async def _read(self, leader: int, partition: TopicPartition) -> bool:
+    async def _read(self, node: int, partition: TopicPartition) -> bool:
         position = self.positions[partition]
         request = FetchRequest(
             max_wait_ms=FETCH_WAIT_MS,
             min_bytes=1,
             max_bytes=1 << 20,
+            rack_id=self.rack if self.world.scenario.reads_from_followers else "",
             topics=[
                 FetchTopic(
                     topic=partition.topic,
@@ -297,8 +304,7 @@ class Consumer(Client):
                 )
             ],
         )
-        connection = await self.connection(leader)
-        response = await connection.request(request, 12)
+        response = await (await self.connection(node)).request(request, 12)
         if not response.responses:
             return not response.error_code
         return self._take(partition, position, response.responses[0].partitions[0])
@@ -306,9 +312,12 @@ class Consumer(Client):
     def _take(self, partition: TopicPartition, position: int, answer: PartitionData) -> bool:
         code = ErrorCode.of(answer.error_code)
         if code is not ErrorCode.NONE:
-            if code not in RETRIED:
+            is_behind = code is ErrorCode.OFFSET_OUT_OF_RANGE and partition in self.preferred
+            if code not in RETRIED and not is_behind:
                 raise ViolationError(f"{partition}: {self.name} is answered {code.name} at {position}")
             return False
+        if answer.preferred_read_replica >= 0:
+            self.preferred[partition] = answer.preferred_read_replica
         for _, header in iterate_batches(answer.records or b""):
             self.world.checks.consumed(partition, position, header)
             position = header.next_offset

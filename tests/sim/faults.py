@@ -32,6 +32,7 @@ class Faults:
             (2, self._restart_in_order),
             (1, self._step_clock),
             (2, self._elect_preferred),
+            (2, self._reassign),
         ]
 
         self._harmless: list[tuple[int, Callable[[Machine], None]]] = [
@@ -182,3 +183,11 @@ class Faults:
     def _elect_preferred(self, machine: Machine) -> None:
         self._world.note("admin", "elects preferred leaders")
         self._world.admin.elect_preferred()
+
+    def _reassign(self, machine: Machine) -> None:
+        partition = self._random.choice(self._world.partitions)
+        nodes = range(1, self._world.scenario.nodes + 1)
+        replicas = self._random.sample(nodes, self._world.scenario.replication_factor)
+        wanted = None if self._random.random() < 0.2 else replicas
+        self._world.note("admin", f"moves {partition} to {wanted}")
+        self._world.admin.reassign(partition, wanted)

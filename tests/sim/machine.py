@@ -174,6 +174,8 @@ class Machine:
             "log_flush_interval_messages": scenario.flush_messages,
             "log_segment_bytes": scenario.segment_bytes,
             "auto_create_topics_enable": False,
+            "broker_rack": self.name,
+            "replica_selector_class": "rack" if scenario.reads_from_followers else "leader",
             "leader_imbalance_check_interval_seconds": 5,
             "controlled_shutdown_max_retries": 3,
             "controlled_shutdown_retry_backoff_ms": 200,

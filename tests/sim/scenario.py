@@ -22,6 +22,8 @@ class Scenario:
     request_timeout_ms: int
     num_replica_fetchers: int
     segment_bytes: int
+    reads_from_followers: bool
+    """Whether consumers read from the replica in their rack; every node is a rack."""
     producers: int
     consumers: int
     faults: int
@@ -49,6 +51,7 @@ class Scenario:
             request_timeout_ms=random.choice((1_000, 3_000)),
             num_replica_fetchers=random.choice((1, 1, 2)),
             segment_bytes=random.choice((1_000, 1 << 20)),
+            reads_from_followers=random.random() < 0.3,
             producers=random.choice((1, 1, 2)),
             consumers=1,
             faults=random.randint(4, 12),
