@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
 from tests.conftest import cluster_spec
 
 
+@dataclass(frozen=True, kw_only=True)
 class RackedCluster(ClusterSpec):
-    """Broker 1 stands in `rack-1`, and so on."""
+    """Broker 1 stands in the first of `racks`, and so on."""
+
+    racks: Sequence[str]
 
     def node_settings(self, index: int) -> dict[str, object]:
-        return super().node_settings(index) | {"broker.rack": f"rack-{index + 1}"}
+        return ClusterSpec.node_settings(self, index) | {"broker.rack": self.racks[index]}
 
 
 @contextmanager
 def racked_cluster(
-    zookeeper: EmbeddedZooKeeper, directory: Path, *, brokers: int = 3, settings: Mapping[str, object]
+    zookeeper: EmbeddedZooKeeper,
+    directory: Path,
+    *,
+    racks: Sequence[str] = ("rack-1", "rack-2", "rack-3"),
+    settings: Mapping[str, object] | None = None,
 ) -> Iterator[EmbeddedCluster]:
-    """A running cluster, each of its nodes in a rack of its own."""
-    spec = cluster_spec(zookeeper, directory, "racks", brokers=brokers, settings=settings)
+    """A running cluster with a node in each of these racks."""
+    spec = cluster_spec(zookeeper, directory, "racks", brokers=len(racks), settings=settings)
     fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
-    with EmbeddedCluster(RackedCluster(**fields)) as cluster:
+    with EmbeddedCluster(RackedCluster(**fields, racks=racks)) as cluster:
         yield cluster

@@ -133,8 +133,10 @@ async def add_partitions(
     *,
     assignment: Sequence[Sequence[BrokerId]] | None = None,
     rng: Random | None = None,
+    validate_only: bool = False,
 ) -> None:
-    """Let a topic grow to `total` partitions, the new ones placed, or as `assignment` says.
+    """Let a topic grow to `total` partitions, the new ones placed, or as `assignment` says; or, with
+    `validate_only`, say whether it could.
 
     Raises ProtocolError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS when it has as many or more,
     INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, REASSIGNMENT_IN_PROGRESS.
@@ -150,6 +152,8 @@ async def add_partitions(
         )
         data = grown.encode()
         _check_size(data, total)
+        if validate_only:
+            return
         try:
             await coordination.set(path, data, version=znode.version)
         except BadVersionError:
@@ -236,19 +240,25 @@ def _growth(
         raise ProtocolError(
             ErrorCode.INVALID_PARTITIONS, f"the topic has {have} partitions, and {total} is not more"
         )
+    replication_factor = len(topic.partitions[0])
     if assignment is not None:
         if len(assignment) != total - have:
             raise ProtocolError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"{len(assignment)} assignments for {total - have} new partitions",
             )
-        return _checked_assignment(
+        checked = _checked_assignment(
             {have + index: replicas for index, replicas in enumerate(assignment)},
             image.brokers,
             first_partition=have,
         )
+        if len(checked[have]) != replication_factor:
+            raise ProtocolError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{len(checked[have])} replicas; the topic's other partitions have {replication_factor}",
+            )
+        return checked
     _check_count(total - have)
-    replication_factor = len(topic.partitions[0])
     _check_replication_factor(replication_factor, len(image.brokers))
     ids = sorted(image.brokers)
     first = topic.partitions[0][0]

@@ -177,14 +177,28 @@ class Topics:
         log.info("topic_deleted", topic=name)
 
     async def add_partitions(
-        self, name: str, total: int, *, assignment: Sequence[Sequence[BrokerId]] | None, timeout_ms: int
+        self,
+        name: str,
+        total: int,
+        *,
+        assignment: Sequence[Sequence[BrokerId]] | None,
+        timeout_ms: int,
+        validate_only: bool = False,
     ) -> None:
         """Grow a topic to `total` partitions and wait until they are led. Raises ProtocolError."""
         await _translated(
             add_partitions(
-                self._coordination, self._view.image, name, total, assignment=assignment, rng=self._rng
+                self._coordination,
+                self._view.image,
+                name,
+                total,
+                assignment=assignment,
+                rng=self._rng,
+                validate_only=validate_only,
             )
         )
+        if validate_only:
+            return
         log.info("partitions_added", topic=name, partitions=total)
         if timeout_ms > 0:
             await self._until(lambda image: _is_led(image, name, total), timeout_ms)

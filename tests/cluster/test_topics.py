@@ -169,6 +169,10 @@ def test_partitions_only_grow() -> None:
         assert (await assignment_of(session, "t"))[3] == (1, 3)
         with refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT):
             await add_partitions(session, image(), "t", 6, assignment=[ids(1, 3)])
+        with refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT):
+            await add_partitions(session, image(), "t", 5, assignment=[ids(1)])
+        await add_partitions(session, image(), "t", 5, validate_only=True)
+        assert len(await assignment_of(session, "t")) == 4
 
     run(scenario)
 

@@ -293,6 +293,7 @@ async def create_partitions_refuses_what_cannot_be(scene: Scene, version: int) -
         ),
     ):
         assert await _grow(scene, version, asked) == code
+        assert await _grow(scene, version, asked, validate_only=True) == code
 
 
 # DescribeConfigs

@@ -41,15 +41,15 @@ async def _grow(
                 ErrorCode.INVALID_PARTITIONS,
                 f"{topic.name} has {len(current.partitions)} partitions, {topic.count} would not be more",
             )
-        if not request.validate_only:
-            if context.throttle is not None:
-                context.throttle.spend_mutations(topic.count - len(current.partitions))
-            await services.topics.add_partitions(
-                topic.name,
-                topic.count,
-                assignment=_assignment(topic),
-                timeout_ms=request.timeout_ms,
-            )
+        if context.throttle is not None and not request.validate_only:
+            context.throttle.spend_mutations(topic.count - len(current.partitions))
+        await services.topics.add_partitions(
+            topic.name,
+            topic.count,
+            assignment=_assignment(topic),
+            timeout_ms=request.timeout_ms,
+            validate_only=request.validate_only,
+        )
     except ProtocolError as error:
         return CreatePartitionsTopicResult(
             name=topic.name, error_code=error.code, error_message=error.message
