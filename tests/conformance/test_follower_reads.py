@@ -41,6 +41,12 @@ def create_led_by(bootstrap: str, topic: str, replicas: list[int]) -> None:
     made[topic].result(DEADLINE_SECONDS)
 
 
+def leader_of(bootstrap: str, topic: str) -> int:
+    """Of partition 0, as that node knows it."""
+    told = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=DEADLINE_SECONDS)
+    return int(told.topics[topic].partitions[0].leader)
+
+
 def reader(bootstrap: str, rack: str) -> Consumer:
     """It asks for little at a time, so that whoever serves it has to serve it to the end."""
     consumer = Consumer(
@@ -68,9 +74,11 @@ def test_a_consumer_reads_from_its_rack_while_the_leader_stands_still(racks: Emb
     os.kill(racks.pids[1], signal.SIGSTOP)
     try:
         rest = consume(consumer, len(values) - 1)
+        leader = leader_of(str(racks.bootstrap[2]), "t")
     finally:
         os.kill(racks.pids[1], signal.SIGCONT)
     assert [message.value().decode() for message in first + rest] == values
+    assert leader == 1, "it moved: the rest may have come from the new one"
     consumer.close()
 
 
