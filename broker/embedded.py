@@ -175,7 +175,9 @@ class EmbeddedCluster:
 
     def stop_node(self, broker_id: int, *, timeout_ms: int = 30_000) -> int:
         """Stop one node by SIGTERM, after `timeout_ms` by SIGKILL; returns its exit code."""
-        return self._children.pop(broker_id).stop(timeout_ms=timeout_ms)
+        code = self._children[broker_id].stop(timeout_ms=timeout_ms)
+        del self._children[broker_id]
+        return code
 
     def kill_node(self, broker_id: int) -> None:
         """Kill one node by SIGKILL, as a crash of its process does."""

@@ -30,7 +30,7 @@ NODE_SETTINGS = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if Path(__file__).parent in item.path.parents and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(CHAOS_SECONDS + AFTERMATH_SECONDS))
 
 

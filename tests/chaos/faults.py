@@ -150,6 +150,7 @@ class RollingRestart(Fault):
         for broker_id in self.order:
             code = nodes.cluster.stop_node(broker_id, timeout_ms=STOP_TIMEOUT_MS)
             nodes.journal.note(f"node {broker_id} stopped with {code}")
+            assert code == 0, f"node {broker_id} ended with {code} when it was told to stop"
             nodes.start_soon(broker_id)
             nodes.settle()
 
