@@ -255,6 +255,10 @@ class Partition:
         self.high_watermark = committed
         return True
 
+    def progress_of(self, follower: BrokerId) -> FollowerProgress:
+        """What is known of it. Raises ProtocolError UNKNOWN_LEADER_EPOCH for one without a replica."""
+        return self._progress(follower)
+
     def count_holding(self, next_offset: int) -> int:
         """In-sync replicas, the leader among them, that are known to have everything below `next_offset`."""
         followers = self._followers

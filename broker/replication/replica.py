@@ -296,7 +296,7 @@ class Replica:
     def _appended(self, appended: Appended, size: int) -> None:
         if self.follower_waits:
             for wait in list(self.follower_waits):
-                wait.grew(size)
+                wait.grew(size, self)
         self.begin_flush()
         if self.machine.appended(appended.last_offset + 1):
             self._committed(size)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from typing import Protocol
 
@@ -28,20 +28,33 @@ class Isolation(Enum):
 class FetchWait:
     """One fetch that wants `bytes_missing` more bytes, from any of its partitions."""
 
-    __slots__ = ("_bytes_missing", "_future")
+    __slots__ = ("_bytes_missing", "_future", "_grown", "_is_ended")
 
     def __init__(self, bytes_missing: int) -> None:
         self._bytes_missing = bytes_missing
+        self._grown: set[HoldsFetchWaits] = set()
+        self._is_ended = False
         self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def grew(self, size: int) -> None:
-        """One of the partitions has `size` more bytes to read."""
+    def grew(self, size: int, replica: HoldsFetchWaits | None = None) -> None:
+        """One of the partitions, `replica` if it is told, has `size` more bytes to read."""
+        if replica is not None:
+            self._grown.add(replica)
         self._bytes_missing -= size
         if self._bytes_missing <= 0:
-            self.end()
+            self._finish()
 
     def end(self) -> None:
         """Answer with what is there: a partition changed its state, or the node stops."""
+        self._is_ended = True
+        self._finish()
+
+    @property
+    def grown(self) -> Collection[HoldsFetchWaits] | None:
+        """The only partitions that are worth a look now; None where it may be any."""
+        return None if self._is_ended or not self._grown else self._grown
+
+    def _finish(self) -> None:
         if not self._future.done():
             self._future.set_result(None)
 
@@ -79,9 +92,10 @@ async def wait_for_bytes(
     *,
     isolation: Isolation = Isolation.COMMITTED,
     until_commit: bool = False,
-) -> None:
+) -> Collection[HoldsFetchWaits] | None:
     """Wait until the partitions together grew by so many bytes that `isolation` lets be read, one of them
-    changed its state, the time is up, or, with `until_commit`, a high watermark moved.
+    changed its state, the time is up, or, with `until_commit`, a high watermark moved. Returns which of a
+    follower's grew if that is all that happened, else None.
     """
     wait = FetchWait(bytes_missing)
     held = list(replicas)
@@ -97,12 +111,15 @@ async def wait_for_bytes(
             replica.prompt_waits[wait] = None
     try:
         await wait.within(timeout_ms)
+        return wait.grown
     finally:
         for replica in held:
-            replica.stable_waits.pop(wait, None)
-            replica.fetch_waits.pop(wait, None)
-            replica.follower_waits.pop(wait, None)
-            replica.prompt_waits.pop(wait, None)
+            if isolation is Isolation.LOG_END:
+                replica.follower_waits.pop(wait, None)
+                replica.prompt_waits.pop(wait, None)
+            else:
+                replica.stable_waits.pop(wait, None)
+                replica.fetch_waits.pop(wait, None)
 
 
 class CommitWaits:

@@ -51,12 +51,14 @@ class FetchedPartition:
     `topic` is empty while no topic has the id that was asked for.
     """
 
-    __slots__ = ("_told", "topic", "topic_id", "wanted")
+    __slots__ = ("_told", "noted", "topic", "topic_id", "wanted")
 
     def __init__(self, topic: str, topic_id: UUID, wanted: FetchPartition) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.wanted = wanted
+        self.noted: object = None
+        """What a reader keeps of it from one fetch of a session to the next."""
         self._told = (-1, -1, -1)
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 from broker.replication.isr_changes import IsrChanges
 from broker.replication.replica import Replica
 from broker.replication.replication_quotas import ReplicationQuota
+from broker.server.fetch_sessions import FetchedPartition
+from broker.server.quiet_partitions import QuietPartition
 from broker.storage.file_range import FileRange
 from broker.types import BrokerId
 from broker.wire.messages.fetch import FetchPartition, FetchRequest
@@ -73,6 +75,17 @@ class FollowingNode:
             log_start_offset=wanted.log_start_offset,
         )
         self._isr_changes.fetched(replica, self.broker_id)
+
+    def is_quiet(self, replica: Replica, found: FetchedPartition) -> bool:
+        """Whether there is nothing to say of the partition, as before; then its fetch is taken in."""
+        noted = found.noted
+        return isinstance(noted, QuietPartition) and noted.heard_again(
+            replica, found.wanted, self.broker_epoch, self._now_ms
+        )
+
+    def note_quiet(self, replica: Replica, found: FetchedPartition) -> None:
+        """There was nothing to say of it within a session."""
+        found.noted = QuietPartition.of(replica, found.wanted, self.broker_id)
 
     # The replication quota
 

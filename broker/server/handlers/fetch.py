@@ -11,7 +11,7 @@ connection begins with the partitions that got nothing. What a session leaves ou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final, cast
@@ -205,18 +205,19 @@ class _Fetch:
             size = await self._read_from_disk(self.read())
             if self.is_enough(size):
                 return
-        await wait_for_bytes(
+        grown = await wait_for_bytes(
             self.replicas,
             request.min_bytes - size,
             request.max_wait_ms,
             isolation=self.reader.isolation,
             until_commit=self._is_prompt,
         )
-        await self._read_from_disk(self.read())
+        await self._read_from_disk(self.read(grown=None if size else grown))
 
     def _ends(self) -> int:
         """Differs once there is more to read in any of the partitions."""
-        return sum([replica.log.log_end_offset + replica.high_watermark for replica in self.replicas])
+        machines = [replica.machine for replica in self.replicas]
+        return sum([machine.log_end_offset + machine.high_watermark for machine in machines])
 
     @property
     def _is_prompt(self) -> bool:
@@ -249,9 +250,10 @@ class _Fetch:
             or not (self.replicas or self._is_throttled)
         ) and not self.cold
 
-    def read(self, *, may_wait: bool = False) -> int:
+    def read(self, *, may_wait: bool = False, grown: Collection[object] | None = None) -> int:
         """Fill in the answers and return the bytes they hold. Unless it may wait for the disk, what has to be
-        read from there first is noted in `cold`.
+        read from there first is noted in `cold`. Where nothing else happened since the last time, `grown` are
+        the replicas that have more to read.
         """
         self.replicas.clear()
         self.cold.clear()
@@ -259,9 +261,9 @@ class _Fetch:
         if self.follower is not None:
             self.follower.begin_reading()
         if may_wait:
-            return self._read_all()
+            return self._read_all(grown)
         with resident_only:
-            return self._read_all()
+            return self._read_all(grown)
 
     async def _read_from_disk(self, size: int) -> int:
         """Have in memory what `read` found cold, and read again; returns as `read` does."""
@@ -333,8 +335,9 @@ class _Fetch:
             return None  # it was cut, or is led elsewhere: the next request is told
         return None if records is None else stored._replace(records=records)
 
-    def _read_all(self) -> int:
+    def _read_all(self, grown: Collection[object] | None) -> int:
         partitions, answers, reader = self.turn.partitions, self.answers, self.reader
+        follower = self.follower
         session, hosted = self.context.session, self.services.replicas.hosted
         left = self.bytes_max
         size, ranges, is_full, count = 0, 0, False, len(partitions)
@@ -345,9 +348,12 @@ class _Fetch:
                 topic = found.topic
                 replicas = hosted(topic) if self._may_read(topic) else _NO_REPLICAS
             replica = replicas.get(found.wanted.partition) or self._find(index, found)
-            if replica is None:
+            if replica is None or (grown is not None and replica not in grown):
                 continue
             self.replicas.append(replica)
+            if found.noted is not None and follower is not None and follower.is_quiet(replica, found):
+                answers[index] = None
+                continue
             try:
                 answer, is_cut = reader.read(found, replica, left, is_first=size == 0)
             except ColdReadError as cold:
@@ -359,10 +365,13 @@ class _Fetch:
                 answers[index] = self._refused(found, replica, error)
                 continue
             answers[index] = answer
-            if self.follower is not None and self.follower.withheld is replica:
+            if follower is not None and follower.withheld is replica:
                 self.replicas.pop()
             read = 0
-            if answer is not None:
+            if answer is None:
+                if follower is not None:
+                    follower.note_quiet(replica, found)
+            else:
                 self.is_urgent = (
                     self.is_urgent
                     or self._is_prompt
@@ -378,8 +387,8 @@ class _Fetch:
                 is_full, left = True, 0
                 self.is_urgent = True
                 session.fetch_turn = index + (read > 0)
-        if self.follower is not None:
-            self.follower.is_heard = True
+        if follower is not None:
+            follower.is_heard = True
         self.ends = self._ends()
         return size
 
