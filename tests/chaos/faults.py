@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from random import Random
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.chaos.load import CLIENT_SETTINGS
 from tests.chaos.network import Direction
 from tests.chaos.three_nodes import NODES, ZOOKEEPER, ThreeNodes, place
 
 EVERYTHING = "everything"
 STOP_TIMEOUT_MS = 60_000
+REQUEST_SECONDS = 5
 SECONDS_MAX = 8.0
 """How long faults last: some are shorter than a session, some longer."""
 
@@ -158,6 +165,36 @@ class RollingRestart(Fault):
         pass
 
 
+@dataclass(frozen=True, slots=True)
+class PassingTopic(Fault):
+    """No fault: a topic comes and goes while things break. What nobody carries out is not repeated."""
+
+    topic: str
+
+    @property
+    def touches(self) -> frozenset[str]:
+        return frozenset({self.topic})
+
+    def begin(self, nodes: ThreeNodes) -> None:
+        topic = NewTopic(self.topic, len(NODES), len(NODES))
+        admin = _admin(nodes)
+        _attempt(admin.create_topics([topic], request_timeout=REQUEST_SECONDS))
+
+    def end(self, nodes: ThreeNodes) -> None:
+        admin = _admin(nodes)
+        _attempt(admin.delete_topics([self.topic], request_timeout=REQUEST_SECONDS))
+
+
+def _admin(nodes: ThreeNodes) -> AdminClient:
+    return AdminClient({"bootstrap.servers": nodes.bootstrap, **CLIENT_SETTINGS})
+
+
+def _attempt(results: Mapping[str, Future[None]]) -> None:
+    for result in results.values():
+        with contextlib.suppress(KafkaException):
+            result.result(2 * REQUEST_SECONDS)
+
+
 Choice = Callable[[Random], Fault]
 
 
@@ -207,6 +244,11 @@ def zookeeper_away(chance: Random) -> Fault:
 def rolling_restart(chance: Random) -> Fault:
     """In any order."""
     return RollingRestart(chance.sample(NODES, len(NODES)))
+
+
+def passing_topic(chance: Random) -> Fault:
+    """A name that was not there before."""
+    return PassingTopic(f"passing-{chance.randrange(1 << 32):08x}")
 
 
 def _cut(chance: Random, directions: Sequence[Direction]) -> Cut:

@@ -23,6 +23,7 @@ from tests.chaos.faults import (
     freeze,
     full_disk,
     isolation,
+    passing_topic,
     rolling_restart,
     zookeeper_away,
 )
@@ -53,6 +54,7 @@ EVERYTHING: dict[Choice, int] = {
     cut_between_nodes: 4,
     cut_from_zookeeper: 3,
     isolation: 3,
+    passing_topic: 3,
     zookeeper_away: 2,
     rolling_restart: 2,
 }
