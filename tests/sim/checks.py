@@ -246,12 +246,20 @@ class Checks:
         if isr and all((broker, partition) in self._doubtful for broker in isr):
             raise ViolationError(f"{partition}: every replica in sync ({isr}) may have lost records")
 
-    def final(self, machines: list[Machine]) -> None:
+    def final(self, machines: list[Machine], partitions: Iterable[TopicPartition]) -> None:
         """Nothing is under way any more: all replicas are the same."""
-        for machine in machines:
-            for replica in machine.replicas:
-                partition = replica.topic_partition
-                committed = self.committed(partition)
+        for partition in partitions:
+            committed = self.committed(partition)
+            leader = self._leaders[partition, committed.leader_epoch]
+            hosted = {machine: machine.replica(partition) for machine in machines}
+            assigned = next(
+                replica.machine.assignment.replicas
+                for machine, replica in hosted.items()
+                if replica is not None and machine.id == leader
+            )
+            for machine, replica in hosted.items():
+                if replica is None or machine.id not in assigned:
+                    continue
                 self._has_all(machine.name, replica, committed)
                 if replica.log.log_end_offset != committed.end:
                     raise ViolationError(

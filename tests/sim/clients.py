@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 BATCHES_MAX = 5
 BACKOFF_SECONDS = (0.02, 0.2)
 FETCH_WAIT_MS = 200
+REFUSALS_MAX = 5
+"""A leader that is none any more may lack batches that were stored elsewhere, the real one not."""
 RETRIED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -65,6 +67,8 @@ class Client:
         self.process = world.loop.new_process(name)
         self._connections: dict[int, Connection] = {}
         self._metadata: MetadataResponse | None = None
+        self._leaders: dict[TopicPartition, tuple[int, int]] = {}
+        """By partition, the newest leader epoch heard of, and who leads in it (-1: nobody)."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self, work: Iterable[object]) -> None:
@@ -103,16 +107,25 @@ class Client:
         return connection
 
     async def leader(self, partition: TopicPartition) -> int | None:
-        """Who leads, as the last metadata says; None: nobody."""
+        """Who leads, as the newest metadata says; None: nobody."""
         if self._metadata is None:
             node = self.random.randint(1, self.world.scenario.nodes)
             self._metadata = await self.ask(node, MetadataRequest(topics=None))
-        for topic in self._metadata.topics:
-            if topic.name == partition.topic:
-                for found in topic.partitions:
-                    if found.partition_index == partition.partition:
-                        return found.leader_id if found.leader_id > 0 else None
-        return None
+            self._take_leaders(self._metadata)
+        leader = self._leaders.get(partition, (-1, -1))[1]
+        return leader if leader > 0 else None
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """The newest one heard of: whoever is at another one is fenced (KIP-320)."""
+        return self._leaders.get(partition, (-1, -1))[0]
+
+    def _take_leaders(self, metadata: MetadataResponse) -> None:
+        """A node that was away tells of leaders that are none any more."""
+        for topic in metadata.topics:
+            for found in topic.partitions:
+                partition = TopicPartition(topic.name or "", found.partition_index)
+                if found.leader_epoch >= self.leader_epoch(partition):
+                    self._leaders[partition] = found.leader_epoch, found.leader_id
 
     async def back_off(self) -> None:
         """Rest a little, and ask for metadata again after it."""
@@ -128,6 +141,8 @@ class _Sent:
     sequence: int
     records: bytes
     crc: int
+    refusals: int = 0
+    """How often it did not follow on what a leader has, though nothing before it is missing."""
 
 
 class Producer(Client):
@@ -221,7 +236,11 @@ class Producer(Client):
         if code is ErrorCode.NONE:
             self.world.checks.acknowledged(partition, answer.base_offset, sent.crc)
             return True
-        if code in RETRIED or (code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and may_be_missing):
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            sent.refusals += not may_be_missing
+            if sent.refusals < REFUSALS_MAX:
+                return False
+        if code in RETRIED:
             return False
         raise ViolationError(f"{partition}: {self.name} is answered {code.name} for sequence {sent.sequence}")
 
@@ -298,7 +317,10 @@ class Consumer(Client):
                     topic=partition.topic,
                     partitions=[
                         FetchPartition(
-                            partition=partition.partition, fetch_offset=position, partition_max_bytes=1 << 20
+                            partition=partition.partition,
+                            current_leader_epoch=self.leader_epoch(partition),
+                            fetch_offset=position,
+                            partition_max_bytes=1 << 20,
                         )
                     ],
                 )
@@ -329,7 +351,11 @@ class Consumer(Client):
     async def _look_at_end(self, leader: int, partition: TopicPartition) -> None:
         """The end of what is committed is never before what was seen of it."""
         seen = self.latest[partition]
-        asked = ListOffsetsPartition(partition_index=partition.partition, timestamp=-1)
+        asked = ListOffsetsPartition(
+            partition_index=partition.partition,
+            current_leader_epoch=self.leader_epoch(partition),
+            timestamp=-1,
+        )
         topics = [ListOffsetsTopic(name=partition.topic, partitions=[asked])]
         response = await self.ask(leader, ListOffsetsRequest(replica_id=-1, topics=topics))
         answer = response.topics[0].partitions[0]

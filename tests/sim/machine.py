@@ -14,7 +14,7 @@ from broker.node import Node
 from broker.replication.replica import Replica
 from broker.server.security import Listener, SecurityProtocol
 from broker.storage.memory_disk import MemoryDisk
-from broker.types import BrokerId, HostPort
+from broker.types import BrokerId, HostPort, TopicPartition
 from tests.sim.disk import ProcessDisk
 from tests.sim.loop import Process, SimClock
 from tests.sim.network import Host
@@ -66,6 +66,10 @@ class Machine:
         """What the node hosts now."""
         services = getattr(self.node, "_services", None)
         return () if services is None else services.replicas
+
+    def replica(self, partition: TopicPartition) -> Replica | None:
+        """The one that the node hosts."""
+        return next((each for each in self.replicas if each.topic_partition == partition), None)
 
     def start(self) -> None:
         """Run the node from now on."""

@@ -158,7 +158,7 @@ class World:
         await self._until(
             lambda: all(each.is_done for each in self._clients), HEALED_WITHIN_SECONDS, "clients do not end"
         )
-        self.checks.final(self.machines)
+        self.checks.final(self.machines, self.partitions)
 
     async def _rest(self, seconds: float) -> None:
         end = self.loop.time() + seconds
@@ -198,6 +198,8 @@ class World:
             leader = leaders[0]
             if len(leader.machine.isr) != self.scenario.replication_factor:
                 return f"{partition}: {leader.machine.isr} are in sync"
+            replicas = leader.machine.assignment.replicas
+            hosted = [each for each in hosted if each.machine.local in replicas]
             ends = {(each.log.log_end_offset, each.high_watermark) for each in hosted}
             if len(ends) != 1 or len(hosted) != self.scenario.replication_factor:
                 return f"{partition}: ends and high watermarks are {ends} of {len(hosted)} replicas"
