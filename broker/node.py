@@ -107,6 +107,7 @@ class Node:
         self._live = LiveConfig(loaded, coordination)
         self._broker_id = BrokerId(loaded.node.broker_id)
         self._quotas = client_quotas(loaded.node, clock)
+        self._read_selector = load_selector(loaded.node.replica_selector_class, rng)
         self._coordination = coordination
         self._disk = disk
         self._clock = clock
@@ -289,7 +290,7 @@ class Node:
             api_versions=ADVERTISED,
             quotas=self._quotas,
             replication_quotas=copying_quotas,
-            read_selector=load_selector(config.replica_selector_class, self._rng),
+            read_selector=self._read_selector,
             authoriser=self._authoriser,
         )
         link.attach(services)

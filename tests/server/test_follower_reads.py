@@ -7,9 +7,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker.client.connection import Connection
 from broker.coordination.memory import MemoryTree
-from broker.errors import ErrorCode
+from broker.errors import ConfigurationError, ErrorCode
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from tests.server.followed_node import LEADER, LONG_MS, TOPIC, FollowedNode, followed_node, known
 from tests.server.running_node import running_node
@@ -165,3 +167,13 @@ def test_a_follower_serves_what_it_knows_to_be_committed(tmp_path: Path) -> None
                 assert (looked_at.error_code, looked_at.offset) == (ErrorCode.NONE, 0)
 
     asyncio.run(scenario())
+
+
+def test_a_selector_that_is_not_there_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        with pytest.raises(ConfigurationError, match=r"replica\.selector\.class: nearest cannot be made"):
+            async with running_node(tmp_path, replica_selector_class="nearest"):
+                pass
+
+    asyncio.run(scenario())
+    assert not list(tmp_path.iterdir())
