@@ -70,7 +70,7 @@ async def consume(options: argparse.Namespace) -> None:
     if group is not None and options.partition is not None:
         raise ConfigurationError(["--partition and --group exclude each other: the group assigns partitions"])
     reset = OffsetReset.EARLIEST if options.from_beginning else OffsetReset.LATEST
-    settings = ConsumerSettings(offset_reset=reset)
+    settings = ConsumerSettings(offset_reset=reset, rack=options.rack)
     async with connected(options) as cluster, Consumer(cluster, settings=settings, group=group) as consumer:
         if group is not None:
             consumer.subscribe([options.topic])

@@ -222,17 +222,23 @@ async def _sample(
     }
 
 
-async def _sample_one(cluster: Cluster, partition: TopicPartition, offset: int) -> _Sample | None:
-    """One partition a request: only the first of a request is sure to be answered with a whole batch."""
-    leader = cluster.leader(partition)
-    if leader is None:
+async def _sample_one(
+    cluster: Cluster, partition: TopicPartition, offset: int, replica: int | None = None
+) -> _Sample | None:
+    """One partition a request: only the first of a request is sure to be answered with a whole batch. Asked
+    of its leader, or of the replica that the leader names.
+    """
+    node_id = cluster.leader(partition) if replica is None else replica
+    if node_id is None:
         return None
     asked = [PartitionPosition(topic_partition=partition, offset=offset, max_bytes=1)]
     terms = FetchTerms(max_wait_ms=0, min_bytes=0, max_bytes=1, read_committed=True)
     request = build_fetch(asked, terms, cluster.metadata)
-    connection = await cluster.connection(leader)
+    connection = await cluster.connection(node_id)
     version = connection.version_of(FetchRequest, at_most=version_limit(asked, cluster.metadata))
     for _, data in read_fetch(await connection.request(request, version), request):
+        if replica is None and data.preferred_read_replica >= 0:
+            return await _sample_one(cluster, partition, offset, data.preferred_read_replica)
         if not data.error_code:
             return _read_sample(data.records or b"")
     return None

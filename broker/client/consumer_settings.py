@@ -37,6 +37,8 @@ class ConsumerSettings:
     buffer_bytes: int = 64 * 1024 * 1024
     """Fetched and not yet taken, over all partitions; what fetches under way may bring counts in."""
     fetches_per_node: int = 2
+    rack: str = ""
+    """Where the consumer is: leaders that know racks send it to a replica there."""
     offset_reset: OffsetReset = OffsetReset.LATEST
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     auto_commit_interval_ms: int = 5_000

@@ -66,6 +66,7 @@ class FetchTerms:
     min_bytes: int
     max_bytes: int
     read_committed: bool
+    rack: str = ""
 
 
 def build_fetch(
@@ -89,6 +90,7 @@ def build_fetch(
         min_bytes=terms.min_bytes,
         max_bytes=terms.max_bytes,
         isolation_level=int(terms.read_committed),
+        rack_id=terms.rack,
         topics=[
             FetchTopic(topic=name, topic_id=_topic_id(metadata, name), partitions=partitions)
             for name, partitions in topics.items()

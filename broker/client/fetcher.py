@@ -29,6 +29,7 @@ from broker.client.fetch import (
 from broker.client.fetch_state import PartitionError, PartitionState
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
+from broker.client.read_replicas import ReadReplicas
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicPartition
@@ -68,6 +69,7 @@ class Fetcher:
         """Where the group's positions are to be had, when there is a group."""
         self._cluster = cluster
         self._settings = settings
+        self._sources = ReadReplicas()
         self._ready: deque[PartitionState] = deque()
         """Partitions with something to read, in the order in which they are served; some may have left
         meanwhile.
@@ -93,6 +95,7 @@ class Fetcher:
     def remove(self, topic_partition: TopicPartition) -> None:
         """Stop fetching a partition; what is buffered of it is dropped."""
         removed = self.partitions.pop(topic_partition, None)
+        self._sources.recall(topic_partition)
         if removed is not None:
             removed.drop_buffered()
             self._wake.set()
@@ -145,7 +148,7 @@ class Fetcher:
     def _due(self) -> list[Coroutine[Any, Any, None]]:
         """The work that can begin now; its partitions are marked as busy."""
         unplaced: list[PartitionState] = []
-        by_leader: dict[int, list[PartitionState]] = {}
+        by_source: dict[int, list[PartitionState]] = {}
         now = asyncio.get_running_loop().time()
         for partition in self.partitions.values():
             if partition.busy or partition.resting or partition.retry_at > now:
@@ -159,12 +162,12 @@ class Fetcher:
                 self._lose_place(partition, error)
                 self._wake.set()
             elif self._wants_more(partition):
-                leader = self._cluster.leader(partition.topic_partition)
-                if leader is None:
+                source = self._sources.source(partition.topic_partition, self._cluster.metadata, now * 1000)
+                if source is None:
                     self._stale_topics.add(partition.topic_partition.topic)
                 else:
-                    by_leader.setdefault(leader, []).append(partition)
-        work = [fetch for leader in by_leader.items() if (fetch := self._begin_fetch(*leader)) is not None]
+                    by_source.setdefault(source, []).append(partition)
+        work = [fetch for source in by_source.items() if (fetch := self._begin_fetch(*source)) is not None]
         if unplaced:
             _mark_busy(unplaced)
             work.append(self._find_positions(unplaced))
@@ -238,6 +241,7 @@ class Fetcher:
             min_bytes=settings.fetch_min_bytes,
             max_bytes=max_bytes,
             read_committed=settings.committed_only,
+            rack=settings.rack,
         )
         request = build_fetch(positions, terms, metadata)
         connection = await self._cluster.connection(node_id, lane)
@@ -251,7 +255,10 @@ class Fetcher:
     ) -> None:
         code = ErrorCode.of(answer.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._lose_place(partition, ProtocolError(code))
+            if not self._sources.recall(partition.topic_partition):  # else the leader may have it
+                self._lose_place(partition, ProtocolError(code))
+        elif answer.preferred_read_replica >= 0:
+            self._read_elsewhere(partition, answer.preferred_read_replica)
         elif code is not ErrorCode.NONE:
             self._fail(partition, ProtocolError(code))
         else:
@@ -260,6 +267,13 @@ class Fetcher:
                 self._buffer(partition, position, answer)
             except ProtocolError as error:
                 self._put_to_rest(partition, error)
+
+    def _read_elsewhere(self, partition: PartitionState, node_id: int) -> None:
+        now_ms = asyncio.get_running_loop().time() * 1000
+        try:
+            self._sources.send(partition.topic_partition, node_id, self._cluster.metadata, now_ms)
+        except ProtocolError as error:
+            self._fail(partition, error)
 
     def _buffer(self, partition: PartitionState, position: PartitionPosition, answer: PartitionData) -> None:
         """Keep the answer, or ask for more next time when not one batch fitted.
@@ -304,6 +318,7 @@ class Fetcher:
     def _fail(self, partition: PartitionState, error: BrokerError) -> None:
         """A fetch of the partition failed: try again later, or let it rest when that will not help."""
         loop = asyncio.get_running_loop()
+        self._sources.recall(partition.topic_partition)
         partition.failures += 1
         partition.failing_since = partition.failing_since or loop.time()
         gone = isinstance(error, ProtocolError) and error.code in _TOPIC_GONE

@@ -15,6 +15,7 @@ from broker.client.aborted import aborted_transactions
 from broker.client.cluster import Cluster
 from broker.client.fetch import FetchTerms, build_fetch, read_fetch, version_limit
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
+from broker.client.read_replicas import ReadReplicas
 from broker.clock import Clock
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
@@ -62,6 +63,7 @@ class SourceReader:
         """The topic's id when copying of a partition began."""
         self._out_of_range: set[TopicPartition] = set()
         self._stale = Signal()
+        self._read_from = ReadReplicas()
 
     def topic_id(self, source: TopicPartition) -> TopicId:
         """The id of the source topic that is being copied, NO_TOPIC_ID where the source does not tell."""
@@ -77,12 +79,13 @@ class SourceReader:
     def spread(self) -> None:
         """Hand the machine's partitions to the loops of their leaders, and start loops that are missing."""
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        metadata, now_ms = self._cluster.metadata, self._clock.monotonic_ms()
         for source in self._machine.partitions:
-            leader = self._cluster.leader(source)
-            if leader is None:
+            node_id = self._read_from.source(source, metadata, now_ms)
+            if node_id is None:
                 self._stale.set()
             else:
-                by_leader[leader].append(source)
+                by_leader[node_id].append(source)
         self._by_leader = by_leader
         self._find_recreated()
         for source in self.histories.keys() - self._machine.partitions.keys():
@@ -137,6 +140,8 @@ class SourceReader:
                     failures = 0
                 except BrokerError as error:
                     failures += 1
+                    for source in sources:
+                        self._read_from.recall(source)
                     _log.info("fetch_failed", node=node_id, failures=failures, error=str(error))
                     self._stale.set()
                     await asyncio.sleep(self._cluster.backoff.delay_ms(failures, self._cluster.random) / 1000)
@@ -171,18 +176,23 @@ class SourceReader:
         now_ms = self._clock.monotonic_ms()
         offsets = {position.topic_partition: position.offset for position in plan.positions}
         answers: list[FetchedPartition] = []
-        frame_bytes = 0
+        frame_bytes, is_moved = 0, False
         for source, data in read_fetch(response, request):
             if source not in offsets:
                 continue
+            if data.preferred_read_replica >= 0:
+                is_moved = self._read_elsewhere(source, data.preferred_read_replica, now_ms) or is_moved
+                continue
             if data.error_code:
-                self._refused(source, ErrorCode.of(data.error_code), now_ms)
+                is_moved = self._refused(source, ErrorCode.of(data.error_code), now_ms) or is_moved
                 continue
             answer = _answer_of(source, offsets[source], data)
             frame_bytes += len(answer.records)
             self._observe(source, answer.source_end, now_ms)
             answers.append(answer)
         self._machine.fetched(answers, frame_bytes, now_ms)
+        if is_moved:
+            self.spread()
         if frame_bytes:
             self._on_progress()
         return {answer.source for answer in answers if len(answer.records)}
@@ -193,14 +203,28 @@ class SourceReader:
             history = self.histories[source] = EndHistory()
         history.observe(end, now_ms)
 
-    def _refused(self, source: TopicPartition, code: ErrorCode, now_ms: int) -> None:
+    def _read_elsewhere(self, source: TopicPartition, node_id: int, now_ms: int) -> bool:
+        """The leader said to read it there; whether that can be."""
+        try:
+            self._read_from.send(source, node_id, self._cluster.metadata, now_ms)
+        except ProtocolError as error:
+            self._stale.set()
+            self._machine.source_failed(source, error.code, now_ms)
+            return False
+        return True
+
+    def _refused(self, source: TopicPartition, code: ErrorCode, now_ms: int) -> bool:
+        """Take an error in; whether the partition is to be read elsewhere from now on."""
+        is_recalled = self._read_from.recall(source)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._machine.hold_fetch(source, now_ms + OUT_OF_RANGE_HOLD_MS)
-            self._look_for_range(source)
-            return
+            if not is_recalled:  # else its leader may have it
+                self._machine.hold_fetch(source, now_ms + OUT_OF_RANGE_HOLD_MS)
+                self._look_for_range(source)
+            return is_recalled
         if code in LEADER_CODES or code is ErrorCode.UNKNOWN_TOPIC_ID:
             self._stale.set()
         self._machine.source_failed(source, code, now_ms)
+        return is_recalled
 
     def _look_for_range(self, source: TopicPartition) -> None:
         if source not in self._out_of_range:

@@ -1,7 +1,8 @@
-"""Consumers that read from the replica in their rack (KIP-392): librdkafka, on three nodes."""
+"""Consumers that read from the replica in their rack (KIP-392): librdkafka and the own client."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -12,7 +13,11 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.client.cluster import Cluster
+from broker.client.consumer import Consumer as OwnConsumer
+from broker.client.consumer_settings import ConsumerSettings, OffsetReset
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
+from broker.types import TopicPartition
 from tests.conformance.test_confluent_kafka import DEADLINE_SECONDS, consume, produce
 from tests.racks import racked_cluster
 
@@ -93,3 +98,29 @@ def test_what_was_committed_reaches_consumers_of_followers_at_once(racks: Embedd
             assert [message.value().decode() for message in consume(consumer, 1)] == [value]
     for consumer in consumers:
         consumer.close()
+
+
+def test_the_own_client_reads_from_its_rack_while_the_leader_stands_still(racks: EmbeddedCluster) -> None:
+    bootstrap = ",".join(map(str, racks.bootstrap))
+    create_led_by(bootstrap, "t", [1, 2, 3])
+    values = [b"%d %s" % (number, b"x" * 900) for number in range(500)]
+    produce(bootstrap, "t", [value.decode() for value in values], batch_size=20_000)
+    settings = ConsumerSettings(
+        rack="rack-3", offset_reset=OffsetReset.EARLIEST, partition_max_bytes=10_000, buffer_bytes=20_000
+    )
+
+    async def scenario() -> tuple[list[bytes | None], int]:
+        async with Cluster(racks.bootstrap) as cluster, OwnConsumer(cluster, settings=settings) as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            read = [record.value for record in await consumer.take(DEADLINE_SECONDS * 1000, max_records=1)]
+            os.kill(racks.pids[1], signal.SIGSTOP)
+            try:
+                while len(read) < len(values):
+                    read += [record.value for record in await consumer.take(DEADLINE_SECONDS * 1000)]
+                return read, leader_of(str(racks.bootstrap[2]), "t")
+            finally:
+                os.kill(racks.pids[1], signal.SIGCONT)
+
+    read, leader = asyncio.run(scenario())
+    assert read == values
+    assert leader == 1, "it moved: the rest may have come from the new one"

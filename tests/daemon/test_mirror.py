@@ -356,6 +356,25 @@ def test_partitions_spread_over_several_brokers_are_all_copied(
     assert running.stop() == 0
 
 
+def test_a_mirror_reads_from_the_replicas_that_the_source_names(
+    cluster: ClusterFactory, mirror: MirrorFactory
+) -> None:
+    """Any of them: most of the partitions are read from followers."""
+    source = cluster("jfk", brokers=3, settings={"replica.selector.class": "random"})
+    destination = cluster("aggregate")
+    admin = AdminClient({"bootstrap.servers": address(source)})
+    admin.create_topics([NewTopic("flights", 6, 3)])["flights"].result(PATIENCE_SECONDS)
+    produce(source, "flights", range(3000), 6, **{"batch.size": 1000})
+    running = mirror(source, destination)
+    running.start()
+    running.wait_copied()
+    produce(source, "flights", range(3000, 6000), 6, **{"batch.size": 1000})
+    source.stop_node(2)
+    running.wait_copied()
+    assert_complete_and_in_order(consume(destination, "jfk.flights", 6), 6000)
+    assert running.stop() == 0
+
+
 def test_a_route_whose_destination_is_away_waits_and_says_so(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:
