@@ -1,4 +1,4 @@
-"""The controller's node is killed, and everything until its successor has done its work is timed."""
+"""A node is killed, of the controller or another, and everything until all is led and served is timed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from time import monotonic
 
 from broker.client.connection import Connection
+from broker.coordination import paths
 from broker.coordination.znodes import ControllerZnode
 from broker.coordination.zookeeper import ZooKeeper
 from broker.embedded import EmbeddedCluster
+from broker.types import BrokerId
 from broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from broker.wire.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -27,40 +29,53 @@ LATEST = -1
 class FailoverTimes:
     """Seconds since the kill."""
 
+    broker_id: int
+    """Who was killed."""
     session_over: float
-    """The killed controller's znode was gone."""
+    """The killed node's znode was gone: that of the controller, or of the broker."""
     elected: float
-    """Another was there."""
+    """There was a controller."""
     serving: float
     """Every node named a leader that is alive for every partition, and every leader served as one."""
 
 
-async def fail_over(cluster: EmbeddedCluster, *, partitions: int) -> FailoverTimes:
-    """Kill the controller's node; `partitions` are in the cluster. Raises TimeoutError."""
+async def fail_over(
+    cluster: EmbeddedCluster, *, partitions: int, of_controller: bool = True
+) -> FailoverTimes:
+    """Kill the controller's node, or another one; `partitions` are in the cluster. Raises TimeoutError."""
     zookeeper = ZooKeeper(cluster.spec.zookeeper_connect, session_timeout_ms=SESSION_TIMEOUT_MS)
     await zookeeper.start(timeout_ms=SESSION_TIMEOUT_MS)
     try:
-        return await _fail_over(cluster, zookeeper, partitions)
+        controller = await _controller(zookeeper)
+        assert controller is not None, "a cluster that serves has a controller"
+        if of_controller:
+            return await _fail_over(cluster, zookeeper, controller, CONTROLLER, partitions)
+        victim = max(broker_id for broker_id in cluster.pids if broker_id != controller)
+        return await _fail_over(cluster, zookeeper, victim, paths.broker(BrokerId(victim)), partitions)
     finally:
         await zookeeper.close()
 
 
-async def _fail_over(cluster: EmbeddedCluster, zookeeper: ZooKeeper, partitions: int) -> FailoverTimes:
-    former = await _controller(zookeeper)
-    assert former is not None, "a cluster that serves has a controller"
+async def _fail_over(
+    cluster: EmbeddedCluster, zookeeper: ZooKeeper, victim: int, znode: str, partitions: int
+) -> FailoverTimes:
+    """Kill `victim`, whose session holds `znode` until it is over."""
+    held = await zookeeper.get(znode)
+    assert held is not None, "a node that serves is registered"
     async with AsyncExitStack() as connections:
         others = {
             broker_id: await Connection.open(address)
             for broker_id, address in enumerate(cluster.bootstrap, 1)
-            if broker_id != former
+            if broker_id != victim
         }
         for connection in others.values():
             connections.push_async_callback(connection.close)
         start = monotonic()
-        await asyncio.to_thread(cluster.kill_node, former)
+        await asyncio.to_thread(cluster.kill_node, victim)
 
         async def is_gone() -> bool:
-            return await _controller(zookeeper) != former
+            now = await zookeeper.get(znode)
+            return now is None or now.czxid != held.czxid
 
         async def is_elected() -> bool:
             return await _controller(zookeeper) in others
@@ -71,7 +86,10 @@ async def _fail_over(cluster: EmbeddedCluster, zookeeper: ZooKeeper, partitions:
         session_over = await _time(is_gone, start)
         elected = await _time(is_elected, start)
         return FailoverTimes(
-            session_over=session_over, elected=elected, serving=await _time(is_served, start)
+            broker_id=victim,
+            session_over=session_over,
+            elected=elected,
+            serving=await _time(is_served, start),
         )
 
 
