@@ -205,7 +205,9 @@ class ControllerMachine:
             self._tell_reassigned(step, name, known, topic)
 
     def _tell_reassigned(self, step: Step, name: str, before: TopicZnode, after: TopicZnode) -> None:
-        """Replicas that came are told their roles, those that went are deleted."""
+        """Replicas that came are told their roles. Those that went are deleted, unless the partition still
+        counts on one of them, as it may after a change by hand.
+        """
         for number in before.partitions.keys() & after.partitions.keys():
             had, has = before.partitions[number], after.partitions[number]
             if had == has and before.removing.get(number) == after.removing.get(number):
@@ -215,6 +217,9 @@ class ControllerMachine:
             if tp in self._known.states:
                 step.roles.add(tp)
             step.added |= {(replica, tp) for replica in has if replica not in had}
+            stored = self._known.states.get(tp)
+            if stored is None or not stored.state.isr or not set(stored.state.isr) <= set(has):
+                continue
             for replica in set(had) - set(has):
                 step.deletions.setdefault(replica, set()).add(tp)
                 self._known.lost.get(tp, set()).discard(replica)

@@ -91,9 +91,7 @@ class ControllerDriver:
         return self._reign is not None
 
     async def start(self) -> asyncio.Task[None]:
-        """Begin in the background; returns the task, which ends only by `close` or by a bug, for
-        supervision.
-        """
+        """Begin in the background; returns the task, which ends only by `close`."""
         self._coordination.on_state(self._session_changed)
         self._task = asyncio.create_task(self._run(), name="controller")
         return self._task
@@ -195,6 +193,11 @@ class ControllerDriver:
                     _log.error("controller_election_failed", reason=str(error))
                     await asyncio.sleep(_RETRY_SECONDS)
                     continue
+                except Exception:  # noqa: BLE001 - a supervisor: whatever the bug, others shall reign
+                    _log.exception("controller_failed")
+                    await self._resign()
+                    await asyncio.sleep(_RETRY_SECONDS)
+                    continue
                 await self._changed.wait()
         finally:
             end_watch()
@@ -205,6 +208,10 @@ class ControllerDriver:
         if znode is not None and znode.ephemeral_owner == self._coordination.session_id:
             # An earlier reign of this session ended in doubt: its successor starts from a new epoch.
             await self._coordination.delete(paths.CONTROLLER)
+            znode = None
+        elif znode is not None and not znode.ephemeral_owner:
+            _log.error("controller_znode_removed", reason="no node's session holds it", data=repr(znode.data))
+            await self._coordination.delete(paths.CONTROLLER, version=znode.version)
             znode = None
         if znode is not None:
             self._controller_id = ControllerZnode.decode(znode.data, paths.CONTROLLER).broker_id

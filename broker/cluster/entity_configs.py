@@ -16,6 +16,7 @@ from broker.coordination.protocol import (
     Coordination,
     NodeExistsError,
     NoNodeError,
+    SessionLostError,
     Znode,
 )
 from broker.coordination.znodes import ConfigChangeZnode, ConfigZnode
@@ -58,6 +59,13 @@ async def alter_entity_config(coordination: Coordination, entity: str, change: C
     await coordination.create(paths.CONFIG_CHANGE_PREFIX, announcement.encode(), sequence=True)
 
 
+async def announced_changes(coordination: Coordination) -> list[str]:
+    """Names of the announcements there are, in order; what else lies there is none."""
+    prefix = paths.CONFIG_CHANGE_PREFIX.rpartition("/")[2]
+    names = await coordination.children(paths.CONFIG_CHANGES)
+    return [name for name in names if name.startswith(prefix) and name.removeprefix(prefix).isdecimal()]
+
+
 class EntityConfigs:
     """The settings of all entities, and their announced changes, each given in order to the follower of its
     kind.
@@ -82,7 +90,7 @@ class EntityConfigs:
 
     async def begin(self) -> None:
         """Follow from here on: who reads settings after this misses no change. Raises CoordinationError."""
-        self._last = max(await self._coordination.children(paths.CONFIG_CHANGES), default="")
+        self._last = max(await announced_changes(self._coordination), default="")
 
     async def run(self) -> None:
         """Follow; ends by cancellation."""
@@ -101,13 +109,22 @@ class EntityConfigs:
             end_watch()
 
     async def _follow(self) -> None:
-        for name in await self._coordination.children(paths.CONFIG_CHANGES):
+        for name in await announced_changes(self._coordination):
             if name <= self._last:
                 continue
             kind, _, entity = (await self._entity(name)).partition("/")
             if (follower := self._followers.get(kind)) is not None:
-                await follower(entity)
+                await self._tell(follower, entity)
             self._last = name
+
+    async def _tell(self, follower: Follower, entity: str) -> None:
+        """Settings that cannot be read keep nobody from those of others. Raises SessionLostError."""
+        try:
+            await follower(entity)
+        except SessionLostError:
+            raise
+        except CoordinationError as error:
+            log.error("config_change_ignored", reason=str(error))
 
     async def _entity(self, name: str) -> str:
         """What a change is about; empty when that cannot be read."""

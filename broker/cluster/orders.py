@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from broker.cluster.image import UNKNOWN_EPOCH, BrokerInfo, ImageUpdate, PartitionImage
-from broker.coordination.znodes import Endpoint
+from broker.coordination.znodes import SECURITY_PROTOCOLS, Endpoint
 from broker.errors import ErrorCode
 from broker.types import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from broker.wire.messages.leader_and_isr import (
@@ -42,8 +42,8 @@ EPOCH_DURING_DELETE = LeaderEpoch(-2)
 """The leader epoch of a StopReplica that deletes: it is above every check."""
 
 _INCREMENTAL, _FULL = 1, 2
-_SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-_PROTOCOL_NAMES = {number: name for name, number in _SECURITY_PROTOCOLS.items()}
+_PROTOCOL_NAMES = dict(enumerate(SECURITY_PROTOCOLS))
+_SECURITY_PROTOCOLS = {name: number for number, name in _PROTOCOL_NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +171,20 @@ def stop_replica_request(
             )
             for topic, partitions in _grouped(orders.stops)
         ],
+    )
+
+
+def names_all_roles(request: LeaderAndIsrRequest) -> bool:
+    """Whether the broker has no role in a partition that is not named."""
+    return request.type == _FULL
+
+
+def named_partitions(request: LeaderAndIsrRequest) -> frozenset[TopicPartition]:
+    """Every partition that is named."""
+    return frozenset(
+        TopicPartition(topic.topic_name, state.partition_index)
+        for topic in request.topic_states
+        for state in topic.partition_states
     )
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from broker.cluster.channel import BrokerChannel, ControllerFencedError, ControllerIdentity, NodeLink
 from broker.cluster.controller import ControllerMachine
+from broker.cluster.entity_configs import announced_changes
 from broker.cluster.events import (
     BalanceDue,
     BrokersRead,
@@ -53,7 +54,13 @@ from broker.coordination.protocol import (
     DeleteNode,
     SessionLostError,
 )
-from broker.coordination.znodes import ConfigChangeZnode, LogDirEventZnode, PartitionListZnode, TopicZnode
+from broker.coordination.znodes import (
+    ConfigChangeZnode,
+    ControllerZnode,
+    LogDirEventZnode,
+    PartitionListZnode,
+    TopicZnode,
+)
 from broker.errors import CoordinationError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import BrokerId, TopicPartition
@@ -230,7 +237,7 @@ class Reign:
         topics = await self._read_watched_topics(await self._coordination.children(paths.TOPICS))
         partitions = [TopicPartition(name, p) for name, topic in topics.items() for p in topic.partitions]
         reading = await read_states(self._coordination, partitions)
-        changes = await self._coordination.children(paths.CONFIG_CHANGES)
+        changes = await announced_changes(self._coordination)
         self._config_change_seen = changes[-1] if changes else ""
         await self._read_unclean(await self._coordination.children(paths.TOPIC_CONFIGS))
         for look in (_Look.ISR_CHANGES, _Look.LOG_DIR_EVENTS, _Look.PREFERRED_ELECTION):
@@ -248,6 +255,12 @@ class Reign:
         znode = await self._coordination.get(paths.CONTROLLER)
         if znode is None or znode.ephemeral_owner != self._coordination.session_id:
             raise ControllerFencedError(f"{paths.CONTROLLER} is not this node's any more")
+        try:
+            named = ControllerZnode.decode(znode.data, paths.CONTROLLER).broker_id
+        except CoordinationError as error:
+            raise ControllerFencedError(str(error)) from error
+        if named != self._mandate.identity.broker_id:
+            raise ControllerFencedError(f"{paths.CONTROLLER} was overwritten: it names broker {named}")
 
     async def _look_at_brokers(self, group: asyncio.TaskGroup) -> None:
         brokers = await read_brokers(self._coordination)
@@ -282,7 +295,7 @@ class Reign:
             reading = await read_states(self._coordination, sorted(changed))
             await self._apply(StatesRead(states=reading.states), group)
         for name in names:
-            await self._coordination.delete(f"{paths.ISR_CHANGES}/{name}")
+            await self._coordination.delete(f"{paths.ISR_CHANGES}/{name}", recursive=True)
 
     async def _look_at_log_dir_events(self, group: asyncio.TaskGroup) -> None:
         names = await self._coordination.children(paths.LOG_DIR_EVENTS)
@@ -290,7 +303,7 @@ class Reign:
         if failing := frozenset(broker_id for broker_id in brokers if broker_id is not None):
             await self._apply(DirectoriesFailed(brokers=failing), group)
         for name in names:
-            await self._coordination.delete(f"{paths.LOG_DIR_EVENTS}/{name}")
+            await self._coordination.delete(f"{paths.LOG_DIR_EVENTS}/{name}", recursive=True)
 
     async def _failing_broker(self, path: str) -> BrokerId | None:
         znode = await self._coordination.get(path)
@@ -303,7 +316,7 @@ class Reign:
             return None
 
     async def _look_at_config_changes(self, group: asyncio.TaskGroup) -> None:
-        names = await self._coordination.children(paths.CONFIG_CHANGES)
+        names = await announced_changes(self._coordination)
         fresh = [name for name in names if name > self._config_change_seen]
         self._config_change_seen = names[-1] if names else self._config_change_seen
         topics = {topic for name in fresh if (topic := await self._changed_topic(name)) is not None}
@@ -311,7 +324,7 @@ class Reign:
             await self._read_unclean(topics)
             await self._apply(UncleanRead(unclean=dict(self._unclean)), group)
         for name in names[:-CONFIG_CHANGES_KEPT]:
-            await self._coordination.delete(f"{paths.CONFIG_CHANGES}/{name}")
+            await self._coordination.delete(f"{paths.CONFIG_CHANGES}/{name}", recursive=True)
 
     async def _changed_topic(self, name: str) -> str | None:
         path = f"{paths.CONFIG_CHANGES}/{name}"
@@ -346,7 +359,7 @@ class Reign:
         if partitions:
             asked = ElectionAsked(partitions=frozenset(partitions), kind=ElectionKind.PREFERRED)
             await self._apply(asked, group)
-        await self._coordination.delete(path)
+        await self._coordination.delete(path, recursive=True)
 
     async def _balance(self, group: asyncio.TaskGroup) -> None:
         self._schedule_balancing()
@@ -400,7 +413,7 @@ class Reign:
         for name in effects.erased:
             await self._erase(name)
         for name in effects.dismissed:
-            await self._coordination.delete(paths.delete_topic(name))
+            await self._coordination.delete(paths.delete_topic(name), recursive=True)
         return effects
 
     def _follow_brokers(self, group: asyncio.TaskGroup) -> None:
@@ -447,33 +460,25 @@ class Reign:
         """Remove a deleted topic's znodes, the request last. A topic made anew under this name is never
         touched.
         """
-        partitions = await self._coordination.children(paths.topic_partitions(topic))
-        doomed = [
-            path
-            for number in partitions
-            for path in (
-                f"{paths.topic_partitions(topic)}/{number}/state",
-                f"{paths.topic_partitions(topic)}/{number}",
-            )
-        ]
-        doomed += [
-            paths.topic_partitions(topic),
-            paths.topic_config(topic),
-            paths.topic(topic),
-            paths.delete_topic(topic),
-        ]
-        present = await self._present(doomed)
-        for start in range(0, len(present), DELETIONS_PER_MULTI_MAX):
-            some = present[start : start + DELETIONS_PER_MULTI_MAX]
+        tree = await self._subtree(paths.topic(topic))
+        config = await self._subtree(paths.topic_config(topic))
+        doomed = [*tree[:-1], *config, *tree[-1:], *await self._subtree(paths.delete_topic(topic))]
+        for start in range(0, len(doomed), DELETIONS_PER_MULTI_MAX):
+            some = doomed[start : start + DELETIONS_PER_MULTI_MAX]
             await self._writes.commit([DeleteNode(path=path) for path in some])
         _log.info("topic_deleted", topic=topic)
 
-    async def _present(self, wanted: Sequence[str]) -> list[str]:
-        found: set[str] = set()
+    async def _subtree(self, top: str) -> list[str]:
+        """A znode and everything below it, whatever is above something after it; empty when it is not
+        there.
+        """
+        levels = [[top]] if await self._coordination.get(top) is not None else []
+        while levels and levels[-1]:
+            found: list[str] = []
 
-        async def look(path: str) -> None:
-            if await self._coordination.get(path) is not None:
-                found.add(path)
+            async def look(path: str, found: list[str] = found) -> None:
+                found.extend(f"{path}/{name}" for name in await self._coordination.children(path))
 
-        await in_flight(wanted, look)
-        return [path for path in wanted if path in found]
+            await in_flight(levels[-1], look)
+            levels.append(found)
+        return [path for level in reversed(levels) for path in level]

@@ -14,7 +14,9 @@ from typing import TypeVar
 
 from broker.cluster.events import StoredState
 from broker.cluster.image import BrokerInfo, ClusterImage, ImageUpdate, PartitionImage
+from broker.cluster.topics import validate_topic_name
 from broker.coordination import paths
+from broker.coordination.document import INT32_MAX
 from broker.coordination.protocol import BadVersionError, Coordination, SessionLostError, Znode
 from broker.coordination.znodes import (
     BrokerZnode,
@@ -26,7 +28,7 @@ from broker.coordination.znodes import (
     PartitionStateZnode,
     TopicZnode,
 )
-from broker.errors import CoordinationError
+from broker.errors import CoordinationError, ProtocolError
 from broker.telemetry import logger
 from broker.types import NO_LEADER, BrokerId, LeaderEpoch, TopicPartition
 
@@ -50,7 +52,7 @@ class StatesReading:
 async def read_brokers(coordination: Coordination) -> dict[BrokerId, BrokerInfo]:
     """The registered brokers."""
     names = await coordination.children(paths.BROKER_IDS)
-    ids = [BrokerId(int(name)) for name in names if name.isdecimal()]
+    ids = [BrokerId(int(name)) for name in names if _is_broker_id(name)]
     found, _ = await _read_all(coordination, ids, paths.broker, _decode_broker)
     return {broker_id: replace(found[broker_id], id=broker_id) for broker_id in sorted(found)}
 
@@ -59,10 +61,8 @@ async def read_topics(
     coordination: Coordination, names: Iterable[str] | None = None
 ) -> dict[str, TopicZnode]:
     """These topics, or all, by name; absent ones are left out."""
-    wanted = await coordination.children(paths.TOPICS) if names is None else list(names)
-    found, _ = await _read_all(
-        coordination, wanted, paths.topic, lambda znode, path: TopicZnode.decode(znode.data, path)
-    )
+    wanted = await coordination.children(paths.TOPICS) if names is None else names
+    found, _ = await _read_all(coordination, list(wanted), paths.topic, _decode_topic)
     return found
 
 
@@ -237,6 +237,21 @@ def sole_coordination_error(errors: BaseExceptionGroup[BaseException]) -> BaseEx
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def _is_broker_id(name: str) -> bool:
+    is_id = name.isascii() and name.isdecimal() and int(name) <= INT32_MAX and str(int(name)) == name
+    if not is_id:
+        _log.error("znode_unreadable", path=f"{paths.BROKER_IDS}/{name}", reason="its name is no broker's id")
+    return is_id
+
+
+def _decode_topic(znode: Znode, path: str) -> TopicZnode:
+    try:
+        validate_topic_name(path.rpartition("/")[2])
+    except ProtocolError as error:
+        raise CoordinationError(f"{path}: {error.message}") from error
+    return TopicZnode.decode(znode.data, path)
 
 
 def _decode_broker(znode: Znode, path: str) -> BrokerInfo:

@@ -234,6 +234,11 @@ def _growth(
     rng: Random | None,
 ) -> Assignment:
     have = len(topic.partitions)
+    if topic.partitions.keys() != set(range(have)) or not have:
+        raise ProtocolError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"the partitions that ZooKeeper has of it are not 0 and up: {sorted(topic.partitions)}",
+        )
     if topic.adding or topic.removing:
         raise ProtocolError(ErrorCode.REASSIGNMENT_IN_PROGRESS)
     if total <= have:

@@ -10,6 +10,8 @@ from typing import Any
 
 from broker.errors import CoordinationError
 
+INT32_MAX = 2**31 - 1
+
 
 class Document:
     """One JSON object. Fields that are absent or null read as their default; a wrong type raises
@@ -41,6 +43,13 @@ class Document:
         except ValueError as error:
             raise self._wrong(name, "an integer") from error
 
+    def small(self, name: str, *, minimum: int = 0, maximum: int = INT32_MAX) -> int:
+        """An integer that goes into 32 bits, between these bounds; required."""
+        value = self.integer(name)
+        if not minimum <= value <= maximum:
+            raise self._wrong(name, f"an integer from {minimum} to {maximum}")
+        return value
+
     def text(self, name: str, default: str | None = None) -> str:
         value = self._value(name, default)
         if not isinstance(value, str | int):
@@ -50,8 +59,9 @@ class Document:
     def optional_text(self, name: str) -> str | None:
         return None if self._fields.get(name) is None else self.text(name)
 
-    def integers(self, name: str, default: list[int] | None = None) -> tuple[int, ...]:
-        return self._integers(name, self._value(name, default))
+    def members(self, name: str) -> tuple[int, ...]:
+        """A list of ids of brokers, none of them twice."""
+        return self._members(name, self._value(name, None))
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of strings, empty when absent."""
@@ -69,13 +79,13 @@ class Document:
         document = Document(dict(self._map(name)), self._path)
         return {key: document.integer(key) for key, _ in self._map(name)}
 
-    def integer_lists(self, name: str) -> dict[int, tuple[int, ...]]:
-        """Number, written as a string -> list of integers; empty when absent."""
+    def member_lists(self, name: str) -> dict[int, tuple[int, ...]]:
+        """Number, written as a string -> list as `members` reads it; empty when absent."""
         lists: dict[int, tuple[int, ...]] = {}
         for key, value in self._map(name):
-            if not key.isdecimal():
-                raise self._wrong(name, "an object keyed by numbers")
-            lists[int(key)] = self._integers(name, value)
+            if not key.isdecimal() or int(key) > INT32_MAX:
+                raise self._wrong(name, "an object keyed by numbers of partitions")
+            lists[int(key)] = self._members(name, value)
         return lists
 
     def documents(self, name: str) -> list[Document]:
@@ -91,9 +101,13 @@ class Document:
             raise self._wrong(name, "an object")
         return list(value.items())
 
-    def _integers(self, name: str, values: object) -> tuple[int, ...]:
-        if not isinstance(values, list) or not all(type(value) is int for value in values):
-            raise self._wrong(name, "a list of integers")
+    def _members(self, name: str, values: object) -> tuple[int, ...]:
+        if not isinstance(values, list) or not all(
+            type(value) is int and 0 <= value <= INT32_MAX for value in values
+        ):
+            raise self._wrong(name, "a list of ids")
+        if len(set(values)) != len(values):
+            raise self._wrong(name, "a list of different ids")
         return tuple(values)
 
     def _value(self, name: str, default: object) -> Any:

@@ -14,12 +14,18 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 from uuid import UUID
 
-from broker.coordination.document import Document, to_json
+from broker.coordination.document import INT32_MAX, Document, to_json
 from broker.errors import CoordinationError
-from broker.types import NO_TOPIC_ID, BrokerId, HostPort, LeaderEpoch, TopicId, TopicPartition
+from broker.types import NO_LEADER, NO_TOPIC_ID, BrokerId, HostPort, LeaderEpoch, TopicId, TopicPartition
 
 Assignment = Mapping[int, tuple[BrokerId, ...]]
 """Partition -> replicas, the preferred one first."""
+
+
+EPOCH_MAX = INT32_MAX >> 1
+"""No number of elections leads there: what is beyond was not written by a node, and would soon not fit."""
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""Their numbers on the wire are their places here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +77,7 @@ class BrokerZnode:
                 Endpoint(
                     listener="PLAINTEXT",
                     host=document.text("host"),
-                    port=document.integer("port"),
+                    port=document.small("port"),
                     security_protocol="PLAINTEXT",
                 ),
             )
@@ -109,9 +115,12 @@ class TopicZnode:
     def decode(cls, data: bytes, path: str) -> Self:
         document = Document.parse(data, path)
         topic_id = document.optional_text("topic_id")
+        partitions = _read_assignment(document, "partitions")
+        if without := [partition for partition, replicas in partitions.items() if not replicas]:
+            raise CoordinationError(f"{path}: partitions without replicas: {without}")
         return cls(
             topic_id=TopicId(decode_uuid(topic_id, path)) if topic_id else NO_TOPIC_ID,
-            partitions=_read_assignment(document, "partitions"),
+            partitions=partitions,
             adding=_read_assignment(document, "adding_replicas"),
             removing=_read_assignment(document, "removing_replicas"),
         )
@@ -143,10 +152,10 @@ class PartitionStateZnode:
     def decode(cls, data: bytes, path: str) -> Self:
         document = Document.parse(data, path)
         return cls(
-            controller_epoch=document.integer("controller_epoch"),
-            leader=BrokerId(document.integer("leader")),
-            leader_epoch=LeaderEpoch(document.integer("leader_epoch")),
-            isr=tuple(BrokerId(replica) for replica in document.integers("isr")),
+            controller_epoch=document.small("controller_epoch", minimum=-1, maximum=EPOCH_MAX),
+            leader=BrokerId(document.small("leader", minimum=NO_LEADER)),
+            leader_epoch=LeaderEpoch(document.small("leader_epoch", maximum=EPOCH_MAX)),
+            isr=tuple(BrokerId(replica) for replica in document.members("isr")),
         )
 
 
@@ -164,7 +173,7 @@ class ControllerZnode:
     def decode(cls, data: bytes, path: str) -> Self:
         document = Document.parse(data, path)
         return cls(
-            broker_id=BrokerId(document.integer("brokerid")), timestamp_ms=document.integer("timestamp", -1)
+            broker_id=BrokerId(document.small("brokerid")), timestamp_ms=document.integer("timestamp", -1)
         )
 
 
@@ -179,7 +188,10 @@ class ControllerEpochZnode:
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> Self:
-        return cls(epoch=_decimal(data, path))
+        epoch = _decimal(data, path)
+        if not 0 <= epoch <= EPOCH_MAX:
+            raise CoordinationError(f"{path} holds {epoch}, which is no epoch of a controller")
+        return cls(epoch=epoch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +258,7 @@ class ReassignmentZnode:
         parts = Document.parse(data, path).documents("partitions")
         return cls(
             partitions={
-                _topic_partition(part): tuple(BrokerId(replica) for replica in part.integers("replicas"))
+                _topic_partition(part): tuple(BrokerId(replica) for replica in part.members("replicas"))
                 for part in parts
             }
         )
@@ -378,15 +390,16 @@ def _parse_endpoint(text: str, protocols: Mapping[str, str], path: str) -> Endpo
         raise CoordinationError(f"{path}: {text!r} is not LISTENER://host:port") from error
     if not separator or not listener:
         raise CoordinationError(f"{path}: {text!r} is not LISTENER://host:port")
-    return Endpoint(
-        listener=listener, host=host, port=port, security_protocol=protocols.get(listener, listener)
-    )
+    protocol = protocols.get(listener, listener)
+    if protocol not in SECURITY_PROTOCOLS:
+        raise CoordinationError(f"{path}: {protocol!r} is not one of {', '.join(SECURITY_PROTOCOLS)}")
+    return Endpoint(listener=listener, host=host, port=port, security_protocol=protocol)
 
 
 def _read_assignment(document: Document, name: str) -> Assignment:
     return {
         partition: tuple(BrokerId(replica) for replica in replicas)
-        for partition, replicas in sorted(document.integer_lists(name).items())
+        for partition, replicas in sorted(document.member_lists(name).items())
     }
 
 
@@ -395,7 +408,7 @@ def _write_assignment(assignment: Assignment) -> dict[str, list[BrokerId]]:
 
 
 def _topic_partition(part: Document) -> TopicPartition:
-    return TopicPartition(part.text("topic"), part.integer("partition"))
+    return TopicPartition(part.text("topic"), part.small("partition"))
 
 
 def _decimal(data: bytes, path: str) -> int:

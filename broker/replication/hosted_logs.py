@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from broker.errors import DiskFailedError, StorageError
+from broker.storage.filenames import is_topic_name
 from broker.storage.log_directories import LogDirectories
 from broker.storage.log_directory import LogDirectory, NewLog
 from broker.types import TopicPartition
@@ -47,6 +48,9 @@ async def obtain_logs(
     placed: Counter[Path] = Counter()
     for each in wanted:
         partition = each.new.topic_partition
+        if not is_topic_name(partition.topic):
+            obtained[partition] = StorageError(f"{partition.topic!r} cannot be the name of a topic")
+            continue
         try:
             directory = directories.find(partition)
             if directory is None:

@@ -11,12 +11,15 @@ from collections.abc import Callable, Mapping
 from broker.cluster.states import in_flight
 from broker.cluster.topics import read_topic_config
 from broker.coordination import paths
-from broker.coordination.protocol import Coordination
-from broker.errors import ConfigurationError
+from broker.coordination.protocol import Coordination, SessionLostError
+from broker.errors import ConfigurationError, CoordinationError
 from broker.storage.log_config import LogConfig
 from broker.telemetry import logger
 
 log = logger("topic_configs")
+
+KEEPING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""Settings of a topic whose own cannot be read: all its records are kept."""
 
 
 class TopicConfigs:
@@ -46,15 +49,22 @@ class TopicConfigs:
     async def load(self) -> None:
         """Read the settings of every topic. Raises CoordinationError."""
 
-        async def read(topic: str) -> None:
-            self._overrides[topic] = await read_topic_config(self._coordination, topic)
-
-        await in_flight(await self._coordination.children(paths.TOPIC_CONFIGS), read)
+        await in_flight(await self._coordination.children(paths.TOPIC_CONFIGS), self._read)
 
     async def refresh(self, topic: str) -> LogConfig:
         """Read one topic's settings and return its log configuration. Raises CoordinationError."""
-        self._overrides[topic] = dict(await read_topic_config(self._coordination, topic))
+        await self._read(topic)
         return self.of(topic)
+
+    async def _read(self, topic: str) -> None:
+        """Where they are damaged the last ones hold, or such that nothing of the topic is removed."""
+        try:
+            self._overrides[topic] = dict(await read_topic_config(self._coordination, topic))
+        except SessionLostError:
+            raise
+        except CoordinationError as error:
+            self._overrides.setdefault(topic, dict(KEEPING))
+            log.error("topic_config_unreadable", reason=str(error), settings=self._overrides[topic])
 
     async def changed(self, topic: str) -> None:
         """Take in a change that was announced. Raises CoordinationError."""

@@ -415,6 +415,12 @@ def test_a_topic_that_was_removed_by_hand_leaves_the_images(scene: Scene) -> Non
     assert all(image.topics == {} for image in scene.images.values())
 
 
+def test_a_replica_that_counts_is_not_deleted_when_an_assignment_is_changed_by_hand(scene: Scene) -> None:
+    scene.create("t", topic({0: [1, 2]}))
+    scene.handle(TopicsRead(topics={"t": topic({0: [3]})}))
+    assert all(T0 not in told.stops for told in scene.told.values())
+
+
 def test_an_unreadable_state_is_left_alone() -> None:
     scene = Scene(topics={"t": topic({0: [1, 2], 1: [2]})})
     scene.start(unreadable=frozenset([T0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -25,7 +26,8 @@ from broker.cluster.topics import (
 )
 from broker.coordination import paths
 from broker.coordination.memory import MemorySession, MemoryTree
-from broker.coordination.znodes import ControllerEpochZnode, PartitionStateZnode, TopicZnode
+from broker.coordination.protocol import NodeExistsError
+from broker.coordination.znodes import ControllerEpochZnode, ControllerZnode, PartitionStateZnode, TopicZnode
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import NO_LEADER, NO_TOPIC_ID, BrokerId, TopicPartition
 from tests.cluster.nodes import DEADLINE_SECONDS, Member, Nodes, until_empty
@@ -339,6 +341,7 @@ def test_a_topic_that_allows_unclean_election_gets_a_leader() -> None:
         await announce_isr_changes(admin, [T0])
         await cluster.members.pop(2).leave()
         await cluster.until(lambda: cluster.leader(T0) == NO_LEADER)
+        await admin.create(f"{paths.CONFIG_CHANGES}/zzz", b"no announcement")
         await alter_topic_config(admin, "t", lambda _: {"unclean.leader.election.enable": "true"})
         await cluster.until(lambda: cluster.leader(T0) == 1)
 
@@ -354,6 +357,14 @@ def test_a_topic_that_allows_unclean_election_gets_a_leader() -> None:
         f"{paths.CONFIG_CHANGES}/config_change_0000000007",
         paths.PREFERRED_REPLICA_ELECTION,
         "/config/topics/t",
+        f"/brokers/ids/{2**40}",
+        "/brokers/ids/two",
+        "/brokers/topics/no name",
+        f"/brokers/topics/{'long' * 100}",
+        f"{paths.ISR_CHANGES}/with/children",
+        f"{paths.LOG_DIR_EVENTS}/with/children",
+        f"{paths.DELETE_TOPICS}/with/children",
+        f"{paths.CONFIG_CHANGES}/zzz",
     ],
 )
 def test_a_corrupt_znode_does_not_stop_the_controller(path: str) -> None:
@@ -365,6 +376,71 @@ def test_a_corrupt_znode_does_not_stop_the_controller(path: str) -> None:
         await cluster.until(lambda: cluster.controller() is not None)
         await create_topic(admin, "v", assignment={0: ids(2)}, config={})
         await cluster.until(lambda: cluster.leader(TopicPartition("v", 0)) == 2)
+
+    run(scenario, 1, 2)
+
+
+def test_a_deleted_topic_goes_with_whatever_lies_below_it() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await create_topic(admin, "t", assignment={0: ids(1)}, config={})
+        await cluster.until(lambda: cluster.leader(T0) == 1)
+        await admin.create(f"{paths.partition_state(T0)}/odd/more", b"")
+        await delete_topic(admin, "t")
+        await until_empty(admin, paths.DELETE_TOPICS)
+        assert await admin.get(paths.topic("t")) is None
+
+    run(scenario, 1)
+
+
+@pytest.mark.parametrize(
+    "data", [b"garbage", ControllerZnode(broker_id=BrokerId(9), timestamp_ms=1).encode()]
+)
+def test_a_controller_that_was_written_by_hand_is_removed(data: bytes) -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await admin.set(paths.CONTROLLER, data)
+        await until_elected(admin)
+        await admin.delete(paths.CONTROLLER)
+        with contextlib.suppress(NodeExistsError):
+            await admin.create(paths.CONTROLLER, data)
+        await until_elected(admin)
+        await create_topic(admin, "t", assignment={0: ids(2)}, config={})
+        await cluster.until(lambda: cluster.leader(T0) == 2)
+
+    run(scenario, 1, 2)
+
+
+async def until_elected(admin: MemorySession) -> None:
+    """Wait until a node's own word says that it is the controller."""
+    changed = asyncio.Event()
+    end_watch = admin.watch_data(paths.CONTROLLER, changed.set)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not await _is_elected(admin):
+            await changed.wait()
+            changed.clear()
+    end_watch()
+
+
+async def _is_elected(admin: MemorySession) -> bool:
+    znode = await admin.get(paths.CONTROLLER)
+    return (
+        znode is not None
+        and znode.ephemeral_owner != 0
+        and b'"brokerid":9' not in znode.data
+        and (znode.data != b"garbage")
+    )
+
+
+def test_a_bug_in_a_reign_lets_another_be_elected(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        first = cluster.required_controller()
+        reign = first.driver._required_reign()
+
+        def fail(_: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(reign.machine, "handle", fail)
+        await create_topic(admin, "t", assignment={0: ids(2)}, config={})
+        await cluster.until(lambda: cluster.leader(T0) == 2)
 
     run(scenario, 1, 2)
 

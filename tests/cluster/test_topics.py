@@ -155,6 +155,17 @@ def test_more_partitions_than_a_znode_holds_are_refused() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("partitions", [{}, {1: ids(1)}, {0: ids(1), 2: ids(1)}])
+def test_a_topic_that_lacks_partitions_does_not_grow(partitions: dict[int, tuple[BrokerId, ...]]) -> None:
+    async def scenario(session: MemorySession) -> None:
+        await create_topic(session, "t", assignment=partitions, config={})
+        with refused(ErrorCode.INVALID_PARTITIONS):
+            await add_partitions(session, image(), "t", 4)
+        assert await assignment_of(session, "t") == partitions
+
+    run(scenario)
+
+
 def test_partitions_only_grow() -> None:
     async def scenario(session: MemorySession) -> None:
         await create_topic(session, "t", assignment={0: ids(2, 3)}, config={})

@@ -99,6 +99,43 @@ def test_garbage_is_an_error_that_names_the_path(value: Any, text: str, garbage:
         type(value).decode(garbage, PATH)
 
 
+STATE = {"controller_epoch": 1, "leader": 1, "leader_epoch": 0, "isr": [1]}
+BROKER = {"endpoints": ["A://h:1"], "listener_security_protocol_map": {"A": "SSL"}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (TopicZnode, {"partitions": {"0": []}}),
+        (TopicZnode, {"partitions": {"0": [1, 2, 1]}}),
+        (TopicZnode, {"partitions": {"0": [-1]}}),
+        (TopicZnode, {"partitions": {"0": [2**31]}}),
+        (TopicZnode, {"partitions": {str(2**31): [1]}}),
+        (TopicZnode, {"partitions": {"0": [1]}, "adding_replicas": {"0": [2, 2]}}),
+        (PartitionStateZnode, STATE | {"leader": -2}),
+        (PartitionStateZnode, STATE | {"leader": 2**31}),
+        (PartitionStateZnode, STATE | {"leader_epoch": -1}),
+        (PartitionStateZnode, STATE | {"leader_epoch": 2**31 - 1}),
+        (PartitionStateZnode, STATE | {"controller_epoch": 2**31 - 1}),
+        (PartitionStateZnode, STATE | {"isr": [1, 1]}),
+        (PartitionStateZnode, STATE | {"isr": [2**31]}),
+        (BrokerZnode, BROKER | {"listener_security_protocol_map": {"A": "ODD"}}),
+        (BrokerZnode, BROKER | {"endpoints": ["A://h:65536"]}),
+        (ControllerZnode, {"brokerid": 2**31}),
+        (PartitionListZnode, {"partitions": [{"topic": "t", "partition": 2**31}]}),
+    ],
+)
+def test_what_no_node_would_write_is_an_error_that_names_the_path(kind: Any, fields: object) -> None:
+    with pytest.raises(CoordinationError, match=PATH):
+        kind.decode(json.dumps(fields).encode(), PATH)
+
+
+@pytest.mark.parametrize("epoch", [-1, 2**31 - 1])
+def test_an_epoch_of_a_controller_that_no_election_leads_to_is_an_error(epoch: int) -> None:
+    with pytest.raises(CoordinationError, match=PATH):
+        ControllerEpochZnode.decode(str(epoch).encode(), PATH)
+
+
 @given(data=st.data())
 @settings(max_examples=100)
 def test_any_json_decodes_or_is_a_coordination_error(data: st.DataObject) -> None:
