@@ -15,6 +15,7 @@ from broker.clock import Clock
 from broker.cluster.registration import register_broker
 from broker.cluster.states import leave_isrs
 from broker.config import NodeConfig
+from broker.coordination import paths
 from broker.coordination.protocol import Coordination, SessionState
 from broker.coordination.znodes import BrokerZnode, Endpoint
 from broker.errors import CoordinationError
@@ -43,7 +44,7 @@ class Presence:
         self._clock = clock
         self._listeners = listeners
         self._session_changed = asyncio.Event()
-        self._registered_session = 0
+        self._registered = BrokerZnode(endpoints=())
         self._notes: SessionNotes | None = None
 
     @property
@@ -96,29 +97,41 @@ class Presence:
         """
         await self._note_session()
         broker_id = BrokerId(self._config.broker_id)
+        self._registered = await self._znode()
         epoch = await register_broker(
             self._coordination,
             broker_id,
-            await self._znode(),
+            self._registered,
             session_timeout_ms=self._config.zookeeper_session_timeout_ms,
         )
-        self._registered_session = self._coordination.session_id
         log.info("node_registered", broker_id=broker_id, broker_epoch=epoch)
         return epoch
 
     async def keep(self, on_registered: Callable[[int], None]) -> None:
-        """Register anew after every loss of the session, each time with a new broker epoch; for ever."""
+        """Register anew after every loss of the session, each time with a new broker epoch, and when somebody
+        removed the registration or wrote over it; for ever.
+        """
+        path = paths.broker(BrokerId(self._config.broker_id))
+        self._coordination.watch_data(path, self._session_changed.set)
         while True:
             await self._session_changed.wait()
             self._session_changed.clear()
-            if self._coordination.session_id == self._registered_session:
-                continue
             try:
-                on_registered(await self.register())
+                if not await self._is_registered(path):
+                    on_registered(await self.register())
             except CoordinationError as error:
                 log.warning("registration_delayed", reason=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 self._session_changed.set()
+
+    async def _is_registered(self, path: str) -> bool:
+        """Raises CoordinationError."""
+        znode = await self._coordination.get(path)
+        return (
+            znode is not None
+            and znode.ephemeral_owner == self._coordination.session_id
+            and znode.data == self._registered.encode()
+        )
 
     async def _note_session(self) -> None:
         key = self._coordination.session_key
