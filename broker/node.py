@@ -57,6 +57,7 @@ from broker.replication.node_connection import NodeConnection
 from broker.replication.read_replicas import load_selector
 from broker.replication.replicas import Replicas
 from broker.replication.replication_quotas import ReplicationQuota
+from broker.replication.strays import Strays
 from broker.replication.topic_configs import TopicConfigs
 from broker.replication.upkeep import Upkeep
 from broker.server.cluster_view import ClusterView
@@ -271,6 +272,7 @@ class Node:
                 copies_max=config.num_replica_alter_log_dirs_threads or len(config.data_roots),
                 bytes_per_second_max=config.replica_alter_log_dirs_io_max_bytes_per_second,
             ),
+            strays=Strays(self._broker_id, cluster_id, replicas, self._coordination),
             topics=Topics(self._coordination, view, topic_defaults(self._live.loaded), rng=self._rng),
             topic_configs=configs,
             groups=GroupCoordinator(groups_log, self._clock, group_config(config)),
@@ -354,6 +356,7 @@ class Node:
         )
         self._live.on_change(reconfiguration.apply)
         self._background.start(self._services.entity_configs.run())
+        self._background.start(self._services.strays.run())
         self._background.start(self._front.close_idle())
 
     async def _first_image(self) -> None:

@@ -80,13 +80,19 @@ async def register_broker(
 
 
 async def _try_register(coordination: Coordination, path: str, broker: BrokerZnode) -> int | None:
+    """The broker epoch, None while another session has the id.
+
+    What this session has there already, but with other content, is removed first: the controller looks at
+    the content only when brokers come.
+    """
     with contextlib.suppress(NodeExistsError):
         await coordination.create(path, broker.encode(), ephemeral=True)
     znode = await coordination.get(path)
     if znode is None or znode.ephemeral_owner != coordination.session_id:
         return None
     if znode.data != broker.encode():
-        await coordination.set(path, broker.encode())
+        await coordination.delete(path)
+        return await _try_register(coordination, path, broker)
     return znode.czxid
 
 

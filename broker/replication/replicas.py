@@ -21,6 +21,7 @@ from broker.replication.fetchers import Fetchers
 from broker.replication.hosted_logs import Obtained, WantedLog, obtain_logs
 from broker.replication.partition import Assignment, Partition
 from broker.replication.replica import LeadershipObserver, Replica
+from broker.replication.retired_logs import Retirement, is_of_another_topic, retire_log
 from broker.storage.log_config import LogConfig
 from broker.storage.log_directories import LogDirectories
 from broker.storage.log_directory import LogDirectory, NewLog
@@ -68,7 +69,7 @@ class Replicas:
         self._clock = clock
         self._executor = executor
         self._config_of = config_of
-        self._stored_high_watermarks = high_watermarks
+        self._last_high_watermarks = dict(high_watermarks)
         self._fetchers = fetchers
         self._on_leadership = on_leadership
         self._topics: dict[str, dict[int, Replica]] = {}
@@ -216,6 +217,7 @@ class Replicas:
             refused = self.check_epochs(request.controller_epoch, request.broker_epoch)
             if refused is not ErrorCode.NONE:
                 return LeaderAndIsrResponse(error_code=refused)
+            await self._retire_namesakes(request.topic_states)
             try:
                 configs, logs = await self._obtain_logs(request.topic_states)
             except CoordinationError as error:
@@ -250,6 +252,17 @@ class Replicas:
                 for state in topic.partition_states
             ]
         return StopReplicaResponse(partition_errors=errors)
+
+    async def _retire_namesakes(self, topics: Sequence[LeaderAndIsrTopicState]) -> None:
+        """Logs of topics that had these names before must not be taken for those of today's."""
+        for topic in topics:
+            topic_id = TopicId(topic.topic_id)
+            for state in topic.partition_states:
+                partition = TopicPartition(topic.topic_name, state.partition_index)
+                if is_of_another_topic(self._directories, partition, topic_id):
+                    await self.retire(
+                        partition, Retirement.SET_ASIDE, reason=f"the topic's id is {topic_id} now"
+                    )
 
     async def _obtain_logs(
         self, topics: Sequence[LeaderAndIsrTopicState]
@@ -288,7 +301,7 @@ class Replicas:
                     assert config is not None, "read with the logs of what was not hosted"
                     topic_partition = TopicPartition(topic.topic_name, state.partition_index)
                     partitions[state.partition_index] = self._host(
-                        topic_partition, config, logs[topic_partition]
+                        topic_partition, TopicId(topic.topic_id), config, logs[topic_partition]
                     )
                 self._take_role(partitions[state.partition_index], TopicId(topic.topic_id), state)
             except (ProtocolError, StorageError) as error:
@@ -302,21 +315,29 @@ class Replicas:
         return errors
 
     def _host(
-        self, topic_partition: TopicPartition, config: LogConfig, found: LogDirectory | StorageError
+        self,
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        config: LogConfig,
+        found: LogDirectory | StorageError,
     ) -> Replica:
-        """Raises StorageError when the disk failed, or failed before and may hold the log."""
+        """Raises StorageError when the disk failed, or failed before and may hold the log; ProtocolError
+        INCONSISTENT_TOPIC_ID when the log is another topic's.
+        """
         if isinstance(found, StorageError):
             if isinstance(found, DiskFailedError):
                 self._offline.add(topic_partition)
             raise found
         log = found.logs[topic_partition]
+        if topic_id.int:
+            log.assign_topic_id(topic_id)
         log.update_config(config)
         self._offline.discard(topic_partition)
         machine = Partition(
             topic_partition,
             self._local,
             log_end_offset=log.log_end_offset,
-            high_watermark=self._stored_high_watermarks.get(topic_partition, 0),
+            high_watermark=self._last_high_watermarks.get(topic_partition, 0),
         )
         return Replica(log, machine, self._executor, free_space=found.free_space)
 
@@ -353,30 +374,45 @@ class Replicas:
             epoch = state.leader_epoch
             if epoch != EPOCH_DURING_DELETE and 0 <= epoch < replica.machine.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
-            self._fetchers.forget(topic_partition)
-            await replica.settled()
-            self._drop(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            await self._stop_serving(replica)
         if not state.delete_partition:
             return ErrorCode.NONE
         if topic_partition in self._offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
+        is_done = await self.retire(topic_partition, Retirement.DELETED, reason="the controller says so")
+        return ErrorCode.NONE if is_done else ErrorCode.KAFKA_STORAGE_ERROR
+
+    async def retire(self, topic_partition: TopicPartition, how: Retirement, *, reason: str) -> bool:
+        """Hold a partition no longer, for the `reason` that the event tells; False when the disk refuses. The
+        caller holds `orders`.
+        """
+        replica = self.get(*topic_partition)
+        if replica is not None:
+            await self._stop_serving(replica)
+        is_held = self._directories.find(topic_partition) is not None
         try:
-            for directory in self._directories.live.values():  # or it would be all there is of the partition
-                await self._in_thread(partial(directory.drop_future, topic_partition))
-            holder = self._directories.find(topic_partition)
-            if holder is not None:
-                await self._in_thread(partial(holder.delete_log, topic_partition))
-                log_event.info("log_deleted", partition=str(topic_partition))
+            kept = await self._in_thread(partial(retire_log, self._directories, topic_partition, how))
         except StorageError as error:
-            log_event.error("log_not_deleted", partition=str(topic_partition), reason=str(error))
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        return ErrorCode.NONE
+            log_event.error("log_not_retired", partition=str(topic_partition), reason=str(error))
+            return False
+        self._last_high_watermarks.pop(topic_partition, None)
+        if kept is not None:
+            log_event.warning("log_set_aside", partition=str(topic_partition), path=str(kept), reason=reason)
+        elif is_held:
+            log_event.info("log_deleted", partition=str(topic_partition), reason=reason)
+        return True
+
+    async def _stop_serving(self, replica: Replica) -> None:
+        self._fetchers.forget(replica.topic_partition)
+        await replica.settled()
+        self._drop(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _drop(self, replica: Replica, refusal: ErrorCode) -> None:
         """Host it no longer; what waits for it is refused so."""
         topic_partition, was_leader = replica.topic_partition, replica.machine.is_leader
         self._fetchers.forget(topic_partition)
         replica.take_offline(refusal)
+        self._last_high_watermarks[topic_partition] = replica.high_watermark
         partitions = self._topics[topic_partition.topic]
         del partitions[topic_partition.partition]
         if not partitions:

@@ -16,6 +16,7 @@ from broker.replication.log_moves import LogMoves
 from broker.replication.read_replicas import ReplicaSelector
 from broker.replication.replicas import Replicas
 from broker.replication.replication_quotas import ReplicationQuotas
+from broker.replication.strays import Strays
 from broker.replication.topic_configs import TopicConfigs
 from broker.server.cluster_view import ClusterView
 from broker.server.conversions import Conversions
@@ -57,6 +58,7 @@ class Services:
     fetchers: Fetchers
     isr_changes: IsrChanges
     log_moves: LogMoves
+    strays: Strays
     topics: Topics
     topic_configs: TopicConfigs
     groups: GroupCoordinator

@@ -131,6 +131,12 @@ def deleted_directory_name(topic_partition: TopicPartition) -> str:
     return topic_partition.topic[: 255 - len(suffix)] + suffix
 
 
+def stray_directory_name(topic_partition: TopicPartition) -> str:
+    """A fresh name for a directory that nobody has a use for, but that is kept."""
+    suffix = f"-{topic_partition.partition}.{uuid4().hex}-stray"
+    return topic_partition.topic[: 255 - len(suffix)] + suffix
+
+
 def future_directory_name(topic_partition: TopicPartition) -> str:
     """A fresh name for the copy of a log that is about to move in; short enough for any file system."""
     return f"{topic_partition}.{uuid4().hex}-future"

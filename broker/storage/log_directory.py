@@ -30,6 +30,7 @@ from broker.storage.filenames import (
     deleted_directory_name,
     future_directory_name,
     parse_directory_name,
+    stray_directory_name,
 )
 from broker.storage.flush_watch import FlushWatch
 from broker.storage.free_space import FreeSpace
@@ -268,6 +269,15 @@ class LogDirectory:
         log = self._take_out(topic_partition)
         self._discard(log.directory, due_ms=self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
 
+    def set_aside(self, topic_partition: TopicPartition) -> Path:
+        """Take a log out of use, durably, but keep it under the name of a stray one; where. Raises
+        StorageError.
+        """
+        self.logs[topic_partition].flush()
+        path = self.path / stray_directory_name(topic_partition)
+        self._rename(self._take_out(topic_partition), path)
+        return path
+
     # Moving a log between roots; every step blocks and raises StorageError
 
     def begin_future(self, of: Log, start_offset: int) -> Log:
@@ -303,10 +313,8 @@ class LogDirectory:
 
     def withdraw_log(self, topic_partition: TopicPartition) -> Path:
         """Take a log out of use, durably, whose copy is complete; the directory to discard or put back."""
-        log = self._take_out(topic_partition)
         path = self.path / deleted_directory_name(topic_partition)
-        self._disk.rename(log.directory, path)
-        self._disk.sync_directory(self.path)
+        self._rename(self._take_out(topic_partition), path)
         return path
 
     def put_back_log(self, of: Log, path: Path) -> None:
@@ -360,6 +368,10 @@ class LogDirectory:
         assert log is not None, "there is a log to take out"
         log.abandon()
         return log
+
+    def _rename(self, log: Log, path: Path) -> None:
+        self._disk.rename(log.directory, path)
+        self._disk.sync_directory(self.path)
 
     def _discard(self, directory: Path, *, due_ms: int) -> None:
         partition = parse_directory_name(directory.name)

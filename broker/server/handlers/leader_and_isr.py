@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from broker.cluster.orders import named_partitions, names_all_roles
+from broker.errors import ErrorCode
 from broker.server.request import RequestContext
 from broker.server.services import Services
 from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -10,5 +12,8 @@ from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIs
 async def handle(
     services: Services, context: RequestContext, request: LeaderAndIsrRequest
 ) -> LeaderAndIsrResponse:
-    """Carried out by the replicas."""
-    return await services.replicas.lead_and_follow(request)
+    """Carried out by the replicas; what it leaves without a role is looked after."""
+    response = await services.replicas.lead_and_follow(request)
+    if names_all_roles(request) and response.error_code == ErrorCode.NONE:
+        services.strays.told_all_roles(named_partitions(request))
+    return response
