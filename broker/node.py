@@ -159,7 +159,7 @@ class Node:
             self._services = services = await self._build(
                 cluster_id, configs, entity_configs, directories, link
             )
-            await presence.leave_isrs(directories)
+            services.replicas.bereft = frozenset(await presence.leave_isrs(directories))
             services.replicas.registered(await presence.register())
             await stack.enter_async_context(services.fetchers)
             await stack.enter_async_context(services.groups)

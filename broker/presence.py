@@ -24,7 +24,7 @@ from broker.server.security import Listener
 from broker.session_notes import SessionNotes
 from broker.storage.log_directories import LogDirectories
 from broker.telemetry import logger
-from broker.types import BrokerId
+from broker.types import BrokerId, TopicPartition
 
 log = logger("node")
 
@@ -79,17 +79,24 @@ class Presence:
         finally:
             await asyncio.to_thread(notes.remove)
 
-    async def leave_isrs(self, directories: LogDirectories) -> None:
+    async def leave_isrs(self, directories: LogDirectories) -> list[TopicPartition]:
         """Before a registration: when records that were acknowledged may be gone from the directories, no
-        partition counts on this node any more that can count on another. Raises CoordinationError,
-        StorageError.
+        partition counts on this node any more that can count on another. Returns those that count on it alone
+        although it has nothing of them, as an empty disk is in the place of another, while other nodes have
+        replicas. Raises CoordinationError, StorageError.
         """
+        bereft: list[TopicPartition] = []
         if await asyncio.to_thread(directories.may_have_lost):
             broker_id = BrokerId(self._config.broker_id)
-            left = await leave_isrs(self._coordination, broker_id)
-            if left:
-                log.warning("in_sync_sets_left", broker_id=broker_id, partitions=len(left))
-        await asyncio.to_thread(directories.note_boot)
+            departure = await leave_isrs(self._coordination, broker_id)
+            if departure.left:
+                log.warning("in_sync_sets_left", broker_id=broker_id, partitions=len(departure.left))
+            if await asyncio.to_thread(directories.may_be_empty):
+                bereft = [tp for tp in departure.last if directories.lacks(tp)]
+            for tp in bereft:
+                log.error("last_in_sync_without_log", partition=str(tp))
+        await asyncio.to_thread(directories.note_boot, is_complete=not bereft)
+        return bereft
 
     async def register(self) -> int:
         """Register the node under its id; its broker epoch. Raises CoordinationError, also when another node

@@ -227,6 +227,8 @@ class ControllerMachine:
     def _states_read(self, step: Step, states: Mapping[TopicPartition, StoredState]) -> None:
         changed = {tp for tp in states if self._is_newer(tp, states[tp])} - self._known.being_deleted()
         step.roles |= {tp for tp in changed if states[tp].state.leader_epoch > self._known.leader_epoch(tp)}
+        for tp in changed & self._known.lost.keys():  # its leader vouches for who joined
+            self._known.lost[tp] -= set(states[tp].state.isr) - set(self._known.isr(tp))
         self._known.states.update({tp: states[tp] for tp in changed})
         step.metadata |= changed
         self._repair(step, changed)

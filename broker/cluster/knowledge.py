@@ -78,6 +78,10 @@ class Knowledge:
         stored = self.states.get(tp)
         return stored.state.leader if stored else NO_LEADER
 
+    def isr(self, tp: TopicPartition) -> tuple[BrokerId, ...]:
+        stored = self.states.get(tp)
+        return stored.state.isr if stored else ()
+
     def leader_epoch(self, tp: TopicPartition) -> LeaderEpoch:
         stored = self.states.get(tp)
         return stored.state.leader_epoch if stored else LeaderEpoch(UNKNOWN_EPOCH)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import TypeVar
 
 from broker.cluster.events import StoredState
@@ -132,9 +133,18 @@ async def announce_directory_failure(coordination: Coordination, broker_id: Brok
     await coordination.create(paths.LOG_DIR_EVENT_PREFIX, data, sequence=True)
 
 
-async def leave_isrs(coordination: Coordination, broker_id: BrokerId) -> list[TopicPartition]:
-    """Take a broker that may have lost records out of every in-sync set that has another member; returns the
-    partitions where it was in one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """The partitions whose in-sync set a broker left, and those where it stayed as the `last` member although
+    there are other replicas.
+    """
+
+    left: list[TopicPartition]
+    last: list[TopicPartition]
+
+
+async def leave_isrs(coordination: Coordination, broker_id: BrokerId) -> Departure:
+    """Take a broker that may have lost records out of every in-sync set that has another member.
 
     To be called before it registers again, after a machine crash. Where it led, the partition is left
     without a leader until the controller elects one of the others. Where it was not in sync its leader may
@@ -142,33 +152,43 @@ async def leave_isrs(coordination: Coordination, broker_id: BrokerId) -> list[To
     such a write is refused.
     """
     topics = await read_topics(coordination)
-    hosted = [
-        TopicPartition(name, partition)
+    hosted = {
+        TopicPartition(name, partition): replicas
         for name, topic in topics.items()
         for partition, replicas in topic.partitions.items()
         if broker_id in replicas
-    ]
+    }
     left: list[TopicPartition] = []
+    last: list[TopicPartition] = []
 
     async def leave(tp: TopicPartition) -> None:
-        if await _leave_isr(coordination, tp, broker_id):
-            left.append(tp)
+        match await _leave_isr(coordination, tp, broker_id):
+            case _Leaving.LEFT:
+                left.append(tp)
+            case _Leaving.LAST if len(hosted[tp]) > 1:
+                last.append(tp)
 
-    await in_flight(hosted, leave)
+    await in_flight(list(hosted), leave)
     await announce_isr_changes(coordination, sorted(left))
-    return sorted(left)
+    return Departure(left=sorted(left), last=sorted(last))
 
 
-async def _leave_isr(coordination: Coordination, tp: TopicPartition, broker_id: BrokerId) -> bool:
+class _Leaving(Enum):
+    LEFT = auto()
+    LAST = auto()
+    WAS_OUT = auto()
+
+
+async def _leave_isr(coordination: Coordination, tp: TopicPartition, broker_id: BrokerId) -> _Leaving:
     path = paths.partition_state(tp)
     while True:
         znode = await coordination.get(path)
         if znode is None:
-            return False
+            return _Leaving.WAS_OUT
         state = decode_state(znode, path).state
         isr = tuple(replica for replica in state.isr if replica != broker_id)
         if not isr:
-            return False
+            return _Leaving.LAST if state.isr else _Leaving.WAS_OUT
         is_member = isr != state.isr
         if is_member:
             state = replace(
@@ -181,7 +201,7 @@ async def _leave_isr(coordination: Coordination, tp: TopicPartition, broker_id: 
             await coordination.set(path, state.encode(), version=znode.version)
         except BadVersionError:
             continue
-        return is_member
+        return _Leaving.LEFT if is_member else _Leaving.WAS_OUT
 
 
 async def _read_all(

@@ -77,6 +77,10 @@ class Replicas:
         self._controller_epoch = -1
         self._broker_epoch = -1
         self._orders = asyncio.Lock()
+        self.bereft: frozenset[TopicPartition] = frozenset()
+        """Partitions that this node does not lead as long as there is nothing in their logs: others may have
+        what was lost here.
+        """
 
     # Looking up
 
@@ -349,6 +353,8 @@ class Replicas:
         topic_partition = machine.topic_partition
         was_leader = machine.is_leader
         if assignment.leader == self._local:
+            if topic_partition in self.bereft and not replica.log.log_end_offset:
+                raise StorageError("the log that had everything is gone, and other replicas may have more")
             before = machine.high_watermark
             replica.begin_flush()
             is_new = machine.lead(assignment, now_ms=self._clock.monotonic_ms())

@@ -3,7 +3,10 @@
 The end of a process loses nothing, as what it wrote is in the machine's page cache; the end of the machine
 loses what was not flushed. So a root notes the machine's boot id: after an unclean end, another boot id, or
 none, means that the newest records may be gone although others count on them. So does a root that was just
-made: whoever had this broker's id before may have had records. Blocks.
+made: whoever had this broker's id before may have had records.
+
+Where the cluster still counts on records that such a root lacks, the note says so (`incomplete`), over clean
+ends too, until nobody does any more. Blocks.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker.storage.disk import Disk
+
+_INCOMPLETE = b"incomplete"
 
 
 class BootNote:
@@ -23,12 +28,18 @@ class BootNote:
 
     def may_have_lost(self) -> bool:
         """Whether records may be gone, as of the start. Raises StorageError."""
+        if self.may_be_empty():
+            return True
         if self._was_clean:
             return False
         boot_id = self._disk.boot_id
-        if boot_id is None or not self._disk.exists(self._path):
-            return True
-        return self._disk.read_file(self._path) != boot_id.encode()
+        return boot_id is None or self._disk.read_file(self._path) != boot_id.encode()
+
+    def may_be_empty(self) -> bool:
+        """Whether the root may be in the place of another that had everything. Raises StorageError."""
+        if not self._disk.exists(self._path):
+            return not self._was_clean
+        return self._disk.read_file(self._path) == _INCOMPLETE
 
     def write(self) -> None:
         """From now on an unclean end under this boot id has lost nothing: nobody counts any more on what the
@@ -37,3 +48,9 @@ class BootNote:
         boot_id = self._disk.boot_id
         if boot_id is not None:
             self._disk.write_file(self._path, boot_id.encode())
+        elif self._disk.exists(self._path):
+            self._disk.remove(self._path)
+
+    def write_incomplete(self) -> None:
+        """Some partition counts on records that the root lacks. Raises StorageError."""
+        self._disk.write_file(self._path, _INCOMPLETE)

@@ -118,13 +118,27 @@ class LogDirectories:
         """
         return any(directory.boot_note.may_have_lost() for directory in self.live.values())
 
-    def note_boot(self) -> None:
+    def may_be_empty(self) -> bool:
+        """Whether a root may be in the place of another that had everything. Blocks. Raises StorageError."""
+        return any(directory.boot_note.may_be_empty() for directory in self.live.values())
+
+    def lacks(self, topic_partition: TopicPartition) -> bool:
+        """Whether there is no record of the partition, nor ever was one in its log."""
+        directory = self.find(topic_partition)
+        return directory is None or directory.logs[topic_partition].log_end_offset == 0
+
+    def note_boot(self, *, is_complete: bool = True) -> None:
         """Nobody counts on what may have been lost: note that what comes is kept until the machine ends.
-        Blocks. Where the disk refuses, the next unclean end counts as a loss.
+        Unless that `is_complete`, roots that may be empty are noted as such. Blocks. Where the disk refuses,
+        the next unclean end counts as a loss.
         """
         for root, directory in self.live.items():
+            note = directory.boot_note
             try:
-                directory.boot_note.write()
+                if not is_complete and note.may_be_empty():
+                    note.write_incomplete()
+                else:
+                    note.write()
             except StorageError as error:
                 _log.warning("boot_not_noted", log_directory=str(root), reason=str(error))
 

@@ -421,6 +421,18 @@ def test_a_replica_that_counts_is_not_deleted_when_an_assignment_is_changed_by_h
     assert all(T0 not in told.stops for told in scene.told.values())
 
 
+def test_a_lost_replica_that_its_leader_took_into_the_isr_is_lost_no_more(scene: Scene) -> None:
+    scene.create("t", topic({0: [1, 2]}))
+    scene.handle(ReplicasLost(broker_id=BrokerId(2), partitions=frozenset([T0])))
+    assert scene.states[T0].state.isr == (1,)
+    scene.change_isr(T0, 1, 2)
+    scene.handle(StatesRead(states={T0: scene.states[T0]}))
+    assert scene.states[T0].state.isr == (1, 2)
+    image = scene.images[ME].partition(T0)
+    assert image is not None
+    assert image.offline == ()
+
+
 def test_an_unreadable_state_is_left_alone() -> None:
     scene = Scene(topics={"t": topic({0: [1, 2], 1: [2]})})
     scene.start(unreadable=frozenset([T0]))

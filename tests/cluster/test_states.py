@@ -36,7 +36,7 @@ def test_a_broker_that_may_have_lost_records_leaves_every_set_that_has_another_m
             assert znode is not None
             return PartitionStateZnode.decode(znode.data, ""), znode.version
 
-        assert await leave_isrs(session, SECOND) == [T0, T1]
+        assert (await leave_isrs(session, SECOND)).left == [T0, T1]
         followed, _ = await now(T0)
         assert (followed.leader, followed.isr, followed.leader_epoch) == (1, ids(1), 5)
         led, _ = await now(T1)
@@ -54,7 +54,7 @@ def test_a_leader_that_is_about_to_take_such_a_broker_in_is_refused() -> None:
         await session.start(timeout_ms=1000)
         await session.create(paths.topic("t"), topic({0: [1, 2]}).encode())
         await session.create(paths.partition_state(T0), state(1, 1).encode())
-        assert await leave_isrs(session, SECOND) == []
+        assert (await leave_isrs(session, SECOND)).left == []
         with pytest.raises(BadVersionError):
             await write_isr(session, T0, state(1, 1, 2), 0)
         assert await write_isr(session, T0, state(1, 1, 2), 1) == 2

@@ -184,6 +184,36 @@ def test_an_id_comes_back_elsewhere_with_an_empty_disk_and_catches_up(
         assert log_bytes(tmp_path / "elsewhere", "t-0") == log_bytes(nodes.root(2), "t-0")
 
 
+def test_an_empty_disk_does_not_lead_those_that_have_records(nodes: ThreeNodes, tmp_path: Path) -> None:
+    nodes.create_topic("t", [1, 2])
+    nodes.create_topic("alone", [1])
+    until(lambda: nodes.are_in_sync("t") and nodes.are_in_sync("alone"))
+    write(nodes, "t", b"a")
+    write(nodes, "alone", b"a")
+    nodes.cluster.kill_node(2)
+    until(lambda: nodes.state("t")["isr"] == [1])
+    nodes.cluster.kill_node(1)
+    nodes.cluster.start_node(2)
+    for _ in range(2):
+        with another_node(nodes, 1, tmp_path / "elsewhere"):
+            until(lambda: leader_of(nodes, "alone") == 1)
+            until(lambda: leader_of(nodes, "t") == -1)
+    with another_node(nodes, 1, tmp_path / "elsewhere"):
+        until(lambda: leader_of(nodes, "alone") == 1)
+        until(lambda: elected(nodes, "t", 0))
+        until(lambda: nodes.are_in_sync("t"))
+        assert leader_of(nodes, "t") == 2
+        assert read(nodes, "t") == [b"a"]
+        assert log_bytes(tmp_path / "elsewhere", "t-0") == log_bytes(nodes.root(2), "t-0")
+
+
+def elected(nodes: ThreeNodes, topic: str, partition: int) -> bool:
+    """Whether an unclean election, asked for now, gave the partition a leader."""
+    asked = TopicPartition(topic, partition)
+    (error,) = nodes.ask(lambda admin: admin.elect_leaders([asked], unclean=True)).values()
+    return error is None
+
+
 # Logs without a role
 
 

@@ -46,3 +46,22 @@ def test_a_clean_end_lost_nothing_whatever_happened_to_the_machine() -> None:
     started(disk).write()
     disk.crash()
     assert not started(disk, was_clean=True).may_have_lost()
+
+
+def test_a_root_that_lacks_what_others_count_on_stays_in_doubt_over_clean_ends_until_nobody_does() -> None:
+    disk = MemoryDisk()
+    new = started(disk)
+    assert new.may_be_empty()
+    new.write_incomplete()
+    disk.kill()
+    after = started(disk, was_clean=True)
+    assert after.may_have_lost()
+    assert after.may_be_empty()
+    after.write()
+    disk.kill()
+    assert not started(disk).may_have_lost()
+    assert not started(disk).may_be_empty()
+
+
+def test_a_root_of_before_there_were_notes_is_not_taken_for_an_empty_one_after_a_clean_end() -> None:
+    assert not started(MemoryDisk(), was_clean=True).may_be_empty()
