@@ -122,6 +122,7 @@ class Reign:
         self._writes = FencedWrites(coordination, mandate.epoch_version)
         self._channels: dict[BrokerId, tuple[BrokerChannel, asyncio.Task[None]]] = {}
         self._looks: set[_Look] = set()
+        self._topic_names: set[str] = set()
         self._dirty_topics: set[str] = set()
         self._topic_watches: dict[str, Callable[[], None]] = {}
         self._requests: deque[_Request] = deque()
@@ -234,7 +235,8 @@ class Reign:
 
     async def _read_snapshot(self) -> SnapshotRead:
         deletions = frozenset(await self._coordination.children(paths.DELETE_TOPICS))
-        topics = await self._read_watched_topics(await self._coordination.children(paths.TOPICS))
+        self._topic_names = set(await self._coordination.children(paths.TOPICS))
+        topics = await self._read_watched_topics(self._topic_names)
         partitions = [TopicPartition(name, p) for name, topic in topics.items() for p in topic.partitions]
         reading = await read_states(self._coordination, partitions)
         changes = await announced_changes(self._coordination)
@@ -269,7 +271,7 @@ class Reign:
 
     async def _look_at_topics(self, group: asyncio.TaskGroup) -> None:
         dirty, self._dirty_topics = self._dirty_topics, set()
-        names = set(await self._coordination.children(paths.TOPICS))
+        names = self._topic_names = set(await self._coordination.children(paths.TOPICS))
         known = self._machine.topics.keys()
         topics = await self._read_watched_topics(names & (dirty | (names - known)))
         await self._apply(TopicsRead(topics=topics, gone=frozenset(known - names)), group)
@@ -445,7 +447,7 @@ class Reign:
 
     def _follow_topics(self) -> None:
         topics = self._machine.topics
-        for name in self._topic_watches.keys() - topics.keys():
+        for name in self._topic_watches.keys() - topics.keys() - self._topic_names:
             self._topic_watches.pop(name)()
         for name in topics.keys() - self._topic_watches.keys():
             self._watch_topic(name)

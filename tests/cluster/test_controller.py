@@ -433,6 +433,16 @@ def test_a_lost_replica_that_its_leader_took_into_the_isr_is_lost_no_more(scene:
     assert image.offline == ()
 
 
+def test_a_topic_that_was_put_back_with_its_states_has_its_roles_told(scene: Scene) -> None:
+    scene.create("t", topic({0: [2]}))
+    state = scene.states[T0]
+    scene.handle(TopicsRead(topics={}, gone=frozenset(["t"])))
+    scene.states[T0] = state
+    scene.handle(TopicsRead(topics={"t": scene.topics["t"]}))
+    assert scene.states[T0] == state
+    assert T0 in scene.told[BrokerId(2)].roles
+
+
 def test_an_unreadable_state_is_left_alone() -> None:
     scene = Scene(topics={"t": topic({0: [1, 2], 1: [2]})})
     scene.start(unreadable=frozenset([T0]))

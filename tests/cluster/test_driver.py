@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from uuid import uuid4
 
 import pytest
 
@@ -29,7 +30,7 @@ from broker.coordination.memory import MemorySession, MemoryTree
 from broker.coordination.protocol import NodeExistsError
 from broker.coordination.znodes import ControllerEpochZnode, ControllerZnode, PartitionStateZnode, TopicZnode
 from broker.errors import ErrorCode, ProtocolError
-from broker.types import NO_LEADER, NO_TOPIC_ID, BrokerId, TopicPartition
+from broker.types import NO_LEADER, NO_TOPIC_ID, BrokerId, TopicId, TopicPartition
 from tests.cluster.nodes import DEADLINE_SECONDS, Member, Nodes, until_empty
 from tests.cluster.scenes import T0, T1, broker_znode, ids
 
@@ -378,6 +379,19 @@ def test_a_corrupt_znode_does_not_stop_the_controller(path: str) -> None:
         await cluster.until(lambda: cluster.leader(TopicPartition("v", 0)) == 2)
 
     run(scenario, 1, 2)
+
+
+def test_a_topic_is_taken_up_once_its_znode_can_be_read() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await admin.create(paths.topic("t"), b"garbage")
+        await create_topic(admin, "u", assignment={0: ids(1)}, config={})
+        await cluster.until(lambda: cluster.leader(TopicPartition("u", 0)) == 1)
+        await admin.set(
+            paths.topic("t"), TopicZnode(topic_id=TopicId(uuid4()), partitions={0: ids(1)}).encode()
+        )
+        await cluster.until(lambda: cluster.leader(T0) == 1)
+
+    run(scenario, 1)
 
 
 def test_a_deleted_topic_goes_with_whatever_lies_below_it() -> None:
