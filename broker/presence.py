@@ -16,7 +16,7 @@ from broker.cluster.registration import register_broker
 from broker.cluster.states import leave_isrs
 from broker.config import NodeConfig
 from broker.coordination import paths
-from broker.coordination.protocol import Coordination, SessionState
+from broker.coordination.protocol import Coordination, SessionLostError, SessionState
 from broker.coordination.znodes import BrokerZnode, Endpoint
 from broker.errors import CoordinationError
 from broker.live_config import LiveConfig
@@ -126,6 +126,8 @@ class Presence:
             try:
                 if not await self._is_registered(path):
                     on_registered(await self.register())
+            except SessionLostError:
+                continue  # the connection's return is told
             except CoordinationError as error:
                 log.warning("registration_delayed", reason=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
