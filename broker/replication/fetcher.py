@@ -3,10 +3,11 @@
 `Following` decides what to ask and what answers mean; here it is done. Between two partitions, and between
 two stretches of a large answer, other tasks have their turn, and may have given the replica another role:
 nothing is done to a partition that is not current any more. Cuts, and the flushes that `flush.messages` asks
-for, are tasks of their own, so that a slow disk holds up nobody else's partitions. To ask for an offset is to
-say that everything below is here, so that is done after the flush. A leader may let a question wait; one that
-an order has changed meanwhile is taken back by closing the connection, and asked anew: else producers would
-wait for the followers of a new leader for as long as that leader's other partitions have nothing new.
+for, are tasks of their own, so that a slow disk holds up nobody else's partitions; a cut that an order
+overtakes is not begun. To ask for an offset is to say that everything below is here, so that is done after
+the flush. A leader may let a question wait; one that an order has changed meanwhile is taken back
+by closing the connection, and asked anew: else producers would wait for the followers of a new leader for as
+long as that leader's other partitions have nothing new.
 """
 
 from __future__ import annotations
@@ -350,16 +351,20 @@ class Fetcher:
         self._around.start(self._cut(replica, followed, offset))
 
     async def _cut(self, replica: Replica, followed: Followed, offset: int) -> None:
+        if not self._following.is_current(followed):
+            return  # an order came first: this node may lead now, and what it has is the history
         self._counts.cuts += 1
         try:
             await followed_log.cut(replica, offset, self._around.executor)
-        except StorageError as error:
+        except (CorruptRecordsError, StorageError) as error:
             self._rest(replica, followed, "followed_log_failed", str(error))
         else:
             self._advanced(replica, followed)
 
     async def _restart(self, replica: Replica, step: Restart) -> None:
         followed = step.followed
+        if not self._following.is_current(followed):
+            return  # as for `_cut`
         log_event.warning(
             "follower_restarted",
             partition=str(followed.topic_partition),

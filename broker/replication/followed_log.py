@@ -82,7 +82,7 @@ def hear(replica: Replica, high_watermark: int, log_start_offset: int) -> None:
 
 
 async def cut(replica: Replica, offset: int, executor: Executor) -> None:
-    """Remove everything from `offset` on. Raises StorageError."""
+    """Remove everything from `offset` on. Raises CorruptRecordsError for a damaged log, StorageError."""
     await _change(replica, partial(_cut, replica.log, offset), executor)
 
 

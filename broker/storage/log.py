@@ -330,7 +330,10 @@ class Log:
             self.leader_epochs.cut_start(offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Remove every batch that ends at or after `offset`, durably. Raises StorageError."""
+        """Remove every batch that ends at or after `offset`, durably.
+
+        Raises CorruptRecordsError when the file is damaged there, and then nothing was removed; StorageError.
+        """
         if offset >= self.files.end:
             return
         if offset <= self.files.segments.bases[0]:

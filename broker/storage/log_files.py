@@ -175,10 +175,11 @@ class LogFiles:
 
     def cut_to(self, offset: int) -> bool:
         """Remove every batch that ends at or after `offset`, which is above the first segment's base; whether
-        that lowered the recovery point. Raises StorageError.
+        that lowered the recovery point. Raises CorruptRecordsError, and then all is as it was; StorageError.
         """
         index = self.segments.floor(offset)
         kept, dropped = self.segments.items[: index + 1], self.segments.items[index + 1 :]
+        kept[-1].locate(offset)  # before anything goes: it is remembered, and fails in a damaged file
         self.drop(dropped[::-1])
         self.directory.sync()  # before the cut: no crash may leave a hole
         return self._cut(kept, kept[-1].cut(offset))

@@ -235,10 +235,11 @@ class Recovery:
                 self._transaction_indexes_rebuilt += 1
 
     def reload_producers(self, segments: Sequence[Segment], end: int) -> None:
-        """Set the producer states to what they were at offset `end`, where the log was cut. Raises
-        CorruptRecordsError, StorageError.
+        """Set the producer states to what they were at offset `end`, where the log was cut; as far as can be
+        read, if it is damaged. Raises StorageError.
         """
-        self._load_producers(segments, end)
+        with suppress(CorruptRecordsError):  # as after a crash: whoever reads there is told
+            self._load_producers(segments, end)
 
     # After a clean shutdown
 

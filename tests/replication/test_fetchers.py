@@ -222,6 +222,48 @@ def test_what_an_old_leader_has_beyond_the_new_ones_history_is_cut() -> None:
     assert (cut["partition"], cut["from_offset"], cut["to_offset"]) == ("flights-0", 5, 3)
 
 
+def test_two_fast_elections_are_sorted_out_epoch_by_epoch() -> None:
+    async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
+        await lead(one, two, 0)
+        put(one, b"a")
+        await until(lambda: same(one, two))
+        for epoch in (1, 3, 5):  # they lead in turn, and the other one never hears of it
+            await one.order(-1, epoch)
+            await two.order(2, epoch)
+            put(two, b"two in %d" % epoch)
+            await two.order(-1, epoch + 1)
+            await one.order(1, epoch + 1)
+            put(one, b"one in %d" % epoch, b"more of one in %d" % epoch)
+        await lead(two, one, 7)
+        put(two, b"b")
+        await until(lambda: log_files(one) == log_files(two))
+        assert one.replica().log.leader_epochs.entries == two.replica().log.leader_epochs.entries
+        assert [offset for offset, _ in one.replica().log.leader_epochs.entries] == [0, 1, 3, 5, 7]
+
+    cuts = named(play(scene), "follower_cut")
+    assert [cut["to_offset"] for cut in cuts] == [5, 3, 1]
+
+
+def test_a_log_is_cut_below_its_start_when_the_leaders_history_ends_there() -> None:
+    async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
+        await lead(one, two, 0)
+        put(one, b"a", b"b", b"c")
+        await until(lambda: same(one, two))
+        await two.order(-1, 1)
+        await one.order(1, 1)
+        put(one, *[b"lost"] * 4)
+        one.replica().log.advance_start(5)
+        await lead(two, one, 2)
+        put(two, b"d")
+        await until(lambda: same(one, two))
+        log = one.replica().log
+        assert (log.log_start_offset, log.log_end_offset) == (3, 4)
+        assert contents(log) == [(3, b"d")]
+        assert log.leader_epochs.entries == ((2, 3),)
+
+    play(scene)
+
+
 def test_far_behind_the_leaders_start_the_log_begins_anew() -> None:
     async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
         await lead(one, two, 0)
@@ -374,6 +416,74 @@ def test_a_new_epoch_waits_for_the_end_of_a_cut_and_goes_on_from_there(held: tup
         put(two, b"c")
         await until(lambda: same(one, two))
         assert contents(one.replica().log) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+    play(scene)
+
+
+def held_back(node: HostingNode) -> list[Coroutine[Any, Any, None]]:
+    """What the fetchers of a node start from now on: it has not begun."""
+    works: list[Coroutine[Any, Any, None]] = []
+    node.fetchers._around = replace(node.fetchers._around, start=works.append)
+    return works
+
+
+def test_an_order_to_lead_that_comes_before_a_cut_has_begun_ends_it() -> None:
+    async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
+        works = held_back(one)
+        await lead(two, one, 0)
+        put(two, b"a", b"b")
+        await until(lambda: same(one, two))
+        await two.order(-1, 1)
+        await one.order(1, 1)
+        put(one, b"kept")
+        await lead(two, one, 2)
+        await until(lambda: bool(works))
+        await one.order(1, 3)
+        put(one, b"new")
+        await works.pop()
+        assert [value for _, value in contents(one.replica().log)] == [b"a", b"b", b"kept", b"new"]
+        assert one.replica().machine.log_end_offset == 4
+
+    play(scene)
+
+
+def test_an_order_to_lead_that_comes_before_a_log_has_begun_anew_keeps_what_it_has() -> None:
+    async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
+        works = held_back(one)
+        await lead(two, one, 0)
+        put(two, b"a")
+        await until(lambda: same(one, two))
+        await one.order(-1, 1)
+        await two.order(2, 1)
+        put(two, b"b", b"c")
+        two.replica().log.advance_start(3)
+        await lead(two, one, 2)
+        await until(lambda: bool(works))
+        await one.order(1, 3)
+        await works.pop()
+        assert contents(one.replica().log) == [(0, b"a")]
+
+    assert not named(play(scene), "follower_restarted")
+
+
+def test_a_new_epoch_that_comes_before_a_cut_has_begun_asks_anew_where_to_cut() -> None:
+    async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
+        works = held_back(one)
+        await lead(two, one, 0)
+        put(two, b"a", b"b")
+        await until(lambda: same(one, two))
+        await two.order(-1, 1)
+        await one.order(1, 1)
+        put(one, b"lost")
+        await lead(two, one, 2)
+        await until(lambda: bool(works))
+        await two.order(2, 3)
+        await one.order(2, 3)
+        await works.pop(0)
+        assert one.fetchers.counts.cuts == 0
+        await until(lambda: bool(works))
+        await works.pop()
+        await until(lambda: same(one, two))
 
     play(scene)
 
@@ -614,6 +724,32 @@ def test_a_cut_that_fails_leaves_the_partition_to_its_failed_disk(monkeypatch: p
         disk.syncs_fail = False
 
     assert named(play(scene), "followed_log_failed")
+
+
+def test_a_damaged_log_that_is_to_be_cut_stays_as_it_is_and_holds_back_no_other_partition() -> None:
+    async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
+        await lead(one, two, 0, 0, 1)
+        put(one, b"a", b"b")
+        await until(lambda: same(one, two))
+        await two.order(-1, 1)
+        await one.order(1, 1)
+        put(one, *[b"lost" * 20] * 8)
+        log = one.replica().log
+        (path, *_) = [segment.log.path for segment in log.segments]
+        file = one.disk.open(path)
+        file.pwrite(b"\x7f", 16)  # magic of the first batch
+        file.close()
+        log.segments[0]._positions.clear()
+        before = log_files(one)
+        assert len(before) > 1
+        await lead(two, one, 2, 0, 1)
+        await until(lambda: one.fetchers.counts.cuts >= 2)
+        assert log_files(one) == before
+        put(two, b"x", number=1)
+        await until(lambda: same(one, two, 1))
+
+    (failed,) = named(play(scene, config=replace(SMALL, index_interval_bytes=4096)), "followed_log_failed")
+    assert failed["reason"]
 
 
 # Stretches

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.errors import ErrorCode, ProtocolError
+from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError
+from broker.records.batch import MAGIC_POSITION
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
 from tests.storage.conftest import memory_place
@@ -139,3 +140,28 @@ def test_a_deleted_log_leaves_nothing(place: DiskAt) -> None:
     log = filled(place, SMALL)
     log.delete()
     assert place.disk.list_directory(place.path) == []
+
+
+def damage_first_batch(log: Log, segment: int) -> None:
+    with log.segments[segment].log as file:
+        file.pwrite(b"\x7f", MAGIC_POSITION)
+    log.segments[segment]._positions.clear()
+
+
+def test_a_cut_within_a_damaged_file_removes_nothing(place: DiskAt) -> None:
+    log = filled(place, LogConfig(segment_bytes=1000))
+    base_offset = log.segments[1].base_offset
+    damage_first_batch(log, 1)
+    count, size = log.segment_count, log.size
+    with pytest.raises(CorruptRecordsError):
+        log.truncate_to(base_offset + 1)
+    assert (log.log_end_offset, log.segment_count, log.size) == (40, count, size)
+    assert append(log, b"next", producer=(9, 0, 40)) == 40
+
+
+def test_a_cut_behind_damage_leaves_a_log_in_use(place: DiskAt) -> None:
+    log = filled(place, LogConfig(index_interval_bytes=0))
+    damage_first_batch(log, 0)
+    log.truncate_to(30)
+    assert log.log_end_offset == 30
+    assert append(log, b"next") == 30
