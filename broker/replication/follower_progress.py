@@ -51,6 +51,13 @@ class FollowerProgress:
         self.has_asked = True
         return keeps_up
 
+    def isr_changed(self, *, was_in_sync: bool, is_in_sync: bool) -> None:
+        """The ISR is another one: who left it has to fetch again before it joins, who joined is awaited no
+        longer.
+        """
+        self.has_asked = self.has_asked and not was_in_sync
+        self.is_awaited = self.is_awaited and not is_in_sync
+
     def is_late(self, bounds: LagBounds, *, now_ms: int) -> bool:
         """Whether it was not caught up for longer than it may."""
         return now_ms - self.caught_up_ms > bounds.time_ms

@@ -167,6 +167,8 @@ class Partition:
         known = {} if is_new else self._followers
         others = dict.fromkeys((*assignment.replicas, *assignment.isr))
         others.pop(self.local, None)
+        for follower, progress in known.items():
+            progress.isr_changed(was_in_sync=follower in self.isr, is_in_sync=follower in assignment.isr)
         self._followers = {
             replica: known.get(replica)
             or FollowerProgress(caught_up_ms=now_ms if replica in assignment.isr else NEVER_MS)
@@ -369,8 +371,7 @@ class Partition:
             return False
         self.assignment = replace(current, isr=isr, partition_epoch=partition_epoch)
         for follower, progress in self._followers.items():
-            progress.is_awaited = progress.is_awaited and follower not in isr
-            progress.has_asked = progress.has_asked and follower not in current.isr
+            progress.isr_changed(was_in_sync=follower in current.isr, is_in_sync=follower in isr)
         self._change = None
         self._recount()
         return self.advance()

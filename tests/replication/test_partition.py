@@ -244,6 +244,26 @@ def test_who_left_the_isr_has_to_ask_before_it_joins_again() -> None:
     assert machine.candidates(BOUNDS)
 
 
+def test_who_was_taken_out_of_the_isr_by_an_order_has_to_ask_before_it_joins_again() -> None:
+    machine = leader_of(1, 2, log_end_offset=3)
+    fetched(machine, SECOND, 3, now_ms=1)
+    machine.lead(assignment(isr=(1,), replicas=(1, 2), version=1), now_ms=2)
+    assert not machine.candidates(BOUNDS)
+    fetched(machine, SECOND, 3, now_ms=3)
+    assert machine.candidates(BOUNDS) == {SECOND: 1}
+
+
+def test_who_joined_as_an_order_told_first_holds_nothing_back_once_it_has_left() -> None:
+    machine = partition()
+    machine.lead(assignment(isr=(1,), replicas=(1, 2)), now_ms=0)
+    fetched(machine, SECOND, 0, now_ms=0)
+    assert propose(machine) is not None
+    machine.lead(assignment(isr=(1, 2), version=1), now_ms=1)
+    assert not machine.appended(4)
+    written(machine, 2, LOCAL)
+    assert machine.high_watermark == 4
+
+
 def test_a_follower_that_has_everything_is_no_laggard_however_long_it_is_silent() -> None:
     machine = leader_of(1, 2)
     machine.appended(3)
