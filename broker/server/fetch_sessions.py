@@ -43,6 +43,7 @@ PARTITIONS_MAX = 500_000
 
 _Key: TypeAlias = tuple[str | UUID, int]
 """Topic name or id, and partition."""
+_NOTHING_TOLD = (-1, -1, -1)
 
 
 class FetchedPartition:
@@ -59,12 +60,20 @@ class FetchedPartition:
         self.wanted = wanted
         self.noted: object = None
         """What a reader keeps of it from one fetch of a session to the next."""
-        self._told = (-1, -1, -1)
+        self._told = _NOTHING_TOLD
 
     @property
     def key(self) -> _Key:
         """What identifies it in its session."""
         return _key(self.topic, self.topic_id, self.wanted.partition)
+
+    def ask(self, wanted: FetchPartition) -> None:
+        """Something else is wanted of it. Who has come to another leader epoch since may have dropped what it
+        was told in the one before: a follower does.
+        """
+        if wanted.current_leader_epoch != self.wanted.current_leader_epoch:
+            self._told = _NOTHING_TOLD
+        self.wanted = wanted
 
     def is_told(self, high_watermark: int, last_stable_offset: int, log_start_offset: int) -> bool:
         """Whether the last answer said just this."""
@@ -81,8 +90,11 @@ class FetchedPartition:
         )
 
     def tell(self, answer: PartitionData) -> None:
-        """Remember what the client is being told; after an error everything is to be told again."""
-        high_watermark = -1 if answer.error_code else answer.high_watermark
+        """Remember what the client is being told; after an error, or when histories part, everything is to be
+        told again.
+        """
+        is_void = answer.error_code or answer.diverging_epoch.epoch >= 0
+        high_watermark = -1 if is_void else answer.high_watermark
         self._told = (high_watermark, answer.last_stable_offset, answer.log_start_offset)
 
 
@@ -138,7 +150,7 @@ class FetchSession:
             if known is None:
                 partitions[key] = partition
             else:
-                known.wanted = partition.wanted
+                known.ask(partition.wanted)
         for topic in request.forgotten_topics_data:
             for number in topic.partitions:
                 partitions.pop(_key(topic.topic, topic.topic_id, number), None)

@@ -69,15 +69,16 @@ class LeaderEpochs:
         self._replace([*kept, EpochStart(epoch, start_offset)])
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """Where `epoch` ends in this log, as OffsetForLeaderEpoch answers it."""
+        """Where `epoch` ends in this log, as OffsetForLeaderEpoch answers it. Never beyond the log's end,
+        though an append that failed may have left entries there.
+        """
         if epoch < 0 or epoch > self.latest or not self._entries:
             return EpochEnd(NO_EPOCH, NO_OFFSET)
         if epoch == self.latest:
             return EpochEnd(epoch, log_end_offset)
         after = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
-        if not after:
-            return EpochEnd(epoch, self._entries[0].start_offset)
-        return EpochEnd(self._entries[after - 1].epoch, self._entries[after].start_offset)
+        end = min(self._entries[after].start_offset, log_end_offset)
+        return EpochEnd(self._entries[after - 1].epoch if after else epoch, end)
 
     def epoch_at(self, offset: int) -> int:
         """The epoch in which the record at `offset` was written, NO_EPOCH when unknown."""

@@ -380,6 +380,28 @@ def test_two_fast_elections_are_sorted_out_by_several_cuts() -> None:
     assert ends == [7, 5, 2, 7]
 
 
+def test_after_a_cut_a_follower_hears_what_is_committed_though_nothing_new_comes() -> None:
+    log, leader, following = history((1, 4)), Leader({0: history((1, 2))}, epoch=2), new()
+    follow(following, log, epoch=2)
+    (followed,) = following
+    turn(following, leader, [log])
+    assert (log.end, followed.is_caught_up) == (2, False)
+    turn(following, leader, [log])
+    assert followed.is_caught_up
+
+
+def test_what_a_dropped_answer_told_is_told_again_in_the_next_epoch() -> None:
+    log, leader, following = history((1, 2)), Leader({0: history((1, 2))}), new()
+    follow(following, log)
+    response = leader.answer(asked(following))
+    leader.epoch = 2
+    follow(following, log, epoch=2)
+    assert following.answered(response, 0) == []
+    turn(following, leader, [log])
+    (followed,) = following
+    assert followed.is_caught_up
+
+
 def test_an_epoch_without_records_left_is_no_reason_to_ask_for_ever() -> None:
     log, leader, following = history((3, 4)), Leader({0: history((2, 6), (5, 1))}, epoch=5), new()
     log.advance_start(4)  # all of epoch 3 was deleted, but it is still known

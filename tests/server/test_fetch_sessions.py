@@ -143,6 +143,23 @@ def test_a_partition_is_told_again_once_its_error_is_gone() -> None:
     assert partition.must_tell(answer_to(partition))
 
 
+def test_a_partition_is_told_again_to_whom_it_was_told_along_with_another_history() -> None:
+    partition = FetchedPartition("t", NO_TOPIC_ID, FetchPartition())
+    parted = answer_to(partition)
+    parted.diverging_epoch = EpochEndOffset(epoch=1, end_offset=2)
+    partition.tell(parted)
+    assert partition.must_tell(answer_to(partition))
+
+
+def test_a_partition_is_told_again_to_whom_asks_in_another_leader_epoch() -> None:
+    partition = FetchedPartition("t", NO_TOPIC_ID, FetchPartition(current_leader_epoch=1))
+    partition.tell(answer_to(partition))
+    partition.ask(FetchPartition(current_leader_epoch=1, fetch_offset=3))
+    assert not partition.must_tell(answer_to(partition))
+    partition.ask(FetchPartition(current_leader_epoch=2, fetch_offset=3))
+    assert partition.must_tell(answer_to(partition))
+
+
 def test_new_partitions_join_changed_ones_change_and_forgotten_ones_leave() -> None:
     sessions = Sessions()
     session_id = sessions.open(1, 2)

@@ -51,6 +51,11 @@ def test_the_end_of_an_epoch_is_where_the_next_began(
     assert epochs(place, (1, 5), (3, 10), (4, 20)).end_offset_for(asked, 99) == answer
 
 
+def test_no_epoch_ends_beyond_the_end_of_a_log_that_failed_to_take_the_next_ones(place: DiskAt) -> None:
+    found = epochs(place, (1, 5), (3, 10), (4, 20))
+    assert [found.end_offset_for(epoch, 10) for epoch in (1, 3, 4)] == [(1, 10), (3, 10), (4, 10)]
+
+
 def test_no_epochs_know_no_end(place: DiskAt) -> None:
     assert epochs(place).end_offset_for(0, 99) == (-1, -1)
 
