@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,13 +49,16 @@ def are_in_sync(admin: AdminClient) -> bool:
 
 
 class Load:
-    """Records by an idempotent producer; which of them were acknowledged, by partition and offset."""
+    """Records by one producer, idempotent with `acks` of all; which of them were acknowledged, by partition
+    and offset.
+    """
 
-    def __init__(self, cluster: EmbeddedCluster) -> None:
+    def __init__(self, cluster: EmbeddedCluster, acks: int = -1) -> None:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap(cluster),
-                "enable.idempotence": True,
+                "acks": acks,
+                "enable.idempotence": acks == -1,
                 "batch.size": 10_000,
                 "linger.ms": 5,
                 "message.timeout.ms": 60_000,
@@ -63,12 +68,11 @@ class Load:
         self.failures: list[KafkaError] = []
         self._sent = 0
 
-    def send(self, count: int, size: int = 200) -> None:
+    def send(self, count: int, size: int = 200, partition: int | None = None) -> None:
         for _ in range(count):
             value = b"%0*d" % (size, self._sent)
-            self._producer.produce(
-                TOPIC, value, partition=self._sent % PARTITIONS, on_delivery=self._delivered
-            )
+            where = self._sent % PARTITIONS if partition is None else partition
+            self._producer.produce(TOPIC, value, partition=where, on_delivery=self._delivered)
             self._sent += 1
             self._producer.poll(0)
 
@@ -126,10 +130,25 @@ def log_files(directory: Path, broker_id: int, partition: int) -> dict[str, byte
     return {path.name: path.read_bytes() for path in found}
 
 
-def assert_same_files(cluster: EmbeddedCluster) -> None:
-    for partition in range(PARTITIONS):
-        files = [log_files(cluster.spec.directory, broker_id, partition) for broker_id in (1, 2, 3)]
-        assert files[0] == files[1] == files[2]
+def has_same_files(cluster: EmbeddedCluster) -> bool:
+    """Whether all replicas of every partition are the same at this moment."""
+
+    def files(broker_id: int) -> list[dict[str, bytes]]:
+        return [log_files(cluster.spec.directory, broker_id, partition) for partition in range(PARTITIONS)]
+
+    return files(1) == files(2) == files(3)
+
+
+@contextmanager
+def stopped(pids: Sequence[int]) -> Iterator[None]:
+    """Processes do nothing meanwhile."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 def events(cluster: EmbeddedCluster, broker_id: int, name: str) -> int:
@@ -143,7 +162,7 @@ def test_what_is_acknowledged_by_all_is_in_the_same_files_everywhere(cluster: Cl
     load = Load(running)
     load.send(8_000)
     load.flush()
-    assert_same_files(running)
+    assert has_same_files(running)
     assert len(log_files(running.spec.directory, 1, 0)) > 1
     assert consumed(running) == load.acknowledged
     until(lambda: are_in_sync(admin))
@@ -167,4 +186,26 @@ def test_a_killed_leader_comes_back_as_a_follower_with_the_same_history(cluster:
     found = consumed(running)
     assert load.acknowledged.items() <= found.items()
     assert max(Counter(found.values()).values()) == 1
-    assert_same_files(running)
+    assert has_same_files(running)
+
+
+def test_what_only_a_killed_leader_had_is_cut_off_when_it_comes_back(cluster: ClusterFactory) -> None:
+    running = cluster(brokers=3, settings=QUICK)
+    admin = make_topic(running)
+    load = Load(running, acks=1)
+    load.send(400)
+    load.flush()
+    until(lambda: has_same_files(running))
+    first = leaders(admin)[0]
+    with stopped([pid for broker_id, pid in running.pids.items() if broker_id != first]):
+        for _ in range(2):  # the first ones may be the answer to a fetch that waits already
+            load.send(20, partition=0)
+            load.flush()
+        running.kill_node(first)
+    until(lambda: leaders(admin)[0] not in (first, -1))
+    running.start_node(first)
+    until(lambda: are_in_sync(admin), seconds=60)
+    load.send(400)
+    load.flush()
+    until(lambda: has_same_files(running))
+    assert events(running, first, "follower_cut") == 1
