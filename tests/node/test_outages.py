@@ -154,6 +154,26 @@ def test_all_nodes_are_killed_and_everything_is_there_again(nodes: ThreeNodes) -
     assert_written_once_and_in_order(writer.acknowledged, read_all(nodes.bootstrap, "t"))
 
 
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2), (2, 1, 3)])
+def test_of_nodes_that_lost_power_together_the_one_that_lost_nothing_leads(
+    nodes: ThreeNodes, order: tuple[int, ...]
+) -> None:
+    nodes.create_topic("t", [1, 2, 3])
+    until(lambda: nodes.are_in_sync("t"))
+    write(nodes, "t", b"a", b"b")
+    for node in EVERYWHERE:
+        nodes.cluster.kill_node(node)
+    for node in (1, 2):
+        (nodes.root(node) / "boot-id").write_bytes(b"of a former start of the machine")
+        (nodes.root(node) / "t-0" / f"{0:020d}.log").write_bytes(b"")
+    for node in order:
+        nodes.cluster.start_node(node)
+    until(lambda: nodes.are_in_sync("t"))
+    assert read(nodes, "t") == [b"a", b"b"]
+    assert len({log_bytes(nodes.root(node), "t-0") for node in EVERYWHERE}) == 1
+    assert nodes.state("t")["leader"] == 3
+
+
 @contextmanager
 def another_node(nodes: ThreeNodes, node: int, root: Path) -> Iterator[ChildProcess]:
     """A node with the id of one of the three, elsewhere: on another port, with another data directory."""
