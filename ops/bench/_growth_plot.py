@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 WIDTH, HEIGHT = 720, 420
-LEFT, RIGHT, TOP, BOTTOM = 64, 120, 20, 52
+LEFT, RIGHT, TOP, BOTTOM = 64, 120, 36, 52
 COLOURS = ("#1f77b4", "#d9730d", "#2a9d5c", "#c23b4b", "#8256b5", "#8a6d3b")
 LABEL_DISTANCE = 14
 """Between the names at the ends of two lines."""
@@ -52,7 +52,7 @@ def plot(series: Sequence[Series], *, across: str, up: str) -> str:
         'font-family="sans-serif" font-size="12" fill="#777">',
         *_grid(x, y),
         _text((x.start + x.end) / 2, HEIGHT - 12, across, anchor="middle"),
-        _text(12, TOP + 4, up),
+        _text(12, 16, up),
         *_lines(series, x, y),
         "</svg>",
     ]

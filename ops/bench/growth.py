@@ -104,7 +104,8 @@ async def propagation(cluster: EmbeddedCluster) -> float:
 async def _propagation(creator: Connection, connections: list[Connection], topic: str) -> float:
     began = monotonic()
     wanted = CreatableTopic(name=topic, num_partitions=1, replication_factor=REPLICAS)
-    answer = creator.send(CreateTopicsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS))
+    request = CreateTopicsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS)
+    answer = creator.send(request, timeout_ms=TIMEOUT_MS)
     await asyncio.gather(*[_is_known(connection, topic) for connection in connections])
     seconds = monotonic() - began
     (created,) = (await answer).topics

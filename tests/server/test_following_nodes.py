@@ -58,6 +58,27 @@ def test_produces_of_one_connection_wait_for_followers_together(tmp_path: Path) 
     asyncio.run(scenario())
 
 
+def test_a_produce_to_several_partitions_waits_for_all_of_them(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with followed_node(tmp_path, 2) as node:
+            producer = await node.connect()
+            request = produce_request(TOPIC, batch_of(b"a"), acks=-1)
+            further = produce_request(TOPIC, batch_of(b"b"))
+            request.topic_data[0].partition_data += further.topic_data[0].partition_data
+            answer = producer.send(request)
+            await until(lambda: node.list_offset(LATEST, replica_id=9), lambda told: told.offset == 2)
+            await node.fetch(2, 1)
+            assert not answer.done()
+            await node.fetch(2, 2)
+            told = (await answer).responses[0].partition_responses
+            assert [(each.error_code, each.base_offset) for each in told] == [(0, 0), (0, 1)]
+            request.timeout_ms = FEW_MS
+            late = (await producer.request(request)).responses[0].partition_responses
+            assert [each.error_code for each in late] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+
+    asyncio.run(scenario())
+
+
 def test_acks_of_one_wait_for_nobody(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with followed_node(tmp_path, 2) as node:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError, code_for_old_clients
@@ -94,10 +95,9 @@ def handle(
     ]
     if len(outcomes) == 1 and len(outcomes[0][1]) == 1 and acks:
         topic, (outcome,) = outcomes[0]
-        if outcome.appended is not None and not outcome.waits:
-            return services.produce_answers.encode(
-                version, context.correlation_id, topic, outcome.partition, outcome.appended
-            )
+        answer = _answer_for_one(services, context, request, topic, outcome)
+        if answer is not None:
+            return answer
     if any(outcome.opening is not None for _, partitions in outcomes for outcome in partitions):
         return _open_and_append(services, outcomes, request, version)
     pending: list[_Pending] = []
@@ -107,6 +107,37 @@ def handle(
     if any(append.acknowledged is None or append.replica.flush_is_due for append in pending):
         return _answer_later(response, pending, request, version)
     return _answer_when_replicated(response, pending, context, request)
+
+
+def _answer_for_one(
+    services: Services, context: RequestContext, request: ProduceRequest, topic: str, outcome: _Outcome
+) -> Encoded | LaterAnswer | None:
+    """The answer to a request with one partition, as the commonest are; None where it is not so simple."""
+    appended, replica, index = outcome.appended, outcome.replica, outcome.partition
+    if appended is None or replica is None:
+        return None
+    encode = partial(
+        services.produce_answers.encode, context.api_version, context.correlation_id, topic, index, appended
+    )
+    if not outcome.waits:
+        return encode()
+    if replica.flush_is_due:
+        return None
+    acks, version, correlation_id = request.acks, context.api_version, context.correlation_id
+    acknowledged = replica.acknowledgement(appended.last_offset + 1, acks)
+    if acknowledged is None:
+        return None
+
+    def encode_later() -> Encoded:
+        problem = _problem_of(replica, acknowledged, acks)
+        if problem is None:
+            return encode()
+        answer = _appended(index, appended)
+        answer.error_code, answer.error_message = problem.code, problem.message
+        topics = [TopicProduceResponse(name=topic, partition_responses=[answer])]
+        return _encoded(ProduceResponse(responses=topics), acks, version, correlation_id)
+
+    return LaterAnswer([acknowledged], request.timeout_ms, encode_later)
 
 
 def _respond(
@@ -237,16 +268,20 @@ def _answer_one(outcome: _Outcome, acks: int, pending: list[_Pending]) -> Partit
     replica, appended = outcome.replica, outcome.appended
     assert replica is not None, "an outcome is an append or an error"
     assert appended is not None, "an outcome is an append or an error"
-    answer = PartitionProduceResponse(
-        index=outcome.partition,
-        base_offset=appended.first_offset,
-        log_append_time_ms=appended.log_append_time_ms,
-        log_start_offset=appended.log_start_offset,
-    )
+    answer = _appended(outcome.partition, appended)
     if outcome.waits:
         next_offset = appended.last_offset + 1
         pending.append(_Pending(replica, next_offset, replica.acknowledgement(next_offset, acks), answer))
     return answer
+
+
+def _appended(index: int, appended: Appended) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        base_offset=appended.first_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=appended.log_start_offset,
+    )
 
 
 def _failed(index: int, error: ProtocolError) -> PartitionProduceResponse:
@@ -315,9 +350,7 @@ def _answer_when_replicated(
     def encode() -> Encoded:
         for append in pending:
             _note_outcome(append, acks)
-        told = _answer(response, acks, version)
-        assert told is not None, "a request that waits for replicas is answered"
-        return Encoded((b"".join(encode_response(told, _API, version, correlation_id)),))
+        return _encoded(response, acks, version, correlation_id)
 
     waits = [append.acknowledged for append in pending if append.acknowledged is not None]
     return LaterAnswer(waits, request.timeout_ms, encode)
@@ -325,17 +358,30 @@ def _answer_when_replicated(
 
 def _note_outcome(append: _Pending, acks: int) -> None:
     """Of an append whose wait for replicas is over."""
-    acknowledged, answer = append.acknowledged, append.answer
-    assert acknowledged is not None, "called for what waits for replicas"
+    assert append.acknowledged is not None, "called for what waits for replicas"
+    problem = _problem_of(append.replica, append.acknowledged, acks)
+    if problem is not None:
+        append.answer.error_code = problem.code
+        append.answer.error_message = problem.message
+
+
+def _problem_of(replica: Replica, acknowledged: asyncio.Future[None], acks: int) -> ProtocolError | None:
+    """Why an append whose wait is over is not acknowledged; None when it is."""
     if acknowledged.cancelled():
-        answer.error_code = ErrorCode.REQUEST_TIMED_OUT
-        return
+        return ProtocolError(ErrorCode.REQUEST_TIMED_OUT)
     try:
         acknowledged.result()
-        _require_in_sync(append.replica, acks)
+        _require_in_sync(replica, acks)
     except ProtocolError as error:
-        answer.error_code = error.code
-        answer.error_message = error.message
+        return error
+    return None
+
+
+def _encoded(response: ProduceResponse, acks: int, version: int, correlation_id: int) -> Encoded:
+    """The frame of an answer that comes later."""
+    told = _answer(response, acks, version)
+    assert told is not None, "a request that waits for replicas is answered"
+    return Encoded((b"".join(encode_response(told, _API, version, correlation_id)),))
 
 
 def _answer(response: ProduceResponse, acks: int, version: int) -> ProduceResponse | None:
