@@ -21,7 +21,7 @@ import yaml
 
 from broker.child_process import ChildProcess
 from broker.errors import BrokerError, ConfigurationError
-from broker.loopback import LOOPBACK, PROBE_SECONDS, accepts, free_ports, require_free_ports
+from broker.loopback import LOOPBACK, PROBE_SECONDS, accepts, free_ports_in_a_row, require_free_ports
 from broker.types import HostPort
 from broker.zookeeper_server import lock_zookeeper_directory, zookeeper_command
 
@@ -42,7 +42,7 @@ class EmbeddedZooKeeper:
         self._timeout_ms = timeout_ms
         self._child: ChildProcess | None = None
         self._lock: int | None = None
-        self.port = port if port is not None else free_ports(1)[0]
+        self.port = port if port is not None else free_ports_in_a_row(1)
 
     @property
     def address(self) -> HostPort:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 from collections.abc import Iterable
+from pathlib import Path
 
 from broker.errors import ConfigurationError
 from broker.types import HostPort
@@ -12,6 +14,9 @@ from broker.types import HostPort
 LOOPBACK = "127.0.0.1"
 PROBE_SECONDS = 0.25
 """How long somebody who listens may take to accept a connection."""
+_OUTGOING_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_OUTGOING_PORT_MIN = 32_768
+_LASTING_PORT_MIN = 10_000
 
 
 def require_free_ports(ports: Iterable[int]) -> None:
@@ -41,11 +46,20 @@ def free_ports(count: int) -> list[int]:
 
 
 def free_ports_in_a_row(count: int) -> int:
-    """The first of `count` consecutive ports of 127.0.0.1 that nobody listens on at this moment."""
+    """The first of `count` consecutive ports of 127.0.0.1 that nobody listens on at this moment, and that the
+    kernel gives to no outgoing connection: who listens there may go and come back.
+    """
     while True:
-        first = free_ports(1)[0]
+        first = random.randrange(_LASTING_PORT_MIN, _outgoing_port_min() - count)
         if not any(_port_problem(port) for port in range(first, first + count)):
             return first
+
+
+def _outgoing_port_min() -> int:
+    try:
+        return int(_OUTGOING_PORTS.read_text().split()[0])
+    except OSError:
+        return _OUTGOING_PORT_MIN
 
 
 def accepts(address: HostPort) -> bool:

@@ -6,11 +6,13 @@ order shows. Where keys are wanted, key and tombstone follow from the number.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -70,7 +72,8 @@ def keyed_record(number: int) -> tuple[str, str | None, dict[str, str]]:
 class Writer(Background):
     """An idempotent producer with acks=all at steady work within a `with`, whose end waits for every answer.
 
-    It never gives up: what breaks is sent again, however long that takes.
+    It never gives up: what breaks is sent again, however long that takes. `log` is a file for what it says of
+    its sequence numbers.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Writer(Background):
         keyed: bool = False,
         records_per_second: int = RECORDS_PER_SECOND,
         batch_size: int = 1_000_000,
+        log: Path | None = None,
     ) -> None:
         super().__init__("writer")
         self.acknowledged: Placed = defaultdict(list)
@@ -102,6 +106,7 @@ class Writer(Background):
                 "retry.backoff.ms": 50,
                 "error_cb": self._on_error,
                 **CLIENT_SETTINGS,
+                **(_logging_to(log) if log is not None else {}),
             }
         )
 
@@ -139,6 +144,8 @@ class Writer(Background):
             self._sent += 1
         except BufferError:
             self._producer.poll(0.05)
+        except KafkaException as error:  # fatal: nothing can be sent any more
+            self.failures.append(str(error))
 
     def _on_delivery(self, number: int, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -151,6 +158,26 @@ class Writer(Background):
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():
             self.failures.append(str(error))
+
+
+class _Lines(logging.Handler):
+    """Adds lines to a file that is open no longer than it takes."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+        self.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with self._file.open("a") as file:
+            file.write(f"{self.format(record)}\n")
+
+
+def _logging_to(file: Path) -> dict[str, object]:
+    """Settings of a producer that writes down what becomes of its sequence numbers and epochs."""
+    log = logging.Logger(file.name)
+    log.addHandler(_Lines(file))
+    return {"debug": "eos", "log_level": 7, "logger": log}
 
 
 class Follower(Background):

@@ -84,7 +84,7 @@ def test_what_was_acknowledged_is_read_once_and_in_order_and_all_replicas_are_th
         "log.dir.min.free.bytes": chance.choice(FREE_BYTES_MIN),
     }
     with three_nodes(own_zookeeper, tmp_path, journal, settings) as nodes:
-        with traffic_at(nodes.bootstrap, TOPICS, chance, replicas=len(NODES)) as traffics:
+        with traffic_at(nodes.bootstrap, TOPICS, chance, replicas=len(NODES), logs=tmp_path) as traffics:
             with contextlib.ExitStack() as writers:
                 for traffic in traffics:
                     writers.enter_context(traffic.writer)

@@ -22,7 +22,7 @@ import pytest
 
 from broker.child_process import EmbeddedError
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
-from broker.loopback import LOOPBACK, free_ports
+from broker.loopback import LOOPBACK, free_ports_in_a_row
 from broker.types import HostPort
 from tests.chaos.journal import Journal
 from tests.chaos.load import PATIENCE_SECONDS, NotInTimeError
@@ -191,7 +191,7 @@ def _spec(
 
     def own_settings(broker_id: int) -> dict[str, object]:
         own = place(broker_id)
-        clients, nodes = plain.bootstrap[broker_id - 1], HostPort(LOOPBACK, free_ports(1)[0])
+        clients, nodes = plain.bootstrap[broker_id - 1], HostPort(LOOPBACK, free_ports_in_a_row(1))
         keeper = network.listen(ZOOKEEPER, zookeeper.address, lambda _: own)
         return {
             "listeners": LISTENERS.format(clients=clients, nodes=nodes),

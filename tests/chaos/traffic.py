@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 from tests.chaos.load import (
@@ -34,8 +35,13 @@ class Traffic:
 
     def wait_for_more(self) -> None:
         """Wait until the writer goes on. Raises NotInTimeError."""
-        count = self.writer.acknowledged_count
-        wait_until(lambda: self.writer.acknowledged_count > count, f"{self.topic} is written again")
+        writer = self.writer
+        count = writer.acknowledged_count
+        wait_until(
+            lambda: bool(writer.failures) or writer.acknowledged_count > count,
+            f"{self.topic} is written again",
+        )
+        assert not writer.failures, writer.failures[:3]
 
     def wait_until_arrived(self) -> None:
         """Wait until both readers have met everything that was acknowledged. Raises NotInTimeError."""
@@ -61,9 +67,12 @@ class Traffic:
 
 @contextlib.contextmanager
 def traffic_at(
-    bootstrap: str, topics: Mapping[str, Mapping[str, str]], chance: Random, *, replicas: int
+    bootstrap: str, topics: Mapping[str, Mapping[str, str]], chance: Random, *, replicas: int, logs: Path
 ) -> Iterator[list[Traffic]]:
-    """Topics with these settings, which are read along; whoever starts the writers stops them within."""
+    """Topics with these settings, which are read along; whoever starts the writers stops them within.
+
+    What the writers say lies in `logs`.
+    """
     with contextlib.ExitStack() as readers:
         traffics = []
         for topic, config in topics.items():
@@ -71,7 +80,13 @@ def traffic_at(
             codec = chance.choice(CODECS)
             traffic = Traffic(
                 topic=topic,
-                writer=Writer(bootstrap, topic, codec=codec, records_per_second=RECORDS_PER_SECOND),
+                writer=Writer(
+                    bootstrap,
+                    topic,
+                    codec=codec,
+                    records_per_second=RECORDS_PER_SECOND,
+                    log=logs / f"writer-{topic}.log",
+                ),
                 follower=Follower(bootstrap, topic, f"readers of {topic}"),
                 watcher=Watcher(bootstrap, topic),
             )
