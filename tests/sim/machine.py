@@ -46,6 +46,7 @@ class Machine:
         self._world = world
         self._stop: asyncio.Event | None = None
         self._starts = 0
+        self._is_stopping = False
 
     @property
     def is_running(self) -> bool:
@@ -53,9 +54,10 @@ class Machine:
 
     @property
     def is_well(self) -> bool:
-        """Whether the node runs, and ZooKeeper knows it."""
+        """Whether the node runs and will go on, and ZooKeeper knows it."""
         return (
             self.process is not None
+            and not self._is_stopping
             and not self.process.is_paused
             and self.session is not None
             and self.session.is_heard
@@ -78,6 +80,7 @@ class Machine:
         if self.process is not None or world.is_gone:
             return
         self._starts += 1
+        self._is_stopping = False
         process = self.process = world.loop.new_process(self.name)
         self.session = world.zookeeper.session(process)
         listener = Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, address=self.address)
@@ -98,6 +101,7 @@ class Machine:
         """Ask the node to end in order."""
         self.is_down = True
         if self._stop is not None and self.process is not None:
+            self._is_stopping = True
             self._world.loop.call_soon(self._stop.set, context=self.process.context)
 
     def kill(self, *, machine: bool = False) -> None:
