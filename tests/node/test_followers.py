@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.embedded import EmbeddedCluster
@@ -32,7 +32,18 @@ def bootstrap(cluster: EmbeddedCluster) -> str:
 
 def make_topic(cluster: EmbeddedCluster, **config: str) -> AdminClient:
     admin = AdminClient({"bootstrap.servers": bootstrap(cluster)})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3, config=config)])[TOPIC].result(30)
+
+    def is_made() -> bool:
+        """The controller may hear only later of a node that is ready."""
+        try:
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3, config=config)])[TOPIC].result(30)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR:
+                raise
+            return False
+        return True
+
+    until(is_made)
     until(lambda: set(leaders(admin)) >= {1, 2, 3})
     return admin
 
