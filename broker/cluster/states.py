@@ -8,7 +8,7 @@ same thing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TypeVar
@@ -158,6 +158,7 @@ async def leave_isrs(coordination: Coordination, broker_id: BrokerId) -> Departu
         for partition, replicas in topic.partitions.items()
         if broker_id in replicas
     }
+    hosted |= dict.fromkeys(await _partitions_beside(coordination, topics), ())
     left: list[TopicPartition] = []
     last: list[TopicPartition] = []
 
@@ -171,6 +172,18 @@ async def leave_isrs(coordination: Coordination, broker_id: BrokerId) -> Departu
     await in_flight(list(hosted), leave)
     await announce_isr_changes(coordination, sorted(left))
     return Departure(left=sorted(left), last=sorted(last))
+
+
+async def _partitions_beside(coordination: Coordination, readable: Collection[str]) -> list[TopicPartition]:
+    """Those with a state that can be read, of topics that cannot: they may be put right while nodes run."""
+    beside = [
+        TopicPartition(name, int(number))
+        for name in await coordination.children(paths.TOPICS)
+        if name not in readable
+        for number in await coordination.children(paths.topic_partitions(name))
+        if number.isdecimal()
+    ]
+    return list((await read_states(coordination, beside)).states)
 
 
 class _Leaving(Enum):

@@ -48,6 +48,18 @@ def test_a_broker_that_may_have_lost_records_leaves_every_set_that_has_another_m
     asyncio.run(scenario())
 
 
+def test_such_a_broker_leaves_the_sets_of_topics_that_cannot_be_read_too() -> None:
+    async def scenario() -> None:
+        session = MemorySession(MemoryTree())
+        await session.start(timeout_ms=1000)
+        await session.create(paths.topic("t"), b"garbage")
+        await session.create(paths.partition_state(T0), state(2, 2, 1).encode())
+        await session.create(paths.partition_state(T1), b"garbage")
+        assert (await leave_isrs(session, SECOND)).left == [T0]
+
+    asyncio.run(scenario())
+
+
 def test_a_leader_that_is_about_to_take_such_a_broker_in_is_refused() -> None:
     async def scenario() -> None:
         session = MemorySession(MemoryTree())
