@@ -200,7 +200,8 @@ class ControllerMachine:
         if name in self._known.deleting:
             return
         before = known.partitions if known else {}
-        self._repair(step, (TopicPartition(name, p) for p in topic.partitions if p not in before))
+        changed = (p for p in topic.partitions if topic.partitions[p] != before.get(p))
+        self._repair(step, (TopicPartition(name, p) for p in changed))
         if known is not None:
             self._tell_reassigned(step, name, known, topic)
 

@@ -443,6 +443,19 @@ def test_a_topic_that_was_put_back_with_its_states_has_its_roles_told(scene: Sce
     assert T0 in scene.told[BrokerId(2)].roles
 
 
+def test_an_assignment_that_is_put_right_gives_the_partition_its_leader_back() -> None:
+    scene = Scene(topics={"t": topic({0: [2]})})
+    scene.start()
+    scene.handle(TopicsRead(topics={"t": topic({0: [1]})}))
+    scene.set_brokers(live(1))
+    scene.store(T0, replace(scene.states[T0].state, leader=NO_LEADER))
+    scene.handle(StatesRead(states={T0: scene.states[T0]}))
+    scene.set_brokers(live(1, 2))
+    assert scene.states[T0].state.leader == NO_LEADER
+    scene.handle(TopicsRead(topics={"t": topic({0: [2]})}))
+    assert scene.states[T0].state.leader == 2
+
+
 def test_an_unreadable_state_is_left_alone() -> None:
     scene = Scene(topics={"t": topic({0: [1, 2], 1: [2]})})
     scene.start(unreadable=frozenset([T0]))
