@@ -7,13 +7,16 @@ sees them and elects leaders; an operation is done when the image shows it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TypeVar
 
 from broker.cluster.image import ClusterImage, TopicImage
 from broker.cluster.topics import add_partitions, create_topic, delete_topic, plan_topic
+from broker.coordination import paths
 from broker.coordination.protocol import Coordination
 from broker.errors import (
     ConfigurationError,
@@ -34,6 +37,9 @@ T = TypeVar("T")
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
+
+NEWS_OF_BROKERS_MS = 3_000
+"""How long a broker's registration may take to be heard of."""
 
 Assignment = Mapping[int, Sequence[BrokerId]]
 
@@ -130,6 +136,9 @@ class Topics:
             partitions = self._defaults.partitions
         if replication_factor == -1:
             replication_factor = self._defaults.replication_factor
+        named = set(chain.from_iterable((topic.assignment or {}).values()))
+        if replication_factor > len(self._view.image.brokers) or named - self._view.image.brokers.keys():
+            await self._hear_of_registered_brokers()
         assignment = plan_topic(
             self._view.image,
             topic.name,
@@ -203,7 +212,18 @@ class Topics:
         if timeout_ms > 0:
             await self._until(lambda image: _is_led(image, name, total), timeout_ms)
 
+    async def _hear_of_registered_brokers(self) -> None:
+        """A broker that is ready may be so new that the controller has not told of it here yet: wait for
+        that, rather than take it for missing.
+        """
+        names = await _translated(self._coordination.children(paths.BROKER_IDS))
+        registered = {int(name) for name in names if name.isdecimal()}
+        with contextlib.suppress(ProtocolError):  # who asks is told what is known then
+            await self._until(lambda image: image.brokers.keys() >= registered, NEWS_OF_BROKERS_MS)
+
     async def _create_once(self, name: str) -> None:
+        if name == CONSUMER_OFFSETS and not self._defaults.offsets_replication_required:
+            await self._hear_of_registered_brokers()
         topic = self._offsets_topic() if name == CONSUMER_OFFSETS else NewTopic(name=name)
         try:
             await self.create(topic, timeout_ms=self._defaults.ensure_timeout_ms)

@@ -112,3 +112,12 @@ def test_a_stopped_node_is_told_to_nobody_any_more(cluster_of_two: EmbeddedClust
         leaders(cluster_of_two, asked=2)
     with connected(cluster_of_two.bootstrap[0]) as client:
         assert [broker.node_id for broker in client.request(MetadataRequest(topics=[])).brokers] == [1]
+
+
+def test_a_topic_may_have_a_replica_on_each_node_as_soon_as_all_are_ready(cluster: ClusterFactory) -> None:
+    running = cluster(brokers=3)
+    for number, address in enumerate(running.bootstrap):
+        topic = CreatableTopic(name=f"t{number}", num_partitions=3, replication_factor=3)
+        with connected(address) as client:
+            response = client.request(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS))
+        assert response.topics[0].error_code == 0
