@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def create_topic(admin: AdminClient, plan: Plan) -> list[int]:
-    """Make the topic and wait until all its replicas are in sync; the leader of every partition."""
+    """Make the topic and wait until all its replicas are in sync and served; the leaders, by partition."""
     config = {"flush.messages": "1"} if plan.case.flush else {}
     topic = NewTopic(plan.topic, plan.case.partitions, plan.case.replicas, config=config)
     admin.create_topics([topic])[plan.topic].result(TIMEOUT_SECONDS)
@@ -70,7 +70,17 @@ def create_topic(admin: AdminClient, plan: Plan) -> list[int]:
             and all(len(partition.isrs) == plan.case.replicas for partition in found.values())
         )
 
+    def do_lead() -> bool:
+        """One node may know of the leaders before they do."""
+        try:
+            return _stored(consumer, plan) == 0
+        except KafkaException:
+            return False
+
     _wait_until(is_led)
+    consumer = _consumer(plan)
+    _wait_until(do_lead)
+    consumer.close()
     return leaders
 
 
