@@ -9,7 +9,13 @@ import pytest
 from broker.embedded import EmbeddedCluster
 from broker.errors import ErrorCode
 from broker.types import HostPort
+from broker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from broker.wire.messages.produce import ProduceRequest
+from tests.conftest import until
 from tests.fuzz.damage import damaged
 from tests.fuzz.targets import BY_NAME
 from tests.node.raw_client import (
@@ -61,3 +67,25 @@ def test_what_was_refused_is_not_stored(address: HostPort, topic: str) -> None:
                 stored.append(value)
         assert len(stored) == ROUNDS // 3
         assert values_of(fetch(client, topic, 0).records) == stored
+
+
+def test_a_batch_behind_one_that_was_refused_for_now_waits_for_it(
+    address: HostPort, node: EmbeddedCluster, topic: str
+) -> None:
+    """Or its producer would be told to be out of order, and send both again under another identity."""
+    first = batch_of(b"1", b"2", producer_id=9_001, epoch=0, sequence=0)
+    second = batch_of(b"3", producer_id=9_001, epoch=0, sequence=2)
+    third = batch_of(b"4", producer_id=9_001, epoch=0, sequence=3)
+    with connected(address) as client:
+        create_topic(client, topic, min_insync_replicas="2")
+        assert produce(client, topic, first).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        change = AlterableConfig(name="min.insync.replicas", config_operation=0, value="1")
+        resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[change])
+        client.request(IncrementalAlterConfigsRequest(resources=[resource]))
+        until(lambda: produce(client, topic, batch_of(b"0")).error_code == 0)
+        for behind in (second, third):
+            assert produce(client, topic, behind).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        for again in (first, second, third):
+            assert produce(client, topic, again).error_code == 0
+        stored = values_of(fetch(client, topic, 0).records)
+    assert [value for value in stored if value != b"0"] == [b"1", b"2", b"3", b"4"]

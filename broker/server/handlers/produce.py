@@ -22,6 +22,7 @@ from broker.records.batch import (
     peek_size,
 )
 from broker.records.validation import InvalidRecordsError
+from broker.replication.refused_batches import RefusedBatches
 from broker.replication.replica import Replica
 from broker.server.access import is_allowed, refusal, topic_named, transactional_id
 from broker.server.later_answers import LaterAnswer
@@ -237,7 +238,7 @@ def _transactional_problem(
 def _append(
     services: Services, topic: str, data: PartitionProduceData, acks: int, version: int, now_ms: int
 ) -> _Outcome:
-    index = data.index
+    index, replica = data.index, None
     try:
         if topic in INTERNAL_TOPICS:
             raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by its cluster only")
@@ -250,13 +251,20 @@ def _append(
             records = opened
         return _store(replica, index, records, acks, now_ms)
     except ProtocolError as error:
+        if replica is not None and data.records is not None:
+            replica.refused = replica.refused or RefusedBatches()
+            replica.refused.refused(data.records, error)
         return _Outcome(index, None, None, False, error)
 
 
 def _store(replica: Replica, index: int, records: bytearray | memoryview, acks: int, now_ms: int) -> _Outcome:
     if not replica.free_space.admits(len(records)):
         replica.refuse_for_space(records)
+    if replica.refused:
+        replica.refused.require_in_turn(records)
     appended = replica.append(records, acks=acks, now_ms=now_ms)
+    if replica.refused:
+        replica.refused.appended(records)
     waits = replica.flush_is_due or not replica.is_acknowledged(appended.last_offset + 1, acks)
     return _Outcome(index, replica, appended, waits, None)
 
