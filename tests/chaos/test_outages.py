@@ -260,7 +260,7 @@ def test_the_logs_of_a_topic_that_was_made_anew_meanwhile_are_set_aside(nodes: T
     for topic in ("t", "gone"):
         nodes.znodes.delete(f"/brokers/topics/{topic}", recursive=True)
         nodes.znodes.delete(f"/config/topics/{topic}")
-    until(lambda: "t" not in nodes.ask(Admin.list_topics, 1, 2))
+    until(lambda: all("t" not in nodes.ask(Admin.list_topics, node) for node in (1, 2)))
     nodes.create_topic("t", EVERYWHERE)
     write(nodes, "t", b"of the new one")
     nodes.cluster.start_node(3)
