@@ -38,6 +38,8 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 
+ERASURE_MS = 1_000
+"""How long a deletion is waited for once the topic is gone from the image."""
 NEWS_OF_BROKERS_MS = 3_000
 """How long a broker's registration may take to be heard of."""
 
@@ -183,6 +185,7 @@ class Topics:
         await _translated(delete_topic(self._coordination, name))
         if timeout_ms > 0:
             await self._until(lambda image: image.topic(name) is None, timeout_ms)
+            await self._until_erased(name, min(timeout_ms, ERASURE_MS))
         log.info("topic_deleted", topic=name)
 
     async def add_partitions(
@@ -211,6 +214,22 @@ class Topics:
         log.info("partitions_added", topic=name, partitions=total)
         if timeout_ms > 0:
             await self._until(lambda image: _is_led(image, name, total), timeout_ms)
+
+    async def _until_erased(self, name: str, timeout_ms: int) -> None:
+        """A topic that is gone can be made anew once its znodes are gone, too: shortly after, unless a broker
+        that holds replicas is away.
+        """
+        is_changed = asyncio.Event()
+        end_watch = self._coordination.watch_data(paths.topic(name), is_changed.set)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while await _translated(self._coordination.get(paths.topic(name))) is not None:
+                    await is_changed.wait()
+                    is_changed.clear()
+        except (TimeoutError, ProtocolError):
+            return  # the deletion is under way in any case
+        finally:
+            end_watch()
 
     async def _hear_of_registered_brokers(self) -> None:
         """A broker that is ready may be so new that the controller has not told of it here yet: wait for

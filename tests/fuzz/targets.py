@@ -352,7 +352,7 @@ _TEXTS: dict[str, tuple[Callable[[Disk, Path], object], Callable[[], list[bytes]
     "leader epochs": (read_leader_epochs, partial(_captured_files, "leader-epoch-checkpoint", "3.9.1")),
     "topic id": (read_partition_metadata, partial(_captured_files, "partition.metadata", "3.9.1")),
     "owner": (read_meta_properties, partial(_captured_files, "meta.properties", "3.9.1")),
-    "closed logs": (read_closed_logs, lambda: [b"0\n1\nflights 0 9 0 700 8 12 1 2 3\n"]),
+    "closed logs": (read_closed_logs, lambda: [b"0\n1\nflights 0 9 0 700 8 12 1 2 3 1 0\n"]),
 }
 
 TARGETS: tuple[Target, ...] = (

@@ -179,7 +179,9 @@ def test_a_move_survives_its_controller(
     four_nodes: EmbeddedCluster, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     done("topics", "reassign", "--plan", plan(tmp_path, {0: [3, 4], 1: [4, 3]}), bootstrap)
-    four_nodes.kill_node(controller(four_nodes))
+    killed = controller(four_nodes)
+    four_nodes.kill_node(killed)
+    four_nodes.start_node(killed)
     until(lambda: replicas(bootstrap) == [[3, 4], [4, 3]])
     assert sorted(consumed(four_nodes, RECORDS)) == list(range(RECORDS))
 
