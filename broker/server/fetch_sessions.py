@@ -190,6 +190,11 @@ class FetchSessions:
     def __iter__(self) -> Iterator[FetchSession]:
         return iter(self._sessions.values())
 
+    @property
+    def keeps_any(self) -> bool:
+        """Whether there is room for sessions at all."""
+        return self._slots_max > 0
+
     def begin(
         self, request: FetchRequest, asker: Asker, *, name_of: Callable[[FetchTopic], str], now_ms: int
     ) -> FetchTurn:

@@ -222,13 +222,17 @@ class _Fetch:
     @property
     def _is_prompt(self) -> bool:
         """Whether a follower hears at once how far records are committed, as consumers read from it. Only
-        within a session, which knows what it has heard already.
+        within a session, which knows what it has heard already, or as its beginning: then it knows nothing.
         """
         return (
             self.follower is not None
-            and self.turn.session is not None
             and self.services.read_selector is not None
+            and (self.turn.session is not None or self._begins_session)
         )
+
+    @property
+    def _begins_session(self) -> bool:
+        return self.request.session_epoch == 0 and self.services.fetch_sessions.keeps_any
 
     @property
     def _is_throttled(self) -> bool:
