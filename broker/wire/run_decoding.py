@@ -18,6 +18,8 @@ from broker.wire.runs import RUN_LENGTH_MAX, Layout, Runs, carried_fields
 from broker.wire.schema import FIXED_SIZES, Field, Kind, Struct
 from broker.wire.source import Source, add_defaults
 
+LENGTH_LIMIT = 127
+"""Arrays in runs are shorter: the length of a longer one, plus one, takes more than a byte as a varint."""
 _NAMESPACE = {"length_hint": length_hint, "new": object.__new__, "uuid_of": uuid_of}
 
 ReadRun = Callable[[Buffer, int, int, int, list[Any]], tuple[int, int]]
@@ -44,7 +46,9 @@ def read_layout(struct: type[Struct], version: int, *, flexible: bool) -> Callab
         if flexible:
             source.add(f"{length} -= 1")
         element_size = FIXED_SIZES[field.element.kind]
-        source.add(f"position += {size} + ({length} * {element_size} if 0 < {length} < 128 else 0)")
+        source.add(
+            f"position += {size} + ({length} * {element_size} if 0 < {length} < {LENGTH_LIMIT} else 0)"
+        )
         gap = 0
     source.add(f"return ({', '.join(lengths)},)")
     return source.compile("look(buffer, position)", f"<layout of {struct.__name__} {version}>")
@@ -80,7 +84,7 @@ def _compile_run_reader(struct: type[Struct], version: int, layout: Layout, *, f
             values.append((field, f"uuid_of({target})" if field.kind is Kind.UUID else target))
             continue
         count = next(lengths)
-        if count < 0 and version not in field.nullable:
+        if count >= LENGTH_LIMIT or (count < 0 and version not in field.nullable):
             return read_nothing
         elements = [source.variable("element") for _ in range(count)]
         packed.append(_Packed("B" if flexible else "i", target, count + flexible))

@@ -10,6 +10,11 @@ from hypothesis import strategies as st
 
 from broker.errors import WireError
 from broker.wire.message import Versioned
+from broker.wire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
 from tests.wire.samples import MESSAGES, every_message_and_version, sample, samples, versions_of
 
 each_message = pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.__name__)
@@ -103,3 +108,22 @@ def _zeros(random: Random) -> bytes:
 
 def _small_numbers(random: Random) -> bytes:
     return bytes(random.choices((0, 0, 0, 1, 2, 3, 255), k=random.randrange(200)))
+
+
+@pytest.mark.parametrize("length", [125, 126, 127, 128, 200])
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_arrays_in_runs_may_have_any_length(length: int, count: int) -> None:
+    """From 127 elements on their length takes two bytes."""
+    many = list(range(length))
+    for isr, replicas in ((many, [1]), ([1], many), (many, many)):
+        states = [
+            LeaderAndIsrPartitionState(
+                partition_index=number, isr=isr, replicas=replicas, adding_replicas=[], removing_replicas=[]
+            )
+            for number in range(count)
+        ]
+        topic = LeaderAndIsrTopicState(topic_name="t", partition_states=states)
+        original = LeaderAndIsrRequest(topic_states=[topic])
+        decoded = LeaderAndIsrRequest.decode(original.encode(5), 5)
+        found = decoded.topic_states[0].partition_states
+        assert [(list(state.isr), list(state.replicas)) for state in found] == [(isr, replicas)] * count
