@@ -86,8 +86,12 @@ async def read_cluster_image(coordination: Coordination) -> ClusterImage:
     epoch = await coordination.get(paths.CONTROLLER_EPOCH)
     brokers = await read_brokers(coordination)
     topics = await read_topics(coordination)
-    partitions = [TopicPartition(name, p) for name, topic in topics.items() for p in topic.partitions]
-    states = (await read_states(coordination, partitions)).states
+    assignments = {
+        TopicPartition(name, number): replicas
+        for name, topic in topics.items()
+        for number, replicas in topic.partitions.items()
+    }
+    states = (await read_states(coordination, assignments)).states
     update = ImageUpdate(
         controller_id=(
             ControllerZnode.decode(controller.data, paths.CONTROLLER).broker_id if controller else NO_LEADER
@@ -98,8 +102,7 @@ async def read_cluster_image(coordination: Coordination) -> ClusterImage:
         brokers=brokers,
         partitions={
             tp: partition_image(replicas, states.get(tp), tuple(r for r in replicas if r not in brokers))
-            for tp in partitions
-            if (replicas := topics[tp.topic].partitions[tp.partition])
+            for tp, replicas in assignments.items()
         },
         topic_ids={name: topic.topic_id for name, topic in topics.items()},
         full=True,

@@ -83,21 +83,7 @@ class PartitionReader:
         Raises ProtocolError for a partition that is not to be read so, ColdReadError within `resident_only`.
         """
         wanted, log, machine, follower = found.wanted, replica.log, replica.machine, self._follower
-        is_led_elsewhere = False
-        if follower is not None:
-            machine.require_follower(follower.broker_id, wanted.current_leader_epoch)
-        elif self._knows_followers and machine.role is Role.FOLLOWER:
-            machine.require_epoch(wanted.current_leader_epoch)
-            is_led_elsewhere = True
-        else:
-            machine.require_leader(wanted.current_leader_epoch)
-        if self._is_by_id and log.topic_id is not None and log.topic_id != found.topic_id:
-            raise ProtocolError(
-                ErrorCode.INCONSISTENT_TOPIC_ID, f"the log of {found.topic} has id {log.topic_id}"
-            )
-        if not self._knows_zstd and log.config.compression_type == "zstd":
-            raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch 10 or later")
-        if is_led_elsewhere:
+        if self._require_role(found, replica) is Role.FOLLOWER:
             _require_committed(replica, wanted.fetch_offset)
         elif (
             self._choice is not None
@@ -147,6 +133,27 @@ class PartitionReader:
                 answer.aborted_transactions = _aborted(replica, offset, records.next_offset)
             answer.records = cast(Buffer, records)  # sent from the file, see `Connection`
         return answer, is_cut
+
+    def _require_role(self, found: FetchedPartition, replica: Replica) -> Role:
+        """The role in which the replica serves the request. Raises ProtocolError unless it may, in the epoch
+        and of the topic that the client means, in a form that it understands.
+        """
+        wanted, log, machine, follower = found.wanted, replica.log, replica.machine, self._follower
+        role = Role.LEADER
+        if follower is not None:
+            machine.require_follower(follower.broker_id, wanted.current_leader_epoch)
+        elif self._knows_followers and machine.role is Role.FOLLOWER:
+            machine.require_epoch(wanted.current_leader_epoch)
+            role = Role.FOLLOWER
+        else:
+            machine.require_leader(wanted.current_leader_epoch)
+        if self._is_by_id and log.topic_id is not None and log.topic_id != found.topic_id:
+            raise ProtocolError(
+                ErrorCode.INCONSISTENT_TOPIC_ID, f"the log of {found.topic} has id {log.topic_id}"
+            )
+        if not self._knows_zstd and log.config.compression_type == "zstd":
+            raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch 10 or later")
+        return role
 
 
 def _require_committed(replica: Replica, offset: int) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
 
-class Background:
+class Background(ABC):
     """Work within a `with`, whose end waits for that of the work. Each kind has a `_run` and an `_after`."""
 
     def __init__(self, name: str) -> None:
@@ -15,13 +16,13 @@ class Background:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name)
 
+    @abstractmethod
     def _run(self) -> None:
         """The work, until `_stopping` is set."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _after(self, *, failed: bool) -> None:
         """What is left to do and to check after `_run`; where the test `failed` it is not hidden by more."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         self._thread.start()
