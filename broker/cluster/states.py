@@ -1,8 +1,8 @@
 """Brokers, topics and partition states as ZooKeeper holds them, and the in-sync sets that leaders write.
 
-Reading is pipelined: `READS_IN_FLIGHT_MAX` requests at a time. A znode that cannot be read is logged and
-left out; for partitions the caller is told which, because a missing state and a damaged one are not the
-same thing.
+Reading is pipelined: `READS_IN_FLIGHT_MAX` requests at a time, each for many states. A znode that cannot be
+read is logged and left out; for partitions the caller is told which, because a missing state and a damaged
+one are not the same thing.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from broker.telemetry import logger
 from broker.types import NO_LEADER, BrokerId, LeaderEpoch, TopicPartition
 
 READS_IN_FLIGHT_MAX = 512
+STATES_PER_READ_MAX = 100
+"""A state takes some 200 bytes with its path, and a request to ZooKeeper at most 1 MB."""
 PARTITIONS_PER_ANNOUNCEMENT_MAX = 3_000
 """Keeps an announcement of ISR changes well below the size limit of a znode."""
 
@@ -69,7 +71,9 @@ async def read_topics(
 
 async def read_states(coordination: Coordination, partitions: Iterable[TopicPartition]) -> StatesReading:
     """The state znodes of these partitions."""
-    found, unreadable = await _read_all(coordination, list(partitions), paths.partition_state, decode_state)
+    found, unreadable = await _read_all(
+        coordination, list(partitions), paths.partition_state, decode_state, at_once=STATES_PER_READ_MAX
+    )
     return StatesReading(states=found, unreadable=unreadable)
 
 
@@ -225,25 +229,29 @@ async def _read_all(
     keys: Sequence[_Key],
     path_of: Callable[[_Key], str],
     decode: Callable[[Znode, str], _Value],
+    *,
+    at_once: int = 1,
 ) -> tuple[dict[_Key, _Value], frozenset[_Key]]:
-    """Decoded znodes by key, and the keys of those that could not be decoded."""
+    """Decoded znodes by key, and the keys of those that could not be decoded; `at_once` are read by one
+    request, so that many should be small.
+    """
     found: dict[_Key, _Value] = {}
     unreadable: set[_Key] = set()
 
-    async def read(key: _Key) -> None:
-        path = path_of(key)
-        znode = await coordination.get(path)
-        if znode is None:
-            return
-        try:
-            found[key] = decode(znode, path)
-        except SessionLostError:
-            raise
-        except CoordinationError as error:
-            _log.error("znode_unreadable", path=path, reason=str(error))
-            unreadable.add(key)
+    async def read(some: Sequence[_Key]) -> None:
+        at = [path_of(key) for key in some]
+        for key, path, znode in zip(some, at, await coordination.get_all(at), strict=True):
+            if znode is None:
+                continue
+            try:
+                found[key] = decode(znode, path)
+            except SessionLostError:
+                raise
+            except CoordinationError as error:
+                _log.error("znode_unreadable", path=path, reason=str(error))
+                unreadable.add(key)
 
-    await in_flight(keys, read)
+    await in_flight([keys[start : start + at_once] for start in range(0, len(keys), at_once)], read)
     return found, frozenset(unreadable)
 
 

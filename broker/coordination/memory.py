@@ -256,6 +256,12 @@ class MemorySession:
     async def get(self, path: str) -> Znode | None:
         return await self._perform("get", path, lambda: self._tree.get(self._absolute(path)))
 
+    async def get_all(self, paths: Sequence[str]) -> list[Znode | None]:
+        if not paths:
+            return []
+        absolute = [self._absolute(path) for path in paths]
+        return await self._perform("get", paths[0], lambda: [self._tree.get(path) for path in absolute])
+
     async def children(self, path: str) -> list[str]:
         return await self._perform("children", path, lambda: self._tree.children(self._absolute(path)))
 

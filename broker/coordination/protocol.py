@@ -143,6 +143,12 @@ class Coordination(Protocol):
         """The znode, or None when it is not there."""
         ...
 
+    async def get_all(self, paths: Sequence[str]) -> list[Znode | None]:
+        """As `get` for each, in as few requests as the server allows; what they hold together should be well
+        below 1 MB.
+        """
+        ...
+
     async def children(self, path: str) -> list[str]:
         """Names of the children, sorted; empty when the parent is not there."""
         ...

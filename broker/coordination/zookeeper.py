@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from threading import Lock
 from typing import Any, assert_never
 
@@ -25,8 +26,8 @@ from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 
 from broker.coordination.connect_string import ConnectString
 from broker.coordination.kazoo_clients import KazooReports, key_of, new_client, take_over_and_end
+from broker.coordination.multi_read import Read, read_many
 from broker.coordination.protocol import (
-    BadVersionError,
     CheckVersion,
     CreateNode,
     DeleteNode,
@@ -39,6 +40,7 @@ from broker.coordination.protocol import (
     SetData,
     Znode,
 )
+from broker.coordination.translation import translated
 from broker.coordination.watchdog import LoopWatchdog
 from broker.errors import CoordinationError
 from broker.telemetry import logger
@@ -50,14 +52,10 @@ _STATES = {
     KazooState.SUSPENDED: SessionState.SUSPENDED,
     KazooState.LOST: SessionState.LOST,
 }
-_SESSION_ERRORS = (
-    kazoo_errors.ConnectionLoss,
-    kazoo_errors.ConnectionClosedError,
-    kazoo_errors.SessionExpiredError,
-    kazoo_errors.SessionMovedError,
-    kazoo_errors.OperationTimeoutError,
-    kazoo_errors.RequestTimeoutError,
-)
+PROBES = 2
+"""How often a server is asked for many znodes until it is taken for one that knows no such request: the
+connection may break for other reasons.
+"""
 _ROLLED_BACK = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 
 
@@ -92,6 +90,7 @@ class ZooKeeper:
         self._state = SessionState.LOST
         self._session_key: SessionKey | None = None
         self._was_connected = False
+        self._reads_many = True
         self._closing = False
         self._connected = asyncio.Event()
         self._pending: set[asyncio.Future[Any]] = set()
@@ -115,12 +114,10 @@ class ZooKeeper:
 
     async def start(self, *, timeout_ms: int) -> None:
         self._loop, self._posted = asyncio.get_running_loop(), []
-        self._client = new_client(self._connect, self._session_timeout_ms, self._reports)
-        self._client.add_listener(self._kazoo_state_changed)
-        await asyncio.to_thread(self._client.start_async)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self._connected.wait()
+                await self._connect_client()
+                await self._find_out_whether_many_are_read()
                 await self._create_chroot()
         except TimeoutError as error:
             reason = f" ({self._reports.last})" if self._reports.last else ""
@@ -133,6 +130,28 @@ class ZooKeeper:
             raise
         self._watchdog = LoopWatchdog(self._loop, self._session_timeout_ms, self._give_session_up)
         self._watchdog.start()
+
+    async def _connect_client(self) -> None:
+        client = self._client = new_client(self._connect, self._session_timeout_ms, self._reports)
+        client.add_listener(partial(self._kazoo_state_changed, client))
+        self._connected.clear()
+        await asyncio.to_thread(client.start_async)
+        await self._connected.wait()
+
+    async def _find_out_whether_many_are_read(self) -> None:
+        """A server before 3.6 cuts the connection of who asks for many znodes at once, which is best found
+        out while nothing is lost with it.
+        """
+        for _ in range(PROBES):
+            try:
+                await self._perform("get", "/", lambda at: read_many(self._client, [at]))
+            except CoordinationError:
+                await asyncio.to_thread(self._close_client)
+                await self._connect_client()
+            else:
+                return
+        self._reads_many = False
+        _log.info("zookeeper_reads_singly", address=str(self._connect))
 
     async def close(self) -> None:
         self._closing = True
@@ -165,6 +184,20 @@ class ZooKeeper:
             mzxid=stat.mzxid,
             ephemeral_owner=stat.ephemeralOwner,
         )
+
+    async def get_all(self, paths: Sequence[str]) -> list[Znode | None]:
+        if not self._reads_many:
+            return [await self.get(path) for path in paths]
+        if not paths:
+            return []
+        absolute = [self._absolute(path) for path in paths]
+        found: list[Read] = await self._perform("get", paths[0], lambda _: read_many(self._client, absolute))
+        znodes: list[Znode | None] = []
+        for path, read in zip(paths, found, strict=True):
+            if isinstance(read, Exception):
+                raise translated(read, "get", path) from read
+            znodes.append(read)
+        return znodes
 
     async def children(self, path: str) -> list[str]:
         try:
@@ -213,7 +246,7 @@ class ZooKeeper:
         results = await self._perform("multi", operations[0].path, start)
         for operation, result in zip(operations, results, strict=True):
             if isinstance(result, Exception) and not isinstance(result, _ROLLED_BACK):
-                raise _translated(result, "multi", operation.path) from result
+                raise translated(result, "multi", operation.path) from result
         return [
             _version_after(operation, result) for operation, result in zip(operations, results, strict=True)
         ]
@@ -239,7 +272,7 @@ class ZooKeeper:
             start(self._absolute(path)).rawlink(lambda result: self._post(_settle, future, result))
             return await future
         except kazoo_errors.KazooException as error:
-            raise _translated(error, operation, path) from error
+            raise translated(error, operation, path) from error
         finally:
             self._pending.discard(future)
 
@@ -338,14 +371,13 @@ class ZooKeeper:
 
     # Session
 
-    def _kazoo_state_changed(self, state: str) -> None:
+    def _kazoo_state_changed(self, client: Any, state: str) -> None:
         """Runs on kazoo's connection thread."""
-        self._post(
-            self._enter_state, _STATES[state], key_of(self._client) if state == KazooState.CONNECTED else None
-        )
+        key = key_of(client) if state == KazooState.CONNECTED else None
+        self._post(self._enter_state, client, _STATES[state], key)
 
-    def _enter_state(self, state: SessionState, key: SessionKey | None) -> None:
-        if self._closing:
+    def _enter_state(self, client: Any, state: SessionState, key: SessionKey | None) -> None:
+        if self._closing or client is not self._client:
             return
         self._state = state
         if state is SessionState.CONNECTED:
@@ -443,21 +475,3 @@ def _version_after(operation: Operation, result: Any) -> int:
             return -1
         case _:
             assert_never(operation)
-
-
-def _translated(error: Exception, operation: str, path: str) -> CoordinationError:
-    place = f"{operation} {path}"
-    match error:
-        case kazoo_errors.NodeExistsError():
-            return NodeExistsError(f"{place}: the znode exists")
-        case kazoo_errors.NoNodeError():
-            return NoNodeError(f"{place}: no such znode")
-        case kazoo_errors.BadVersionError():
-            return BadVersionError(f"{place}: the znode was changed by another")
-        case kazoo_errors.NotEmptyError():
-            return CoordinationError(f"{place}: the znode has children")
-        case kazoo_errors.NoChildrenForEphemeralsError():
-            return CoordinationError(f"{place}: an ephemeral znode cannot have children")
-    if isinstance(error, _SESSION_ERRORS):
-        return SessionLostError(f"{place}: the connection to ZooKeeper was lost")
-    return CoordinationError(f"{place}: {type(error).__name__} {error}".rstrip())

@@ -54,6 +54,19 @@ def test_a_created_znode_is_read_back_with_its_version_and_creation(make_ensembl
     run(make_ensemble, scenario)
 
 
+def test_many_znodes_are_read_at_once_each_as_if_alone(make_ensemble: MakeEnsemble) -> None:
+    async def scenario(ensemble: Ensemble) -> None:
+        session = await ensemble.session()
+        await session.create("/a/b", b"data")
+        await session.create("/a/c", b"", ephemeral=True)
+        await session.set("/a/b", b"more \x00 data" * 100)
+        paths = ["/a/b", "/nowhere", "/a/c", "/a/b/below", "/a", "/"] * 50
+        assert await session.get_all(paths) == [await session.get(path) for path in paths]
+        assert await session.get_all([]) == []
+
+    run(make_ensemble, scenario)
+
+
 def test_creating_what_exists_is_refused_and_names_the_path(make_ensemble: MakeEnsemble) -> None:
     async def scenario(ensemble: Ensemble) -> None:
         session = await ensemble.session()

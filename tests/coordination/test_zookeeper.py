@@ -3,8 +3,11 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_acl
 
 from broker.coordination.connect_string import ConnectString
+from broker.coordination.multi_read import MultiRead
 from broker.coordination.protocol import SessionKey, SessionLostError, SessionState
 from broker.coordination.zookeeper import ZooKeeper
 from broker.embedded import EmbeddedZooKeeper
@@ -63,6 +66,39 @@ def test_clusters_share_a_server_by_chroot(zookeeper: EmbeddedZooKeeper) -> None
                 await two.close()
 
     asyncio.run(scenario())
+
+
+def test_a_server_that_cannot_read_many_at_once_is_asked_singly(
+    zookeeper: EmbeddedZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MultiRead, "type", 99)  # what 22 is to a server before 3.6: it cuts the connection
+
+    async def body(session: ZooKeeper) -> None:
+        await session.create("/one", b"1", ephemeral=True)
+        one, two = await session.get_all(["/one", "/two"])
+        assert one is not None
+        assert (one.data, one.ephemeral_owner) == (b"1", session.session_id)
+        assert two is None
+        assert session.state is SessionState.CONNECTED
+
+    _with_session(zookeeper, body)
+
+
+def test_one_znode_that_may_not_be_read_refuses_a_read_of_many(zookeeper: EmbeddedZooKeeper) -> None:
+    async def body(session: ZooKeeper) -> None:
+        await session.create("/open", b"")
+        client = KazooClient(zookeeper.connect_string("single"))
+        await asyncio.to_thread(client.start)
+        try:
+            nobody = [make_acl("ip", "192.0.2.1", all=True)]
+            await asyncio.to_thread(client.create, "/closed", b"", nobody)
+        finally:
+            await asyncio.to_thread(client.stop)
+            await asyncio.to_thread(client.close)
+        with pytest.raises(CoordinationError, match="get /closed: NoAuthError"):
+            await session.get_all(["/open", "/closed"])
+
+    _with_session(zookeeper, body)
 
 
 def _with_session(server: EmbeddedZooKeeper, body: Callable[[ZooKeeper], Awaitable[None]]) -> None:
