@@ -280,6 +280,7 @@ class Node:
                 self._coordination,
                 broker_id=self._broker_id,
                 link=link,
+                heard_epoch=lambda: view.image.controller_epoch,
                 clock=self._clock,
                 settings=controller_settings(config),
                 listener=config.listener_texts.between_nodes,

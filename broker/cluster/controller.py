@@ -17,7 +17,7 @@ deleted), gone. Unreadable partitions are left alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from typing import assert_never
 
@@ -79,6 +79,11 @@ class ControllerMachine:
         """Partitions that are being reassigned."""
         return frozenset(self._known.moving)
 
+    @property
+    def unreadable(self) -> Set[TopicPartition]:
+        """Partitions whose state cannot be read."""
+        return self._known.unreadable
+
     def led_by(self, broker_id: BrokerId) -> list[TopicPartition]:
         """Partitions with more than one replica that `broker_id` leads: a shutdown should not leave any."""
         return self._known.led_by(broker_id)
@@ -103,7 +108,7 @@ class ControllerMachine:
             case TopicsRead():
                 self._topics_read(step, event)
             case StatesRead():
-                self._states_read(step, event.states)
+                self._states_read(step, event)
             case DeletionsRead():
                 self._deletions_read(step, event.topics)
             case ReplicasDeleted():
@@ -137,7 +142,7 @@ class ControllerMachine:
     def _snapshot_read(self, step: Step, event: SnapshotRead) -> None:
         self._known.brokers = event.brokers
         self._unclean = event.unclean
-        self._known.unreadable = event.unreadable
+        self._known.unreadable = set(event.unreadable)
         self._known.states = dict(event.states)
         for name, topic in event.topics.items():
             self._known.adopt(name, topic)
@@ -156,14 +161,18 @@ class ControllerMachine:
             if stored is None or tp in step.writes or stored.state.leader not in self._known.brokers:
                 continue
             if self._known.brokers[stored.state.leader].epoch > stored.mzxid:
-                elected = elected_state(
-                    stored.state,
-                    self._known.replicas(tp),
-                    self._known.electorate(tp),
-                    controller_epoch=self._known.epoch,
-                )
-                if elected is not None:
-                    step.writes[tp] = elected
+                self._renew(step, tp)
+
+    def _renew(self, step: Step, tp: TopicPartition) -> None:
+        """Begin a new epoch, with a leader of the ISR, if one of it can lead."""
+        elected = elected_state(
+            self._known.states[tp].state,
+            self._known.replicas(tp),
+            self._known.electorate(tp),
+            controller_epoch=self._known.epoch,
+        )
+        if elected is not None:
+            step.writes[tp] = elected
 
     def _brokers_read(self, step: Step, brokers: Mapping[BrokerId, BrokerInfo]) -> None:
         joined, left = (
@@ -225,14 +234,23 @@ class ControllerMachine:
                 step.deletions.setdefault(replica, set()).add(tp)
                 self._known.lost.get(tp, set()).discard(replica)
 
-    def _states_read(self, step: Step, states: Mapping[TopicPartition, StoredState]) -> None:
+    def _states_read(self, step: Step, event: StatesRead) -> None:
+        states = event.states
         changed = {tp for tp in states if self._is_newer(tp, states[tp])} - self._known.being_deleted()
         step.roles |= {tp for tp in changed if states[tp].state.leader_epoch > self._known.leader_epoch(tp)}
         for tp in changed & self._known.lost.keys():  # its leader vouches for who joined
             self._known.lost[tp] -= set(states[tp].state.isr) - set(self._known.isr(tp))
         self._known.states.update({tp: states[tp] for tp in changed})
         step.metadata |= changed
+        put_right = changed & self._known.unreadable
+        self._note_unreadable(event.unreadable)
+        self._known.unreadable -= states.keys()
         self._repair(step, changed)
+        for tp in put_right:  # meanwhile its leader may have restarted unseen
+            self._renew(step, tp)
+
+    def _note_unreadable(self, partitions: Iterable[TopicPartition]) -> None:
+        self._known.unreadable.update(tp for tp in partitions if self._known.exists(tp))
 
     def _is_newer(self, tp: TopicPartition, stored: StoredState) -> bool:
         known = self._known.states.get(tp)
@@ -390,6 +408,7 @@ class ControllerMachine:
                     step.roles.add(tp)
                 self._known.states[tp] = stored
                 step.metadata.add(tp)
+        self._note_unreadable(event.unreadable)
         self._repair(step, (tp for tp in event.refused if self._known.exists(tp) and event.refused[tp]))
         self._topic_writes_done(step, event)
 

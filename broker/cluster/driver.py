@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from broker.clock import Clock
 from broker.cluster.channel import ControllerIdentity, NodeLink
+from broker.cluster.controller_epochs import last_epoch
 from broker.cluster.events import (
     ControllerSettings,
     ElectionAsked,
@@ -57,7 +58,10 @@ class Reassignment:
 
 
 class ControllerDriver:
-    """Stands for election for one node, and reigns when elected. `start` it once the node is registered."""
+    """Stands for election for one node, and reigns when elected. `start` it once the node is registered.
+
+    `heard_epoch` is that of the last controller that the node heard of, -1 for none.
+    """
 
     def __init__(
         self,
@@ -65,6 +69,7 @@ class ControllerDriver:
         *,
         broker_id: BrokerId,
         link: NodeLink,
+        heard_epoch: Callable[[], int],
         clock: Clock,
         settings: ControllerSettings,
         listener: str = DEFAULT_LISTENER,
@@ -72,6 +77,7 @@ class ControllerDriver:
         self._coordination = coordination
         self._broker_id = broker_id
         self._link = link
+        self._heard_epoch = heard_epoch
         self._clock = clock
         self._settings = settings
         self._listener = listener
@@ -236,7 +242,7 @@ class ControllerDriver:
             znode = await self._coordination.get(paths.CONTROLLER_EPOCH)
             if znode is None:
                 return None
-        epoch = ControllerEpochZnode.decode(znode.data, paths.CONTROLLER_EPOCH).epoch + 1
+        epoch = await last_epoch(self._coordination, znode, heard=self._heard_epoch()) + 1
         controller = ControllerZnode(broker_id=self._broker_id, timestamp_ms=self._clock.now_ms())
         raised = ControllerEpochZnode(epoch=epoch)
         try:

@@ -79,9 +79,10 @@ class TopicsRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatesRead:
-    """States that leaders changed (the in-sync set)."""
+    """States that leaders changed (the in-sync set), that could not be read before, and that cannot now."""
 
     states: Mapping[TopicPartition, StoredState]
+    unreadable: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,11 +161,12 @@ class WritesDone:
     """Results of the writes of the last effects.
 
     `done` has the new versions of states; `refused` what was read instead, None where there is no znode any
-    more. Likewise `topics_done` and `topics_refused` of assignments.
+    more or, `unreadable`, it could not be read. Likewise `topics_done` and `topics_refused` of assignments.
     """
 
     done: Mapping[TopicPartition, int] = field(default_factory=dict)
     refused: Mapping[TopicPartition, StoredState | None] = field(default_factory=dict)
+    unreadable: frozenset[TopicPartition] = frozenset()
     topics_done: frozenset[str] = frozenset()
     topics_refused: Mapping[str, TopicZnode | None] = field(default_factory=dict)
 

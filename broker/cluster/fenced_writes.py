@@ -12,27 +12,25 @@ from itertools import accumulate, chain
 
 from broker.cluster.channel import ControllerFencedError
 from broker.cluster.events import StateWrite, StoredState, TopicWrite, WritesDone
-from broker.cluster.states import decode_state, in_flight
+from broker.cluster.states import in_flight, read_states
 from broker.coordination import paths
 from broker.coordination.protocol import (
     BadVersionError,
     CheckVersion,
     Coordination,
     CreateNode,
+    DeleteNode,
     NodeExistsError,
     NoNodeError,
     Operation,
     SetData,
 )
 from broker.coordination.znodes import TopicZnode
-from broker.errors import CoordinationError
-from broker.telemetry import logger
 from broker.types import TopicPartition
 
 WRITES_PER_MULTI_MAX = 200
 """A state takes some 200 bytes with its path, and a request to ZooKeeper at most 1 MB."""
-
-_log = logger("controller")
+DELETIONS_PER_MULTI_MAX = 500
 
 
 class FencedWrites:
@@ -57,6 +55,7 @@ class FencedWrites:
         """Write states, each on its condition. Raises ControllerFencedError, SessionLostError."""
         done: dict[TopicPartition, int] = {}
         refused: dict[TopicPartition, StoredState | None] = {}
+        unreadable: set[TopicPartition] = set()
         created = {tp.topic for tp, write in writes.items() if write.expected_version is None}
         await in_flight(sorted(created), self._create_partitions_parent)
 
@@ -64,7 +63,10 @@ class FencedWrites:
             try:
                 done[tp] = await self._write_state(tp, writes[tp])
             except (BadVersionError, NodeExistsError, NoNodeError):
-                refused[tp] = await self._read_back(tp)
+                await self.check_not_fenced()
+                reading = await read_states(self._coordination, [tp])
+                refused[tp] = reading.states.get(tp)
+                unreadable.update(reading.unreadable)
 
         async def write_together(partitions: Sequence[TopicPartition]) -> None:
             operations = [_state_operations(tp, writes[tp]) for tp in partitions]
@@ -79,7 +81,7 @@ class FencedWrites:
         wanted = list(writes)
         starts = range(0, len(wanted), WRITES_PER_MULTI_MAX)
         await in_flight([wanted[start : start + WRITES_PER_MULTI_MAX] for start in starts], write_together)
-        return WritesDone(done=done, refused=refused)
+        return WritesDone(done=done, refused=refused, unreadable=frozenset(unreadable))
 
     async def write_topics(self, writes: Mapping[str, TopicWrite]) -> WritesDone:
         """Write topics' assignments that still say what is expected. Raises as `write_states` does."""
@@ -117,18 +119,31 @@ class FencedWrites:
         except (NodeExistsError, NoNodeError):
             await self.check_not_fenced()
 
-    async def _read_back(self, tp: TopicPartition) -> StoredState | None:
-        """The state that stood in the way of a write."""
-        await self.check_not_fenced()
-        path = paths.partition_state(tp)
-        znode = await self._coordination.get(path)
-        if znode is None:
-            return None
-        try:
-            return decode_state(znode, path)
-        except CoordinationError as error:
-            _log.error("znode_unreadable", path=path, reason=str(error))
-            return None
+    async def erase_topic(self, topic: str) -> None:
+        """Remove a deleted topic's znodes, the request last. A topic made anew under this name is never
+        touched. Raises as `write_states` does.
+        """
+        tree = await self._subtree(paths.topic(topic))
+        config = await self._subtree(paths.topic_config(topic))
+        doomed = [*tree[:-1], *config, *tree[-1:], *await self._subtree(paths.delete_topic(topic))]
+        for start in range(0, len(doomed), DELETIONS_PER_MULTI_MAX):
+            some = doomed[start : start + DELETIONS_PER_MULTI_MAX]
+            await self.commit([DeleteNode(path=path) for path in some])
+
+    async def _subtree(self, top: str) -> list[str]:
+        """A znode and everything below it, whatever is above something after it; empty when it is not
+        there.
+        """
+        levels = [[top]] if await self._coordination.get(top) is not None else []
+        while levels and levels[-1]:
+            found: list[str] = []
+
+            async def look(path: str, found: list[str] = found) -> None:
+                found.extend(f"{path}/{name}" for name in await self._coordination.children(path))
+
+            await in_flight(levels[-1], look)
+            levels.append(found)
+        return [path for level in reversed(levels) for path in level]
 
 
 def _state_operations(tp: TopicPartition, write: StateWrite) -> list[Operation]:

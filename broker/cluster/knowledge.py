@@ -19,7 +19,7 @@ class Knowledge:
 
     Topics are known until they are gone; one that is being deleted is in `deleting` too, with the replicas
     still to be deleted. `lost` are replicas whose disk failed on brokers that live, `unreadable` partitions
-    whose state cannot be read, `moving` those that are reassigned.
+    whose state cannot be read, which are left alone until it can, `moving` those that are reassigned.
     """
 
     controller_id: BrokerId
@@ -31,7 +31,7 @@ class Knowledge:
     deleting: dict[str, set[tuple[BrokerId, TopicPartition]]] = field(default_factory=dict)
     lost: dict[TopicPartition, set[BrokerId]] = field(default_factory=dict)
     moving: set[TopicPartition] = field(default_factory=set)
-    unreadable: frozenset[TopicPartition] = frozenset()
+    unreadable: set[TopicPartition] = field(default_factory=set)
     _on_broker: dict[BrokerId, set[TopicPartition]] = field(default_factory=dict)
 
     # Topics that come, change and go
@@ -53,6 +53,7 @@ class Knowledge:
             tp = TopicPartition(name, partition)
             self.states.pop(tp, None)
             self.lost.pop(tp, None)
+            self.unreadable.discard(tp)
         self._forget_replicas(name)
         del self.topics[name]
         self.deleting.pop(name, None)

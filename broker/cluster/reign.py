@@ -15,7 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 
+from broker.cluster.asked_moves import AskedMoves, Moves
 from broker.cluster.channel import BrokerChannel, ControllerFencedError, ControllerIdentity, NodeLink
 from broker.cluster.controller import ControllerMachine
 from broker.cluster.entity_configs import announced_changes
@@ -29,6 +31,7 @@ from broker.cluster.events import (
     ElectionAsked,
     ElectionKind,
     Event,
+    ReassignmentsAsked,
     ReplicasDeleted,
     ReplicasLost,
     SnapshotRead,
@@ -39,6 +42,7 @@ from broker.cluster.events import (
 )
 from broker.cluster.fenced_writes import FencedWrites
 from broker.cluster.image import BrokerInfo
+from broker.cluster.notices import changed_topic, failing_broker, partition_list
 from broker.cluster.states import (
     in_flight,
     read_brokers,
@@ -49,18 +53,8 @@ from broker.cluster.states import (
 from broker.cluster.topic_ids import with_ids
 from broker.cluster.topics import read_topic_config
 from broker.coordination import paths
-from broker.coordination.protocol import (
-    Coordination,
-    DeleteNode,
-    SessionLostError,
-)
-from broker.coordination.znodes import (
-    ConfigChangeZnode,
-    ControllerZnode,
-    LogDirEventZnode,
-    PartitionListZnode,
-    TopicZnode,
-)
+from broker.coordination.protocol import Coordination, SessionLostError
+from broker.coordination.znodes import ControllerZnode, TopicZnode
 from broker.errors import CoordinationError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import BrokerId, TopicPartition
@@ -68,7 +62,6 @@ from broker.types import BrokerId, TopicPartition
 REQUESTS_WAITING_MAX = 1_000
 CONFIG_CHANGES_KEPT = 100
 """Nodes that were away longer than this many changes read all configurations again when they come back."""
-DELETIONS_PER_MULTI_MAX = 500
 
 _UNCLEAN = "unclean.leader.election.enable"
 _log = logger("controller")
@@ -80,12 +73,22 @@ class _Look(Enum):
     CONTROLLER = auto()
     BROKERS = auto()
     TOPICS = auto()
+    STATES = auto()
     DELETIONS = auto()
     ISR_CHANGES = auto()
     LOG_DIR_EVENTS = auto()
     CONFIG_CHANGES = auto()
     PREFERRED_ELECTION = auto()
+    ASKED_MOVES = auto()
     BALANCE = auto()
+
+
+_LOOKS_AFTER_ELECTION = (
+    _Look.ISR_CHANGES,
+    _Look.LOG_DIR_EVENTS,
+    _Look.PREFERRED_ELECTION,
+    _Look.ASKED_MOVES,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +123,15 @@ class Reign:
             settings=settings,
         )
         self._writes = FencedWrites(coordination, mandate.epoch_version)
+        self._asked_moves = AskedMoves(coordination)
         self._channels: dict[BrokerId, tuple[BrokerChannel, asyncio.Task[None]]] = {}
         self._looks: set[_Look] = set()
         self._topic_names: set[str] = set()
         self._dirty_topics: set[str] = set()
         self._topic_watches: dict[str, Callable[[], None]] = {}
+        self._dirty_states: set[TopicPartition] = set()
+        self._state_watches: dict[TopicPartition, Callable[[], None]] = {}
+        """Of those that cannot be read."""
         self._requests: deque[_Request] = deque()
         self._deleted: dict[BrokerId, frozenset[TopicPartition]] = {}
         self._lost: dict[BrokerId, frozenset[TopicPartition]] = {}
@@ -155,7 +162,7 @@ class Reign:
                 raise end from errors
             _log.warning("controller_resigned", reason=str(end))
         finally:
-            for end_watch in (*watches, *self._topic_watches.values()):
+            for end_watch in (*watches, *self._topic_watches.values(), *self._state_watches.values()):
                 end_watch()
             if self._balance_timer is not None:
                 self._balance_timer.cancel()
@@ -197,6 +204,7 @@ class Reign:
             watch_children(paths.LOG_DIR_EVENTS, lambda: self._mark(_Look.LOG_DIR_EVENTS)),
             watch_children(paths.CONFIG_CHANGES, lambda: self._mark(_Look.CONFIG_CHANGES)),
             watch_data(paths.PREFERRED_REPLICA_ELECTION, lambda: self._mark(_Look.PREFERRED_ELECTION)),
+            watch_data(paths.REASSIGN_PARTITIONS, lambda: self._mark(_Look.ASKED_MOVES)),
         ]
 
     def _schedule_balancing(self) -> None:
@@ -214,6 +222,10 @@ class Reign:
         self._dirty_topics.add(name)
         self._mark(_Look.TOPICS)
 
+    def _mark_state(self, tp: TopicPartition) -> None:
+        self._dirty_states.add(tp)
+        self._mark(_Look.STATES)
+
     async def _look_again(self, group: asyncio.TaskGroup) -> None:
         looks, self._looks = self._looks, set()
         if _Look.DELETIONS in looks:
@@ -222,11 +234,13 @@ class Reign:
             _Look.CONTROLLER: self._look_at_controller,
             _Look.BROKERS: self._look_at_brokers,
             _Look.TOPICS: self._look_at_topics,
+            _Look.STATES: self._look_at_unreadable_states,
             _Look.DELETIONS: self._look_at_deletions,
             _Look.ISR_CHANGES: self._look_at_isr_changes,
             _Look.LOG_DIR_EVENTS: self._look_at_log_dir_events,
             _Look.CONFIG_CHANGES: self._look_at_config_changes,
             _Look.PREFERRED_ELECTION: self._look_at_preferred_election,
+            _Look.ASKED_MOVES: self._look_at_asked_moves,
             _Look.BALANCE: self._balance,
         }
         for look in _Look:
@@ -242,7 +256,7 @@ class Reign:
         changes = await announced_changes(self._coordination)
         self._config_change_seen = changes[-1] if changes else ""
         await self._read_unclean(await self._coordination.children(paths.TOPIC_CONFIGS))
-        for look in (_Look.ISR_CHANGES, _Look.LOG_DIR_EVENTS, _Look.PREFERRED_ELECTION):
+        for look in _LOOKS_AFTER_ELECTION:
             self._mark(look)
         return SnapshotRead(
             brokers=await read_brokers(self._coordination),
@@ -283,6 +297,14 @@ class Reign:
             self._watch_topic(name)
         return await with_ids(await read_topics(self._coordination, wanted), self._writes)
 
+    async def _look_at_unreadable_states(self, group: asyncio.TaskGroup) -> None:
+        dirty, self._dirty_states = self._dirty_states, set()
+        await self._read_states(dirty & self._machine.unreadable, group)
+
+    async def _read_states(self, partitions: Iterable[TopicPartition], group: asyncio.TaskGroup) -> None:
+        reading = await read_states(self._coordination, sorted(partitions))
+        await self._apply(StatesRead(states=reading.states, unreadable=reading.unreadable), group)
+
     async def _look_at_deletions(self, group: asyncio.TaskGroup) -> None:
         names = await self._coordination.children(paths.DELETE_TOPICS)
         await self._apply(DeletionsRead(topics=frozenset(names)), group)
@@ -292,53 +314,31 @@ class Reign:
         changed: set[TopicPartition] = set()
         for name in names:
             path = f"{paths.ISR_CHANGES}/{name}"
-            changed |= await self._read_partition_list(path)
+            changed |= await partition_list(self._coordination, path)
         if changed:
-            reading = await read_states(self._coordination, sorted(changed))
-            await self._apply(StatesRead(states=reading.states), group)
+            await self._read_states(changed, group)
         for name in names:
             await self._coordination.delete(f"{paths.ISR_CHANGES}/{name}", recursive=True)
 
     async def _look_at_log_dir_events(self, group: asyncio.TaskGroup) -> None:
         names = await self._coordination.children(paths.LOG_DIR_EVENTS)
-        brokers = [await self._failing_broker(f"{paths.LOG_DIR_EVENTS}/{name}") for name in names]
+        brokers = [await failing_broker(self._coordination, name) for name in names]
         if failing := frozenset(broker_id for broker_id in brokers if broker_id is not None):
             await self._apply(DirectoriesFailed(brokers=failing), group)
         for name in names:
             await self._coordination.delete(f"{paths.LOG_DIR_EVENTS}/{name}", recursive=True)
 
-    async def _failing_broker(self, path: str) -> BrokerId | None:
-        znode = await self._coordination.get(path)
-        if znode is None:
-            return None
-        try:
-            return LogDirEventZnode.decode(znode.data, path).broker_id
-        except CoordinationError as error:
-            _log.error("znode_unreadable", path=path, reason=str(error))
-            return None
-
     async def _look_at_config_changes(self, group: asyncio.TaskGroup) -> None:
         names = await announced_changes(self._coordination)
         fresh = [name for name in names if name > self._config_change_seen]
         self._config_change_seen = names[-1] if names else self._config_change_seen
-        topics = {topic for name in fresh if (topic := await self._changed_topic(name)) is not None}
+        changed = [await changed_topic(self._coordination, name) for name in fresh]
+        topics = {topic for topic in changed if topic is not None}
         if topics:
             await self._read_unclean(topics)
             await self._apply(UncleanRead(unclean=dict(self._unclean)), group)
         for name in names[:-CONFIG_CHANGES_KEPT]:
             await self._coordination.delete(f"{paths.CONFIG_CHANGES}/{name}", recursive=True)
-
-    async def _changed_topic(self, name: str) -> str | None:
-        path = f"{paths.CONFIG_CHANGES}/{name}"
-        znode = await self._coordination.get(path)
-        if znode is None:
-            return None
-        try:
-            kind, _, topic = ConfigChangeZnode.decode(znode.data, path).entity_path.partition("/")
-        except CoordinationError as error:
-            _log.error("znode_unreadable", path=path, reason=str(error))
-            return None
-        return topic if kind == "topics" else None
 
     async def _read_unclean(self, topics: Iterable[str]) -> None:
         async def read(topic: str) -> None:
@@ -357,25 +357,21 @@ class Reign:
 
     async def _look_at_preferred_election(self, group: asyncio.TaskGroup) -> None:
         path = paths.PREFERRED_REPLICA_ELECTION
-        partitions = await self._read_partition_list(path)
+        partitions = await partition_list(self._coordination, path)
         if partitions:
             asked = ElectionAsked(partitions=frozenset(partitions), kind=ElectionKind.PREFERRED)
             await self._apply(asked, group)
         await self._coordination.delete(path, recursive=True)
 
+    async def _look_at_asked_moves(self, group: asyncio.TaskGroup) -> None:
+        async def begin(moves: Moves) -> Mapping[TopicPartition, ProtocolError | None]:
+            return (await self._apply(ReassignmentsAsked(targets=moves), group)).reassignments
+
+        await self._asked_moves.look(lambda: self._machine.topics, begin)
+
     async def _balance(self, group: asyncio.TaskGroup) -> None:
         self._schedule_balancing()
         await self._apply(BalanceDue(), group)
-
-    async def _read_partition_list(self, path: str) -> set[TopicPartition]:
-        znode = await self._coordination.get(path)
-        if znode is None:
-            return set()
-        try:
-            return set(PartitionListZnode.decode(znode.data, path).partitions)
-        except CoordinationError as error:
-            _log.error("znode_unreadable", path=path, reason=str(error))
-            return set()
 
     async def _serve(self, group: asyncio.TaskGroup) -> None:
         deleted, self._deleted = self._deleted, {}
@@ -410,10 +406,14 @@ class Reign:
             effects = self._machine.handle(done)
         self._follow_brokers(group)
         self._follow_topics()
+        self._follow_unreadable_states()
+        if self._asked_moves.have_ended(self._machine.topics):
+            self._mark(_Look.ASKED_MOVES)
         for broker_id, orders in effects.orders.items():
             self._channels[broker_id][0].tell(orders)
         for name in effects.erased:
-            await self._erase(name)
+            await self._writes.erase_topic(name)
+            _log.info("topic_deleted", topic=name)
         for name in effects.dismissed:
             await self._coordination.delete(paths.delete_topic(name), recursive=True)
         return effects
@@ -452,35 +452,19 @@ class Reign:
         for name in topics.keys() - self._topic_watches.keys():
             self._watch_topic(name)
 
+    def _follow_unreadable_states(self) -> None:
+        """Somebody may put them right; watched first, so that this is seen if it was done meanwhile."""
+        unreadable = self._machine.unreadable
+        for tp in self._state_watches.keys() - unreadable:
+            self._state_watches.pop(tp)()
+        for tp in unreadable - self._state_watches.keys():
+            self._state_watches[tp] = self._coordination.watch_data(
+                paths.partition_state(tp), partial(self._mark_state, tp)
+            )
+            self._mark_state(tp)
+
     def _watch_topic(self, name: str) -> None:
         if name not in self._topic_watches:
             self._topic_watches[name] = self._coordination.watch_data(
                 paths.topic(name), lambda: self._mark_topic(name)
             )
-
-    async def _erase(self, topic: str) -> None:
-        """Remove a deleted topic's znodes, the request last. A topic made anew under this name is never
-        touched.
-        """
-        tree = await self._subtree(paths.topic(topic))
-        config = await self._subtree(paths.topic_config(topic))
-        doomed = [*tree[:-1], *config, *tree[-1:], *await self._subtree(paths.delete_topic(topic))]
-        for start in range(0, len(doomed), DELETIONS_PER_MULTI_MAX):
-            some = doomed[start : start + DELETIONS_PER_MULTI_MAX]
-            await self._writes.commit([DeleteNode(path=path) for path in some])
-        _log.info("topic_deleted", topic=topic)
-
-    async def _subtree(self, top: str) -> list[str]:
-        """A znode and everything below it, whatever is above something after it; empty when it is not
-        there.
-        """
-        levels = [[top]] if await self._coordination.get(top) is not None else []
-        while levels and levels[-1]:
-            found: list[str] = []
-
-            async def look(path: str, found: list[str] = found) -> None:
-                found.extend(f"{path}/{name}" for name in await self._coordination.children(path))
-
-            await in_flight(levels[-1], look)
-            levels.append(found)
-        return [path for level in reversed(levels) for path in level]

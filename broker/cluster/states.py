@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import TypeVar
 
 from broker.cluster.events import StoredState
-from broker.cluster.image import BrokerInfo, ClusterImage, ImageUpdate, PartitionImage
+from broker.cluster.image import UNKNOWN_EPOCH, BrokerInfo, ClusterImage, ImageUpdate, PartitionImage
 from broker.cluster.topics import validate_topic_name
 from broker.coordination import paths
 from broker.coordination.document import INT32_MAX
@@ -100,9 +100,7 @@ async def read_cluster_image(coordination: Coordination) -> ClusterImage:
         controller_id=(
             ControllerZnode.decode(controller.data, paths.CONTROLLER).broker_id if controller else NO_LEADER
         ),
-        controller_epoch=(
-            ControllerEpochZnode.decode(epoch.data, paths.CONTROLLER_EPOCH).epoch if epoch else -1
-        ),
+        controller_epoch=_epoch_of(epoch),
         brokers=brokers,
         partitions={
             tp: partition_image(replicas, states.get(tp), tuple(r for r in replicas if r not in brokers))
@@ -113,6 +111,17 @@ async def read_cluster_image(coordination: Coordination) -> ClusterImage:
     )
     name = ClusterIdZnode.decode(cluster_id.data, paths.CLUSTER_ID).cluster_id if cluster_id else ""
     return ClusterImage(cluster_id=name).apply(update)
+
+
+def _epoch_of(znode: Znode | None) -> int:
+    """What `/controller_epoch` says, if it does."""
+    if znode is None:
+        return UNKNOWN_EPOCH
+    try:
+        return ControllerEpochZnode.decode(znode.data, paths.CONTROLLER_EPOCH).epoch
+    except CoordinationError as error:
+        _log.error("znode_unreadable", path=paths.CONTROLLER_EPOCH, reason=str(error))
+        return UNKNOWN_EPOCH
 
 
 async def write_isr(
@@ -165,7 +174,7 @@ async def leave_isrs(coordination: Coordination, broker_id: BrokerId) -> Departu
         for partition, replicas in topic.partitions.items()
         if broker_id in replicas
     }
-    hosted |= dict.fromkeys(await _partitions_beside(coordination, topics), ())
+    hosted |= dict.fromkeys(await partitions_beside(coordination, topics), ())
     left: list[TopicPartition] = []
     last: list[TopicPartition] = []
 
@@ -181,8 +190,10 @@ async def leave_isrs(coordination: Coordination, broker_id: BrokerId) -> Departu
     return Departure(left=sorted(left), last=sorted(last))
 
 
-async def _partitions_beside(coordination: Coordination, readable: Collection[str]) -> list[TopicPartition]:
-    """Those with a state that can be read, of topics that cannot: they may be put right while nodes run."""
+async def partitions_beside(coordination: Coordination, readable: Collection[str]) -> list[TopicPartition]:
+    """Partitions with a state that can be read, of topics that are not among the `readable`: they may be put
+    right while nodes run.
+    """
     beside = [
         TopicPartition(name, int(number))
         for name in await coordination.children(paths.TOPICS)

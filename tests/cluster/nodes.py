@@ -91,6 +91,17 @@ async def until_empty(coordination: Coordination, path: str) -> None:
     end_watch()
 
 
+async def until_gone(coordination: Coordination, path: str) -> None:
+    """Wait until the znode is not there."""
+    changed = asyncio.Event()
+    end_watch = coordination.watch_data(path, changed.set)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while await coordination.get(path) is not None:
+            await changed.wait()
+            changed.clear()
+    end_watch()
+
+
 def _response_of(request: Message, error: ErrorCode) -> Message:
     match request:
         case LeaderAndIsrRequest():
@@ -150,6 +161,7 @@ class Member:
             session,
             broker_id=number,
             link=nodes,
+            heard_epoch=lambda: nodes.by_id[number].image.controller_epoch,
             clock=SystemClock(),
             settings=settings or ControllerSettings(),
         )

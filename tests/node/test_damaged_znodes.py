@@ -39,6 +39,7 @@ DAMAGED: dict[str, object] = {
     "/log_dir_event_notification/with/children": "",
     "/admin/delete_topics/no-such-topic/child": "",
     "/admin/preferred_replica_election": {"partitions": [{"topic": 5}]},
+    "/admin/reassign_partitions": {"partitions": [{"topic": "settings", "partition": 0}]},
 }
 
 
@@ -71,6 +72,7 @@ def test_damaged_znodes_stop_neither_the_controller_nor_nodes_that_start(
         for path, content in DAMAGED.items():
             put(nodes, path, content)
         assert works(nodes, "before")
+        put(nodes, "/controller_epoch", "garbage")
         nodes.znodes.delete("/controller")
         assert works(nodes, "after")
         nodes.cluster.kill_node(3)
@@ -81,6 +83,8 @@ def test_damaged_znodes_stop_neither_the_controller_nor_nodes_that_start(
         assert told >= {f"/brokers/topics/{name}" for name in damaged}
         assert told >= {f"/brokers/ids/{name}" for name in ("7", "8", "two", HUGE)}
         assert nodes.events(3, "topic_config_unreadable")
+        assert any(nodes.events(node, "controller_epoch_recovered") for node in (1, 2, 3))
+        assert nodes.znodes.exists("/admin/reassign_partitions") is None
         assert nodes.cluster.dead_nodes() == {}
 
 
@@ -100,7 +104,6 @@ def test_a_partition_whose_state_is_damaged_is_served_on_until_its_leader_ends(
             with connected(nodes.cluster.bootstrap[leader - 1]) as client:
                 assert produce(client, "t", batch_of(b"b")).error_code == 0
         nodes.znodes.set(path, state)
-        nodes.znodes.delete("/controller")
         nodes.cluster.kill_node(leader)
         until(lambda: nodes.state("t")["leader"] not in (leader, -1))
         with connected(nodes.cluster.bootstrap[nodes.state("t")["leader"] - 1]) as client:
