@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from broker.cluster.entity_configs import read_entity_config
+from broker.cluster.entity_configs import EntityConfigs
 from broker.config import SETTINGS, LoadedConfig, NodeConfig, SettingDeclaration
 from broker.config_loading import overridden
-from broker.coordination.protocol import Coordination
 from broker.listener_config import PREFIXED, listener_setting_name
 from broker.server.node_settings import Layer, NodeSetting, NodeSettings
 from broker.server.topic_settings import TOPIC_SETTINGS
@@ -53,9 +52,9 @@ of which listeners may have of their own. The number of recovery threads counts 
 class LiveConfig:
     """See the module's description."""
 
-    def __init__(self, loaded: LoadedConfig, coordination: Coordination) -> None:
+    def __init__(self, loaded: LoadedConfig, entity_configs: EntityConfigs) -> None:
         self._loaded = loaded
-        self._coordination = coordination
+        self._entity_configs = entity_configs
         self._node = loaded.node
         self._on_change: Callable[[NodeConfig], Awaitable[None]] | None = None
         self.settings = NodeSettings(
@@ -92,8 +91,11 @@ class LiveConfig:
             await self._on_change(node)
 
     async def _read(self, layer: Layer) -> None:
+        """While they cannot be read the last ones hold."""
         entity = ALL_NODES if layer is Layer.ALL_NODES else str(self._node.broker_id)
-        self.settings.adopt(layer, await read_entity_config(self._coordination, f"brokers/{entity}"))
+        settings = await self._entity_configs.readable(f"brokers/{entity}")
+        if settings is not None:
+            self.settings.adopt(layer, settings)
 
 
 def node_settings(loaded: LoadedConfig) -> dict[str, NodeSetting]:

@@ -105,7 +105,8 @@ class Node:
     ) -> None:
         """`front` stands in for the sockets of the listeners."""
         self._authoriser = authoriser or AllowAll()
-        self._live = LiveConfig(loaded, coordination)
+        self._entity_configs = EntityConfigs(coordination)
+        self._live = LiveConfig(loaded, self._entity_configs)
         self._broker_id = BrokerId(loaded.node.broker_id)
         self._quotas = client_quotas(loaded.node, clock)
         self._read_selector = load_selector(loaded.node.replica_selector_class, rng)
@@ -136,17 +137,16 @@ class Node:
             cluster_id = await obtain_cluster_id(self._coordination)
             archiving = stack.enter_context(contextlib.closing(self._archiving(cluster_id)))
             configs = TopicConfigs(
-                self._coordination, log_defaults(self._config), on_change=self._topic_config_changed
+                self._entity_configs, log_defaults(self._config), on_change=self._topic_config_changed
             )
             followers = {
                 "topics": configs.changed,
                 "brokers": self._live.changed,
-                **self._quotas.followers(self._coordination),
+                **self._quotas.followers(self._entity_configs),
             }
-            entity_configs = EntityConfigs(self._coordination, followers)
-            await entity_configs.begin()
+            await self._entity_configs.begin(followers)
             await self._live.load()
-            await self._quotas.load(self._coordination)
+            await self._quotas.load(self._entity_configs)
             self._executor.resize(self._config.num_io_threads)
             configs.defaults = log_defaults(self._config)
             await configs.load()
@@ -156,9 +156,7 @@ class Node:
             self._background.start(self._watch_directories(directories))
             link = NodeLink(self._broker_id, ROUTES, self._own_listener(), between_nodes(self._config))
             stack.push_async_callback(link.close)
-            self._services = services = await self._build(
-                cluster_id, configs, entity_configs, directories, link
-            )
+            self._services = services = await self._build(cluster_id, configs, directories, link)
             services.replicas.bereft = frozenset(await presence.leave_isrs(directories))
             services.replicas.registered(await presence.register())
             await stack.enter_async_context(services.fetchers)
@@ -231,7 +229,6 @@ class Node:
         self,
         cluster_id: str,
         configs: TopicConfigs,
-        entity_configs: EntityConfigs,
         directories: LogDirectories,
         link: NodeLink,
     ) -> Services:
@@ -288,7 +285,7 @@ class Node:
             producer_ids=ProducerIds(lambda: allocate_producer_ids(self._coordination, self._broker_id)),
             fetch_sessions=fetch_sessions(config, self._rng),
             conversions=Conversions(self._clock),
-            entity_configs=entity_configs,
+            entity_configs=self._entity_configs,
             node_settings=self._live.settings,
             api_versions=ADVERTISED,
             quotas=self._quotas,
@@ -356,7 +353,7 @@ class Node:
             threads=self._executor,
         )
         self._live.on_change(reconfiguration.apply)
-        self._background.start(self._services.entity_configs.run())
+        self._background.start(self._entity_configs.run())
         self._background.start(self._services.strays.run())
         self._background.start(self._front.close_idle())
 

@@ -17,9 +17,7 @@ from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from broker.cluster.entity_configs import read_entity_config
-from broker.coordination import paths
-from broker.coordination.protocol import Coordination
+from broker.cluster.entity_configs import EntityConfigs
 from broker.telemetry import logger
 
 log = logger("client_quotas")
@@ -142,13 +140,17 @@ def entity_at(path: str) -> Entity | None:
     )
 
 
-async def read_quotas(coordination: Coordination, path: str) -> dict[Quota, float]:
-    """The quotas of one entity; those that cannot be read are logged and do not apply.
+async def read_quotas(configs: EntityConfigs, path: str) -> dict[Quota, float] | None:
+    """The quotas of one entity; those that cannot be read are logged and do not apply. None when nothing of
+    the entity can be read.
 
     Raises CoordinationError.
     """
+    settings = await configs.readable(path)
+    if settings is None:
+        return None
     quotas = {}
-    for name, text in (await read_entity_config(coordination, path)).items():
+    for name, text in settings.items():
         if name not in _QUOTA_NAMES:
             continue
         try:
@@ -158,16 +160,15 @@ async def read_quotas(coordination: Coordination, path: str) -> dict[Quota, floa
     return quotas
 
 
-async def quota_paths(coordination: Coordination) -> list[str]:
+async def quota_paths(configs: EntityConfigs) -> list[str]:
     """The paths of everything that may have quotas. Raises CoordinationError."""
     found = []
     for folder in ROOTS:
-        for name in await coordination.children(paths.entity_config(folder)):
+        for name in await configs.names(folder):
             path = f"{folder}/{name}"
             found.append(path)
             if folder == "users":
-                clients = await coordination.children(paths.entity_config(f"{path}/clients"))
-                found += [f"{path}/clients/{client}" for client in clients]
+                found += [f"{path}/clients/{client}" for client in await configs.names(f"{path}/clients")]
     return found
 
 

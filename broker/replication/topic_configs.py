@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from broker.cluster.entity_configs import EntityConfigs
 from broker.cluster.states import in_flight
-from broker.cluster.topics import read_topic_config
-from broker.coordination import paths
-from broker.coordination.protocol import Coordination, SessionLostError
-from broker.errors import ConfigurationError, CoordinationError
+from broker.errors import ConfigurationError
 from broker.storage.log_config import LogConfig
 from broker.telemetry import logger
 
@@ -27,12 +25,12 @@ class TopicConfigs:
 
     def __init__(
         self,
-        coordination: Coordination,
+        entity_configs: EntityConfigs,
         defaults: LogConfig,
         *,
         on_change: Callable[[str, LogConfig], None],
     ) -> None:
-        self._coordination = coordination
+        self._entity_configs = entity_configs
         self._defaults = defaults
         self._on_change = on_change
         self._overrides: dict[str, dict[str, str]] = {}
@@ -49,7 +47,7 @@ class TopicConfigs:
     async def load(self) -> None:
         """Read the settings of every topic. Raises CoordinationError."""
 
-        await in_flight(await self._coordination.children(paths.TOPIC_CONFIGS), self._read)
+        await in_flight(await self._entity_configs.names("topics"), self._read)
 
     async def refresh(self, topic: str) -> LogConfig:
         """Read one topic's settings and return its log configuration. Raises CoordinationError."""
@@ -58,13 +56,12 @@ class TopicConfigs:
 
     async def _read(self, topic: str) -> None:
         """Where they are damaged the last ones hold, or such that nothing of the topic is removed."""
-        try:
-            self._overrides[topic] = dict(await read_topic_config(self._coordination, topic))
-        except SessionLostError:
-            raise
-        except CoordinationError as error:
-            self._overrides.setdefault(topic, dict(KEEPING))
-            log.error("topic_config_unreadable", reason=str(error), settings=self._overrides[topic])
+        settings = await self._entity_configs.readable(f"topics/{topic}")
+        if settings is not None:
+            self._overrides[topic] = settings
+            return
+        self._overrides.setdefault(topic, dict(KEEPING))
+        log.error("topic_config_unreadable", topic=topic, settings=self._overrides[topic])
 
     async def changed(self, topic: str) -> None:
         """Take in a change that was announced. Raises CoordinationError."""

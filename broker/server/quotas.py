@@ -24,7 +24,7 @@ from broker.cluster.client_quotas import (
     quota_paths,
     read_quotas,
 )
-from broker.coordination.protocol import Coordination
+from broker.cluster.entity_configs import EntityConfigs
 from broker.errors import ErrorCode, ProtocolError
 from broker.rates import RateWindows, TokenBucket, WindowedRate
 from broker.telemetry import logger
@@ -85,26 +85,31 @@ class Quotas:
         self._meters: OrderedDict[tuple[Quota, Entity], Meter] = OrderedDict()
         self._buckets: OrderedDict[Entity, tuple[float, TokenBucket]] = OrderedDict()
 
-    async def load(self, coordination: Coordination) -> None:
+    async def load(self, configs: EntityConfigs) -> None:
         """Read all quotas. Raises CoordinationError."""
-        for path in await quota_paths(coordination):
-            await self.refresh(coordination, path)
+        for path in await quota_paths(configs):
+            await self.refresh(configs, path)
 
-    def followers(self, coordination: Coordination) -> dict[str, Callable[[str], Awaitable[None]]]:
-        """Whom to tell of announced changes, by the root of the path that changed."""
+    def followers(self, configs: EntityConfigs) -> dict[str, Callable[[str], Awaitable[None]]]:
+        """Whom to tell of changes, by the root of the path that changed."""
 
         def follower(root: str) -> Callable[[str], Awaitable[None]]:
-            return lambda name: self.refresh(coordination, f"{root}/{name}")
+            return lambda name: self.refresh(configs, f"{root}/{name}")
 
         return {root: follower(root) for root in ROOTS}
 
-    async def refresh(self, coordination: Coordination, path: str) -> None:
-        """Read the quotas of one entity again. Raises CoordinationError."""
+    async def refresh(self, configs: EntityConfigs, path: str) -> None:
+        """Read the quotas of one entity again; while they cannot be read the last ones hold. Raises
+        CoordinationError.
+        """
         entity = entity_at(path)
         if entity is None:
             log.warning("quota_change_ignored", entity=path)
             return
-        self.table.set(entity, await read_quotas(coordination, path))
+        quotas = await read_quotas(configs, path)
+        if quotas is None:
+            return
+        self.table.set(entity, quotas)
         self.in_force = self.table.limits_clients
         self._limits.clear()
 

@@ -22,6 +22,7 @@ from broker.cluster.client_quotas import (
     read_quotas,
     render,
 )
+from broker.cluster.entity_configs import EntityConfigs
 from broker.coordination.memory import MemorySession, MemoryTree
 from broker.coordination.znodes import ConfigZnode
 
@@ -118,10 +119,15 @@ def test_quotas_are_read_beside_what_else_a_user_has() -> None:
         await session.create("/config/users/u", ConfigZnode(config=settings).encode())
         await session.create("/config/users/u/clients/<default>", b"")
         await session.create("/config/clients/c", b'{"version":1,"config":{"consumer_byte_rate":"2048.0"}}')
-        assert sorted(await quota_paths(session)) == ["clients/c", "users/u", "users/u/clients/<default>"]
-        assert await read_quotas(session, "users/u") == {RATE: 1024.0}
-        assert await read_quotas(session, "clients/c") == {Quota.CONSUMER_BYTE_RATE: 2048.0}
-        assert await read_quotas(session, "users/u/clients/<default>") == {}
+        configs = EntityConfigs(session)
+        assert sorted(await quota_paths(configs)) == [
+            "clients/c",
+            "users/u",
+            "users/u/clients/<default>",
+        ]
+        assert await read_quotas(configs, "users/u") == {RATE: 1024.0}
+        assert await read_quotas(configs, "clients/c") == {Quota.CONSUMER_BYTE_RATE: 2048.0}
+        assert await read_quotas(configs, "users/u/clients/<default>") == {}
         await session.close()
 
     asyncio.run(scenario())

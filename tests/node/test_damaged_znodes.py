@@ -33,6 +33,11 @@ DAMAGED: dict[str, object] = {
     "/brokers/topics/no name": {"partitions": {"0": [1]}},
     f"/brokers/topics/{'long' * 100}": {"partitions": {"0": [1]}},
     "/config/topics/settings": "garbage",
+    "/config/brokers/3": "garbage",
+    "/config/brokers/<default>": [],
+    "/config/clients/c": {"config": 5},
+    "/config/users/u/clients/c": "garbage",
+    "/config/ips/127.0.0.1": "garbage",
     "/config/changes/zzz": "garbage",
     "/isr_change_notification/isr_change_0000000099": {"partitions": [{"topic": "t", "partition": HUGE}]},
     "/isr_change_notification/with/children": "",
@@ -83,6 +88,8 @@ def test_damaged_znodes_stop_neither_the_controller_nor_nodes_that_start(
         assert told >= {f"/brokers/topics/{name}" for name in damaged}
         assert told >= {f"/brokers/ids/{name}" for name in ("7", "8", "two", HUGE)}
         assert nodes.events(3, "topic_config_unreadable")
+        settings = {event["path"] for event in nodes.events(3, "entity_config_unreadable")}
+        assert settings == {path for path in DAMAGED if path.startswith("/config/") and "changes" not in path}
         assert any(nodes.events(node, "controller_epoch_recovered") for node in (1, 2, 3))
         assert nodes.znodes.exists("/admin/reassign_partitions") is None
         assert nodes.cluster.dead_nodes() == {}

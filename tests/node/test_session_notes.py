@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from broker.cluster.entity_configs import EntityConfigs
 from broker.cluster.registration import register_broker
 from broker.config import LoadedConfig, NodeConfig
 from broker.coordination import paths
@@ -171,7 +172,7 @@ CONFIG = NodeConfig(
 
 
 def presence_of(session: MemorySession) -> Presence:
-    live = LiveConfig(LoadedConfig(node=CONFIG, given=frozenset()), session)
+    live = LiveConfig(LoadedConfig(node=CONFIG, given=frozenset()), EntityConfigs(session))
     return Presence(live, session, ManualClock(), [])
 
 
