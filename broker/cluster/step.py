@@ -45,9 +45,10 @@ class Step:
 
     def orders(self, knowledge: Knowledge) -> dict[BrokerId, BrokerOrders]:
         """What each live broker is to be told of the step."""
-        changes = self._metadata_changes(knowledge)
+        all_joined = self.joined.issuperset(knowledge.brokers)  # so it is when a reign begins
+        changes = None if all_joined else self._metadata_changes(knowledge)
+        roles = {} if all_joined else self._roles(knowledge)
         whole = _full_metadata(knowledge) if self.joined else None
-        roles = self._roles(knowledge)
         orders: dict[BrokerId, BrokerOrders] = {}
         for broker_id in knowledge.brokers:
             joined = broker_id in self.joined

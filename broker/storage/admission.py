@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from broker.errors import ErrorCode, ExpansionError, ProtocolError
 from broker.records.batch import (
@@ -72,7 +73,9 @@ class Rules:
     stamps_append_time: bool
 
     @classmethod
+    @lru_cache(maxsize=64)
     def of(cls, config: LogConfig) -> Rules:
+        """The same for all logs of the same settings, which are many."""
         stamps = config.stamps_append_time
         return cls(
             size_max=config.max_message_bytes,

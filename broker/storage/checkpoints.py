@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from broker.errors import StorageError
+from broker.errors import MissingFileError, StorageError
 from broker.storage.disk import Disk
 from broker.types import BrokerId, TopicId, TopicPartition
 
@@ -45,13 +45,20 @@ class MetaProperties:
     cluster_id: str | None
 
 
+def read_if_any(disk: Disk, path: Path) -> bytes | None:
+    """The content of a file, None when it is not there. Raises StorageError."""
+    try:
+        return disk.read_file(path)
+    except MissingFileError:
+        return None
+
+
 def read_offsets(disk: Disk, path: Path) -> dict[TopicPartition, int]:
     """The offsets of a checkpoint file; none when there is no file. Raises StorageError when it is
     malformed.
     """
-    if not disk.exists(path):
-        return {}
-    return dict(decode_lines(disk.read_file(path), path, _offset_entry))
+    data = read_if_any(disk, path)
+    return {} if data is None else dict(decode_lines(data, path, _offset_entry))
 
 
 def write_offsets(disk: Disk, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
@@ -64,9 +71,13 @@ def read_leader_epochs(disk: Disk, path: Path) -> list[EpochStart]:
     """The entries of a leader-epoch file; none when there is no file. Raises StorageError when it is
     malformed.
     """
-    if not disk.exists(path):
-        return []
-    return decode_lines(disk.read_file(path), path, _epoch_entry)
+    data = read_if_any(disk, path)
+    return [] if data is None else decode_leader_epochs(data, path)
+
+
+def decode_leader_epochs(data: bytes, path: Path) -> list[EpochStart]:
+    """The entries in the bytes of a leader-epoch file. Raises StorageError when they are malformed."""
+    return decode_lines(data, path, _epoch_entry)
 
 
 def write_leader_epochs(disk: Disk, path: Path, epochs: Sequence[EpochStart], *, durable: bool) -> None:
@@ -78,9 +89,10 @@ def read_partition_metadata(disk: Disk, path: Path) -> TopicId | None:
     """The topic id in a `partition.metadata`, None when there is no file. Raises StorageError when it is
     malformed.
     """
-    if not disk.exists(path):
+    data = read_if_any(disk, path)
+    if data is None:
         return None
-    fields = _fields(disk.read_file(path), path, ":")
+    fields = _fields(data, path, ":")
     _check_version(fields, path)
     text = fields.get("topic_id", "")
     try:
@@ -97,7 +109,7 @@ def write_partition_metadata(disk: Disk, path: Path, topic_id: TopicId) -> None:
 
 def read_meta_properties(disk: Disk, path: Path) -> MetaProperties | None:
     """What a `meta.properties` says, None when there is no file. Raises StorageError when it is malformed."""
-    if not disk.exists(path):
+    if not disk.exists(path):  # asked first: where it should be and is not, the whole root is gone
         return None
     fields = _fields(disk.read_file(path), path, "=")
     _check_version(fields, path)

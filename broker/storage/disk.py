@@ -114,6 +114,10 @@ class Disk(Protocol):
         """Every entry but `.` and `..`, sorted by name."""
         ...
 
+    def list_names(self, path: Path) -> list[str]:
+        """As `list_directory`, the names only, in any order: for one look in each of many directories."""
+        ...
+
     def read_file(self, path: Path) -> bytes: ...
 
     def write_file(self, path: Path, data: bytes, *, durable: bool = True, private: bool = False) -> None:
@@ -163,6 +167,7 @@ _PARTS_PER_CALL = 1024
 """IOV_MAX on Linux."""
 
 
+_READ_BYTES = 64 << 10
 _REPLACEMENT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
@@ -322,12 +327,24 @@ class SystemDisk:
         except OSError as error:
             raise failure("list", path, error) from error
 
+    def list_names(self, path: Path) -> list[str]:
+        try:
+            return os.listdir(path)
+        except OSError as error:
+            raise failure("list", path, error) from error
+
     def read_file(self, path: Path) -> bytes:
         try:
-            with open(path, "rb", buffering=0) as file:
-                return file.readall()
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                parts = []
+                while data := os.read(descriptor, _READ_BYTES):
+                    parts.append(data)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise failure("read", path, error) from error
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def write_file(self, path: Path, data: bytes, *, durable: bool = True, private: bool = False) -> None:
         temporary = f"{path}{TEMPORARY_SUFFIX}"

@@ -117,8 +117,9 @@ def segment_file_name(offset: int, kind: FileKind) -> str:
     return f"{offset:020d}.{kind.value}"
 
 
+@lru_cache(maxsize=1024)
 def parse_segment_file_name(name: str) -> SegmentFileName | None:
-    """What the name says, or None for a name that is none of ours."""
+    """What the name says, or None for a name that is none of ours; see `segment_file_name`."""
     found = _FILE_NAME.fullmatch(name)
     if found is None:
         return None

@@ -154,6 +154,9 @@ class GuardedDisk:
     def list_directory(self, path: Path) -> list[DirectoryEntry]:
         return self._root_of(path).run(self._disk.list_directory, path)
 
+    def list_names(self, path: Path) -> list[str]:
+        return self._root_of(path).run(self._disk.list_names, path)
+
     def read_file(self, path: Path) -> bytes:
         return self._root_of(path).run(self._disk.read_file, path)
 

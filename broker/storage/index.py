@@ -95,7 +95,7 @@ class SegmentIndex:
     One that is appended to is taken into memory by the first append, so that an idle log costs none.
     """
 
-    __slots__ = ("_active", "_cache", "_pool", "_written", "base_offset", "file")
+    __slots__ = ("_active", "_cache", "_is_missing", "_pool", "_written", "base_offset", "file")
 
     entry: ClassVar[Struct]
 
@@ -108,6 +108,7 @@ class SegmentIndex:
         self._cache = cache
         self._active: bytearray | None = None
         self._written = 0
+        self._is_missing = False
 
     @property
     def active(self) -> bool:
@@ -137,6 +138,10 @@ class SegmentIndex:
         """Be the index of an active segment whose file is complete, of so many bytes; nothing is read."""
         self._written = stored_size
 
+    def note_missing(self) -> None:
+        """There is no file, so that the next `start_over` has none to look for."""
+        self._is_missing = True
+
     def entries(self) -> Buffer:
         """The entries as in the file."""
         if self._active is not None:
@@ -155,9 +160,10 @@ class SegmentIndex:
         self._active = bytearray() if entries is None else entries
         self._written = 0
         self._cache.drop(self)
-        if self._pool.disk.exists(self.file.path):
+        if not self._is_missing and self._pool.disk.exists(self.file.path):
             with self.file as file:
                 file.truncate(0)
+        self._is_missing = False
 
     def write_out(self) -> None:
         """Write the entries that the file does not have yet. Raises StorageError."""
@@ -166,6 +172,7 @@ class SegmentIndex:
         start, waiting = self._written, bytes(self._active[self._written :])
         with self.file as file:
             if waiting:
+                self._is_missing = False
                 file.pwrite(waiting, start)
         self._written += len(waiting)
 

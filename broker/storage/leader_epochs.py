@@ -16,7 +16,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from broker.errors import DiskFullError, StorageError
-from broker.storage.checkpoints import EpochStart, read_leader_epochs, write_leader_epochs
+from broker.storage.checkpoints import EpochStart, decode_leader_epochs, read_if_any, write_leader_epochs
 from broker.storage.disk import Disk
 
 NO_EPOCH = -1
@@ -51,9 +51,10 @@ class LeaderEpochs:
         """Read the file. Raises StorageError when it is malformed, or empty: then a crash may have kept it
         from being written.
         """
-        if self._disk.exists(self._path) and not self._disk.read_file(self._path):
+        data = read_if_any(self._disk, self._path)
+        if data == b"":
             raise StorageError(f"{self._path}: is empty")
-        self._set(read_leader_epochs(self._disk, self._path))
+        self._set([] if data is None else decode_leader_epochs(data, self._path))
 
     @property
     def entries(self) -> tuple[EpochStart, ...]:

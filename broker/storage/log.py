@@ -152,6 +152,8 @@ class Log:
 
     def update_config(self, config: LogConfig) -> None:
         """Take other settings from now on."""
+        if config == self.config:
+            return
         self.config = config
         self.admission_rules = Rules.of(config)
         self._writer.update_config(config)

@@ -27,6 +27,7 @@ from broker.storage.filenames import (
     LOCK_FILE,
     SESSION_FILE,
     DirectoryState,
+    PartitionDirectoryName,
     deleted_directory_name,
     future_directory_name,
     parse_directory_name,
@@ -91,6 +92,7 @@ class LogDirectory:
         self.flush_watch = FlushWatch()
         self._pool = pool or FilePool(disk)
         self._cache = cache or IndexCache()
+        self._found: Sequence[tuple[str, PartitionDirectoryName]] | None = None
         self._logs = LogMap()
         self._futures = LogMap()
         self._removable = Removals()
@@ -156,13 +158,19 @@ class LogDirectory:
         """The partitions that have a directory in this state, open or not, and its name. Raises
         StorageError.
         """
-        return {
-            name.topic_partition: entry.name
-            for entry in self._disk.list_directory(self.path)
-            if entry.is_directory
-            and (name := parse_directory_name(entry.name)) is not None
-            and name.state is state
-        }
+        return {name.topic_partition: text for text, name in self._listed() if name.state is state}
+
+    def _listed(self) -> Sequence[tuple[str, PartitionDirectoryName]]:
+        """The directories of partitions, by name; listed once for all that is asked before the logs are
+        open.
+        """
+        if self._found is None:
+            self._found = [
+                (entry.name, name)
+                for entry in self._disk.list_directory(self.path)
+                if entry.is_directory and (name := parse_directory_name(entry.name)) is not None
+            ]
+        return self._found
 
     def load(self, config_of: ConfigOf) -> Mapping[TopicPartition, Log]:
         """Open every log found, checking what an unclean end left. Raises StorageError."""
@@ -171,18 +179,14 @@ class LogDirectory:
         closed = self.checkpoints.read_log_ends() if self.clean else {}
         index_sizes = self.checkpoints.read_transaction_index_sizes()
         live = []
-        for entry in self._disk.list_directory(self.path):
-            name = parse_directory_name(entry.name) if entry.is_directory else None
-            if name is None:
-                continue
+        for text, name in self._listed():
             match name.state:
                 case DirectoryState.LIVE:
                     live.append(name.topic_partition)
                 case DirectoryState.DELETE:
-                    self._removable.add([self.path / entry.name], due_ms=0)
+                    self._removable.add([self.path / text], due_ms=0)
                 case DirectoryState.FUTURE | DirectoryState.STRAY:
-                    self._events.warning("partition_directory_left_alone", name=entry.name)
-
+                    self._events.warning("partition_directory_left_alone", name=text)
         compacted_ends = self.checkpoints.read_compacted_ends(live)
 
         def open_one(partition: TopicPartition) -> Log:
@@ -198,6 +202,7 @@ class LogDirectory:
                 transaction_index_sizes=index_sizes.get(partition),
             )
 
+        self._found = None
         self._logs.replace(self._open_all(live, open_one))
         # Recovery points that a cut lowered must be on the disk before anything is appended.
         self.checkpoints.store_recovered(recovery_points)
@@ -220,15 +225,28 @@ class LogDirectory:
         self, partitions: Sequence[TopicPartition], open_one: Callable[[TopicPartition], Log]
     ) -> dict[TopicPartition, Log]:
         """Open logs in several threads. Raises StorageError, and then none stays open."""
-        with ThreadPoolExecutor(self._recovery_threads, thread_name_prefix="log-recovery") as executor:
-            opening = {partition: executor.submit(open_one, partition) for partition in partitions}
-        failures = [error for future in opening.values() if (error := future.exception()) is not None]
+        opened: dict[TopicPartition, Log] = {}
+        failures: list[StorageError] = []
+
+        remaining = iter(partitions)  # shared: each thread takes the next, which is one step in CPython
+
+        def work() -> None:
+            for partition in remaining:
+                try:
+                    opened[partition] = open_one(partition)
+                except StorageError as error:
+                    failures.append(error)
+
+        threads = min(self._recovery_threads, len(partitions)) or 1
+        with ThreadPoolExecutor(threads, thread_name_prefix="log-recovery") as executor:
+            done = [executor.submit(work) for _ in range(threads)]
+        for each in done:
+            each.result()
         if failures:
-            for future in opening.values():
-                if future.exception() is None:
-                    future.result().abandon()
+            for log in opened.values():
+                log.abandon()
             raise failures[0]
-        return {partition: future.result() for partition, future in opening.items()}
+        return {partition: opened[partition] for partition in partitions}
 
     def create_log(self, topic_partition: TopicPartition, topic_id: TopicId | None, config: LogConfig) -> Log:
         """As `create_logs` for one. Raises StorageError, also when there is one already."""
@@ -355,11 +373,13 @@ class LogDirectory:
 
     def promote(self, topic_partition: TopicPartition, name: str) -> None:
         """Give the directory of a complete copy the name of a log, durably."""
+        self._found = None
         self._disk.rename(self.path / name, self.path / str(topic_partition))
         self._disk.sync_directory(self.path)
 
     def remove_directory(self, name: str) -> None:
         """Remove what is left of an interrupted move."""
+        self._found = None
         remove_partition_directory(self._disk, self.path / name)
 
     def _take_out(self, topic_partition: TopicPartition) -> Log:

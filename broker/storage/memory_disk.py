@@ -201,6 +201,9 @@ class MemoryDisk:
             for child, node in found
         ]
 
+    def list_names(self, path: Path) -> list[str]:
+        return [entry.name for entry in self.list_directory(path)]
+
     def read_file(self, path: Path) -> bytes:
         return bytes(self._node(path).current)
 

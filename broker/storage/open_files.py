@@ -97,6 +97,12 @@ class PooledFile:
     def __exit__(self, *_: object) -> None:
         self.release()
 
+    def open_apart(self) -> File:
+        """The file opened for one pass of the caller, who closes it: in the pool nothing gives way to what
+        nobody may want again. Raises StorageError.
+        """
+        return self._pool.disk.open(self.path)
+
     def release(self) -> None:
         """Undo one `pin`."""
         with self._pool.lock:

@@ -108,6 +108,13 @@ class PartitionDirectory:
         self._remove(orphans)
         return removed + orphans
 
+    def holds_only_own(self) -> bool:
+        """Whether all names are such as a broker gives; told faster than which are not."""
+        return all(
+            name in OWN_FILES or parse_segment_file_name(name) is not None
+            for name in self.disk.list_names(self.path)
+        )
+
     def foreign_files(self) -> list[str]:
         """Names that no broker gives to a file of a partition."""
         return [entry.name for entry in self._list() if entry.parsed is None and entry.name not in OWN_FILES]
@@ -140,7 +147,7 @@ class PartitionDirectory:
 
     def open_segment(self, found: FoundSegment, config: LogConfig, now_ms: int) -> Segment:
         """A sealed segment that is on disk; nothing is read yet."""
-        return Segment(
+        segment = Segment(
             self.pool,
             self.cache,
             self.path,
@@ -151,6 +158,11 @@ class PartitionDirectory:
             modified_ms=found.modified_ms,
             transaction_index_size=found.transaction_index_size,
         )
+        if found.offset_index_size is None:
+            segment.offsets.note_missing()
+        if found.time_index_size is None:
+            segment.times.note_missing()
+        return segment
 
     def create_segment(self, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
         """An empty active segment. Raises StorageError."""

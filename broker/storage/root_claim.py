@@ -68,6 +68,8 @@ def _is_partition(directory: PartitionDirectory, events: FilteringBoundLogger) -
         return False
     if parsed.state is not DirectoryState.LIVE:
         return True
+    if directory.holds_only_own():
+        return True
     foreign = directory.foreign_files()
     for file in foreign:
         events.warning("foreign_file_left_alone", name=f"{name}/{file}")

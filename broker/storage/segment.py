@@ -14,7 +14,7 @@ not synced; recovery cuts the file at the last valid batch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from broker.errors import CorruptRecordsError, DiskFullError, StorageError
@@ -247,7 +247,7 @@ class Segment:
 
         The file is not cut: `cut_file` at the scan's `valid_size` does that. Raises StorageError.
         """
-        with self.log as file:
+        with closing(self.log.open_apart()) as file:
             scan = SegmentScan(
                 file,
                 self.size,

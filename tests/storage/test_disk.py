@@ -64,6 +64,7 @@ def test_directories_are_listed_renamed_and_removed(place: DiskAt) -> None:
     assert [(e.name, e.is_directory, e.size) for e in disk.list_directory(root / "c" / "b")] == [
         ("file", False, 3)
     ]
+    assert disk.list_names(root / "c" / "b") == ["file"]
     with pytest.raises(StorageError, match="not empty"):
         disk.remove_directory(root / "c")
     disk.remove(root / "c" / "b" / "file")
@@ -73,7 +74,7 @@ def test_directories_are_listed_renamed_and_removed(place: DiskAt) -> None:
     assert not disk.exists(root / "c")
 
 
-@pytest.mark.parametrize("action", ["open", "read_file", "list_directory", "rename"])
+@pytest.mark.parametrize("action", ["open", "read_file", "list_directory", "list_names", "rename"])
 def test_failures_name_the_operation_and_the_path(place: DiskAt, action: str) -> None:
     missing = place.path / "missing"
     arguments = (missing, place.path / "new") if action == "rename" else (missing,)

@@ -55,6 +55,7 @@ def test_a_failure_below_a_root_is_told_once_and_ends_the_root(
         lambda: guarded.rename(BAD / "a", BAD / "d"),
         lambda: guarded.remove(BAD / "a"),
         lambda: guarded.list_directory(BAD),
+        lambda: guarded.list_names(BAD),
         lambda: guarded.sync_directory(BAD),
         lambda: guarded.space(BAD),
     ):

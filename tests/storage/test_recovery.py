@@ -227,6 +227,28 @@ def test_a_torn_tail_is_found_even_when_the_end_was_called_clean(place: DiskAt) 
     assert contents(again) == expected[:-2]
 
 
+def test_indexes_that_were_lost_and_made_anew_keep_nothing_of_what_is_cut(place: DiskAt) -> None:
+    log = place.log(LogConfig(index_interval_bytes=0))
+    for number in range(8):
+        append(log, *numbered(1), epoch=number // 4)
+    log.close()
+    disk, directory = place.disk, place.path / str(PARTITION)
+    stored = disk.read_file(directory / "00000000000000000000.log")
+    size = len(stored) // 8
+    stored = (
+        stored[: 3 * size + 70] + b"!" + stored[3 * size + 71 : -5]
+    )  # the fourth is damaged, the last torn
+    place.overwrite("00000000000000000000.log", stored)
+    for kind in ("index", "timeindex"):
+        disk.remove(directory / f"00000000000000000000.{kind}")
+    # Headers say nothing of the damage: the indexes are written for all of it before the torn tail is found.
+    log = place.log(LogConfig(index_interval_bytes=0), clean=True)
+    assert log.log_end_offset == 3
+    assert contents(log) == [(offset, numbered(1)[0]) for offset in range(3)]
+    log.close()
+    assert len(place.files()["00000000000000000000.index"]) == 2 * 8
+
+
 def test_only_what_lies_behind_the_recovery_point_is_scanned(place: DiskAt) -> None:
     log = filled(place)
     expected = contents(log)
