@@ -18,6 +18,7 @@ from broker.types import TopicPartition
 _Partitions = Mapping[TopicPartition, PartitionMetadata]
 _Moves = Mapping[TopicPartition, OngoingReassignment]
 _Row = dict[str, Any]
+_MIN_ISR = "min.insync.replicas"
 
 
 def add_describe_options(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +35,18 @@ def add_describe_options(parser: argparse.ArgumentParser) -> None:
         "--unavailable-partitions",
         action="store_true",
         help="only partitions without a live leader",
+    )
+    parser.add_argument(
+        "--under-min-isr",
+        "--under-min-isr-partitions",
+        action="store_true",
+        help="only partitions with fewer replicas in sync than min.insync.replicas: acks=all is refused",
+    )
+    parser.add_argument(
+        "--at-min-isr",
+        "--at-min-isr-partitions",
+        action="store_true",
+        help="only partitions with just min.insync.replicas in sync",
     )
     parser.add_argument(
         "--lag", action="store_true", help="a line per replica: where its log ends, and how far behind"
@@ -59,6 +72,14 @@ async def describe_topics(options: argparse.Namespace) -> None:
             found = {tp: each for tp, each in found.items() if _is_under_replicated(each, moves.get(tp))}
         if options.unavailable:
             found = {tp: each for tp, each in found.items() if each.leader not in live}
+        if options.under_min_isr or options.at_min_isr:
+            needed = await _min_isr(admin, {tp.topic for tp in found})
+            found = {
+                tp: each
+                for tp, each in found.items()
+                if (options.under_min_isr and len(each.isr) < needed[tp.topic])
+                or (options.at_min_isr and len(each.isr) == needed[tp.topic])
+            }
         rows = await _replica_rows(cluster, found) if options.lag else list(_partition_rows(found, moves))
     print_answer(options, rows, map(_replica_line if options.lag else _partition_line, rows))
 
@@ -69,6 +90,12 @@ async def _moves(admin: Admin) -> _Moves:
         return await admin.reassignments()
     except ProtocolError:
         return {}
+
+
+async def _min_isr(admin: Admin, topics: Iterable[str]) -> dict[str, int]:
+    """How many replicas each topic wants in sync."""
+    settings = {topic: await admin.describe_topic_configs(topic, [_MIN_ISR]) for topic in sorted(topics)}
+    return {topic: int(entries[_MIN_ISR].value or 1) for topic, entries in settings.items()}
 
 
 def _is_under_replicated(partition: PartitionMetadata, move: OngoingReassignment | None) -> bool:

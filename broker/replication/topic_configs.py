@@ -72,9 +72,14 @@ class TopicConfigs:
         """The topic is gone."""
         self._overrides.pop(topic, None)
 
-    def overrides(self, topic: str) -> Mapping[str, str]:
-        """What was set for this topic itself."""
-        return self._overrides.get(topic, {})
+    async def overrides(self, topic: str) -> Mapping[str, str]:
+        """What was set for this topic itself; ZooKeeper is asked about one that the node has no replica of.
+
+        Raises CoordinationError.
+        """
+        if topic in self._overrides:
+            return self._overrides[topic]
+        return await self._entity_configs.readable(f"topics/{topic}") or {}
 
     def of(self, topic: str) -> LogConfig:
         """The configuration of the topic's logs; a setting that cannot be read is logged and left at its

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from broker.errors import ErrorCode, ProtocolError
+from broker.errors import CoordinationError, ErrorCode, ProtocolError
 from broker.server.access import require, topic_named
 from broker.server.node_settings import Layer, NodeSetting, NodeSettings
 from broker.server.request import RequestContext
@@ -27,16 +27,16 @@ _SOURCE_FROM = 1
 """First version that tells a setting's source, in place of whether it is a default."""
 
 
-def handle(
+async def handle(
     services: Services, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     """Each resource is described, or refused, by itself."""
     return DescribeConfigsResponse(
-        results=[_describe(services, context, request, asked) for asked in request.resources]
+        results=[await _describe(services, context, request, asked) for asked in request.resources]
     )
 
 
-def _describe(
+async def _describe(
     services: Services,
     context: RequestContext,
     request: DescribeConfigsRequest,
@@ -46,7 +46,7 @@ def _describe(
         error_message=None, resource_type=asked.resource_type, resource_name=asked.resource_name
     )
     try:
-        entries = _entries(services, context, asked)
+        entries = await _entries(services, context, asked)
     except ProtocolError as error:
         result.error_code, result.error_message = error.code, error.message
         return result
@@ -64,7 +64,7 @@ def _describe(
     return result
 
 
-def _entries(
+async def _entries(
     services: Services, context: RequestContext, asked: DescribeConfigsResource
 ) -> Iterable[DescribeConfigsResourceResult]:
     match asked.resource_type:
@@ -72,7 +72,11 @@ def _entries(
             require(services, context, Operation.DESCRIBE_CONFIGS, topic_named(asked.resource_name))
             if services.view.image.topic(asked.resource_name) is None:
                 raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return topic_entries(services, services.topic_configs.overrides(asked.resource_name))
+            try:
+                overrides = await services.topic_configs.overrides(asked.resource_name)
+            except CoordinationError as error:
+                raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper: {error}") from error
+            return topic_entries(services, overrides)
         case ResourceType.BROKER:
             require(services, context, Operation.DESCRIBE_CONFIGS, CLUSTER)
             if require_this_node(services, asked.resource_name) is Layer.ALL_NODES:
