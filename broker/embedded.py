@@ -61,9 +61,7 @@ class EmbeddedZooKeeper:
         """Start the server and wait until it answers."""
         self._lock = lock_zookeeper_directory(self._directory)
         try:
-            command = zookeeper_command(self.port, self._directory, fsync=self._fsync)
-            self._child = ChildProcess.start("zookeeper", command, self._directory / "zookeeper.log")
-            self._child.wait_until(self._is_ready, timeout_ms=self._timeout_ms)
+            self.launch().wait_until(self._is_ready, timeout_ms=self._timeout_ms)
         except BrokerError:
             self.stop()
             raise
@@ -76,6 +74,16 @@ class EmbeddedZooKeeper:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def launch(self) -> ChildProcess:
+        """Start the server in the directory that is locked already, as it is when it ended by itself."""
+        command = zookeeper_command(self.port, self._directory, fsync=self._fsync)
+        self._child = ChildProcess.start("zookeeper", command, self._directory / "zookeeper.log")
+        return self._child
+
+    def log_if_dead(self) -> str | None:
+        """The end of the server's log when it exited by itself, None otherwise."""
+        return self._child.log_tail() if self._child is not None and self._child.has_exited() else None
 
     def _is_ready(self) -> bool:
         """`ruok` is answered before sessions are served; `srvr` tells a mode only once they are.
@@ -160,18 +168,18 @@ class EmbeddedCluster:
     def start(self) -> None:
         """Start every node side by side and wait until all are ready."""
         try:
-            for index in range(self.spec.brokers):
-                self._launch(index)
-            for index in range(self.spec.brokers):
-                self._wait_ready(index)
+            for broker_id in range(1, self.spec.brokers + 1):
+                self.launch_node(broker_id)
+            for broker_id in range(1, self.spec.brokers + 1):
+                self._wait_ready(broker_id)
         except BaseException:
             self.stop()
             raise
 
     def start_node(self, broker_id: int) -> None:
         """Start one node that was stopped, and wait until it is ready."""
-        self._launch(broker_id - 1)
-        self._wait_ready(broker_id - 1)
+        self.launch_node(broker_id)
+        self._wait_ready(broker_id)
 
     def stop_node(self, broker_id: int, *, timeout_ms: int = 30_000) -> int:
         """Stop one node by SIGTERM, after `timeout_ms` by SIGKILL; returns its exit code."""
@@ -195,9 +203,11 @@ class EmbeddedCluster:
         for broker_id in list(self._children):
             self.stop_node(broker_id)
 
-    def _launch(self, index: int) -> None:
+    def launch_node(self, broker_id: int) -> None:
+        """Start one node that was stopped, or ended by itself, without waiting until it is ready."""
+        index = broker_id - 1
         require_free_ports([self.spec.port + index])
-        settings = self.spec.directory / f"node-{index + 1}.yaml"
+        settings = self.spec.directory / f"node-{broker_id}.yaml"
         try:
             self.spec.directory.mkdir(parents=True, exist_ok=True)
             settings.write_text(yaml.safe_dump(self.spec.node_settings(index), sort_keys=True))
@@ -205,12 +215,12 @@ class EmbeddedCluster:
             problem = f"cannot write to the cluster directory {self.spec.directory}: {error}"
             raise ConfigurationError([problem]) from error
         command = [sys.executable, "-m", "broker.cli", "start", str(settings)]
-        log = self.spec.directory / f"node-{index + 1}.log"
-        self._children[index + 1] = ChildProcess.start(f"{self.spec.name} node {index + 1}", command, log)
+        log = self.spec.directory / f"node-{broker_id}.log"
+        self._children[broker_id] = ChildProcess.start(f"{self.spec.name} node {broker_id}", command, log)
 
-    def _wait_ready(self, index: int) -> None:
-        address = self.bootstrap[index]
-        self._children[index + 1].wait_until(lambda: accepts(address), timeout_ms=self._timeout_ms)
+    def _wait_ready(self, broker_id: int) -> None:
+        address = self.bootstrap[broker_id - 1]
+        self._children[broker_id].wait_until(lambda: accepts(address), timeout_ms=self._timeout_ms)
 
     def __enter__(self) -> Self:
         self.start()

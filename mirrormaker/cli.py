@@ -15,7 +15,8 @@ from typing import Any
 
 from broker.clock import SystemClock
 from broker.errors import BrokerError
-from broker.telemetry import configure_logging, logger
+from broker.telemetry import configure_logging
+from mirrormaker.child_keeper import ChildKeeper
 from mirrormaker.daemon import Daemon
 from mirrormaker.embedded import EmbeddedTopology
 from mirrormaker.memory import keep_freed_memory
@@ -25,10 +26,7 @@ from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import Topology
 
 WATCH_INTERVAL_SECONDS = 2.0
-NODE_CHECK_SECONDS = 1.0
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
-
-_log = logger("cli")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,7 +92,7 @@ def _up(options: argparse.Namespace) -> int:
         if embedded.zookeeper is not None:
             print(f"zookeeper\t{embedded.zookeeper.address}")
         print("ready", flush=True)
-        asyncio.run(_serve(topology, lambda: _watch_nodes(embedded)))
+        asyncio.run(_serve(topology, ChildKeeper(embedded, SystemClock()).run))
     return 0
 
 
@@ -118,17 +116,6 @@ async def _serve(
         await daemon.run()
         if beside is not None:
             beside.cancel()
-
-
-async def _watch_nodes(embedded: EmbeddedTopology) -> None:
-    """Tell once of every node that ends by itself."""
-    told: set[str] = set()
-    while True:
-        await asyncio.sleep(NODE_CHECK_SECONDS)
-        for node, log in embedded.dead_nodes().items():
-            if node not in told:
-                told.add(node)
-                _log.error("node_died", node=node, log=log)
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -14,6 +14,8 @@ from mirrormaker.topology.model import ClusterName, Topology
 NODE_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 """On one machine all members of a group come at once: nothing is gained by waiting for more."""
 
+ZOOKEEPER = "zookeeper"
+
 
 class EmbeddedTopology:
     """Starts every cluster that says `embedded`; a context manager that returns when all are ready.
@@ -56,13 +58,27 @@ class EmbeddedTopology:
         self.clusters.clear()
         self.zookeeper = None
 
-    def dead_nodes(self) -> dict[str, str]:
-        """Nodes that ended by themselves, as `CLUSTER node N`, with the end of their log."""
-        return {
-            f"{name} node {broker_id}": log
+    def ended(self) -> dict[str, str]:
+        """What ended by itself, as `zookeeper` or `CLUSTER node N`, with the end of its log."""
+        ended = {
+            _node_name(name, broker_id): log
             for name, cluster in self.clusters.items()
             for broker_id, log in cluster.dead_nodes().items()
         }
+        if self.zookeeper is not None and (log := self.zookeeper.log_if_dead()) is not None:
+            ended[ZOOKEEPER] = log
+        return ended
+
+    def restart(self, name: str) -> None:
+        """Start again what ended, without waiting until it is ready. Raises ConfigurationError and
+        EmbeddedError.
+        """
+        if name == ZOOKEEPER and self.zookeeper is not None:
+            self.zookeeper.launch()
+        for cluster_name, cluster in self.clusters.items():
+            for broker_id in cluster.dead_nodes():
+                if name == _node_name(cluster_name, broker_id):
+                    cluster.launch_node(broker_id)
 
     def __enter__(self) -> Self:
         self.start()
@@ -72,3 +88,7 @@ class EmbeddedTopology:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _node_name(cluster: ClusterName, broker_id: int) -> str:
+    return f"{cluster} node {broker_id}"

@@ -16,7 +16,7 @@ import yaml
 from broker.child_process import EmbeddedError
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
 from broker.errors import ConfigurationError
-from broker.loopback import free_ports
+from broker.loopback import accepts, free_ports
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,10 @@ def test_a_node_that_dies_later_is_noticed(zookeeper: EmbeddedZooKeeper, tmp_pat
         while not cluster.dead_nodes():
             assert time.monotonic() < deadline
         assert "node_started" in cluster.dead_nodes()[1]
+        cluster.launch_node(1)
+        while not accepts(cluster.bootstrap[0]):
+            assert time.monotonic() < deadline
+        assert cluster.dead_nodes() == {}
 
 
 def test_nodes_die_with_a_parent_that_is_killed(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> None:

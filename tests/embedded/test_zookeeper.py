@@ -14,8 +14,9 @@ import pytest
 from broker.child_process import EmbeddedError
 from broker.embedded import EmbeddedZooKeeper
 from broker.errors import ConfigurationError
-from broker.loopback import free_ports
+from broker.loopback import accepts, free_ports
 from broker.zookeeper_server import zookeeper_command
+from tests.conftest import until
 
 
 def _ask(port: int, command: bytes) -> bytes:
@@ -40,6 +41,17 @@ def test_a_server_answers_keeps_its_data_and_stops(tmp_path: Path) -> None:
     assert (tmp_path / "zk" / "version-2").is_dir()
     with EmbeddedZooKeeper(tmp_path / "zk", port=port) as again:
         assert again.connect_string("jfk") == f"127.0.0.1:{port}/jfk"
+
+
+def test_a_server_that_died_is_launched_again_at_its_port(tmp_path: Path) -> None:
+    with EmbeddedZooKeeper(tmp_path) as server:
+        assert server.pid is not None
+        assert server.log_if_dead() is None
+        psutil.Process(server.pid).kill()
+        until(lambda: server.log_if_dead() is not None)
+        server.launch()
+        until(lambda: accepts(server.address))
+        assert server.log_if_dead() is None
 
 
 def test_a_taken_port_is_one_clear_message(tmp_path: Path) -> None:
