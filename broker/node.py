@@ -177,7 +177,7 @@ class Node:
             self._start_background(archiving)
             self._background.start(presence.keep(services.replicas.registered))
             await self._first_image()
-            async with self._serving(link):
+            async with self._serving(link, presence):
                 yield self._front.listeners
         log.info("node_stopped", broker_id=self._broker_id)
 
@@ -380,7 +380,7 @@ class Node:
             view.begin_with(await read_cluster_image(self._coordination))
 
     @contextlib.asynccontextmanager
-    async def _serving(self, link: NodeLink) -> AsyncIterator[None]:
+    async def _serving(self, link: NodeLink, presence: Presence) -> AsyncIterator[None]:
         self._front.start()
         log.info(
             "node_started",
@@ -393,6 +393,7 @@ class Node:
         finally:
             log.info("node_stopping", broker_id=self._broker_id)
             await hand_over(self._services, link, shutdown_settings(self._config))
+            await presence.withdraw()
             self._front.stop_accepting()
             self._end_waits()
             await self._front.drain()

@@ -33,6 +33,9 @@ FORMER_SESSION_TIMEOUT_MS = 2_000
 """How long a start tries to end the session of a process that was killed, before it just waits."""
 
 
+WITHDRAWAL_TIMEOUT_MS = 2_000
+
+
 class Presence:
     """See the module's description."""
 
@@ -45,6 +48,7 @@ class Presence:
         self._listeners = listeners
         self._session_changed = asyncio.Event()
         self._registered = BrokerZnode(endpoints=())
+        self._is_leaving = False
         self._notes: SessionNotes | None = None
 
     @property
@@ -124,7 +128,7 @@ class Presence:
             await self._session_changed.wait()
             self._session_changed.clear()
             try:
-                if not await self._is_registered(path):
+                if not (self._is_leaving or await self._is_registered(path)):
                     on_registered(await self.register())
             except SessionLostError:
                 continue  # the connection's return is told
@@ -132,6 +136,17 @@ class Presence:
                 log.warning("registration_delayed", reason=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 self._session_changed.set()
+
+    async def withdraw(self) -> None:
+        """End the registration for good: leaders take the node out of their in-sync sets while it still
+        follows them, so that nobody waits for it. Without ZooKeeper it ends with the session.
+        """
+        self._is_leaving = True
+        path = paths.broker(BrokerId(self._config.broker_id))
+        with contextlib.suppress(CoordinationError, TimeoutError):
+            async with asyncio.timeout(WITHDRAWAL_TIMEOUT_MS / 1000):
+                if await self._is_registered(path):
+                    await self._coordination.delete(path)
 
     async def _is_registered(self, path: str) -> bool:
         """Raises CoordinationError."""

@@ -131,8 +131,8 @@ class BrokerChannel:
             request = update_metadata_request(self._sending.metadata, broker_epoch=self.broker.epoch)
             self._check((await self._link.send(self.broker, request)).error_code)
             self._sending = replace(self._sending, metadata=None)
-        if self._sending.stops:
-            await self._send_stops()
+        if self._sending.deletions:
+            await self._send_deletions()
 
     async def _send_roles(self) -> None:
         request = leader_and_isr_request(
@@ -158,8 +158,7 @@ class BrokerChannel:
                         error=ErrorCode.of(partition.error_code).name,
                     )
 
-    async def _send_stops(self) -> None:
-        stops = self._sending.stops
+    async def _send_deletions(self) -> None:
         request = stop_replica_request(
             self._sending,
             controller_id=self._identity.broker_id,
@@ -169,10 +168,10 @@ class BrokerChannel:
         response = await self._link.send(self.broker, request)
         self._check(response.error_code)
         refused = refused_stops(response)
-        deletions = {tp for tp, stop in stops.items() if stop.delete}
-        self._sending = replace(self._sending, stops={tp: stops[tp] for tp in deletions & refused})
-        if deletions - refused:
-            self._replicas_deleted(self.broker.id, frozenset(deletions - refused))
+        deleted = self._sending.deletions - refused
+        self._sending = replace(self._sending, deletions=self._sending.deletions & refused)
+        if deleted:
+            self._replicas_deleted(self.broker.id, deleted)
 
     def _check(self, error_code: int) -> None:
         error = ErrorCode.of(error_code)

@@ -302,14 +302,7 @@ class ControllerMachine:
             self._known.drop(name)
 
     def _shutdown_asked(self, step: Step, broker_id: BrokerId) -> None:
-        led = set(self._known.led_by(broker_id))
-        followed = {
-            tp
-            for tp in self._known.hosted_by(broker_id) - self._known.being_deleted()
-            if self._known.leader(tp) != broker_id and tp in self._known.states
-        }
-        self._repair(step, led | followed)
-        step.halted[broker_id] = followed
+        self._repair(step, self._known.led_by(broker_id))
 
     def _election_asked(self, step: Step, event: ElectionAsked) -> None:
         partitions = self._known.all_partitions() if event.partitions is None else event.partitions

@@ -5,6 +5,11 @@ followers of an older epoch are fenced. A leader comes out of the ISR; only an u
 topic allows it, may take another, and it is the sole member of its new ISR. With no eligible replica the
 partition is without a leader and keeps its ISR, so that only those that have every committed record can
 come back as leader.
+
+The ISR is left to leaders. A broker whose machine lost power is registered until its session ends, and may
+be elected meanwhile: if the others were taken out then, it would come back as the only one that may lead,
+without what it had not flushed. So whoever is away stays in the ISR until a leader takes it out, which is
+alive for certain as it is the one that writes, or until it leaves by itself before it registers again.
 """
 
 from __future__ import annotations
@@ -53,12 +58,10 @@ def repaired(
 ) -> PartitionStateZnode | None:
     """What `state` has to become now that `electorate` is what it is; None when it is well as it is.
 
-    A dead or stopping leader is replaced, dead and stopping followers leave the ISR. A stopping leader that
-    nobody can replace goes on leading.
+    A dead or stopping leader is replaced. A stopping leader that nobody can replace goes on leading.
     """
     if electorate.is_eligible(state.leader):
-        isr = tuple(r for r in state.isr if r == state.leader or electorate.is_eligible(r))
-        return None if isr == state.isr else _next(state, controller_epoch, isr=isr)
+        return None
     elected = elected_state(state, replicas, electorate, controller_epoch=controller_epoch)
     if elected is not None:
         return elected
@@ -80,10 +83,7 @@ def elected_state(
 ) -> PartitionStateZnode | None:
     """The first eligible in-sync replica as leader, in a new epoch; None when there is none."""
     leader = next((r for r in replicas if r in state.isr and electorate.is_eligible(r)), None)
-    if leader is None:
-        return None
-    isr = tuple(r for r in state.isr if electorate.is_eligible(r))
-    return _next(state, controller_epoch, leader=leader, isr=isr)
+    return None if leader is None else _next(state, controller_epoch, leader=leader)
 
 
 def preferred_state(

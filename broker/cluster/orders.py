@@ -56,32 +56,26 @@ class RoleOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopOrder:
-    """Stop serving one partition, and delete its log when `delete`."""
-
-    leader_epoch: LeaderEpoch
-    delete: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOrders:
-    """Everything one broker is to be told. `full_roles`: it has no role in a partition that is not named."""
+    """Everything one broker is to be told. `full_roles`: it has no role in a partition that is not named.
+    `deletions`: partitions to stop serving, and whose logs to delete.
+    """
 
     roles: Mapping[TopicPartition, RoleOrder] = field(default_factory=dict)
     full_roles: bool = False
     metadata: ImageUpdate | None = None
-    stops: Mapping[TopicPartition, StopOrder] = field(default_factory=dict)
+    deletions: frozenset[TopicPartition] = frozenset()
 
     def __bool__(self) -> bool:
-        return bool(self.roles or self.full_roles or self.metadata or self.stops)
+        return bool(self.roles or self.full_roles or self.metadata or self.deletions)
 
     def merged(self, later: BrokerOrders) -> BrokerOrders:
         """One set of orders with the effect of these and then `later`."""
-        roles = {} if later.full_roles else {tp: r for tp, r in self.roles.items() if tp not in later.stops}
+        kept = {} if later.full_roles else self.roles
+        roles = {tp: role for tp, role in kept.items() if tp not in later.deletions}
         for tp, role in later.roles.items():
             was_new = tp in self.roles and self.roles[tp].is_new
             roles[tp] = RoleOrder(topic_id=role.topic_id, image=role.image, is_new=role.is_new or was_new)
-        stops = {tp: stop for tp, stop in self.stops.items() if tp not in later.roles}
         if self.metadata is None or later.metadata is None:
             metadata = later.metadata or self.metadata
         else:
@@ -90,7 +84,7 @@ class BrokerOrders:
             roles=roles,
             full_roles=self.full_roles or later.full_roles,
             metadata=metadata,
-            stops={**stops, **later.stops},
+            deletions=(self.deletions - later.roles.keys()) | later.deletions,
         )
 
 
@@ -152,7 +146,7 @@ def update_metadata_request(update: ImageUpdate, *, broker_epoch: int) -> Update
 def stop_replica_request(
     orders: BrokerOrders, *, controller_id: BrokerId, controller_epoch: int, broker_epoch: int
 ) -> StopReplicaRequest:
-    """The stops of `orders` on the wire."""
+    """The deletions of `orders` on the wire."""
     return StopReplicaRequest(
         controller_id=controller_id,
         controller_epoch=controller_epoch,
@@ -163,13 +157,13 @@ def stop_replica_request(
                 partition_states=[
                     StopReplicaPartitionState(
                         partition_index=tp.partition,
-                        leader_epoch=orders.stops[tp].leader_epoch,
-                        delete_partition=orders.stops[tp].delete,
+                        leader_epoch=EPOCH_DURING_DELETE,
+                        delete_partition=True,
                     )
                     for tp in partitions
                 ],
             )
-            for topic, partitions in _grouped(orders.stops)
+            for topic, partitions in _grouped(orders.deletions)
         ],
     )
 

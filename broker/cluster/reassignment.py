@@ -76,9 +76,9 @@ def completed(topic: TopicZnode, partition: int) -> TopicZnode:
 def has_caught_up(
     topic: TopicZnode, partition: int, state: PartitionStateZnode, electorate: Electorate
 ) -> bool:
-    """Whether every added replica is in sync, and a replica that stays can lead."""
+    """Whether every added replica is in sync and there, and a replica that stays can lead."""
     isr, adding = state.isr, topic.adding.get(partition, ())
-    return all(replica in isr for replica in adding) and any(
+    return all(replica in isr and replica in electorate.alive for replica in adding) and any(
         replica in isr and electorate.is_eligible(replica) for replica in target_of(topic, partition)
     )
 

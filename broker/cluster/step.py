@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from broker.cluster.image import ImageUpdate
 from broker.cluster.knowledge import Knowledge
-from broker.cluster.orders import EPOCH_DURING_DELETE, BrokerOrders, RoleOrder, StopOrder
+from broker.cluster.orders import BrokerOrders, RoleOrder
 from broker.coordination.znodes import PartitionStateZnode, TopicZnode
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import BrokerId, TopicId, TopicPartition
@@ -37,7 +37,6 @@ class Step:
     asked_again: set[BrokerId] = field(default_factory=set)
     removed: dict[TopicPartition, TopicId] = field(default_factory=dict)
     deletions: dict[BrokerId, set[TopicPartition]] = field(default_factory=dict)
-    halted: dict[BrokerId, set[TopicPartition]] = field(default_factory=dict)
     erased: list[str] = field(default_factory=list)
     dismissed: list[str] = field(default_factory=list)
     elections: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
@@ -60,20 +59,11 @@ class Step:
                 ),
                 full_roles=joined,
                 metadata=whole if joined else changes,
-                stops=self._stops(broker_id, knowledge),
+                deletions=frozenset(self.deletions.get(broker_id, ())),
             )
             if order:
                 orders[broker_id] = order
         return orders
-
-    def _stops(self, broker_id: BrokerId, knowledge: Knowledge) -> dict[TopicPartition, StopOrder]:
-        halted = {
-            tp: StopOrder(leader_epoch=knowledge.states[tp].state.leader_epoch, delete=False)
-            for tp in self.halted.get(broker_id, ())
-            if tp in knowledge.states
-        }
-        deletion = StopOrder(leader_epoch=EPOCH_DURING_DELETE, delete=True)
-        return {**halted, **dict.fromkeys(self.deletions.get(broker_id, ()), deletion)}
 
     def _metadata_changes(self, knowledge: Knowledge) -> ImageUpdate | None:
         changed = {tp for tp in self.roles | self.metadata if knowledge.exists(tp)}
@@ -92,9 +82,8 @@ class Step:
         for tp in self.roles:
             role = self._role(tp, knowledge)
             for replica in knowledge.replicas(tp):
-                if tp not in self.halted.get(replica, ()):
-                    is_added = (replica, tp) in self.added
-                    roles.setdefault(replica, {})[tp] = replace(role, is_new=True) if is_added else role
+                is_added = (replica, tp) in self.added
+                roles.setdefault(replica, {})[tp] = replace(role, is_new=True) if is_added else role
         return roles
 
     def _all_roles(self, broker_id: BrokerId, knowledge: Knowledge) -> dict[TopicPartition, RoleOrder]:

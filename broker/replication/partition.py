@@ -28,7 +28,8 @@ start there may be committed records that this leader does not yet know to be co
 to fetch again first.
 
 Leaving: a member that was not caught up for too long, that is too many records behind where that is bounded,
-or that turns out to have lost what it had: it fetches below the high watermark.
+that turns out to have lost what it had (it fetches below the high watermark), or that is away: the controller
+says so, but leaves it to the leader to take it out.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class Partition:
     """State of one partition on node `local`; offsets are log end offsets, times monotonic milliseconds."""
 
     __slots__ = (
+        "_absent",
         "_change",
         "_counted",
         "_followers",
@@ -121,6 +123,8 @@ class Partition:
         self._followers: dict[BrokerId, FollowerProgress] = {}
         self._counted: tuple[FollowerProgress, ...] = ()
         """Those followers that the high watermark waits for."""
+        self._absent: tuple[BrokerId, ...] = ()
+        """Replicas whose brokers are not alive, or lost their disk."""
         self._change: IsrChange | None = None
         self._is_superseded = False
         """Whether another wrote the state, and nothing is to be proposed before the next order."""
@@ -198,6 +202,11 @@ class Partition:
         self.role = Role.OFFLINE
         self._refusal = refusal
         self._forget_followers()
+
+    def told_absent(self, absent: tuple[BrokerId, ...]) -> bool:
+        """The replicas that are away; True when this node leads and some of them are in its ISR."""
+        self._absent = absent
+        return self.is_leader and any(replica in self.assignment.isr for replica in absent)
 
     # The log and the followers
 
@@ -311,13 +320,17 @@ class Partition:
             follower
             for follower, progress in self._followers.items()
             if follower in self.assignment.isr
-            and progress.log_end_offset < self.log_end_offset
-            and (
-                progress.is_late(bounds, now_ms=now_ms)
-                or self._has_lost_records(follower)
-                or not progress.is_within(bounds, self.log_end_offset)
-            )
+            and (follower in self._absent or self._lags(follower, progress, bounds, now_ms=now_ms))
         ]
+
+    def _lags(
+        self, follower: BrokerId, progress: FollowerProgress, bounds: LagBounds, *, now_ms: int
+    ) -> bool:
+        return progress.log_end_offset < self.log_end_offset and (
+            progress.is_late(bounds, now_ms=now_ms)
+            or self._has_lost_records(follower)
+            or not progress.is_within(bounds, self.log_end_offset)
+        )
 
     def give_up_waiting(self, bounds: LagBounds, *, now_ms: int) -> bool:
         """Let the high watermark go on without those that were about to join and did not keep up; True when

@@ -5,10 +5,8 @@ from hypothesis import strategies as st
 
 from broker.cluster.image import UNKNOWN_EPOCH, ImageUpdate, PartitionImage
 from broker.cluster.orders import (
-    EPOCH_DURING_DELETE,
     BrokerOrders,
     RoleOrder,
-    StopOrder,
     leader_and_isr_request,
     refused_stops,
     stop_replica_request,
@@ -27,7 +25,7 @@ from broker.wire.messages.update_metadata import UpdateMetadataRequest
 from tests.cluster.scenes import T0, T1, T2, ids, live
 
 ONE = TopicId(UUID(int=1))
-DELETE = StopOrder(leader_epoch=EPOCH_DURING_DELETE, delete=True)
+DELETED = "deleted"
 
 
 def image(leader: int, *, epoch: int = 3) -> PartitionImage:
@@ -83,10 +81,9 @@ def test_an_image_update_comes_out_of_the_wire_as_it_went_in() -> None:
     assert update_of_metadata(received) == update
 
 
-def test_stops_travel_with_their_epochs() -> None:
-    halt = StopOrder(leader_epoch=LeaderEpoch(4), delete=False)
+def test_deletions_travel_with_an_epoch_above_every_check() -> None:
     sent = stop_replica_request(
-        BrokerOrders(stops={T0: DELETE, T1: halt}),
+        BrokerOrders(deletions=frozenset({T0, T1})),
         controller_id=BrokerId(1),
         controller_epoch=5,
         broker_epoch=99,
@@ -94,7 +91,7 @@ def test_stops_travel_with_their_epochs() -> None:
     request = StopReplicaRequest.decode(sent.encode(4), 4)
     [topic] = request.topic_states
     got = [(s.partition_index, s.leader_epoch, s.delete_partition) for s in topic.partition_states]
-    assert got == [(0, -2, True), (1, 4, False)]
+    assert got == [(0, -2, True), (1, -2, True)]
 
 
 def test_a_replica_that_is_not_there_counts_as_stopped() -> None:
@@ -108,10 +105,10 @@ def test_a_replica_that_is_not_there_counts_as_stopped() -> None:
     assert refused_stops(response) == {T2}
 
 
-def test_a_later_role_replaces_an_earlier_stop_and_the_other_way_round() -> None:
-    roles, stops = BrokerOrders(roles={T0: role(1)}), BrokerOrders(stops={T0: DELETE})
-    assert roles.merged(stops) == stops
-    assert stops.merged(roles) == roles
+def test_a_later_role_replaces_an_earlier_deletion_and_the_other_way_round() -> None:
+    roles, deletions = BrokerOrders(roles={T0: role(1)}), BrokerOrders(deletions=frozenset({T0}))
+    assert roles.merged(deletions) == deletions
+    assert deletions.merged(roles) == roles
 
 
 def test_a_new_partition_stays_new_when_its_first_order_was_not_delivered() -> None:
@@ -124,12 +121,12 @@ _tps = st.sampled_from([T0, T1, T2])
 
 @st.composite
 def _orders(draw: st.DrawFn) -> BrokerOrders:
-    stops = draw(st.dictionaries(_tps, st.just(DELETE), max_size=2))
+    deletions = draw(st.frozensets(_tps, max_size=2))
     roles = draw(st.dictionaries(_tps, st.integers(1, 2).map(role), max_size=2))
     return BrokerOrders(
-        roles={tp: order for tp, order in roles.items() if tp not in stops},
+        roles={tp: order for tp, order in roles.items() if tp not in deletions},
         full_roles=draw(st.booleans()),
-        stops=stops,
+        deletions=deletions,
     )
 
 
@@ -138,9 +135,9 @@ def _effect(orders: list[BrokerOrders]) -> dict[TopicPartition, object]:
     doing: dict[TopicPartition, object] = {}
     for order in orders:
         if order.full_roles:
-            doing = {tp: done for tp, done in doing.items() if isinstance(done, StopOrder)}
+            doing = {tp: done for tp, done in doing.items() if done is DELETED}
         doing |= order.roles
-        doing |= order.stops
+        doing |= dict.fromkeys(order.deletions, DELETED)
     return doing
 
 

@@ -230,6 +230,24 @@ def test_a_follower_that_never_fetched_is_a_laggard_in_time_even_of_an_empty_log
     assert leader_of(1, 2).laggards(BOUNDS, now_ms=101) == [SECOND]
 
 
+def test_who_is_away_is_a_laggard_at_once_even_with_all_records() -> None:
+    machine = leader_of(1, 2)
+    machine.appended(3)
+    fetched(machine, SECOND, 3, now_ms=10)
+    assert machine.laggards(BOUNDS, now_ms=10) == []
+    assert machine.told_absent((SECOND,))
+    assert machine.laggards(BOUNDS, now_ms=10) == [SECOND]
+    assert not machine.told_absent(())
+    assert machine.laggards(BOUNDS, now_ms=10) == []
+
+
+def test_who_is_away_concerns_leaders_and_members_of_the_isr_alone() -> None:
+    assert not leader_of(1).told_absent((SECOND,))
+    machine = leader_of(1, 2)
+    machine.stop()
+    assert not machine.told_absent((SECOND,))
+
+
 def test_who_left_the_isr_has_to_ask_before_it_joins_again() -> None:
     machine = leader_of(1, 2, 3)
     fetched(machine, THIRD, 0, now_ms=60)

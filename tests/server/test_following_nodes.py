@@ -7,7 +7,9 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+from broker.cluster.states import leave_isrs
 from broker.errors import ErrorCode
+from broker.types import BrokerId
 from tests.conformance.scene import until
 from tests.node.raw_client import batch_of, produce_request
 from tests.server.followed_node import LEADER, LONG_MS, TOPIC, FollowedNode, followed_node
@@ -220,7 +222,7 @@ def test_a_new_leader_epoch_does_not_tell_the_end_before_it_knows_what_is_commit
     async def scenario() -> None:
         async with followed_node(tmp_path, 2, 3) as node:
             await node.produce(b"a", acks=1)
-            await node.followers[3].session.close()  # the controller begins an epoch without it
+            await leave_isrs(node.followers[3].session, BrokerId(3))  # which begins an epoch
             told = await until(lambda: node.list_offset(LATEST), lambda told: told.error_code != 0)
             assert told.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
             assert (await node.list_offset(LATEST, version=4)).error_code == ErrorCode.LEADER_NOT_AVAILABLE
@@ -287,5 +289,20 @@ def test_records_are_deleted_once_every_in_sync_replica_starts_behind_them(tmp_p
             await node.fetch(2, 2, log_start_offset=2)
             answer = await deleted
             assert (answer.error_code, answer.low_watermark) == (ErrorCode.NONE, 2)
+
+    asyncio.run(scenario())
+
+
+def test_a_follower_whose_registration_ends_leaves_the_isr_before_it_lags(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with followed_node(tmp_path, 2, 3) as node:
+            epoch = node.state().leader_epoch
+            await node.followers[3].session.close()
+            await node.until_isr(1, 2)
+            assert node.state().leader_epoch == epoch, "its leader wrote it, and nobody was elected"
+            written = asyncio.create_task(node.produce(b"a"))
+            await node.fetch(2, 0, max_wait_ms=LONG_MS)
+            await node.fetch(2, 1)
+            assert (await written).error_code == ErrorCode.NONE
 
     asyncio.run(scenario())

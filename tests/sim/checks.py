@@ -137,24 +137,11 @@ class Checks:
 
     # Machines that lose their page cache
 
-    @property
-    def is_in_doubt(self) -> bool:
-        """Whether a machine that may have lost records still counts as in sync."""
-        return bool(self._doubtful)
-
-    def may_lose(self, machine: Machine, others: Iterable[Machine], *, flushes: bool) -> bool:
+    def may_lose(self, machine: Machine) -> bool:
         """Whether the cluster promises to survive it that this machine loses what it did not flush: another
-        one in sync must have nothing wrong with it, or the controller may take that one out of the in-sync
-        set while it does not yet know that this one is gone.
+        one in sync must have kept all that it has, whatever else is wrong with it.
         """
-        well = {other.id for other in others if other is not machine and other.is_well}
-        return flushes or (
-            not self._doubtful
-            and all(
-                machine.id not in isr or (len(isr) > 1 and well.issuperset(set(isr) - {machine.id}))
-                for isr in self._isrs.values()
-            )
-        )
+        return not self._doubtful and all(isr != (machine.id,) for isr in self._isrs.values())
 
     def machine_lost(self, machine: Machine, *, flushes: bool) -> None:
         """It is about to lose what it did not flush."""

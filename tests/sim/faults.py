@@ -17,7 +17,7 @@ class Faults:
     def __init__(self, world: World, random: Random) -> None:
         self._world = world
         self._random = random
-        self._kinds: list[tuple[int, Callable[[Machine], None]]] = [
+        kinds: list[tuple[int, Callable[[Machine], None]]] = [
             (4, self._kill),
             (3, self._crash),
             (3, self._pause),
@@ -34,20 +34,12 @@ class Faults:
             (2, self._elect_preferred),
             (2, self._reassign),
         ]
-
-        self._harmless: list[tuple[int, Callable[[Machine], None]]] = [
-            (1, self._cut_link),
-            (1, self._lose_answers),
-            (1, self._slow_link),
-            (1, self._reset),
-            (1, self._step_clock),
-        ]
-        """What takes nobody out of an in-sync set while another one there may have lost records."""
+        self._kinds = [kind for _, kind in kinds]
+        self._weights = [weight for weight, _ in kinds]
 
     def strike(self) -> None:
         """One fault, anywhere."""
-        kinds = self._harmless if self._world.checks.is_in_doubt else self._kinds
-        kind = self._random.choices([kind for _, kind in kinds], [weight for weight, _ in kinds])[0]
+        [kind] = self._random.choices(self._kinds, self._weights)
         kind(self._random.choice(self._world.machines))
 
     def end(self) -> None:
@@ -75,7 +67,7 @@ class Faults:
     def _crash(self, machine: Machine) -> None:
         world = self._world
         flushes = world.scenario.flushes
-        if not world.checks.may_lose(machine, world.machines, flushes=flushes):
+        if not flushes and (world.is_moving or not world.checks.may_lose(machine)):
             return
         world.note(machine.name, "loses power")
         world.checks.machine_lost(machine, flushes=flushes)

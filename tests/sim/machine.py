@@ -46,22 +46,10 @@ class Machine:
         self._world = world
         self._stop: asyncio.Event | None = None
         self._starts = 0
-        self._is_stopping = False
 
     @property
     def is_running(self) -> bool:
         return self.process is not None
-
-    @property
-    def is_well(self) -> bool:
-        """Whether the node runs and will go on, and ZooKeeper knows it."""
-        return (
-            self.process is not None
-            and not self._is_stopping
-            and not self.process.is_paused
-            and self.session is not None
-            and self.session.is_heard
-        )
 
     @property
     def replicas(self) -> Iterable[Replica]:
@@ -80,7 +68,6 @@ class Machine:
         if self.process is not None or world.is_gone:
             return
         self._starts += 1
-        self._is_stopping = False
         process = self.process = world.loop.new_process(self.name)
         self.session = world.zookeeper.session(process)
         listener = Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, address=self.address)
@@ -101,7 +88,6 @@ class Machine:
         """Ask the node to end in order."""
         self.is_down = True
         if self._stop is not None and self.process is not None:
-            self._is_stopping = True
             self._world.loop.call_soon(self._stop.set, context=self.process.context)
 
     def kill(self, *, machine: bool = False) -> None:

@@ -14,7 +14,8 @@ from random import Random
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from broker.coordination.znodes import PartitionStateZnode
+from broker.coordination import paths
+from broker.coordination.znodes import PartitionStateZnode, TopicZnode
 from broker.replication.replica import Replica
 from broker.types import TopicPartition
 from tests.sim.admin import Admin
@@ -79,6 +80,17 @@ class World:
     @property
     def client_names(self) -> list[str]:
         return [client.name for client in self._clients]
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a partition is being reassigned: when it arrives, the controller itself takes replicas out
+        of its in-sync set.
+        """
+        topic = self.zookeeper.tree.get(paths.topic(TOPIC))
+        if topic is None:
+            return False
+        read = TopicZnode.decode(topic.data, TOPIC)
+        return bool(read.adding or read.removing)
 
     @property
     def _clients(self) -> list[Client]:
@@ -199,6 +211,8 @@ class World:
             if len(leader.machine.isr) != self.scenario.replication_factor:
                 return f"{partition}: {leader.machine.isr} are in sync"
             replicas = leader.machine.assignment.replicas
+            if len(replicas) != self.scenario.replication_factor:
+                return f"{partition} is being moved: {replicas}"
             hosted = [each for each in hosted if each.machine.local in replicas]
             ends = {(each.log.log_end_offset, each.high_watermark) for each in hosted}
             if len(ends) != 1 or len(hosted) != self.scenario.replication_factor:

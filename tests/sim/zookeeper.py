@@ -76,13 +76,6 @@ class SimSession(MemorySession):
         self._silences = 0
         self.is_cut = False
 
-    @property
-    def is_heard(self) -> bool:
-        """Whether it is connected, and will be."""
-        return not (self.is_cut or self._expired or self._zookeeper.is_down) and (
-            self._state is SessionState.CONNECTED
-        )
-
     # What the world does to it
 
     def cut(self) -> None:
