@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TEST_PROCESSES ?= 4# a good part of the tests' time is waiting for real nodes
 
 .PHONY: venv demo test lint bench interop chaos fuzz clean
 
@@ -20,7 +21,7 @@ demo: venv
 
 test: venv lint
 	ops/install-kcat
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 
 lint: venv
 	$(BIN)/ruff check .

@@ -45,12 +45,20 @@ def free_ports(count: int) -> list[int]:
         return [probe.getsockname()[1] for probe in probes]
 
 
-def free_ports_in_a_row(count: int) -> int:
-    """The first of `count` consecutive ports of 127.0.0.1 that nobody listens on at this moment, and that the
-    kernel gives to no outgoing connection: who listens there may go and come back.
+def lasting_ports() -> range:
+    """The ports that the kernel gives to no outgoing connection: who listens there may go and come back."""
+    return range(_LASTING_PORT_MIN, _outgoing_port_min())
+
+
+def free_ports_in_a_row(count: int, *, among: range | None = None) -> int:
+    """The first of `count` consecutive ports of 127.0.0.1 that nobody listens on at this moment.
+
+    They are `among` these ports, or any of the `lasting_ports`; who must not meet another process between
+    this choice and listening takes ports that the other does not choose from.
     """
+    ports = among or lasting_ports()
     while True:
-        first = random.randrange(_LASTING_PORT_MIN, _outgoing_port_min() - count)
+        first = random.randrange(ports.start, ports.stop - count)
         if not any(_port_problem(port) for port in range(first, first + count)):
             return first
 

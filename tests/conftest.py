@@ -1,8 +1,9 @@
-"""What every package's tests may use: one ZooKeeper for the whole run, and clusters of real nodes."""
+"""What every package's tests may use: one ZooKeeper for a whole run, and clusters of real nodes."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
-from broker.loopback import free_ports_in_a_row
+from broker.loopback import free_ports_in_a_row, lasting_ports
 
 hypothesis_settings.register_profile("no deadlines", deadline=None)  # timings are of the machine
 hypothesis_settings.load_profile("no deadlines")
@@ -24,6 +25,27 @@ TEST_SETTINGS: Mapping[str, object] = {
     "zookeeper.session.timeout.ms": 6000,
 }
 """What makes nodes quick enough for tests."""
+
+
+def _own_ports() -> range:
+    """The part of the ports that this one of several test processes chooses from: no other takes a port that
+    a node is about to listen on, or comes back to.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    ports = lasting_ports()
+    size = len(ports) // workers
+    return ports[worker * size : (worker + 1) * size]
+
+
+OWN_PORTS = _own_ports()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark's tests go first: one of several test processes then runs all of them, in one Spark, and the
+    others do not wait for it in the end.
+    """
+    items.sort(key=lambda item: "spark" not in item.path.parts)
 
 
 class ClusterFactory(Protocol):
@@ -38,8 +60,9 @@ class ClusterFactory(Protocol):
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
-    """A real ZooKeeper for the whole run; every user takes a chroot of its own."""
-    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"), fsync=False) as server:
+    """A real ZooKeeper for the whole run (of each process of it); every user takes a chroot of its own."""
+    port = free_ports_in_a_row(1, among=OWN_PORTS)
+    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"), port=port, fsync=False) as server:
         yield server
 
 
@@ -69,7 +92,7 @@ def cluster_spec(
     return ClusterSpec(
         name=name,
         zookeeper_connect=zookeeper.connect_string(f"{name}-{uuid4().hex[:8]}"),
-        port=free_ports_in_a_row(brokers),
+        port=free_ports_in_a_row(brokers, among=OWN_PORTS),
         directory=directory / name,
         brokers=brokers,
         settings={**TEST_SETTINGS, **(settings or {})},

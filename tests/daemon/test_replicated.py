@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.embedded import ClusterSpec, EmbeddedCluster
 from broker.loopback import free_ports_in_a_row
+from tests.conftest import OWN_PORTS
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, wait_until
 from tests.daemon.test_mirror import address, assert_complete_and_in_order, consume, produce
 
@@ -31,7 +32,7 @@ class Replicated:
         self.data = folder / "data"
         self.clusters = {}
         for name, cluster in topology["clusters"].items():
-            cluster["embedded"]["port"] = free_ports_in_a_row(NODES)
+            cluster["embedded"]["port"] = free_ports_in_a_row(NODES, among=OWN_PORTS)
             self.clusters[name] = self._reached(name, cluster["embedded"])
         file = folder / "replicated.yaml"
         file.write_text(yaml.safe_dump(topology | {"data_dir": str(self.data)}))

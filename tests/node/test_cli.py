@@ -3,55 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from typing import Any
 
 import pytest
 
 from broker.embedded import EmbeddedCluster
 from broker.loopback import free_ports
-
-TIMEOUT_SECONDS = 60
-
-
-class Outcome:
-    """What a command printed and how it ended."""
-
-    def __init__(self, finished: subprocess.CompletedProcess[str]) -> None:
-        self.code = finished.returncode
-        self.lines = finished.stdout.splitlines()
-        self.errors = finished.stderr
-
-    @property
-    def json(self) -> Any:
-        return json.loads("\n".join(self.lines))
-
-
-def broker(*arguments: str, stdin: str = "") -> Outcome:
-    return Outcome(
-        subprocess.run(
-            [sys.executable, "-m", "broker.cli", *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
-    )
+from tests.node.commands import broker, done
 
 
 @pytest.fixture
 def bootstrap(node: EmbeddedCluster) -> str:
     return f"--bootstrap-server={node.bootstrap[0]}"
-
-
-def done(*arguments: str, stdin: str = "") -> Outcome:
-    """Run a command that has to succeed without a word on stderr."""
-    outcome = broker(*arguments, stdin=stdin)
-    assert outcome.code == 0, outcome.errors
-    assert outcome.errors == ""
-    return outcome
 
 
 def test_topics_are_created_described_altered_and_deleted(bootstrap: str, topic: str) -> None:

@@ -14,7 +14,8 @@ import pytest
 from broker.embedded import EmbeddedCluster
 from broker.records.batch import Codec
 from tests.conftest import until
-from tests.node.test_cli import TIMEOUT_SECONDS, bootstrap, broker, done
+from tests.node.commands import TIMEOUT_SECONDS, broker, done
+from tests.node.test_cli import bootstrap
 from tests.storage.legacy_samples import kafka_message, kafka_set, metaq_message, write_files
 
 __all__ = ["bootstrap"]

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from broker.embedded import EmbeddedCluster
 from tests.conftest import ClusterFactory, until
-from tests.node.test_cli import Outcome, broker, done
+from tests.node.commands import Outcome, broker, done
 
 TIMEOUT_SECONDS = 60
 RECORDS = 2_000

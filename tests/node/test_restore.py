@@ -21,9 +21,9 @@ from broker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tests.conftest import ClusterFactory, until
+from tests.node.commands import broker, done
 from tests.node.raw_client import NOW_MS, RawClient, connected, create_topic, fetch, produce, values_of
 from tests.node.test_archive import archived, start_offset
-from tests.node.test_cli import broker, done
 
 SETTINGS: dict[str, object] = {
     "log.retention.check.interval.ms": 100,

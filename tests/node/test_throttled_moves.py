@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.embedded import EmbeddedCluster
 from tests.conftest import ClusterFactory, until
-from tests.node.test_cli import done
+from tests.node.commands import done
 from tests.node.test_reassignment import plan
 
 TIMEOUT_SECONDS = 60

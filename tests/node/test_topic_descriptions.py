@@ -6,7 +6,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.conftest import ClusterFactory, until
-from tests.node.test_cli import done
+from tests.node.commands import done
 
 TIMEOUT_SECONDS = 60
 
