@@ -169,6 +169,7 @@ class Node:
                 replicas=services.replicas,
                 isr_changes=services.isr_changes,
                 fetchers=services.fetchers,
+                replication_quotas=services.replication_quotas,
                 view=services.view,
                 openings=services.openings,
                 stalls=self._stalls,

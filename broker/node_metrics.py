@@ -6,6 +6,7 @@ replaced and never changed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from broker.replication.fetchers import Fetchers
 from broker.replication.isr_changes import IsrChanges
 from broker.replication.isr_health import IsrHealth
 from broker.replication.replicas import Replicas
+from broker.replication.replication_quotas import ReplicationQuotas
 from broker.server.cluster_view import ClusterView
 from broker.server.loop_stalls import LoopStalls
 from broker.server.openings import Openings
@@ -31,6 +33,7 @@ class NodeMetrics(Collector):
     replicas: Replicas
     isr_changes: IsrChanges
     fetchers: Fetchers
+    replication_quotas: ReplicationQuotas
     view: ClusterView
     openings: Openings
     stalls: LoopStalls
@@ -46,6 +49,7 @@ class NodeMetrics(Collector):
         yield from self._directory_metrics()
         yield from self._replication_metrics()
         yield from self._following_metrics()
+        yield from self._quota_metrics()
         opened = CounterMetricFamily(
             "broker_batches_opened", "Batches looked into when they were appended.", labels=["reason"]
         )
@@ -126,6 +130,25 @@ class NodeMetrics(Collector):
             "Answers of leaders that the log directory had no room for.",
             counts.refused_for_space,
         )
+
+    def _quota_metrics(self) -> Iterable[Metric]:
+        bound = GaugeMetricFamily(
+            "broker_replication_quota_bytes_per_second",
+            "What throttled replicas may be copied at; +Inf: there is no bound.",
+            labels=["role"],
+        )
+        copied = CounterMetricFamily(
+            "broker_replication_throttled_bytes", "Bytes copied under the quota.", labels=["role"]
+        )
+        exhausted = GaugeMetricFamily(
+            "broker_replication_throttled", "1: the quota just now keeps replicas back.", labels=["role"]
+        )
+        quotas = self.replication_quotas
+        for role, quota in (("leader", quotas.leader), ("follower", quotas.follower)):
+            bound.add_metric([role], quota.bound if quota.in_force else math.inf)
+            copied.add_metric([role], quota.copied_bytes)
+            exhausted.add_metric([role], quota.is_exhausted)
+        return bound, copied, exhausted
 
     def _directory_metrics(self) -> Iterable[Metric]:
         online = GaugeMetricFamily(

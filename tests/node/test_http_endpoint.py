@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import subprocess
 import sys
@@ -70,6 +71,11 @@ def test_a_node_tells_of_itself_over_http(zookeeper: EmbeddedZooKeeper, tmp_path
         assert (told["broker_under_min_isr_partitions"], told["broker_offline_replicas"]) == (0, 0)
         assert (told["broker_followed_partitions"], told["broker_replica_lag_max"]) == (0, 0)
         assert (told["broker_isr_shrinks_total"], told["broker_offline_partitions"]) == (0, 0)
+        assert told["broker_replication_quota_bytes_per_second"] == math.inf
+        assert (told["broker_replication_throttled_bytes_total"], told["broker_replication_throttled"]) == (
+            0,
+            0,
+        )
         assert told["broker_connections"] >= 1
         assert "broker_loop_stalls_total" in told
     finally:

@@ -181,6 +181,28 @@ def test_a_node_that_is_killed_during_a_move_ends_it_when_it_is_back(
         assert read_all_values(client, "t") == values
 
 
+def test_a_replica_that_is_killed_before_its_high_watermark_is_noted_in_its_new_place_has_everything(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    settings["replica.high.watermark.checkpoint.interval.ms"] = 3_600_000
+    values = [b"%d" % number for number in range(100)]
+    with started(tmp_path, settings) as (process, log):
+        until(lambda: "node_started" in log.read_text())
+        with connected(address_of(settings)) as client:
+            create_topic(client, "t")
+            for value in values:
+                assert produce(client, "t", batch_of(value)).error_code == 0
+            target = other_than(home_of(tmp_path))
+            assert move(client, target) == 0
+            until(lambda: "log_move_completed" in log.read_text())
+        process.kill()
+    noted = target / "replication-offset-checkpoint"
+    assert not noted.exists() or "t 0" not in noted.read_text()
+    with running(tmp_path, settings) as client:
+        until(lambda: fetch(client, "t", 0).error_code == 0)
+        assert read_all_values(client, "t") == values
+
+
 def test_moves_are_as_fast_as_their_setting_says_at_any_time(
     tmp_path: Path, settings: dict[str, object]
 ) -> None:

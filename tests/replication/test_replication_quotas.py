@@ -35,6 +35,23 @@ def test_a_quota_has_room_for_as_much_as_its_windows_hold() -> None:
     assert quota.room() == 200
 
 
+def test_a_quota_tells_what_was_copied_and_whether_it_keeps_anything_back() -> None:
+    time = Time()
+    quota = ReplicationQuota(100, RateWindows(count=3, size_ms=1000), time)
+    assert (quota.copied_bytes, quota.is_exhausted) == (0, False)
+    quota.record(300)
+    assert not quota.is_exhausted  # nobody has wanted more
+    quota.rest_ms()
+    assert (quota.copied_bytes, quota.is_exhausted) == (300, True)
+    time.now_ms = 999
+    assert quota.is_exhausted
+    time.now_ms = 1000
+    assert not quota.is_exhausted
+    quota.room()
+    quota.bound = LONG_MAX
+    assert not quota.is_exhausted
+
+
 def test_without_a_rate_there_is_nothing_to_wait_for() -> None:
     time = Time()
     quotas = ReplicationQuotas(
