@@ -14,7 +14,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -348,21 +348,23 @@ def _start(options: argparse.Namespace) -> None:
         node = Node(
             loaded, coordination=coordination, disk=SystemDisk(), clock=SystemClock(), rng=random.Random()
         )
+        await _run_until_cancelled(running(node))
+
+    @contextlib.asynccontextmanager
+    async def running(node: Node) -> AsyncIterator[None]:
         gc.disable()  # a start makes what stays, and looking through it again and again takes a fifth of it
-        with contextlib.suppress(asyncio.CancelledError):
-            async with node.running(), contextlib.AsyncExitStack() as stack:
-                if options.http is not None:  # it closes first: a node that stops is not told to be healthy
-                    stack.enter_context(http_endpoint(options.http, node.metrics))
-                gc.enable()
-                gc.freeze()  # what a started node consists of need not be looked at by every collection
-                with contextlib.suppress(asyncio.CancelledError):  # so that it ends in order, as by itself
-                    await asyncio.Event().wait()
+        async with node.running(), contextlib.AsyncExitStack() as stack:
+            if options.http is not None:  # it closes first: a node that stops is not told to be healthy
+                stack.enter_context(http_endpoint(options.http, node.metrics))
+            gc.enable()
+            gc.freeze()  # what a started node consists of need not be looked at by every collection
+            yield
 
     asyncio.run(serve())
 
 
 def _nameserver(options: argparse.Namespace) -> None:
-    from broker.nameserver import run_until_cancelled
+    from broker.nameserver import serving_names
     from broker.server.security import Listener, SecurityProtocol
 
     listener = Listener(
@@ -372,11 +374,24 @@ def _nameserver(options: argparse.Namespace) -> None:
 
     async def serve() -> None:
         _cancel_when_signalled()
-        await run_until_cancelled(
-            coordination, listener, SystemClock(), timeout_ms=options.session_timeout_ms
+        serving = serving_names(
+            coordination,
+            listener,
+            SystemClock(),
+            timeout_ms=options.session_timeout_ms,
+            rng=random.Random(),
         )
+        await _run_until_cancelled(serving)
 
     asyncio.run(serve())
+
+
+async def _run_until_cancelled(serving: contextlib.AbstractAsyncContextManager[object]) -> None:
+    """Serve until the task is cancelled."""
+    with contextlib.suppress(asyncio.CancelledError):
+        async with serving:
+            with contextlib.suppress(asyncio.CancelledError):  # so that it ends in order, as by itself
+                await asyncio.Event().wait()
 
 
 def _cancel_when_signalled() -> None:

@@ -7,7 +7,6 @@ with the brokers. Like a node it opens its port once it can answer.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Sequence
@@ -106,16 +105,6 @@ async def serving_names(
             acceptor.close()
             await processor.drain(grace_ms=DRAIN_GRACE_MS)
             log.info("nameserver_stopped")
-
-
-async def run_until_cancelled(
-    coordination: Coordination, listener: Listener, clock: Clock, *, timeout_ms: int
-) -> None:
-    """Serve names until the task is cancelled. Raises as `serving_names` does."""
-    with contextlib.suppress(asyncio.CancelledError):
-        async with serving_names(coordination, listener, clock, timeout_ms=timeout_ms, rng=random.Random()):
-            with contextlib.suppress(asyncio.CancelledError):  # so that it ends in order, as by itself
-                await asyncio.Event().wait()
 
 
 async def _cluster_id(coordination: Coordination) -> str:

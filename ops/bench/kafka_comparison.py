@@ -15,8 +15,6 @@ client or the disk set the pace, and only the processor time compares the server
 from __future__ import annotations
 
 import argparse
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,14 +26,14 @@ from ops.bench.comparison.cases import (
     all_cases,
     few_cases,
 )
-from ops.bench.comparison.report import Results, lines
+from ops.bench.comparison.command import comparison_parser, run_comparison
+from ops.bench.comparison.report import NodeResults, lines
 from ops.bench.comparison.run import Run
 from ops.bench.comparison.servers import (
     CLIENT_CORE,
     Server,
     apache_kafka,
     fetch_kafka,
-    missing_tool,
     our_nodes,
 )
 
@@ -48,9 +46,9 @@ WARM_UP = (
 )
 
 
-def measure(server: Server, name: str, cases: Sequence[Case], options: argparse.Namespace) -> Results:
+def measure(server: Server, name: str, cases: Sequence[Case], options: argparse.Namespace) -> NodeResults:
     """Warm the server up, then everything that is measured on it."""
-    results = Results(start_seconds=server.start_seconds, resident_started_mb=server.resident_mb())
+    results = NodeResults(start_seconds=server.start_seconds, resident_started_mb=server.resident_mb())
     run = Run([server], name, client_core=CLIENT_CORE)
     for case in WARM_UP:
         run.outcome(case, options.warm_up_seconds / len(WARM_UP))
@@ -81,27 +79,14 @@ def compare(directory: Path, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = comparison_parser(__doc__, seconds=1.5)
     parser.add_argument("--quick", action="store_true", help="a few short cases, to see that all works")
-    parser.add_argument("--seconds", type=float, default=1.5, help="time to produce for in each case")
-    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="cases whose titles have these")
-    parser.add_argument("--directory", type=Path, help="where the servers write; default: temporary")
     options = parser.parse_args()
     options.warm_up_seconds, options.latency_seconds = WARM_UP_SECONDS, LATENCY_SECONDS
     if options.quick:
         options.seconds = min(options.seconds, 0.3)
         options.warm_up_seconds, options.latency_seconds = 0.3, 1.0
-    reason = missing_tool()
-    if reason is not None:
-        print(f"skipped: {reason}")
-        return
-    directory = Path(tempfile.mkdtemp(prefix="kafka-comparison-", dir=options.directory))
-    try:
-        compare(directory, options)
-    finally:
-        shutil.rmtree(directory)
+    run_comparison("kafka-comparison", options, compare)
 
 
 if __name__ == "__main__":

@@ -15,16 +15,16 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from broker.embedded import EmbeddedZooKeeper
 from broker.records.batch import Codec
 from ops.bench.comparison.cases import Case, Client, replicated_cases
+from ops.bench.comparison.command import comparison_parser, run_comparison
 from ops.bench.comparison.replicated_report import ReplicatedResults, lines
 from ops.bench.comparison.run import Run
-from ops.bench.comparison.servers import Server, apache_kafka, fetch_kafka, missing_tool, our_nodes
+from ops.bench.comparison.servers import Server, apache_kafka, fetch_kafka, our_nodes
 
 NODES = 3
 LATENCY_CASE = Case(record_size=1_000, replicas=NODES, acks=-1)
@@ -78,24 +78,10 @@ def compare(directory: Path, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seconds", type=float, default=2.0, help="time to produce for in each case")
+    parser = comparison_parser(__doc__, seconds=2.0)
     parser.add_argument("--warm-up-seconds", type=float, default=9.0)
     parser.add_argument("--latency-seconds", type=float, default=8.0, help="0: do not measure it")
-    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="cases whose titles have these")
-    parser.add_argument("--directory", type=Path, help="where the nodes write; default: temporary")
-    options = parser.parse_args()
-    reason = missing_tool()
-    if reason is not None:
-        print(f"skipped: {reason}")
-        return
-    directory = Path(tempfile.mkdtemp(prefix="replicated-produce-", dir=options.directory))
-    try:
-        compare(directory, options)
-    finally:
-        shutil.rmtree(directory)
+    run_comparison("replicated-produce", parser.parse_args(), compare)
 
 
 if __name__ == "__main__":

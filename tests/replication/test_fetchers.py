@@ -73,6 +73,20 @@ async def lead(leader: HostingNode, follower: HostingNode, epoch: int, *partitio
     await follower.order(leader.id, epoch, *partitions)
 
 
+async def copied(leader: HostingNode, follower: HostingNode, *values: bytes) -> None:
+    """One batch each, which the follower has copied in epoch 0."""
+    await lead(leader, follower, 0)
+    put(leader, *values)
+    await until(lambda: same(leader, follower))
+
+
+async def lead_alone(one: HostingNode, two: HostingNode, *values: bytes) -> None:
+    """Node 1 leads in epoch 1, in which node 2 follows nobody, and has one batch each."""
+    await two.order(-1, 1)
+    await one.order(1, 1)
+    put(one, *values)
+
+
 def same(one: HostingNode, two: HostingNode, number: int = 0) -> bool:
     ends = [node.replica(number).log.log_end_offset for node in (one, two)]
     return ends[0] == ends[1]
@@ -83,9 +97,7 @@ def same(one: HostingNode, two: HostingNode, number: int = 0) -> bool:
 
 def test_a_follower_has_the_leaders_bytes(tmp_path: Path) -> None:
     async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
-        await lead(one, two, 0)
-        put(one, *[b"%d" % number * 30 for number in range(60)])
-        await until(lambda: same(one, two))
+        await copied(one, two, *[b"%d" % number * 30 for number in range(60)])
         assert log_files(one) == log_files(two)
         assert len(log_files(two)) > 3
         assert contents(two.replica().log) == contents(one.replica().log)
@@ -204,12 +216,8 @@ def test_gaps_that_compaction_left_are_named_before_they_are_stored() -> None:
 
 def test_what_an_old_leader_has_beyond_the_new_ones_history_is_cut() -> None:
     async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
-        await lead(one, two, 0)
-        put(one, b"a", b"b", b"c")
-        await until(lambda: same(one, two))
-        await two.order(-1, 1)
-        await one.order(1, 1)
-        put(one, b"lost", b"lost too")
+        await copied(one, two, b"a", b"b", b"c")
+        await lead_alone(one, two, b"lost", b"lost too")
         await two.order(2, 2)
         put(two, b"d")
         await one.order(2, 2)
@@ -224,9 +232,7 @@ def test_what_an_old_leader_has_beyond_the_new_ones_history_is_cut() -> None:
 
 def test_two_fast_elections_are_sorted_out_epoch_by_epoch() -> None:
     async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
-        await lead(one, two, 0)
-        put(one, b"a")
-        await until(lambda: same(one, two))
+        await copied(one, two, b"a")
         for epoch in (1, 3, 5):  # they lead in turn, and the other one never hears of it
             await one.order(-1, epoch)
             await two.order(2, epoch)
@@ -246,12 +252,8 @@ def test_two_fast_elections_are_sorted_out_epoch_by_epoch() -> None:
 
 def test_a_log_is_cut_below_its_start_when_the_leaders_history_ends_there() -> None:
     async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
-        await lead(one, two, 0)
-        put(one, b"a", b"b", b"c")
-        await until(lambda: same(one, two))
-        await two.order(-1, 1)
-        await one.order(1, 1)
-        put(one, *[b"lost"] * 4)
+        await copied(one, two, b"a", b"b", b"c")
+        await lead_alone(one, two, *[b"lost"] * 4)
         one.replica().log.advance_start(5)
         await lead(two, one, 2)
         put(two, b"d")
@@ -266,9 +268,7 @@ def test_a_log_is_cut_below_its_start_when_the_leaders_history_ends_there() -> N
 
 def test_far_behind_the_leaders_start_the_log_begins_anew() -> None:
     async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
-        await lead(one, two, 0)
-        put(one, b"a", b"b")
-        await until(lambda: same(one, two))
+        await copied(one, two, b"a", b"b")
         network.cut_off.add(one.id)
         put(one, *[b"%d" % number for number in range(20)])
         one.replica().log.advance_start(15)
@@ -341,12 +341,9 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Event, Event]]:
 
 async def cutting(one: HostingNode, two: HostingNode, begun: Event) -> None:
     """Node 1 led and has a record too many; it is cutting it off."""
-    await lead(one, two, 0, 0, 1)
-    put(one, b"a", b"b")
-    await until(lambda: same(one, two))
-    await two.order(-1, 1)
-    await one.order(1, 1)
-    put(one, b"lost")
+    await lead(one, two, 0, 1)
+    await copied(one, two, b"a", b"b")
+    await lead_alone(one, two, b"lost")
     await lead(two, one, 2)
     await until(begun.is_set)
 
@@ -430,12 +427,8 @@ def held_back(node: HostingNode) -> list[Coroutine[Any, Any, None]]:
 def test_an_order_to_lead_that_comes_before_a_cut_has_begun_ends_it() -> None:
     async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
         works = held_back(one)
-        await lead(two, one, 0)
-        put(two, b"a", b"b")
-        await until(lambda: same(one, two))
-        await two.order(-1, 1)
-        await one.order(1, 1)
-        put(one, b"kept")
+        await copied(two, one, b"a", b"b")
+        await lead_alone(one, two, b"kept")
         await lead(two, one, 2)
         await until(lambda: bool(works))
         await one.order(1, 3)
@@ -450,9 +443,7 @@ def test_an_order_to_lead_that_comes_before_a_cut_has_begun_ends_it() -> None:
 def test_an_order_to_lead_that_comes_before_a_log_has_begun_anew_keeps_what_it_has() -> None:
     async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
         works = held_back(one)
-        await lead(two, one, 0)
-        put(two, b"a")
-        await until(lambda: same(one, two))
+        await copied(two, one, b"a")
         await one.order(-1, 1)
         await two.order(2, 1)
         put(two, b"b", b"c")
@@ -469,12 +460,8 @@ def test_an_order_to_lead_that_comes_before_a_log_has_begun_anew_keeps_what_it_h
 def test_a_new_epoch_that_comes_before_a_cut_has_begun_asks_anew_where_to_cut() -> None:
     async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
         works = held_back(one)
-        await lead(two, one, 0)
-        put(two, b"a", b"b")
-        await until(lambda: same(one, two))
-        await two.order(-1, 1)
-        await one.order(1, 1)
-        put(one, b"lost")
+        await copied(two, one, b"a", b"b")
+        await lead_alone(one, two, b"lost")
         await lead(two, one, 2)
         await until(lambda: bool(works))
         await two.order(2, 3)
@@ -630,9 +617,7 @@ def test_an_answer_without_a_whole_batch_is_asked_for_again_after_a_rest(keeps: 
                     torn.append(len(answer.records))
 
         network.damage = tear
-        await lead(one, two, 0)
-        put(one, b"a")
-        await until(lambda: same(one, two))
+        await copied(one, two, b"a")
         assert two.fetchers.counts.corrupt == (3 if keeps else 0)
 
     play(scene)
@@ -709,12 +694,8 @@ def test_a_cut_that_fails_leaves_the_partition_to_its_failed_disk(monkeypatch: p
     async def scene(one: HostingNode, two: HostingNode, network: Network) -> None:
         disk = one.disk
         assert isinstance(disk, MemoryDisk)
-        await lead(one, two, 0)
-        put(one, b"a", b"b")
-        await until(lambda: same(one, two))
-        await two.order(-1, 1)
-        await one.order(1, 1)
-        put(one, b"lost")
+        await copied(one, two, b"a", b"b")
+        await lead_alone(one, two, b"lost")
         disk.syncs_fail = True
         await lead(two, one, 2)
         await until(lambda: bool(one.failed))
@@ -731,9 +712,7 @@ def test_a_damaged_log_that_is_to_be_cut_stays_as_it_is_and_holds_back_no_other_
         await lead(one, two, 0, 0, 1)
         put(one, b"a", b"b")
         await until(lambda: same(one, two))
-        await two.order(-1, 1)
-        await one.order(1, 1)
-        put(one, *[b"lost" * 20] * 8)
+        await lead_alone(one, two, *[b"lost" * 20] * 8)
         log = one.replica().log
         (path, *_) = [segment.log.path for segment in log.segments]
         file = one.disk.open(path)

@@ -5,27 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ops.bench.comparison.cases import Case, Client, Figure, Latency
-from ops.bench.comparison.report import HEADINGS, latency_lines
+from ops.bench.comparison.cases import Case, Client, Figure
+from ops.bench.comparison.report import HEADINGS, Results, framed
 
 
 @dataclass(slots=True, kw_only=True)
-class ReplicatedResults:
-    """What was measured on one cluster; filled in as the run goes on."""
+class ReplicatedResults(Results):
+    """What was measured on one cluster."""
 
-    others_share: float = 0.0
-    """Of all cores, used by processes that have no part in this."""
-    latency: Latency | None = None
     figures: dict[Case, Figure] = field(default_factory=dict)
-    failed: list[Case] = field(default_factory=list)
 
 
 def lines(ours: ReplicatedResults, kafka: ReplicatedResults) -> Iterator[str]:
     """The whole report."""
-    yield (
-        f"used by other processes meanwhile: {ours.others_share:.0%} of all cores beside our nodes, "
-        f"{kafka.others_share:.0%} beside Apache Kafka's"
-    )
+    return framed(ours, kafka, _tables(ours, kafka), name="our nodes")
+
+
+def _tables(ours: ReplicatedResults, kafka: ReplicatedResults) -> Iterator[str]:
     for client in Client:
         cases = [case for case in ours.figures if case.client is client and case in kafka.figures]
         if cases:
@@ -37,12 +33,6 @@ def lines(ours: ReplicatedResults, kafka: ReplicatedResults) -> Iterator[str]:
             )
             for case in cases:
                 yield _line(case, ours.figures[case], kafka.figures[case])
-    for name, results in (("our nodes", ours), ("Apache Kafka", kafka)):
-        for case in results.failed:
-            yield f"failed on {name}: {case.client} {case.title}"
-    if ours.latency is not None and kafka.latency is not None:
-        yield ""
-        yield from latency_lines(ours.latency, kafka.latency)
 
 
 def _line(case: Case, ours: Figure, kafka: Figure) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ops.bench.comparison.cases import Case, Client, Figure, Latency, Outcome
@@ -17,42 +17,57 @@ HEADINGS = {
 
 @dataclass(slots=True, kw_only=True)
 class Results:
-    """What was measured on one server; filled in as the run goes on."""
+    """What is measured on every server or cluster; filled in as the run goes on."""
+
+    others_share: float = 0.0
+    """Of all cores, used by processes that have no part in this: a large one spoils the figures."""
+    latency: Latency | None = None
+    failed: list[Case] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeResults(Results):
+    """What was measured on one server."""
 
     start_seconds: float
     resident_started_mb: float = 0.0
     resident_loaded_mb: float = 0.0
-    others_share: float = 0.0
-    """Of all cores, used by processes that have no part in this: a large one spoils the figures."""
-    latency: Latency | None = None
     outcomes: dict[Case, Outcome] = field(default_factory=dict)
-    failed: list[Case] = field(default_factory=list)
 
 
-def lines(ours: Results, kafka: Results) -> Iterator[str]:
-    """The whole report."""
+def framed(ours: Results, kafka: Results, tables: Iterable[str], *, name: str) -> Iterator[str]:
+    """What every report begins and ends with; `name` is ours."""
     yield (
-        f"used by other processes meanwhile: {ours.others_share:.0%} of all cores beside our node, "
+        f"used by other processes meanwhile: {ours.others_share:.0%} of all cores beside {name}, "
         f"{kafka.others_share:.0%} beside Apache Kafka"
     )
-    for client, heading in HEADINGS.items():
-        cases = [case for case in ours.outcomes if case.client is client and case in kafka.outcomes]
-        if cases:
-            yield ""
-            yield f"{heading}: MB/s of record values; CPU s of the server per GB; share of its core it used"
-            yield from _table(cases, ours.outcomes, kafka.outcomes)
-    for name, results in (("our node", ours), ("Apache Kafka", kafka)):
+    yield from tables
+    for server, results in ((name, ours), ("Apache Kafka", kafka)):
         for case in results.failed:
-            yield f"failed on {name}: {case.client} {case.title}"
+            yield f"failed on {server}: {case.client} {case.title}"
     if ours.latency is not None and kafka.latency is not None:
         yield ""
-        yield from latency_lines(ours.latency, kafka.latency)
+        yield from _latency_lines(ours.latency, kafka.latency, name)
+
+
+def lines(ours: NodeResults, kafka: NodeResults) -> Iterator[str]:
+    """The whole report on one node beside another."""
+    yield from framed(ours, kafka, _tables(ours, kafka), name="our node")
     yield _shares("start", "s", ours.start_seconds, kafka.start_seconds, START_SHARE_GOAL)
     for moment, mine, theirs in (
         ("started", ours.resident_started_mb, kafka.resident_started_mb),
         ("loaded", ours.resident_loaded_mb, kafka.resident_loaded_mb),
     ):
         yield _shares(f"resident, {moment}", "MB", mine, theirs, RESIDENT_SHARE_GOAL)
+
+
+def _tables(ours: NodeResults, kafka: NodeResults) -> Iterator[str]:
+    for client, heading in HEADINGS.items():
+        cases = [case for case in ours.outcomes if case.client is client and case in kafka.outcomes]
+        if cases:
+            yield ""
+            yield f"{heading}: MB/s of record values; CPU s of the server per GB; share of its core it used"
+            yield from _table(cases, ours.outcomes, kafka.outcomes)
 
 
 def _table(cases: list[Case], ours: Mapping[Case, Outcome], kafka: Mapping[Case, Outcome]) -> Iterator[str]:
@@ -78,11 +93,11 @@ def _line(title: str, ours: Figure, kafka: Figure, goal: float) -> str:
     )
 
 
-def latency_lines(ours: Latency, kafka: Latency) -> Iterator[str]:
+def _latency_lines(ours: Latency, kafka: Latency, name: str) -> Iterator[str]:
     verdict = "met" if ours.p99_ms <= kafka.p99_ms else "missed"
-    for name, latency in (("our node", ours), ("Apache Kafka", kafka)):
+    for server, latency in ((name, ours), ("Apache Kafka", kafka)):
         yield (
-            f"produce latency at {latency.rate:.0f} records/s of 1 KB, {name}: "
+            f"produce latency at {latency.rate:.0f} records/s of 1 KB, {server}: "
             f"median {latency.median_ms:.2f} ms, p99 {latency.p99_ms:.2f} ms, "
             f"core {latency.cpu_seconds / latency.seconds:.0%}"
         )
