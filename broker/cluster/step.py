@@ -4,9 +4,10 @@ that follow. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from broker.cluster.image import ImageUpdate
+from broker.cluster.image import ImageUpdate, PartitionImage
 from broker.cluster.knowledge import Knowledge
 from broker.cluster.orders import BrokerOrders, RoleOrder
 from broker.coordination.znodes import PartitionStateZnode, TopicZnode
@@ -48,12 +49,13 @@ class Step:
         changes = None if all_joined else self._metadata_changes(knowledge)
         roles = {} if all_joined else self._roles(knowledge)
         whole = _full_metadata(knowledge) if self.joined else None
+        images = {} if whole is None else whole.partitions
         orders: dict[BrokerId, BrokerOrders] = {}
         for broker_id in knowledge.brokers:
             joined = broker_id in self.joined
             order = BrokerOrders(
                 roles=(
-                    self._all_roles(broker_id, knowledge)
+                    self._all_roles(broker_id, knowledge, images)
                     if joined or broker_id in self.asked_again
                     else roles.get(broker_id, {})
                 ),
@@ -86,13 +88,20 @@ class Step:
                 roles.setdefault(replica, {})[tp] = replace(role, is_new=True) if is_added else role
         return roles
 
-    def _all_roles(self, broker_id: BrokerId, knowledge: Knowledge) -> dict[TopicPartition, RoleOrder]:
+    def _all_roles(
+        self, broker_id: BrokerId, knowledge: Knowledge, images: Mapping[TopicPartition, PartitionImage]
+    ) -> dict[TopicPartition, RoleOrder]:
+        """`images`: those of partitions that were made already."""
         partitions = knowledge.hosted_by(broker_id) - knowledge.being_deleted()
-        return {tp: self._role(tp, knowledge) for tp in partitions if tp in knowledge.states}
+        return {tp: self._role(tp, knowledge, images.get(tp)) for tp in partitions if tp in knowledge.states}
 
-    def _role(self, tp: TopicPartition, knowledge: Knowledge) -> RoleOrder:
+    def _role(
+        self, tp: TopicPartition, knowledge: Knowledge, image: PartitionImage | None = None
+    ) -> RoleOrder:
         return RoleOrder(
-            topic_id=knowledge.topics[tp.topic].topic_id, image=knowledge.image(tp), is_new=tp in self.new
+            topic_id=knowledge.topics[tp.topic].topic_id,
+            image=image or knowledge.image(tp),
+            is_new=tp in self.new,
         )
 
 
