@@ -22,7 +22,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from struct import Struct
 from threading import Lock
@@ -95,7 +95,7 @@ class SegmentIndex:
     One that is appended to is taken into memory by the first append, so that an idle log costs none.
     """
 
-    __slots__ = ("_active", "_cache", "_is_missing", "_pool", "_written", "base_offset", "file")
+    __slots__ = ("_active", "_cache", "_is_blank", "_pool", "_written", "base_offset", "file")
 
     entry: ClassVar[Struct]
 
@@ -108,7 +108,7 @@ class SegmentIndex:
         self._cache = cache
         self._active: bytearray | None = None
         self._written = 0
-        self._is_missing = False
+        self._is_blank = False
 
     @property
     def active(self) -> bool:
@@ -138,9 +138,9 @@ class SegmentIndex:
         """Be the index of an active segment whose file is complete, of so many bytes; nothing is read."""
         self._written = stored_size
 
-    def note_missing(self) -> None:
-        """There is no file, so that the next `start_over` has none to look for."""
-        self._is_missing = True
+    def note_blank(self) -> None:
+        """There is nothing in the file, or none, so that the next `start_over` has none to empty."""
+        self._is_blank = True
 
     def entries(self) -> Buffer:
         """The entries as in the file."""
@@ -160,10 +160,10 @@ class SegmentIndex:
         self._active = bytearray() if entries is None else entries
         self._written = 0
         self._cache.drop(self)
-        if not self._is_missing and self._pool.disk.exists(self.file.path):
-            with self.file as file:
+        if not self._is_blank and self._pool.disk.exists(self.file.path):
+            with closing(self.file.open_apart()) as file:
                 file.truncate(0)
-        self._is_missing = False
+        self._is_blank = False
 
     def write_out(self) -> None:
         """Write the entries that the file does not have yet. Raises StorageError."""
@@ -172,7 +172,7 @@ class SegmentIndex:
         start, waiting = self._written, bytes(self._active[self._written :])
         with self.file as file:
             if waiting:
-                self._is_missing = False
+                self._is_blank = False
                 file.pwrite(waiting, start)
         self._written += len(waiting)
 

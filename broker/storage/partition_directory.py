@@ -158,10 +158,10 @@ class PartitionDirectory:
             modified_ms=found.modified_ms,
             transaction_index_size=found.transaction_index_size,
         )
-        if found.offset_index_size is None:
-            segment.offsets.note_missing()
-        if found.time_index_size is None:
-            segment.times.note_missing()
+        if not found.offset_index_size:
+            segment.offsets.note_blank()
+        if not found.time_index_size:
+            segment.times.note_blank()
         return segment
 
     def create_segment(self, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
@@ -191,9 +191,7 @@ class PartitionDirectory:
         return path
 
     def remove_snapshots(self, offsets: Iterable[int]) -> None:
-        for offset in offsets:
-            self.disk.remove(self.snapshot_path(offset))
-            self._listed = None
+        self._remove([segment_file_name(offset, FileKind.PRODUCER_SNAPSHOT) for offset in offsets])
 
     def sync(self) -> None:
         """Make the names durable. Any thread. Raises StorageError."""
@@ -215,9 +213,11 @@ class PartitionDirectory:
         return [(entry.name, entry.parsed) for entry in self._list() if entry.parsed is not None]
 
     def _remove(self, names: Iterable[str]) -> None:
-        for name in names:
+        gone = list(names)
+        for name in gone:
             self.disk.remove(self.path / name)
-            self._listed = None
+        if self._listed is not None and gone:
+            self._listed = [entry for entry in self._listed if entry.name not in gone]
 
     def _uncommitted_compaction(self) -> list[str]:
         """`.cleaned` files, and `.swap` files from the first of those offsets on: their renaming was not
