@@ -20,7 +20,6 @@ from functools import partial
 from broker.cluster.asked_moves import AskedMoves, Moves
 from broker.cluster.channel import BrokerChannel, ControllerFencedError, ControllerIdentity, NodeLink
 from broker.cluster.controller import ControllerMachine
-from broker.cluster.entity_configs import announced_changes
 from broker.cluster.events import (
     BalanceDue,
     BrokersRead,
@@ -42,16 +41,15 @@ from broker.cluster.events import (
 )
 from broker.cluster.fenced_writes import FencedWrites
 from broker.cluster.image import BrokerInfo
-from broker.cluster.notices import changed_topic, failing_broker, partition_list
+from broker.cluster.notices import failing_broker, partition_list
 from broker.cluster.states import (
-    in_flight,
     read_brokers,
     read_states,
     read_topics,
     sole_coordination_error,
 )
 from broker.cluster.topic_ids import with_ids
-from broker.cluster.topics import read_topic_config
+from broker.cluster.unclean_configs import UncleanConfigs
 from broker.coordination import paths
 from broker.coordination.protocol import Coordination, SessionLostError
 from broker.coordination.znodes import ControllerZnode, TopicZnode
@@ -60,10 +58,7 @@ from broker.telemetry import logger
 from broker.types import BrokerId, TopicPartition
 
 REQUESTS_WAITING_MAX = 1_000
-CONFIG_CHANGES_KEPT = 100
-"""Nodes that were away longer than this many changes read all configurations again when they come back."""
 
-_UNCLEAN = "unclean.leader.election.enable"
 _log = logger("controller")
 
 
@@ -135,8 +130,7 @@ class Reign:
         self._requests: deque[_Request] = deque()
         self._deleted: dict[BrokerId, frozenset[TopicPartition]] = {}
         self._lost: dict[BrokerId, frozenset[TopicPartition]] = {}
-        self._unclean: dict[str, bool] = {}
-        self._config_change_seen = ""
+        self._unclean = UncleanConfigs(coordination, lambda: self._mark(_Look.CONFIG_CHANGES))
         self._woken = asyncio.Event()
         self._balance_timer: asyncio.TimerHandle | None = None
 
@@ -164,6 +158,7 @@ class Reign:
         finally:
             for end_watch in (*watches, *self._topic_watches.values(), *self._state_watches.values()):
                 end_watch()
+            self._unclean.close()
             if self._balance_timer is not None:
                 self._balance_timer.cancel()
             self._refuse_requests()
@@ -253,9 +248,7 @@ class Reign:
         topics = await self._read_watched_topics(self._topic_names)
         partitions = [TopicPartition(name, p) for name, topic in topics.items() for p in topic.partitions]
         reading = await read_states(self._coordination, partitions)
-        changes = await announced_changes(self._coordination)
-        self._config_change_seen = changes[-1] if changes else ""
-        await self._read_unclean(await self._coordination.children(paths.TOPIC_CONFIGS))
+        await self._unclean.load()
         for look in _LOOKS_AFTER_ELECTION:
             self._mark(look)
         return SnapshotRead(
@@ -263,7 +256,7 @@ class Reign:
             topics=topics,
             states=reading.states,
             deletions=deletions,
-            unclean=dict(self._unclean),
+            unclean=self._unclean.allowed,
             unreadable=reading.unreadable,
         )
 
@@ -329,31 +322,8 @@ class Reign:
             await self._coordination.delete(f"{paths.LOG_DIR_EVENTS}/{name}", recursive=True)
 
     async def _look_at_config_changes(self, group: asyncio.TaskGroup) -> None:
-        names = await announced_changes(self._coordination)
-        fresh = [name for name in names if name > self._config_change_seen]
-        self._config_change_seen = names[-1] if names else self._config_change_seen
-        changed = [await changed_topic(self._coordination, name) for name in fresh]
-        topics = {topic for topic in changed if topic is not None}
-        if topics:
-            await self._read_unclean(topics)
-            await self._apply(UncleanRead(unclean=dict(self._unclean)), group)
-        for name in names[:-CONFIG_CHANGES_KEPT]:
-            await self._coordination.delete(f"{paths.CONFIG_CHANGES}/{name}", recursive=True)
-
-    async def _read_unclean(self, topics: Iterable[str]) -> None:
-        async def read(topic: str) -> None:
-            self._unclean.pop(topic, None)
-            try:
-                config = await read_topic_config(self._coordination, topic)
-            except SessionLostError:
-                raise
-            except CoordinationError as error:
-                _log.error("znode_unreadable", path=paths.topic_config(topic), reason=str(error))
-                return
-            if _UNCLEAN in config:
-                self._unclean[topic] = config[_UNCLEAN].strip().lower() == "true"
-
-        await in_flight(list(topics), read)
+        if await self._unclean.look():
+            await self._apply(UncleanRead(unclean=self._unclean.allowed), group)
 
     async def _look_at_preferred_election(self, group: asyncio.TaskGroup) -> None:
         path = paths.PREFERRED_REPLICA_ELECTION

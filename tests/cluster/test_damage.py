@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 from structlog.testing import capture_logs
 
-from broker.cluster.states import read_cluster_image, read_states
+from broker.cluster.events import ControllerSettings
+from broker.cluster.states import announce_isr_changes, leave_isrs, read_cluster_image, read_states, write_isr
 from broker.cluster.topics import create_topic, delete_topic
 from broker.coordination import paths
 from broker.coordination.memory import MemorySession
-from broker.coordination.znodes import EPOCH_MAX, ControllerEpochZnode
-from broker.types import NO_LEADER
+from broker.coordination.znodes import EPOCH_MAX, ConfigZnode, ControllerEpochZnode, TopicZnode
+from broker.errors import CoordinationError
+from broker.types import NO_LEADER, BrokerId, TopicId
 from tests.cluster.members import Cluster, run
 from tests.cluster.nodes import until_empty
 from tests.cluster.scenes import T0, T1, ids
@@ -149,3 +152,33 @@ def test_a_topic_with_a_state_that_cannot_be_read_can_be_deleted() -> None:
         assert not cluster.required_controller().driver._required_reign().machine.unreadable
 
     run(scenario, 1)
+
+
+def test_a_topic_whose_settings_cannot_be_read_allows_no_unclean_election_until_they_are_put_right() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await admin.create(paths.topic_config("t"), b"garbage")
+        assignment = TopicZnode(topic_id=TopicId(uuid4()), partitions={0: ids(2, 1), 1: ids(1)})
+        await admin.create(paths.topic("t"), assignment.encode())
+        await cluster.until(lambda: (cluster.leader(T0), cluster.leader(T1)) == (2, 1))
+        await fail_over(cluster, admin)
+        stored = (await read_states(admin, [T0])).states[T0]
+        await write_isr(admin, T0, replace(stored.state, isr=ids(2)), stored.version)
+        await announce_isr_changes(admin, [T0])
+        await cluster.members.pop(2).leave()
+        await cluster.until(lambda: cluster.leader(T0) == NO_LEADER)
+        allowing = ConfigZnode(config={"unclean.leader.election.enable": "true"})
+        await admin.set(paths.topic_config("t"), allowing.encode())
+        await cluster.until(lambda: cluster.leader(T0) == 1)
+
+    run(scenario, 1, 2, settings=ControllerSettings(unclean_leader_election=True))
+
+
+def test_who_may_have_lost_records_does_not_go_on_before_it_has_left_every_state() -> None:
+    async def scenario(cluster: Cluster, admin: MemorySession) -> None:
+        await create_topic(admin, "t", assignment={0: ids(2, 1)}, config={})
+        await cluster.until(lambda: cluster.leader(T0) == 2)
+        await admin.set(paths.partition_state(T0), b"garbage")
+        with pytest.raises(CoordinationError, match=paths.partition_state(T0)):
+            await leave_isrs(admin, BrokerId(2))
+
+    run(scenario, 1, 2)

@@ -121,7 +121,7 @@ def test_the_last_known_answers_hold_while_zookeeper_is_away(tmp_path: Path) -> 
         producer = Producer({"bootstrap.servers": str(server.address)})
         producer.produce("later", "record")
         assert producer.flush(TIMEOUT_SECONDS) == 0
-        assert "later" in {topic.name for topic in server.metadata().topics}
+        until(lambda: "later" in {topic.name for topic in server.metadata().topics})
 
 
 def test_group_coordinators_are_those_that_brokers_name(
