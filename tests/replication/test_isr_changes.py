@@ -170,6 +170,7 @@ def test_while_zookeeper_is_away_nothing_is_committed_without_who_may_have_joine
             here.session.suspend()
             here.replica.append(build([b"b"]), acks=1, now_ms=NOW_MS)
             here.replica.machine.give_up_waiting(here.changes.bounds, now_ms=10**9)
+            await here.replica.flush_through(2)
             assert here.replica.high_watermark == 1
             here.session.resume()
             await here.until(lambda: here.replica.machine.isr == (LOCAL, OTHER))
