@@ -5,8 +5,9 @@ loses what was not flushed. So a root notes the machine's boot id: after an uncl
 none, means that the newest records may be gone although others count on them. So does a root that was just
 made: whoever had this broker's id before may have had records.
 
-Where the cluster still counts on records that such a root lacks, the note says so (`incomplete`), over clean
-ends too, until nobody does any more. Blocks.
+A start that may have lost records and ends before nobody counts on them any more does not end cleanly, or the
+next one would take them for there. Where the cluster still counts on records that a root lacks, the note says
+so (`incomplete`), over clean ends too, until nobody does any more. Blocks.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class BootNote:
         self._disk = disk
         self._path = path
         self._was_clean = was_clean
+        self._is_written = False
 
     def may_have_lost(self) -> bool:
         """Whether records may be gone, as of the start. Raises StorageError."""
@@ -41,6 +43,10 @@ class BootNote:
             return not self._was_clean
         return self._disk.read_file(self._path) == _INCOMPLETE
 
+    def allows_clean_end(self) -> bool:
+        """Whether the next start may take this one's end for clean. Raises StorageError."""
+        return self._is_written or not self.may_have_lost()
+
     def write(self) -> None:
         """From now on an unclean end under this boot id has lost nothing: nobody counts any more on what the
         root may have lost before. Raises StorageError.
@@ -50,7 +56,9 @@ class BootNote:
             self._disk.write_file(self._path, boot_id.encode())
         elif self._disk.exists(self._path):
             self._disk.remove(self._path)
+        self._is_written = True
 
     def write_incomplete(self) -> None:
         """Some partition counts on records that the root lacks. Raises StorageError."""
         self._disk.write_file(self._path, _INCOMPLETE)
+        self._is_written = True

@@ -194,7 +194,7 @@ class LogDirectories:
         """Flush and close what is live, each root marked as clean if it ended so. Blocks."""
         for root, directory in self.live.items():
             try:
-                directory.close()
+                directory.close(as_clean=directory.boot_note.allows_clean_end())
             except StorageError as error:
                 _log.error("log_directory_not_closed", log_directory=str(root), reason=str(error))
 

@@ -415,9 +415,9 @@ class LogDirectory:
         """The size of the root's file system, and what is free on it. Raises StorageError."""
         return self._disk.space(self.path)
 
-    def close(self) -> None:
-        """Flush and close every log, mark the end as clean, and let the root go. Blocks. Raises StorageError:
-        then it was not clean.
+    def close(self, *, as_clean: bool = True) -> None:
+        """Flush and close every log, mark the end as clean where it is to count `as_clean`, and let the root
+        go. Blocks. Raises StorageError: then it was not clean.
         """
         try:
             for future in self.futures.values():
@@ -428,7 +428,7 @@ class LogDirectory:
             self.checkpoints.store_offsets()
             ends = {partition: end for partition, end in closed.items() if end is not None}
             self.checkpoints.store_log_ends(ends)
-            if not any(log.failed for log in self.logs.values()):
+            if as_clean and not any(log.failed for log in self.logs.values()):
                 self._disk.write_file(self.path / CLEAN_SHUTDOWN_FILE, b"")
         finally:
             self._lock.release()

@@ -161,6 +161,8 @@ class MemoryDisk:
         self._names: _Names = {Path("/"): None}
         self._durable_names: _Names = {Path("/"): None}
         self._journal: list[_NameChange] = []
+        self._unreachable: list[_NameChange] = []
+        """Changes that are durable in a directory whose name is still another's on the disk."""
         self._locks: set[Path] = set()
         self._lock = Lock()
         self.generation = 0
@@ -246,10 +248,23 @@ class MemoryDisk:
         self._need_directory(path)
         self.check_sync(path)
         with self._lock:
-            for change in self._journal:
-                if change.path.parent == path:
-                    _apply_name(self._durable_names, change)
+            synced = [change for change in self._journal if change.path.parent == path]
             self._journal = [change for change in self._journal if change.path.parent != path]
+            if any(_frees(change, path) for change in self._journal):
+                self._unreachable += synced
+                return
+            for change in synced:
+                _apply_name(self._durable_names, change)
+            self._reach(self._journal)
+
+    def _reach(self, unsaved: Sequence[_NameChange]) -> None:
+        """Apply what is in directories whose names none of the `unsaved` changes took from another."""
+        unreachable, self._unreachable = self._unreachable, []
+        for change in unreachable:
+            if any(_frees(other, change.path.parent) for other in unsaved):
+                self._unreachable.append(change)
+            else:
+                _apply_name(self._durable_names, change)
 
     def space(self, path: Path) -> Space:
         self.check_not_failed(path)
@@ -278,7 +293,8 @@ class MemoryDisk:
         kept = 0 if random is None else random.randint(0, len(self._journal))
         for change in self._journal[:kept]:
             _apply_name(self._durable_names, change)
-        self._journal = []
+        self._reach(self._journal[kept:])
+        self._journal, self._unreachable = [], []
         self._names = dict(self._durable_names)
         for node in self._names.values():
             if node is not None:
@@ -335,6 +351,11 @@ def _apply(data: bytearray, operation: _Write | _Truncate) -> None:
         del data[operation.size :]
     else:
         data[operation.position : end] = operation.data
+
+
+def _frees(change: _NameChange, path: Path) -> bool:
+    """Whether the change moves or removes what has this name, so that something else may have it."""
+    return change.path == path and not isinstance(change, _Create)
 
 
 def _apply_name(names: _Names, change: _NameChange) -> None:

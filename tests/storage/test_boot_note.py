@@ -65,3 +65,28 @@ def test_a_root_that_lacks_what_others_count_on_stays_in_doubt_over_clean_ends_u
 
 def test_a_root_of_before_there_were_notes_is_not_taken_for_an_empty_one_after_a_clean_end() -> None:
     assert not started(MemoryDisk(), was_clean=True).may_be_empty()
+
+
+def test_a_start_that_ends_before_its_loss_is_known_to_others_does_not_end_cleanly() -> None:
+    disk = MemoryDisk()
+    started(disk).write()
+    assert started(disk).allows_clean_end(), "the process alone had ended"
+    disk.crash()
+    after = started(disk)
+    assert not after.allows_clean_end()
+    after.write()
+    assert after.allows_clean_end()
+
+
+def test_a_new_root_does_not_end_cleanly_before_others_know_of_it() -> None:
+    new = started(MemoryDisk())
+    assert not new.allows_clean_end()
+    new.write_incomplete()
+    assert new.allows_clean_end(), "the note says what it lacks"
+
+
+def test_what_ended_cleanly_ends_so_again_before_anything_is_noted() -> None:
+    disk = MemoryDisk()
+    started(disk).write()
+    disk.crash()
+    assert started(disk, was_clean=True).allows_clean_end()

@@ -217,3 +217,19 @@ def test_a_torn_loss_goes_by_sectors() -> None:
         data = disk.read_file(Path("/a"))
         outcomes.add((data[:1], data[SECTOR_SIZE : SECTOR_SIZE + 1]))
     assert outcomes == {(b"", b""), (b"x", b"x"), (b"\0", b"x"), (b"x", b"\0"), (b"\0", b"\0")}
+
+
+def test_what_is_synced_in_a_new_directory_is_not_taken_along_by_the_renaming_of_the_former_one() -> None:
+    disk = MemoryDisk()
+    data, log = Path("/data"), Path("/data/t-0")
+    disk.make_directory(log)
+    disk.write_file(log / "former", b"1")
+    for path in (Path("/"), data):
+        disk.sync_directory(path)
+    disk.rename(log, data / "t-0.delete")
+    disk.make_directory(log)
+    disk.write_file(log / "new", b"2")
+    disk.sync_directory(data)
+    disk.crash()
+    assert disk.list_names(log) == ["new"]
+    assert disk.list_names(data / "t-0.delete") == ["former"]

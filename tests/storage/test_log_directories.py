@@ -72,6 +72,7 @@ def test_a_partition_in_two_roots_is_refused_and_both_are_named(disk: MemoryDisk
 def test_a_disk_that_fails_takes_only_its_root_offline(disk: MemoryDisk) -> None:
     failed: list[Path] = []
     directories = opened(disk, failed)
+    directories.note_boot()
     for number in range(4):
         create(directories, number)
     disk.failed_roots.add(FIRST)
