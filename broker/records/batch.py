@@ -156,6 +156,14 @@ def peek_size(buffer: Buffer, position: int = 0) -> int | None:
     return length + LENGTH_OVERHEAD
 
 
+def peek_producer(buffer: Buffer) -> tuple[int, int, int] | None:
+    """Producer id, epoch and first sequence number of the first batch, or None when there is none."""
+    if len(buffer) < HEADER_SIZE or buffer[MAGIC_POSITION] != 2:
+        return None
+    producer: tuple[int, int, int] = _PRODUCER.unpack_from(buffer, _PRODUCER_POSITION)
+    return producer
+
+
 def iterate_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of every whole batch; a torn tail, as fetch answers may have, ends the walk."""
     position, end = 0, len(buffer)

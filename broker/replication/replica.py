@@ -16,7 +16,6 @@ from broker.records.batch import iterate_batches
 from broker.records.control import Marker, build_marker
 from broker.replication.follower_progress import UNKNOWN_OFFSET
 from broker.replication.partition import Partition, Role
-from broker.replication.refused_batches import RefusedBatches
 from broker.replication.waits import CommitWaits, FetchWait, FollowerWaits
 from broker.storage.appends import Appended
 from broker.storage.file_range import EMPTY, FileRange
@@ -49,7 +48,6 @@ class Replica:
         "machine",
         "progress_waits",
         "prompt_waits",
-        "refused",
         "stable_waits",
     )
 
@@ -64,8 +62,6 @@ class Replica:
         self.commit_waits = CommitWaits()
         self.progress_waits = FollowerWaits()
         self.archived_end = 0
-        self.refused: RefusedBatches | None = None
-        """Of producers; None as long as nothing was refused."""
         self.cutting: asyncio.Future[None] | None = None
         """Done when a cut of the log is over that is under way in a thread."""
         self._executor = executor

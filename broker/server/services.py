@@ -14,6 +14,7 @@ from broker.replication.fetchers import Fetchers
 from broker.replication.isr_changes import IsrChanges
 from broker.replication.log_moves import LogMoves
 from broker.replication.read_replicas import ReplicaSelector
+from broker.replication.refused_batches import RefusedBatches
 from broker.replication.replicas import Replicas
 from broker.replication.replication_quotas import ReplicationQuotas
 from broker.replication.strays import Strays
@@ -74,6 +75,7 @@ class Services:
     """Where consumers should read; None: from leaders alone."""
     authoriser: Authoriser = field(default_factory=AllowAll)
     openings: Openings = field(default_factory=Openings)
+    refused_batches: RefusedBatches = field(default_factory=RefusedBatches)
     produce_answers: ProduceAnswers = field(default_factory=ProduceAnswers)
     api_versions: Sequence[ApiVersion] = field(default_factory=list)
     """What ApiVersions answers; derived from the table of routes."""

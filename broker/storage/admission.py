@@ -116,10 +116,11 @@ class Rules:
 class Opening:
     """Records that are still to be opened, on their own copy."""
 
-    __slots__ = ("_now_ms", "_records", "_rules", "_version", "reasons")
+    __slots__ = ("_now_ms", "_rules", "_version", "reasons", "records")
 
     def __init__(self, records: Buffer, rules: Rules, version: int, now_ms: int) -> None:
-        self._records = records
+        self.records = records
+        """As they came."""
         self._rules = rules
         self._version = version
         self._now_ms = now_ms
@@ -133,12 +134,12 @@ class Opening:
         takes), CorruptRecordsError, InvalidRecordsError, ProtocolError MESSAGE_TOO_LARGE.
         """
         self.reasons.clear()
-        if _is_message_set(self._records, self._version):
+        if _is_message_set(self.records, self._version):
             return self._converted(uncompressed_max)
         return self._opened(uncompressed_max)
 
     def _converted(self, uncompressed_max: int | None) -> bytearray:
-        rules, records = self._rules, self._records
+        rules, records = self._rules, self.records
         for _, size in iterate_entries(records):
             _require_size(size, rules.size_max)
             self.reasons[Reason.OLD_FORMAT] += 1
@@ -156,13 +157,13 @@ class Opening:
         rules = self._rules
         size_max = rules.bound(EXPANSION_MAX, uncompressed_max)
         admitted, end = bytearray(), 0
-        for position, header in iterate_batches(self._records):
+        for position, header in iterate_batches(self.records):
             end = position + header.size
             _require_size(header.size, rules.size_max)
             validate_header(header)
-            verify_crc(self._records, position, header)
-            admitted += self._opened_batch(memoryview(self._records)[position:end], header, size_max)
-        return admitted + memoryview(self._records)[end:]  # a torn tail is the log's to refuse
+            verify_crc(self.records, position, header)
+            admitted += self._opened_batch(memoryview(self.records)[position:end], header, size_max)
+        return admitted + memoryview(self.records)[end:]  # a torn tail is the log's to refuse
 
     def _opened_batch(self, batch: memoryview, header: BatchHeader, size_max: int) -> Buffer:
         rules = self._rules

@@ -8,6 +8,8 @@ import pytest
 
 from broker.embedded import EmbeddedCluster
 from broker.errors import ErrorCode
+from broker.records.batch import Codec
+from broker.storage.admission import OPENED_AT_ONCE_MAX
 from broker.types import HostPort
 from broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -69,15 +71,19 @@ def test_what_was_refused_is_not_stored(address: HostPort, topic: str) -> None:
         assert values_of(fetch(client, topic, 0).records) == stored
 
 
+@pytest.mark.parametrize(
+    ("cleanup", "size"), [("delete", 1), ("compact", 1), ("compact", 2 * OPENED_AT_ONCE_MAX)]
+)
 def test_a_batch_behind_one_that_was_refused_for_now_waits_for_it(
-    address: HostPort, node: EmbeddedCluster, topic: str
+    address: HostPort, topic: str, cleanup: str, size: int
 ) -> None:
     """Or its producer would be told to be out of order, and send both again under another identity."""
-    first = batch_of(b"1", b"2", producer_id=9_001, epoch=0, sequence=0)
+    one = b"1" * size
+    first = batch_of(one, b"2", codec=Codec.GZIP, producer_id=9_001, epoch=0, sequence=0)
     second = batch_of(b"3", producer_id=9_001, epoch=0, sequence=2)
     third = batch_of(b"4", producer_id=9_001, epoch=0, sequence=3)
     with connected(address) as client:
-        create_topic(client, topic, min_insync_replicas="2")
+        create_topic(client, topic, min_insync_replicas="2", cleanup_policy=cleanup)
         assert produce(client, topic, first).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         change = AlterableConfig(name="min.insync.replicas", config_operation=0, value="1")
         resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[change])
@@ -88,4 +94,22 @@ def test_a_batch_behind_one_that_was_refused_for_now_waits_for_it(
         for again in (first, second, third):
             assert produce(client, topic, again).error_code == 0
         stored = values_of(fetch(client, topic, 0).records)
-    assert [value for value in stored if value != b"0"] == [b"1", b"2", b"3", b"4"]
+    assert [value for value in stored if value != b"0"] == [one, b"2", b"3", b"4"]
+
+
+def test_a_batch_behind_one_that_came_before_its_topic_was_here_waits_for_it(
+    address: HostPort, topic: str
+) -> None:
+    """Clients may hear of a leader before it does; its log knows nothing of them and would take any batch."""
+    first, second, third = (
+        batch_of(b"%d" % number, producer_id=9_002, epoch=0, sequence=number) for number in range(3)
+    )
+    with connected(address) as client:
+        assert produce(client, topic, first).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        create_topic(client, topic)
+        until(lambda: produce(client, topic, batch_of(b"here")).error_code == 0)
+        for behind in (second, third):
+            assert produce(client, topic, behind).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for again in (first, second, third):
+            assert produce(client, topic, again).error_code == 0
+        assert values_of(fetch(client, topic, 0).records) == [b"here", b"0", b"1", b"2"]

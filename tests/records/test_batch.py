@@ -8,12 +8,14 @@ from broker.errors import CorruptRecordsError
 from broker.records.batch import (
     CRC_POSITION,
     HEADER_SIZE,
+    MAGIC_POSITION,
     SEQUENCE_LIMIT,
     TRANSACTIONAL_FLAG,
     BatchHeader,
     Codec,
     iterate_batches,
     next_sequence,
+    peek_producer,
     peek_size,
     read_header,
     rebase,
@@ -198,6 +200,15 @@ def test_torn_headers_and_sizes_are_told() -> None:
         read_header(batch[: HEADER_SIZE - 1])
     with pytest.raises(CorruptRecordsError, match="too small"):
         peek_size(bytes(12))
+
+
+def test_producers_are_told_of_batches_alone() -> None:
+    batch = build(PLAIN_SAMPLES, producer_id=7, producer_epoch=2, base_sequence=40)
+    assert peek_producer(batch) == (7, 2, 40)
+    assert peek_producer(build(PLAIN_SAMPLES)) == (-1, -1, -1)
+    assert peek_producer(batch[: HEADER_SIZE - 1]) is None
+    batch[MAGIC_POSITION] = 1
+    assert peek_producer(batch) is None
 
 
 def test_a_wrong_crc_names_both_values() -> None:

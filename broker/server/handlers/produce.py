@@ -22,7 +22,6 @@ from broker.records.batch import (
     peek_size,
 )
 from broker.records.validation import InvalidRecordsError
-from broker.replication.refused_batches import RefusedBatches
 from broker.replication.replica import Replica
 from broker.server.access import is_allowed, refusal, topic_named, transactional_id
 from broker.server.later_answers import LaterAnswer
@@ -32,6 +31,7 @@ from broker.server.services import Services
 from broker.server.topics import INTERNAL_TOPICS
 from broker.storage.admission import Opening, admit
 from broker.storage.appends import Appended
+from broker.types import TopicPartition
 from broker.wire.header import encode_response
 from broker.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -177,8 +177,9 @@ async def _opened(services: Services, topic: str, outcome: _Outcome, acks: int) 
     assert opening is not None, "called for what is to be opened"
     try:
         records = await services.openings.in_thread(topic, opening)
-        return _store(replica, outcome.partition, records, acks, services.clock.now_ms())
+        return _store(services, replica, outcome.partition, records, acks, services.clock.now_ms())
     except ProtocolError as error:
+        services.refused_batches.refused(replica.topic_partition, opening.records, error)
         return _Outcome(outcome.partition, None, None, False, error)
 
 
@@ -238,7 +239,7 @@ def _transactional_problem(
 def _append(
     services: Services, topic: str, data: PartitionProduceData, acks: int, version: int, now_ms: int
 ) -> _Outcome:
-    index, replica = data.index, None
+    index = data.index
     try:
         if topic in INTERNAL_TOPICS:
             raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by its cluster only")
@@ -249,22 +250,29 @@ def _append(
             if opened is None:
                 return _Outcome(index, replica, None, True, None, records)
             records = opened
-        return _store(replica, index, records, acks, now_ms)
+        return _store(services, replica, index, records, acks, now_ms)
     except ProtocolError as error:
-        if replica is not None and data.records is not None:
-            replica.refused = replica.refused or RefusedBatches()
-            replica.refused.refused(data.records, error)
+        if data.records is not None:
+            services.refused_batches.refused(TopicPartition(topic, index), data.records, error)
         return _Outcome(index, None, None, False, error)
 
 
-def _store(replica: Replica, index: int, records: bytearray | memoryview, acks: int, now_ms: int) -> _Outcome:
+def _store(
+    services: Services,
+    replica: Replica,
+    index: int,
+    records: bytearray | memoryview,
+    acks: int,
+    now_ms: int,
+) -> _Outcome:
+    refused = services.refused_batches
     if not replica.free_space.admits(len(records)):
         replica.refuse_for_space(records)
-    if replica.refused:
-        replica.refused.require_in_turn(records)
+    if refused:
+        refused.require_in_turn(replica.topic_partition, records)
     appended = replica.append(records, acks=acks, now_ms=now_ms)
-    if replica.refused:
-        replica.refused.appended(records)
+    if refused:
+        refused.appended(replica.topic_partition, records)
     waits = replica.flush_is_due or not replica.is_acknowledged(appended.last_offset + 1, acks)
     return _Outcome(index, replica, appended, waits, None)
 
