@@ -238,5 +238,11 @@ class RequestTimedOutError(BrokerError):
     """No answer within the time allowed; whether the request took effect is unknown."""
 
 
+class AuthenticationError(BrokerError):
+    """A peer and this side do not accept each other: a password, a token, a certificate, or no mechanism that
+    both know. Another attempt with the same credentials ends in the same way.
+    """
+
+
 class CoordinationError(BrokerError):
     """ZooKeeper could not be reached or refused an operation."""

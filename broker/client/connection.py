@@ -5,25 +5,39 @@ flight, keep their order without waiting for each other. The number in flight is
 Anything that breaks the stream, a torn or garbled answer, an answer to another request, a request that is
 never answered, closes the connection and fails every request in flight with an error that names the peer:
 what became of them is unknown.
+
+A secured connection speaks TLS (`tls_stream`), and says who it is before anything else is asked (`session`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from struct import Struct
 from typing import Any, Self
 
 from broker.client.frames import FrameAssembler
+from broker.client.in_flight import InFlight
+from broker.client.security.connection_security import PLAINTEXT, ConnectionSecurity
+from broker.client.session import Session
 from broker.client.stream import ByteStream, SocketOptions, open_stream
-from broker.errors import ConnectionFailedError, ErrorCode, ProtocolError, RequestTimedOutError, WireError
-from broker.types import HostPort
+from broker.client.tls_stream import open_tls_stream
+from broker.errors import (
+    AuthenticationError,
+    ConnectionFailedError,
+    ErrorCode,
+    ProtocolError,
+    RequestTimedOutError,
+    WireError,
+)
+from broker.types import Buffer, HostPort
 from broker.wire.header import decode_response, encode_request, read_correlation_id
 from broker.wire.message import Message, Request, ResponseType
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from broker.wire.registry import Api, api_of
+from broker.wire.registry import api_of
 
 CLIENT_SOFTWARE_NAME = "mirrormaker"
 CLIENT_SOFTWARE_VERSION = "0.1.0"
@@ -50,6 +64,7 @@ class ConnectionSettings:
     """Large answers come into one buffer again and again: records of one are good until the next is asked
     for. Only for connections with one request in flight at a time.
     """
+    security: ConnectionSecurity = PLAINTEXT
 
     @property
     def socket_options(self) -> SocketOptions:
@@ -68,19 +83,6 @@ class VersionRange:
     last: int
 
 
-@dataclass(slots=True, kw_only=True)
-class _InFlight:
-    """A request that waits for its answer."""
-
-    api: Api[Any]
-    version: int
-    correlation_id: int
-    deadline: float
-    """On the event loop's clock, in seconds."""
-    timeout_ms: float
-    answer: asyncio.Future[Any]
-
-
 class Connection:
     """A connection to one node. Made by `Connection.open`; used on the event loop that opened it."""
 
@@ -91,26 +93,32 @@ class Connection:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._frames = FrameAssembler(settings.max_frame_bytes, keeps=settings.keeps_frames)
-        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight: deque[InFlight] = deque()
         self._waiting_for_room: deque[asyncio.Future[None]] = deque()
         self._versions: Mapping[int, VersionRange] = {}
         self._correlation_id = 0
         self._expiry: asyncio.TimerHandle | None = None
         self._failure: ConnectionFailedError | None = None
         self._stream: ByteStream | None = None
+        self._session: Session | None = None
 
     @classmethod
     async def open(cls, address: HostPort, settings: ConnectionSettings | None = None) -> Self:
-        """Connect and agree on versions.
+        """Connect, agree on versions, and say who the client is.
 
-        Raises ConnectionFailedError naming the peer, RequestTimedOutError.
+        Raises ConnectionFailedError naming the peer, RequestTimedOutError, AuthenticationError when the two
+        do not accept each other, ConfigurationError when certificates or secrets cannot be read.
         """
         connection = cls(address, settings or ConnectionSettings())
-        connection._stream = await open_stream(address, connection, connection._settings.socket_options)
+        connection._stream = await connection._connect()
         try:
             await connection._negotiate()
-        except BaseException:
+            if connection._session is not None:
+                await connection._session.begin()
+        except BaseException as error:
             connection._end("closed during the first exchange", None)
+            if isinstance(error, ConnectionFailedError) and isinstance(error.__cause__, AuthenticationError):
+                raise error.__cause__ from None  # TLS 1.3 refuses after its handshake
             raise
         return connection
 
@@ -128,7 +136,7 @@ class Connection:
     @property
     def in_flight(self) -> int:
         """Requests sent and not yet answered."""
-        return len(self._in_flight)
+        return len(self._in_flight) + (self._session.held if self._session is not None else 0)
 
     def serves(self, request: type[Message]) -> bool:
         """Whether there is a version of the API that both sides know."""
@@ -161,27 +169,14 @@ class Connection:
         connection), or ProtocolError. Raises RuntimeError when `max_in_flight` requests are in flight (await
         `room()` first), ConnectionFailedError when closed, WireError when the request cannot be encoded.
         """
-        if len(self._in_flight) >= self._settings.max_in_flight:
+        if self.in_flight >= self._settings.max_in_flight:
             raise RuntimeError(
                 f"{self._settings.max_in_flight} requests to {self.address} are in flight already"
             )
-        if timeout_ms is None:
-            timeout_ms = self._settings.request_timeout_ms
         if version is None:
             version = self.version_of(type(request))
-        pending = _InFlight(
-            api=api_of(request),
-            version=version,
-            correlation_id=self._next_correlation_id(),
-            deadline=self._loop.time() + timeout_ms / 1000,
-            timeout_ms=timeout_ms,
-            answer=self._loop.create_future(),
-        )
-        parts = encode_request(request, version, pending.correlation_id, self._settings.client_id)
-        stream = self._open_stream()
-        self._in_flight.append(pending)
-        self._watch_deadline(pending.deadline)
-        stream.write(parts)
+        pending, parts = self._encode(request, version, timeout_ms)
+        self._transmit_or_hold(pending, parts)
         return pending.answer
 
     def send_and_forget(self, request: Message, version: int | None = None) -> None:
@@ -189,13 +184,15 @@ class Connection:
         if version is None:
             version = self.version_of(type(request))
         parts = encode_request(request, version, self._next_correlation_id(), self._settings.client_id)
-        self._open_stream().write(parts)
+        self._transmit_or_hold(None, parts)
 
     async def drained(self) -> None:
         """Return when the kernel has taken every byte queued so far.
 
         Raises ConnectionFailedError when closed.
         """
+        if self._session is not None:
+            await self._session.settled()
         await self._open_stream().drained()
         self._open_stream()
 
@@ -211,7 +208,7 @@ class Connection:
 
         Waiters are served in order.
         """
-        while len(self._in_flight) >= self._settings.max_in_flight and not self.closed:
+        while self.in_flight >= self._settings.max_in_flight and not self.closed:
             turn = self._loop.create_future()
             self._waiting_for_room.append(turn)
             try:
@@ -224,6 +221,25 @@ class Connection:
     async def close(self) -> None:
         """Close now; requests in flight fail with ConnectionFailedError."""
         self._end("closed by this side", None)
+
+    # The session's side (`SessionLink`)
+
+    def send_now(self, request: Request[ResponseType], version: int) -> asyncio.Future[ResponseType]:
+        last = max((pending.deadline for pending in self._in_flight), default=0.0)
+        wait_ms = max(0.0, last - self._loop.time()) * 1000  # the peer answers what came before first
+        pending, parts = self._encode(request, version, wait_ms + self._settings.connect_timeout_ms)
+        self.transmit(pending, parts)
+        return pending.answer
+
+    def transmit(self, pending: InFlight | None, parts: list[Buffer]) -> None:
+        stream = self._open_stream()
+        if pending is not None:
+            self._in_flight.append(pending)
+            self._watch_deadline(pending.deadline)
+        stream.write(parts)
+
+    def give_up(self, reason: str, cause: Exception) -> None:
+        self._end(reason, cause)
 
     # The stream's side (`Receiver`)
 
@@ -250,7 +266,7 @@ class Connection:
 
         Raises WireError when it is not an answer to that.
         """
-        if self.closed:
+        if self.closed or (self._session is not None and self._session.takes(frame)):
             return
         correlation_id = read_correlation_id(frame)
         if not self._in_flight:
@@ -281,12 +297,18 @@ class Connection:
             self._stream.close()
         if self._expiry is not None:
             self._expiry.cancel()
-        while self._in_flight:
-            pending = self._in_flight.popleft()
+        for pending in self._unanswered():
             if not pending.answer.done():
                 pending.answer.set_exception(_copy(self._failure, f" (during {pending.api.name})"))
+        self._in_flight.clear()
+        if self._session is not None:
+            self._session.end(_copy(self._failure, ""))
         while self._waiting_for_room:
             self._wake_waiting()
+
+    def _unanswered(self) -> Iterator[InFlight]:
+        """Every request that waits for an answer, in the order of their answers."""
+        return chain(self._in_flight, self._session.unanswered() if self._session is not None else ())
 
     def _watch_deadline(self, deadline: float) -> None:
         if self._expiry is None or deadline < self._expiry.when():
@@ -298,15 +320,49 @@ class Connection:
         """Close when a request is overdue; else look again when the next one would be."""
         self._expiry = None
         now = self._loop.time()
-        overdue = next((pending for pending in self._in_flight if pending.deadline <= now), None)
+        overdue = next((pending for pending in self._unanswered() if pending.deadline <= now), None)
         if overdue is None:
-            if self._in_flight:
-                self._watch_deadline(min(pending.deadline for pending in self._in_flight))
+            if self.in_flight:
+                self._watch_deadline(min(pending.deadline for pending in self._unanswered()))
             return
         reason = f"no answer to {overdue.api.name} within {overdue.timeout_ms:.0f} ms"
         if not overdue.answer.done():
             overdue.answer.set_exception(RequestTimedOutError(f"{self.address}: {reason}"))
         self._end(reason, None)
+
+    def _encode(
+        self, request: Request[Any], version: int, timeout_ms: float | None
+    ) -> tuple[InFlight, list[Buffer]]:
+        if timeout_ms is None:
+            timeout_ms = self._settings.request_timeout_ms
+        pending = InFlight(
+            api=api_of(request),
+            version=version,
+            correlation_id=self._next_correlation_id(),
+            deadline=self._loop.time() + timeout_ms / 1000,
+            timeout_ms=timeout_ms,
+            answer=self._loop.create_future(),
+        )
+        return pending, encode_request(request, version, pending.correlation_id, self._settings.client_id)
+
+    def _transmit_or_hold(self, pending: InFlight | None, parts: list[Buffer]) -> None:
+        if self._session is None or not self._session.holds_back:
+            self.transmit(pending, parts)
+            return
+        self._open_stream()
+        self._session.hold(pending, parts)
+        if pending is not None:
+            self._watch_deadline(pending.deadline)
+
+    async def _connect(self) -> ByteStream:
+        """Raises as `open_tls_stream` does."""
+        settings = self._settings
+        if settings.security.credentials is not None:
+            timeout_ms = settings.connect_timeout_ms
+            self._session = Session(self, settings.security.credentials, timeout_ms=timeout_ms)
+        if settings.security.tls is None:
+            return await open_stream(self.address, self, settings.socket_options)
+        return await open_tls_stream(self.address, self, settings.socket_options, settings.security.tls)
 
     def _open_stream(self) -> ByteStream:
         if self._failure is not None:
@@ -352,7 +408,7 @@ class Connection:
         }
 
 
-def _response_version(pending: _InFlight, frame: bytearray | memoryview) -> int:
+def _response_version(pending: InFlight, frame: bytearray | memoryview) -> int:
     """A peer that does not know our version of ApiVersions answers in version 0, with an error code
     (KIP-511).
     """

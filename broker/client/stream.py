@@ -3,7 +3,8 @@
 `SocketStream` is a raw non-blocking socket on asyncio's loop. Writes go out as iovecs (`sendmsg`) straight
 from the caller's buffers, in call order; only what the kernel does not take at once is queued, as views and
 never as copies, so a buffer must stay as it is until the peer has answered. Reads land in the receiver's own
-buffer. A secured connection puts another `ByteStream` in this place; everything above stays as it is.
+buffer. A secured connection puts another `ByteStream` in this place (`tls_stream`); everything above stays
+as it is.
 """
 
 from __future__ import annotations
@@ -70,20 +71,24 @@ class SocketOptions:
 
 
 async def open_stream(address: HostPort, receiver: Receiver, options: SocketOptions) -> ByteStream:
-    """Connect to `address`, trying each address its name resolves to.
+    """Connect to `address`; bytes that arrive go to `receiver`. Raises as `connect` does."""
+    return SocketStream(await connect(address, options), receiver)
+
+
+async def connect(address: HostPort, options: SocketOptions) -> socket.socket:
+    """A socket connected to `address`, trying each address its name resolves to.
 
     Raises ConnectionFailedError that names the peer and the reason of the last attempt.
     """
     try:
         async with asyncio.timeout(options.connect_timeout_ms / 1000):
-            connected = await _connect(address, options)
+            return await _connect(address, options)
     except TimeoutError as error:
         raise ConnectionFailedError(
             f"{address}: no connection within {options.connect_timeout_ms:.0f} ms"
         ) from error
     except OSError as error:
         raise ConnectionFailedError(f"{address}: {error.strerror or error}") from error
-    return SocketStream(connected, receiver)
 
 
 async def _connect(address: HostPort, options: SocketOptions) -> socket.socket:
@@ -192,7 +197,19 @@ class SocketStream:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
+            self._take_last_words()
             self._end(error)
+
+    def _take_last_words(self) -> None:
+        """What arrived before the connection broke: often it says why."""
+        while self._open:
+            try:
+                count = self._socket.recv_into(self._receiver.space())
+            except OSError:
+                return
+            if not count:
+                return
+            self._receiver.received(count)
 
     def _end(self, error: Exception | None) -> None:
         if self._open:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -35,8 +36,11 @@ Script = Callable[[Any], Answer | Awaitable[Answer]]
 class Peer:
     """One node of a cluster of scripted nodes. `on(RequestClass, script)` says how it answers."""
 
-    def __init__(self, node_id: int = 1) -> None:
+    def __init__(self, node_id: int = 1, *, tls: ssl.SSLContext | None = None) -> None:
         self.node_id = node_id
+        self.bare_frames: deque[Callable[[bytes], bytes | None]] = deque()
+        """How to answer the next frames, which are no requests; None: by closing the connection."""
+        self._tls = tls
         self.requests: list[Message] = []
         self.connections = 0
         self.versions: dict[int, tuple[int, int]] = {
@@ -59,7 +63,7 @@ class Peer:
         await self.stop()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port, ssl=self._tls)
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -120,13 +124,19 @@ class Peer:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 await self._answer(await reader.readexactly(size), writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
             pass
         finally:
             self._writers.discard(writer)
             writer.close()
 
     async def _answer(self, frame: bytes, writer: asyncio.StreamWriter) -> None:
+        if self.bare_frames:
+            content = self.bare_frames.popleft()(frame)
+            if content is None:
+                raise ConnectionResetError
+            writer.write(len(content).to_bytes(4, "big") + content)
+            return
         header = decode_request_header(frame)
         api = APIS[header.api_key]
         request = api.request.decode(frame, header.api_version, header.body_position)

@@ -1,0 +1,140 @@
+"""The options of one connection as they were given, and what turns out to be wrong with them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.client.security.text_source import Place, TextSource
+from broker.settings import suggestion
+
+TLS_OPTIONS = (
+    "ssl.truststore.location",
+    "ssl.truststore.certificates",
+    "ssl.truststore.type",
+    "ssl.ca.location",
+    "ssl.keystore.location",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.keystore.type",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.enabled.protocols",
+)
+SASL_OPTIONS = (
+    "sasl.mechanism",
+    "sasl.mechanisms",
+    "sasl.username",
+    "sasl.password",
+    "sasl.jaas.config",
+    "sasl.oauthbearer.token",
+    "sasl.oauthbearer.token.provider",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.extensions",
+    "sasl.login.callback.handler.class",
+    "https.ca.location",
+)
+OPTION_NAMES = ("security.protocol", *TLS_OPTIONS, *SASL_OPTIONS)
+_SECRETS = frozenset(
+    {
+        "sasl.password",
+        "sasl.oauthbearer.token",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.client.secret",
+        "ssl.key.password",
+        "ssl.keystore.key",
+    }
+)
+_NO_PASSWORDS = {
+    "ssl.truststore.password": "certificates in PEM have no password: leave this out",
+    "ssl.keystore.password": "a PEM file has no password of its own; that of its key is ssl.key.password",
+}
+_SUFFIXES_OF_JAVA = (".jks", ".p12", ".pfx")
+
+
+class OptionProblem(NamedTuple):
+    """What is wrong with one option, or with the lack of it."""
+
+    option: str
+    message: str
+
+
+class GivenOptions:
+    """The options of one connection, read one after the other; what is wrong with them is collected."""
+
+    def __init__(self, options: Mapping[str, str], *, folder: Path | None, inline_secrets: bool) -> None:
+        self.problems: list[OptionProblem] = []
+        self.inline_secrets = inline_secrets
+        self._options = {name: value.strip() for name, value in options.items()}
+        self._folder = folder
+
+    def report(self, option: str, message: str) -> None:
+        self.problems.append(OptionProblem(option, message))
+
+    def has_problem(self, option: str) -> bool:
+        return any(problem.option == option for problem in self.problems)
+
+    def refuse(self, names: Iterable[str], message: str) -> None:
+        """Report every one of the options, with its like among those that exist."""
+        for name in sorted(names):
+            if name in _NO_PASSWORDS and name not in OPTION_NAMES:
+                self.report(name, _NO_PASSWORDS[name])
+            else:
+                hint = "" if name in OPTION_NAMES else suggestion(name, OPTION_NAMES)
+                self.report(name, f"{message}{hint}")
+
+    def get(self, *names: str) -> str | None:
+        """The value of the first of these names that is given; two of them at once are a problem."""
+        found = [name for name in names if self._options.get(name)]
+        for name in found[1:]:
+            self.report(name, f"says the same as {found[0]}: give one of them")
+        return self._options[found[0]] if found else None
+
+    def name_of(self, *names: str) -> str:
+        """Under which of these names the option is given; the first if it is not."""
+        return next((name for name in names if self._options.get(name)), names[0])
+
+    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        value = self._options.get(name, default).upper()
+        if value in choices:
+            return value
+        self.report(name, f"expected one of {', '.join(choices)}, not {value!r}")
+        return default
+
+    def some(self, names: Iterable[str]) -> dict[str, str]:
+        """Those of the options that are given."""
+        return {name: self._options[name] for name in names if self._options.get(name)}
+
+    def is_empty(self, name: str) -> bool:
+        """Whether the option is given as nothing."""
+        return self._options.get(name) == ""
+
+    def text(self, *names: str) -> TextSource | None:
+        """A text given as it is or by reference."""
+        value, name = self.get(*names), self.name_of(*names)
+        return None if value is None else self.source(name, value, secret=name in _SECRETS)
+
+    def source(self, name: str, value: str, *, secret: bool) -> TextSource:
+        """Where the text `value` stands that the option `name` gives."""
+        source = TextSource.parse(name, value, self._folder)
+        if secret and source.place is Place.INLINE and not self.inline_secrets:
+            self.report(name, "a secret must not stand here: refer to it, as file:PATH or env:NAME")
+        return source
+
+    def file(self, *names: str) -> TextSource | None:
+        """The text of a file whose path the option is."""
+        value = self.get(*names)
+        if value is None:
+            return None
+        name = self.name_of(*names)
+        if value.lower().endswith(_SUFFIXES_OF_JAVA):
+            self.report(name, f"{value} seems to be a store of Java: give PEM (keytool and openssl convert)")
+        return TextSource.of_file(name, Path(value), self._folder)
