@@ -13,6 +13,7 @@ from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
 from broker.client.connection import ConnectionSettings
 from broker.client.offsets import latest_offsets
+from broker.command_settings import read_command_settings
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
 
@@ -22,8 +23,13 @@ CONNECT_TIMEOUT_MS = 5_000
 
 @contextlib.asynccontextmanager
 async def connected(options: argparse.Namespace) -> AsyncIterator[Cluster]:
-    """The cluster that the options name. Raises ConnectionFailedError when nobody answers there."""
+    """The cluster that the options name.
+
+    Raises ConnectionFailedError when nobody answers there, AuthenticationError, ConfigurationError.
+    """
     settings = ConnectionSettings(client_id="broker-cli", connect_timeout_ms=CONNECT_TIMEOUT_MS)
+    if options.command_config is not None:
+        settings = read_command_settings(options.command_config, settings)
     cluster = Cluster(options.bootstrap_server, settings=settings)
     try:
         await cluster.start(timeout_ms=CONNECT_TIMEOUT_MS)

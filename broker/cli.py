@@ -294,6 +294,12 @@ def _client_command(actions: Any, name: str, command: Command, description: str)
         metavar="HOST:PORT[,HOST:PORT]",
         help=f"any nodes of the cluster (default: {DEFAULT_BOOTSTRAP})",
     )
+    parser.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="security.protocol, ssl.* and sasl.* as Kafka's clients have them, in .properties or .yaml",
+    )
     parser.add_argument("--output", choices=("text", "json"), default="text")
     parser.set_defaults(run=lambda options: asyncio.run(_interruptible(command(options))))
     return parser

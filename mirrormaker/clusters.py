@@ -7,7 +7,12 @@ from contextlib import asynccontextmanager
 
 from broker.client.cluster import Cluster
 from broker.client.connection import CLIENT_SOFTWARE_NAME, ConnectionSettings
-from broker.errors import ConnectionFailedError, RequestTimedOutError
+from broker.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConnectionFailedError,
+    RequestTimedOutError,
+)
 from mirrormaker.topology.model import ClusterSpec
 
 OPEN_TIMEOUT_MS = 3_000
@@ -15,14 +20,24 @@ OPEN_TIMEOUT_MS = 3_000
 
 @asynccontextmanager
 async def open_cluster(spec: ClusterSpec, *, client_id: str = CLIENT_SOFTWARE_NAME) -> AsyncIterator[Cluster]:
-    """A cluster that has answered at least once. Raises ConnectionFailedError that names it."""
-    settings = ConnectionSettings(client_id=client_id, connect_timeout_ms=OPEN_TIMEOUT_MS)
+    """A cluster that has answered at least once.
+
+    Raises ConnectionFailedError, AuthenticationError or ConfigurationError that names it.
+    """
+    settings = ConnectionSettings(
+        client_id=client_id, connect_timeout_ms=OPEN_TIMEOUT_MS, security=spec.security
+    )
     cluster = Cluster(spec.bootstrap, settings=settings)
     try:
         try:
             await cluster.start(timeout_ms=OPEN_TIMEOUT_MS)
         except (ConnectionFailedError, RequestTimedOutError) as error:
             raise ConnectionFailedError(f"cluster {spec.name!r}: {error}") from error
+        except AuthenticationError as error:
+            raise AuthenticationError(f"cluster {spec.name!r}: {error}") from error
+        except ConfigurationError as error:
+            problems = [f"clusters.{spec.name}.security: {problem}" for problem in error.problems]
+            raise ConfigurationError(problems) from error
         yield cluster
     finally:
         await cluster.close()

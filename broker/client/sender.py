@@ -20,7 +20,14 @@ from broker.client.connection import Connection
 from broker.client.partition_queue import PartitionQueue
 from broker.client.producer_batch import NO_IDENTITY, NO_OFFSET, ProducerBatch, ProducerIdentity
 from broker.client.producer_settings import ProducerSettings
-from broker.errors import BrokerError, ErrorCode, ProtocolError, RequestTimedOutError
+from broker.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConfigurationError,
+    ErrorCode,
+    ProtocolError,
+    RequestTimedOutError,
+)
 from broker.records.batch import HEADER_SIZE
 from broker.telemetry import logger
 from broker.types import TopicPartition
@@ -353,12 +360,20 @@ class Sender:
     async def _connect(self, node_id: int, outbox: _Outbox) -> None:
         try:
             outbox.connection = await self._cluster.connection(node_id, self._lane)
+        except (AuthenticationError, ConfigurationError) as error:
+            self._fail_for_good(error)
         except BrokerError as error:
             _log.info("leader_not_reached", node=node_id, error=str(error))
             await self._look_for_other_leaders(outbox)
         finally:
             outbox.connecting = False
         self._schedule(node_id, outbox)
+
+    def _fail_for_good(self, error: BrokerError) -> None:
+        """Nothing can be written by this producer any more."""
+        _log.warning("producer_failed", error=str(error))
+        self.failure = error
+        self.give_up_all(error)
 
     async def _look_for_other_leaders(self, outbox: _Outbox) -> None:
         """The node cannot be reached: after a pause, line its partitions up wherever they are led by then."""
@@ -384,6 +399,9 @@ class Sender:
             try:
                 await self._cluster.refresh(topics)
                 self._stale_topics -= topics
+            except (AuthenticationError, ConfigurationError) as error:
+                self._fail_for_good(error)
+                self._stale_topics.clear()
             except BrokerError as error:
                 _log.info("metadata_not_refreshed", error=str(error))
             leaderless, self._leaderless = self._leaderless, set()
@@ -407,9 +425,7 @@ class Sender:
                 self._identity = await self._ask_identity()
             except BrokerError as error:
                 if not is_retriable(error):
-                    _log.warning("producer_failed", error=str(error))
-                    self.failure = error
-                    self.give_up_all(error)
+                    self._fail_for_good(error)
                     return
                 attempt += 1
                 _log.info("producer_id_not_obtained", error=str(error))

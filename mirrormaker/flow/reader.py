@@ -17,7 +17,7 @@ from broker.client.fetch import FetchTerms, build_fetch, read_fetch, version_lim
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.client.read_replicas import ReadReplicas
 from broker.clock import Clock
-from broker.errors import BrokerError, ErrorCode, ProtocolError
+from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from broker.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
@@ -117,6 +117,8 @@ class SourceReader:
             try:
                 if topics:
                     await self._cluster.refresh(topics)
+            except (AuthenticationError, ConfigurationError):
+                raise  # the route fails, says why, and is tried again after a while
             except BrokerError as error:
                 _log.info("source_metadata_not_refreshed", error=str(error))
             led = all(self._cluster.leader(source) is not None for source in self._machine.partitions)
@@ -138,6 +140,8 @@ class SourceReader:
                 try:
                     await self._fetch(node_id, plan)
                     failures = 0
+                except (AuthenticationError, ConfigurationError):
+                    raise
                 except BrokerError as error:
                     failures += 1
                     for source in sources:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.clock import Clock
-from broker.errors import BrokerError, ErrorCode, ProtocolError
+from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import BrokerId, TopicPartition
 from broker.wire.features import PRODUCE_BATCHES
@@ -99,6 +99,8 @@ class DestinationWriter:
             await self._stale.wait()
             try:
                 complete = await self._tell_leaders()
+            except (AuthenticationError, ConfigurationError):
+                raise  # the route fails, says why, and is tried again after a while
             except BrokerError as error:
                 complete = False
                 _log.info("destination_metadata_not_refreshed", failures=failures, error=str(error))
@@ -205,6 +207,8 @@ class ProduceLink:
         try:
             self._connection = await self._cluster.connection(self._broker, PRODUCE_LANE)
             self._send_all(self._connection)
+        except (AuthenticationError, ConfigurationError):
+            raise
         except BrokerError as error:
             self._fail_unsent(error)
 

@@ -121,7 +121,8 @@ def select_partitions(options: SourceOptions, metadata: ClusterMetadata) -> list
 
 
 def _cluster(options: SourceOptions) -> Cluster:
-    return Cluster(options.bootstrap, settings=ConnectionSettings(client_id=_CLIENT_ID))
+    settings = ConnectionSettings(client_id=_CLIENT_ID, security=options.security)
+    return Cluster(options.bootstrap, settings=settings)
 
 
 def _read_range(options: SourceOptions, offset_range: OffsetRange) -> Iterator[list[Record]]:

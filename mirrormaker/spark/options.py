@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from broker.client.security.connection_security import PLAINTEXT, ConnectionSecurity
+from broker.client.security.given_options import OPTION_NAMES as SECURITY_OPTIONS
+from broker.client.security.options import read_options
 from broker.errors import ConfigurationError
 from broker.types import HostPort, TopicPartition
 
@@ -32,6 +35,9 @@ OPTION_NAMES = (
     "failOnDataLoss",
     "includeHeaders",
 )
+_KAFKA = "kafka."
+_SECURITY = {f"{_KAFKA}{name}".lower(): name for name in SECURITY_OPTIONS}
+"""Options of the connection by their names in lower case, as clients call them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +71,7 @@ class SourceOptions:
     partitions_min: int | None
     fail_on_data_loss: bool
     include_headers: bool
+    security: ConnectionSecurity = PLAINTEXT
 
 
 class _Reader:
@@ -87,8 +94,17 @@ class _Reader:
     def has(self, name: str) -> bool:
         return name.lower() in self._given
 
+    def security(self) -> ConnectionSecurity:
+        """How to connect, as the options with the names of Kafka's clients say."""
+        given = {_SECURITY[key]: value for key, value in self._given.items() if key in _SECURITY}
+        read = read_options(given)
+        self.problems += [f"option {_KAFKA}{name}: {message}" for name, message in read.problems]
+        return ConnectionSecurity(tls=read.tls, credentials=read.credentials)
+
     def refuse_unknown(self) -> None:
-        known = {name.lower(): name for name in OPTION_NAMES}
+        known = {
+            name.lower(): name for name in (*OPTION_NAMES, *(_KAFKA + name for name in SECURITY_OPTIONS))
+        }
         for key in self._given:
             if key not in known:
                 close = difflib.get_close_matches(key, known, n=1)
@@ -110,6 +126,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         partitions_min=reader.read("minPartitions", _positive, None),
         fail_on_data_loss=reader.read("failOnDataLoss", _boolean, True),
         include_headers=reader.read("includeHeaders", _boolean, False),
+        security=reader.security(),
     )
     if reader.problems:
         raise ConfigurationError(reader.problems)

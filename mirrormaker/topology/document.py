@@ -113,6 +113,17 @@ class Section:
             return default or ""
         return self._text_of(node, self.path_of(key))
 
+    def hidden_text(self, key: str) -> str:
+        """The text under `key`, which may be a secret: what stands in its place is not shown."""
+        node = self._take(key, required=True)
+        if isinstance(node, yaml.ScalarNode) and node.tag == f"{_TAG}str":
+            return str(node.value)
+        if node is not None:
+            self.report(
+                key, f"expected text, found {_KINDS.get(node.tag, 'something else')}: put it in quotes"
+            )
+        return ""
+
     def texts(self, key: str, *, required: bool = False) -> tuple[str, ...]:
         """The list of texts under `key`; empty when it is left out and not required."""
         return tuple(self._text_of(item, path) for item, path in self._items(key, required=required))

@@ -20,6 +20,7 @@ from mirrormaker.topology.model import (
     TopicSelection,
     Topology,
 )
+from mirrormaker.topology.security import read_security
 from mirrormaker.topology.validate import check
 
 DEFAULT_DATA_DIR = "./data"
@@ -43,7 +44,7 @@ def load_topology(file: Path) -> Topology:
 
 
 def _read_topology(document: Section, folder: Path, problems: Problems) -> Topology:
-    clusters = _read_clusters(document, problems)
+    clusters = _read_clusters(document, folder, problems)
     routes = tuple(_read_route(section) for section in document.sections("routes"))
     if any(True for _ in document.sections("pipelines")):
         document.report("pipelines", "pipelines are not supported: the list must be empty")
@@ -55,16 +56,19 @@ def _read_topology(document: Section, folder: Path, problems: Problems) -> Topol
     return Topology(clusters=clusters, routes=routes, data_dir=(folder / data_dir).resolve())
 
 
-def _read_clusters(document: Section, problems: Problems) -> dict[ClusterName, ClusterSpec]:
+def _read_clusters(document: Section, folder: Path, problems: Problems) -> dict[ClusterName, ClusterSpec]:
     section = document.section("clusters", required=True)
     if section is None:
         return {}
     if not section.keys():
         section.report("", "there are no clusters")
-    return {ClusterName(name): _read_cluster(section, name, problems) for name in section.keys()}  # noqa: SIM118
+    return {
+        ClusterName(name): _read_cluster(section, name, folder, problems)
+        for name in section.keys()  # noqa: SIM118
+    }
 
 
-def _read_cluster(clusters: Section, name: str, problems: Problems) -> ClusterSpec:
+def _read_cluster(clusters: Section, name: str, folder: Path, problems: Problems) -> ClusterSpec:
     section = clusters.section(name)
     if section is None:
         return ClusterSpec(name=ClusterName(name), bootstrap=())
@@ -76,6 +80,7 @@ def _read_cluster(clusters: Section, name: str, problems: Problems) -> ClusterSp
         if (address := _read_address(text, f"{section.path_of('bootstrap')}[{index}]", problems))
     )
     zookeeper = section.text("zookeeper", "") or None
+    security = read_security(section, folder)
     _check_location(section, embedded, addresses)
     section.finish()
     return ClusterSpec(
@@ -83,6 +88,7 @@ def _read_cluster(clusters: Section, name: str, problems: Problems) -> ClusterSp
         bootstrap=embedded.bootstrap if embedded else bootstrap,
         zookeeper=zookeeper,
         embedded=embedded,
+        security=security,
     )
 
 
@@ -115,6 +121,8 @@ def _check_location(section: Section, embedded: EmbeddedSpec | None, addresses: 
         for key in ("bootstrap", "zookeeper"):
             if key in section:
                 section.report(key, "an embedded cluster has addresses of its own: leave this out")
+        if "security" in section:
+            section.report("security", "an embedded cluster has no secured listeners: leave this out")
     elif "bootstrap" not in section:
         section.report("", "says neither 'bootstrap' nor 'embedded'")
     elif not addresses:

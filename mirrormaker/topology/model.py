@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NewType
 
+from broker.client.security.connection_security import PLAINTEXT, ConnectionSecurity
 from broker.types import HostPort
 
 ClusterName = NewType("ClusterName", str)
@@ -60,6 +61,7 @@ class ClusterSpec:
     bootstrap: tuple[HostPort, ...]
     zookeeper: str | None = None
     embedded: EmbeddedSpec | None = None
+    security: ConnectionSecurity = PLAINTEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
