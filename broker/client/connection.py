@@ -44,6 +44,8 @@ CLIENT_SOFTWARE_VERSION = "0.1.0"
 
 _ERROR_CODE_AFTER_CORRELATION_ID = Struct(">4xh")
 _CORRELATION_ID_LIMIT = 1 << 31
+_FIRST_REQUESTS = 2
+"""ApiVersions, and what comes next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +253,7 @@ class Connection:
             for frame in self._frames.received(count):
                 self._take(frame)
         except WireError as error:
-            self._end(f"sent bytes that are no answer: {error}", error)
+            self._end(f"sent bytes that are no answer: {error}{self._doubt()}", error)
 
     def lost(self, error: Exception | None) -> None:
         torn = (
@@ -259,7 +261,8 @@ class Connection:
             if self._frames.pending_bytes
             else ""
         )
-        self._end(f"connection lost{torn}: {error}" if error else f"closed by the peer{torn}", error)
+        lost = f"connection lost{torn}: {error}" if error else f"closed by the peer{torn}"
+        self._end(f"{lost}{self._doubt()}", error)
 
     def _take(self, frame: bytearray | memoryview) -> None:
         """Give an answer to the oldest request in flight.
@@ -280,6 +283,14 @@ class Connection:
         if not pending.answer.done():
             pending.answer.set_result(response)
         self._wake_waiting()
+
+    def _doubt(self) -> str:
+        """What may be wrong when a peer has not answered more than which versions it serves: one that expects
+        TLS or SASL does no more for a client without.
+        """
+        if self._settings.security is not PLAINTEXT or self._correlation_id > _FIRST_REQUESTS:
+            return ""
+        return "; is security.protocol that of the listener?"
 
     def _wake_waiting(self) -> None:
         while self._waiting_for_room:

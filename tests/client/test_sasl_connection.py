@@ -10,6 +10,8 @@ import structlog
 
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection, ConnectionSettings
+from broker.client.consumer import Consumer
+from broker.client.producer import Producer, ProducerSettings
 from broker.client.security.connection_security import ConnectionSecurity
 from broker.errors import (
     AuthenticationError,
@@ -18,6 +20,7 @@ from broker.errors import (
     ConnectionFailedError,
     ErrorCode,
 )
+from broker.types import TopicPartition
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from broker.wire.messages.produce import ProduceRequest
@@ -155,6 +158,28 @@ def test_a_refused_password_is_not_tried_again() -> None:
                 await cluster.start()
             await cluster.close()
             assert guard.peer.connections == 1
+
+    run(main)
+
+
+def test_a_producer_and_a_consumer_that_are_refused_later_say_so_at_once() -> None:
+    async def main() -> None:
+        async with guarded() as guard:
+            scripted = PeerCluster(guard.peer)
+            scripted.leaders = {"t": [1]}
+            settings = login("PLAIN")
+            async with Cluster(scripted.bootstrap, settings=settings, backoff=QUICK) as cluster:
+                await cluster.ensure(["t"])
+                guard.password = "changed"
+                producing = ProducerSettings(idempotent=False)
+                async with Producer(cluster, settings=producing) as producer:
+                    delivery = await producer.send("t", b"value")
+                    with pytest.raises(AuthenticationError, match="Invalid credentials"):
+                        await delivery
+                async with Consumer(cluster) as consumer:
+                    consumer.assign({TopicPartition("t", 0): 0})
+                    with pytest.raises(BrokerError, match="Invalid credentials"):
+                        await consumer.take()
 
     run(main)
 

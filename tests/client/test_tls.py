@@ -317,6 +317,12 @@ def test_a_peer_that_does_not_speak_tls_is_told_of(authority: Authority, said: b
     run(main)
 
 
+def test_a_client_without_tls_that_meets_it_is_told_to_look_at_its_protocol(node: Identity) -> None:
+    error = alerted(node.server_context(), ConnectionSettings())
+    assert isinstance(error, ConnectionFailedError)
+    assert "; is security.protocol that of the listener?" in str(error)
+
+
 def test_a_peer_that_never_answers_the_handshake_is_given_up(authority: Authority) -> None:
     async def main() -> None:
         async with Peer() as peer:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
+from broker.client.security.settings import PlainCredentials
 from broker.errors import ConfigurationError
 from broker.types import HostPort, TopicPartition
 from mirrormaker.spark.options import EARLIEST, LATEST, parse_options
@@ -84,3 +87,33 @@ def test_all_problems_are_told_at_once() -> None:
 def test_exactly_one_selection_is_needed() -> None:
     with pytest.raises(ConfigurationError, match="found subscribe and assign"):
         parse_options({**SERVERS, "subscribe": "a", "assign": '{"a": [0]}'})
+
+
+def test_options_of_the_connection_have_the_names_of_kafkas_clients_in_any_case() -> None:
+    options = parse_options(
+        {
+            **SERVERS,
+            "subscribe": "a",
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.SASL.Mechanism": "PLAIN",
+            "kafka.sasl.username": "spark",
+            "kafka.sasl.password": "env:SECRET",
+            "kafka.ssl.truststore.location": "/etc/ca.pem",
+        }
+    )
+    assert options.security.tls is not None
+    assert isinstance(options.security.credentials, PlainCredentials)
+    assert pickle.loads(pickle.dumps(options)) == options
+    with pytest.raises(ConfigurationError) as caught:
+        parse_options(
+            {
+                **SERVERS,
+                "subscribe": "a",
+                "kafka.security.protocol": "SASL_SSL",
+                "kafka.sasl.mechansm": "PLAIN",
+            }
+        )
+    assert caught.value.problems == [
+        "option kafka.sasl.mechansm is unknown, did you mean kafka.sasl.mechanism?",
+        "option kafka.sasl.mechanism: is missing: one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER",
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from broker.client.sasl.oauthbearer import OAUTHBEARER, extension_problem
 from broker.client.sasl.plain import PLAIN
@@ -155,8 +155,8 @@ class _Login:
             )
             given.report((*found, _TOKEN)[0], f"the token {problem}")
             return None
-        url = given.get(_URL)
-        if url is None or urlsplit(url).scheme not in ("http", "https"):
+        url = _split(given.get(_URL) or "")
+        if url.scheme not in ("http", "https"):
             for name in _ENDPOINT_ONLY:
                 if given.get(name):
                     given.report(name, f"has no effect without the endpoint of {_URL}")
@@ -166,7 +166,6 @@ class _Login:
             return GivenToken(token=token)
         if provider := given.get(_PROVIDER):
             return self._provider(provider)
-        assert url is not None, "one of the three is given"
         return self._of_url(url)
 
     def _provider(self, path: str) -> CalledForToken | None:
@@ -176,11 +175,10 @@ class _Login:
             return None
         return CalledForToken(path=path)
 
-    def _of_url(self, url: str) -> TokenSource | None:
-        parts = urlsplit(url)
-        if parts.scheme == "file" and parts.path:
-            return GivenToken(token=TextSource.of_file(_URL, Path(unquote(parts.path))))
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+    def _of_url(self, url: SplitResult) -> TokenSource | None:
+        if url.scheme == "file" and url.path:
+            return GivenToken(token=TextSource.of_file(_URL, Path(unquote(url.path))))
+        if url.scheme not in ("http", "https") or not url.hostname or url.username is not None:
             self._given.report(_URL, "expected the URL of a token endpoint, https://..., or file:///...")
             return None
         client_id = self._required("clientId", *_CLIENT_ID)
@@ -188,7 +186,7 @@ class _Login:
         if client_id is None or client_secret is None:
             return None
         return TokenEndpoint(
-            url=url,
+            url=url.geturl(),
             client_id=client_id,
             client_secret=client_secret,
             scope=self._jaas.get("scope") or self._given.get(_SCOPE),
@@ -238,3 +236,11 @@ class _Login:
         if handler is not None and handler.rpartition(".")[2] not in _HANDLERS:
             problem = f"{handler} is a class of Java: name a callable of Python in {_PROVIDER}"
             self._given.report(_HANDLER, problem)
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of a URL, none of what is no URL at all."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")

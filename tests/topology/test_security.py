@@ -1,0 +1,120 @@
+"""Secured clusters in topology files."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from broker.client.security.connection_security import PLAINTEXT
+from broker.client.security.settings import ScramCredentials
+from broker.errors import AuthenticationError, ConfigurationError
+from mirrormaker.clusters import open_cluster
+from mirrormaker.topology.loader import load_topology
+from mirrormaker.topology.model import ClusterName, ClusterSpec
+from tests.client.peers import Peer, serving
+from tests.client.sasl_peer import Guard
+
+SECURED = """\
+clusters:
+  jfk: {{bootstrap: ["10.0.0.1:9093"]}}
+  aggregate:
+    bootstrap: ["{address}"]
+    security:
+      security.protocol: {protocol}
+      sasl.mechanism: SCRAM-SHA-512
+      sasl.username: mirror
+      sasl.password: {password}
+routes:
+  - {{from: jfk, to: aggregate, topics: {{include: ['flights.*']}}}}
+"""
+
+
+def cluster(folder: Path, text: str) -> ClusterSpec:
+    file = folder / "topology.yaml"
+    file.write_text(text)
+    return load_topology(file).clusters[ClusterName("aggregate")]
+
+
+def problems_of(folder: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        cluster(folder, text)
+    return [problem.removeprefix(f"{folder / 'topology.yaml'}:") for problem in caught.value.problems]
+
+
+def secured(
+    *, password: str = "file:secrets/password", protocol: str = "SASL_SSL", address: str = "10.0.0.2:9093"
+) -> str:
+    return SECURED.format(password=password, protocol=protocol, address=address)
+
+
+def test_a_cluster_says_how_it_is_reached_in_the_words_of_kafkas_clients(tmp_path: Path) -> None:
+    security = cluster(tmp_path, secured()).security
+    assert security.tls is not None
+    assert isinstance(security.credentials, ScramCredentials)
+    assert security.credentials.password.given == str(tmp_path / "secrets/password")
+    assert load_topology(tmp_path / "topology.yaml").clusters[ClusterName("jfk")].security is PLAINTEXT
+
+
+def test_a_file_is_checked_where_its_secrets_are_not(tmp_path: Path) -> None:
+    assert cluster(tmp_path, secured(password="env:NOT_SET_HERE")).security.credentials is not None
+
+
+@pytest.mark.parametrize(
+    ("password", "problem"),
+    [
+        ("tell-me", "a secret must not stand here: refer to it, as file:PATH or env:NAME"),
+        ("20261121", "expected text, found a whole number: put it in quotes"),
+        ("[tell-me]", "expected text, found a list: put it in quotes"),
+    ],
+)
+def test_secrets_do_not_stand_in_the_file_and_are_not_shown(
+    tmp_path: Path, password: str, problem: str
+) -> None:
+    told = problems_of(tmp_path, secured(password=password))
+    assert told[0] == f"9: clusters.aggregate.security.sasl.password: {problem}"
+    assert password not in "\n".join(told)
+
+
+def test_problems_have_their_line_and_path(tmp_path: Path) -> None:
+    text = secured().replace("sasl.username: mirror", "sasl.usrname: mirror")
+    assert problems_of(tmp_path, text) == [
+        "5: clusters.aggregate.security: sasl.username is missing: SCRAM-SHA-512 needs it",
+        "8: clusters.aggregate.security.sasl.usrname: unknown option (did you mean sasl.username?)",
+    ]
+    assert problems_of(tmp_path, secured(protocol="TLS"))[0] == (
+        "6: clusters.aggregate.security.security.protocol: "
+        "expected one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, not 'TLS'"
+    )
+
+
+def test_an_embedded_cluster_has_no_secured_listeners(tmp_path: Path) -> None:
+    text = secured().replace('bootstrap: ["10.0.0.2:9093"]', "embedded: {port: 19092}")
+    assert problems_of(tmp_path, text) == [
+        "5: clusters.aggregate.security: an embedded cluster has no secured listeners: leave this out"
+    ]
+
+
+def test_who_a_mirror_is_is_said_with_the_secret_of_the_moment(tmp_path: Path) -> None:
+    async def main() -> None:
+        peer = Peer()
+        guard = Guard(peer)
+        async with serving([peer], partitions=1) as scripted:
+            text = secured(protocol="SASL_PLAINTEXT", address=str(scripted.bootstrap[0]))
+            spec = cluster(tmp_path, text)
+            with pytest.raises(ConfigurationError, match=r"clusters\.aggregate\.security: sasl\.password: /"):
+                async with open_cluster(spec):
+                    pass
+            (tmp_path / "secrets").mkdir()
+            (tmp_path / "secrets/password").write_text("pen")
+            with pytest.raises(
+                AuthenticationError, match=r"cluster 'aggregate': 127.*SCRAM-SHA-512 is refused"
+            ):
+                async with open_cluster(spec):
+                    pass
+            (tmp_path / "secrets/password").write_text("pencil")
+            async with open_cluster(spec):
+                assert guard.logins == ["mirror"]
+
+    asyncio.run(main())
