@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import pickle
 import subprocess
 import sys
 import time
@@ -24,14 +25,16 @@ from broker.client.group_settings import GroupSettings
 from broker.client.producer import Producer
 from broker.client.security.connection_security import ConnectionSecurity
 from broker.embedded import EmbeddedZooKeeper
-from broker.errors import AuthenticationError
+from broker.errors import AuthenticationError, BrokerError
 from broker.loopback import free_ports
 from broker.types import HostPort, TopicPartition
 from broker.wire.messages.list_groups import ListGroupsRequest
+from mirrormaker.spark.datasource import MirrorReader
+from mirrormaker.spark.options import parse_options
 from tests.certificates import Authority, Identity
 from tests.client.running import run
-from tests.daemon.conftest import MirrorProcess
-from tests.interop.apache import ApacheKafka
+from tests.daemon.conftest import MirrorProcess, wait_until
+from tests.interop.apache import ApacheKafka, kafka_jars
 from tests.interop.conftest import Tool
 
 USERNAME, PASSWORD = "mirror", "pencil=,\"'"
@@ -50,6 +53,15 @@ class SecuredKafka:
     ports: Mapping[str, int]
     authority: Authority
     client: Identity
+    tool: Tool
+
+    def set_password(self, username: str, password: str) -> None:
+        """Of SCRAM, for a new user or one that there is."""
+        credentials = ",".join(f"SCRAM-SHA-{size}=[password={password}]" for size in (256, 512))
+        self.tool(
+            *("kafka.admin.ConfigCommand", "--bootstrap-server", str(self.kafka.address), "--alter"),
+            *("--entity-type", "users", "--entity-name", username, "--add-config", credentials),
+        )
 
     def bootstrap(self, listener: str) -> list[HostPort]:
         return [HostPort("127.0.0.1", self.ports[listener])]
@@ -138,12 +150,9 @@ def secured(
     )
     kafka.address = HostPort("127.0.0.1", inner)
     with kafka:
-        credentials = ",".join(f"SCRAM-SHA-{size}=[password={PASSWORD}]" for size in (256, 512))
-        java_tool(
-            *("kafka.admin.ConfigCommand", "--bootstrap-server", str(kafka.address), "--alter"),
-            *("--entity-type", "users", "--entity-name", USERNAME, "--add-config", credentials),
-        )
-        yield SecuredKafka(kafka=kafka, ports=ports, authority=authority, client=client)
+        running = SecuredKafka(kafka=kafka, ports=ports, authority=authority, client=client, tool=java_tool)
+        running.set_password(USERNAME, PASSWORD)
+        yield running
 
 
 WAYS = [
@@ -275,71 +284,174 @@ def test_commands_take_the_client_file_that_kafkas_own_tools_take(
     assert topic in command("topics", "list", *where).split()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuredRoute:
+    """A route between two listeners of a broker, which plays both ends."""
+
+    secured: SecuredKafka
+    file: Path
+    topic: str
+    mirrored: str
+
+    def write(self, values: list[bytes]) -> None:
+        async def fill() -> None:
+            async with (
+                Cluster(self.secured.bootstrap("SSL"), settings=self.secured.settings("SSL")) as client,
+                Producer(client) as producer,
+            ):
+                for value in values:
+                    await producer.send(self.topic, value)
+
+        run(fill)
+
+    def read(self, count: int) -> list[bytes | None]:
+        async def read() -> list[bytes | None]:
+            async with (
+                Cluster(self.secured.bootstrap("SSL"), settings=self.secured.settings("SSL")) as client,
+                Consumer(client, settings=READ_ALL) as consumer,
+            ):
+                await client.ensure([self.mirrored])
+                consumer.assign([TopicPartition(self.mirrored, 0)])
+                taken: list[bytes | None] = []
+                while len(taken) < count:
+                    taken += [record.value for record in await consumer.take()]
+                return taken
+
+        return run(read)
+
+
+def route(secured: SecuredKafka, folder: Path, listener: str, source: Mapping[str, str]) -> SecuredRoute:
+    """From a listener, reached as `source` says, to the one that asks for certificates."""
+    topic = f"flights-{uuid.uuid4().hex[:8]}"
+    home = {"bootstrap": [str(secured.bootstrap("SSL")[0])], "security": secured.options("SSL")}
+    away = {"bootstrap": [str(secured.bootstrap(listener)[0])], "security": dict(source)}
+    selection = {"include": [topic], "name": "away.{topic}"}
+    pace = {"refresh_interval_ms": 300, "commit_interval_ms": 100}
+    topology = {
+        "clusters": {"away": away, "home": home},
+        "routes": [{"from": "away", "to": "home", "topics": selection, **pace}],
+    }
+    file = folder / "topology.yaml"
+    file.write_text(yaml.safe_dump(topology))
+    return SecuredRoute(secured=secured, file=file, topic=topic, mirrored=f"away.{topic}")
+
+
 def test_a_mirror_reads_from_and_writes_to_secured_clusters(
     secured: SecuredKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a listener with SCRAM to one with client certificates, where the same broker plays both ends."""
-    flights, mirrored = f"flights-{uuid.uuid4().hex[:8]}", "away"
-    secret = tmp_path / "secrets" / "password"
-    secret.parent.mkdir()
-    secret.write_text(PASSWORD + "\n")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "password").write_text(PASSWORD + "\n")
     monkeypatch.setenv("MIRROR_NAME", USERNAME)
     source = {
         **secured.options("SASL_SSL", "SCRAM-SHA-256"),
         "sasl.username": "env:MIRROR_NAME",
         "sasl.password": "file:secrets/password",
     }
-    file = tmp_path / "topology.yaml"
-    file.write_text(
-        yaml.safe_dump(
-            {
-                "clusters": {
-                    "away": {"bootstrap": [str(secured.bootstrap("SASL_SSL")[0])], "security": source},
-                    "home": {
-                        "bootstrap": [str(secured.bootstrap("SSL")[0])],
-                        "security": secured.options("SSL"),
-                    },
-                },
-                "routes": [
-                    {
-                        "from": "away",
-                        "to": "home",
-                        "topics": {"include": [flights], "name": f"{mirrored}.{{topic}}"},
-                        "refresh_interval_ms": 300,
-                        "commit_interval_ms": 100,
-                    }
-                ],
-            }
-        )
-    )
+    flights = route(secured, tmp_path, "SASL_SSL", source)
     values = [b"%d" % number for number in range(2000)]
-
-    async def fill() -> None:
-        settings = secured.settings("SASL_PLAINTEXT", "PLAIN")
-        async with Cluster(secured.bootstrap("SASL_PLAINTEXT"), settings=settings) as client:
-            await Admin(client).create_topic(NewTopic(name=flights, partitions=1, replication_factor=1))
-            async with Producer(client) as producer:
-                for value in values:
-                    await producer.send(flights, value)
-
-    async def read() -> list[bytes | None]:
-        async with (
-            Cluster(secured.bootstrap("SSL"), settings=secured.settings("SSL")) as client,
-            Consumer(client, settings=READ_ALL) as consumer,
-        ):
-            await client.ensure([f"{mirrored}.{flights}"])
-            consumer.assign([TopicPartition(f"{mirrored}.{flights}", 0)])
-            taken: list[bytes | None] = []
-            while len(taken) < len(values):
-                taken += [record.value for record in await consumer.take()]
-            return taken
-
-    run(fill)
-    mirror = MirrorProcess(file, tmp_path / "mirror.log")
+    flights.write(values)
+    mirror = MirrorProcess(flights.file, tmp_path / "mirror.log")
     with contextlib.ExitStack() as stack:
         mirror.start()
         stack.callback(mirror.kill)
         told = mirror.wait_copied()
-        assert run(read) == values
+        assert flights.read(len(values)) == values
         assert mirror.stop() == 0
     assert PASSWORD not in mirror.log.read_text() + json.dumps(told)
+
+
+def test_a_mirror_whose_password_is_changed_says_so_and_goes_on_once_its_secret_is_the_new_one(
+    secured: SecuredKafka, tmp_path: Path
+) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("first")
+    secured.set_password("changing", "first")
+    source = {
+        **secured.options("SHORT", "SCRAM-SHA-512"),
+        "sasl.username": "changing",
+        "sasl.password": "file:password",
+    }
+    flights = route(secured, tmp_path, "SHORT", source)
+    flights.write([b"before"])
+    mirror = MirrorProcess(flights.file, tmp_path / "mirror.log")
+    with contextlib.ExitStack() as stack:
+        mirror.start()
+        stack.callback(mirror.kill)
+        assert flights.read(1) == [b"before"]
+        secured.set_password("changing", "second")
+        refused = "SCRAM-SHA-512 is refused: Authentication failed"
+        wait_until(
+            lambda: f"cluster 'away': {secured.bootstrap('SHORT')[0]}: {refused}" in mirror.log.read_text(),
+            refused,
+        )
+        secret.write_text("second")
+        flights.write([b"after"])
+        assert flights.read(2) == [b"before", b"after"]
+        mirror.wait_copied()
+        assert mirror.stop() == 0
+
+
+def test_spark_reads_from_a_secured_cluster(secured: SecuredKafka, topic: str) -> None:
+    """As Spark does it: the source is planned here, and copied to where it is read."""
+
+    async def fill() -> None:
+        async with (
+            Cluster(secured.bootstrap("SSL"), settings=secured.settings("SSL")) as client,
+            Producer(client) as producer,
+        ):
+            for number in range(100):
+                await producer.send(topic, b"%d" % number)
+
+    run(fill)
+    options = {f"kafka.{name}": value for name, value in secured.options("SASL_SSL", "OAUTHBEARER").items()}
+    servers = {"kafka.bootstrap.servers": str(secured.bootstrap("SASL_SSL")[0]), "subscribe": topic}
+    reader = MirrorReader(parse_options({**servers, **options}))
+    (partition,) = reader.partitions()
+    batches = list(pickle.loads(pickle.dumps(reader)).read(partition))
+    assert [value for batch in batches for value in batch.column("value").to_pylist()] == [
+        b"%d" % number for number in range(100)
+    ]
+
+
+OLD_LISTENER = """\
+KafkaServer {{
+  org.apache.kafka.common.security.plain.PlainLoginModule required
+    username="admin" password="admin" user_admin="admin" user_{username}="pencil";
+}};
+"""
+
+
+@pytest.mark.parametrize("version", ["0.10.2.2", "1.1.1"])
+def test_brokers_of_old_are_logged_in_to_as_they_expect(
+    zookeeper: EmbeddedZooKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, topic: str
+) -> None:
+    """Before 1.0 the exchange is in bare frames, and a refusal is the end of the connection."""
+    jaas = tmp_path / "jaas.conf"
+    jaas.write_text(OLD_LISTENER.format(username=USERNAME))
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Djava.security.auth.login.config={jaas}")
+    inner, port = free_ports(2)
+    settings = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{inner},SASL_PLAINTEXT://127.0.0.1:{port}",
+        "port": inner,
+        "sasl.enabled.mechanisms": "PLAIN",
+    }
+    classpath = kafka_jars(version, tmp_path / "jars")
+    connect = zookeeper.connect_string(f"old-{uuid.uuid4().hex[:8]}")
+    kafka = ApacheKafka(classpath, connect, tmp_path, settings=settings)
+    kafka.address = HostPort("127.0.0.1", inner)
+
+    def login(password: str) -> ConnectionSettings:
+        options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+        who = {"sasl.username": USERNAME, "sasl.password": password}
+        return ConnectionSettings(security=ConnectionSecurity.from_options({**options, **who}))
+
+    async def main() -> None:
+        address = HostPort("127.0.0.1", port)
+        async with Cluster([address], settings=login("pencil")) as client:
+            await Admin(client).create_topic(NewTopic(name=topic, partitions=1, replication_factor=1))
+            assert topic in await Admin(client).list_topics()
+        with pytest.raises(BrokerError, match=r"refuses credentials|PLAIN is refused"):
+            await Connection.open(address, login("wrong"))
+
+    with kafka:
+        run(main)
