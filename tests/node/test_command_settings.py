@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from broker.admin_commands import list_topics
-from broker.cli import main
 from broker.client.connection import ConnectionSettings
 from broker.client.security.connection_security import PLAINTEXT
 from broker.client.security.settings import PlainCredentials
@@ -17,6 +16,7 @@ from broker.errors import ConfigurationError
 from tests.client.peers import Peer, serving
 from tests.client.running import run
 from tests.client.sasl_peer import Guard
+from tests.node.commands import broker
 
 PROPERTIES = """\
 # how to reach the cluster
@@ -84,10 +84,10 @@ def test_every_problem_of_a_file_is_told_with_its_line(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
-    assert main(["topics", "list", "--command-config", str(file)]) == 1
-    assert f"broker: {file}: cannot be read: No such file or directory" in capsys.readouterr().err
+    told = broker("topics", "list", "--command-config", str(file))
+    assert (told.code, told.errors) == (1, f"broker: {file}: cannot be read: No such file or directory\n")
 
 
 def test_a_command_says_who_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
