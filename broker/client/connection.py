@@ -288,7 +288,7 @@ class Connection:
         """What may be wrong when a peer has not answered more than which versions it serves: one that expects
         TLS or SASL does no more for a client without.
         """
-        if self._settings.security is not PLAINTEXT or self._correlation_id > _FIRST_REQUESTS:
+        if self._settings.security != PLAINTEXT or self._correlation_id > _FIRST_REQUESTS:
             return ""
         return "; is security.protocol that of the listener?"
 

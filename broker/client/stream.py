@@ -89,6 +89,8 @@ async def connect(address: HostPort, options: SocketOptions) -> socket.socket:
         ) from error
     except OSError as error:
         raise ConnectionFailedError(f"{address}: {error.strerror or error}") from error
+    except UnicodeError as error:
+        raise ConnectionFailedError(f"{address}: {address.host!r} is no name of a host") from error
 
 
 async def _connect(address: HostPort, options: SocketOptions) -> socket.socket:

@@ -19,7 +19,7 @@ from broker.client.stream import ByteStream, Receiver, SocketOptions, SocketStre
 from broker.errors import BrokerError, ConnectionFailedError
 from broker.types import Buffer, HostPort
 
-_CIPHERTEXT_BYTES = 256 * 1024
+_CIPHERTEXT_BYTES = 128 * 1024
 """Received in one call."""
 _JOINED_BYTES_MAX = 16 * 1024
 """Parts that are smaller together leave in one TLS record, which holds so much."""
@@ -33,8 +33,9 @@ async def open_tls_stream(
     Raises ConnectionFailedError, AuthenticationError that says which check failed, ConfigurationError.
     """
     context = await asyncio.to_thread(client_context, settings)
+    connected = await connect(address, options)
     stream = TlsStream(address, receiver, context)
-    stream.begin(await connect(address, options))
+    stream.begin(connected)
     try:
         async with asyncio.timeout(options.connect_timeout_ms / 1000):
             await stream.agreed

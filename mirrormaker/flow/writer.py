@@ -158,6 +158,8 @@ class DestinationWriter:
             try:
                 identity = await obtain_producer_id(self._cluster)
                 break
+            except (AuthenticationError, ConfigurationError):
+                raise
             except BrokerError as error:
                 failures += 1
                 _log.warning("producer_id_not_obtained", bucket=bucket, failures=failures, error=str(error))

@@ -1,4 +1,5 @@
-"""Apache Kafka from Maven Central, and one of our nodes; needs Maven, Java and, for franz-go, Go."""
+"""Apache Kafka from Maven Central, and one of our nodes; needs Maven, Java, openssl and, for franz-go,
+Go."""
 
 from __future__ import annotations
 
