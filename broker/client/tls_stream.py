@@ -131,9 +131,10 @@ class TlsStream:
             self._flush()  # the peer is told why
             self._end(tls_failure(self._address, error, during="the TLS handshake"))
             return False
-        self._flush()
-        self.agreed.set_result(None)
-        return True
+        self._flush()  # should that fail, the peer's last words are taken first, and may be its refusal
+        if not self.agreed.done():
+            self.agreed.set_result(None)
+        return self._open
 
     def _decrypt(self) -> None:
         try:

@@ -6,12 +6,16 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection, ConnectionSettings
 from broker.client.security.connection_security import ConnectionSecurity
+from broker.client.security.tls_context import client_context
+from broker.client.stream import SocketStream
+from broker.client.tls_stream import TlsStream
 from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ConnectionFailedError
 from broker.types import HostPort
 from broker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -241,6 +245,69 @@ def test_a_client_certificate_of_an_authority_that_the_server_does_not_trust_is_
     )
     assert isinstance(error, AuthenticationError)
     assert "does not trust who issued the client certificate" in str(error)
+
+
+class Loopback:
+    """In the place of the socket: a server that answers at once, and then is gone."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self.stream: TlsStream | None = None
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._server = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+
+    def write(self, parts: list[bytes]) -> None:
+        assert self.stream is not None
+        self._incoming.write(b"".join(parts))
+        gone = False
+        try:
+            self._server.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:
+            gone = True
+        answer = self._outgoing.read()
+        if answer:
+            self.stream.space()[: len(answer)] = answer
+            self.stream.received(len(answer))
+        if gone:
+            self.stream.lost(ConnectionResetError("reset"))
+
+    def close(self) -> None:
+        pass
+
+
+class Ending:
+    """A receiver that notes how its stream ends."""
+
+    def __init__(self) -> None:
+        self.failures: list[Exception | None] = []
+
+    def space(self) -> memoryview:
+        return memoryview(bytearray(100))
+
+    def received(self, count: int) -> None:
+        raise AssertionError("nothing was sent")
+
+    def lost(self, error: Exception | None) -> None:
+        self.failures.append(error)
+
+
+def test_a_refusal_that_arrives_while_the_handshakes_last_bytes_are_sent_is_told(
+    authority: Authority, node: Identity
+) -> None:
+    async def main() -> None:
+        settings = trusting(authority).security.tls
+        assert settings is not None
+        below, receiver = Loopback(node.server_context(clients=authority.certificate)), Ending()
+        stream = TlsStream(HostPort("127.0.0.1", 1), receiver, client_context(settings))
+        below.stream, stream._below = stream, cast(SocketStream, below)
+        stream._shake_hands()
+        await stream.agreed
+        (failure,) = receiver.failures
+        assert isinstance(failure, AuthenticationError)
+        assert "asks for a client certificate" in str(failure)
+
+    run(main)
 
 
 def test_an_encrypted_key_is_opened_by_its_password(

@@ -73,7 +73,7 @@ class GivenOptions:
     def __init__(self, options: Mapping[str, str], *, folder: Path | None, inline_secrets: bool) -> None:
         self.problems: list[OptionProblem] = []
         self.inline_secrets = inline_secrets
-        self._options = {name: value.strip() for name, value in options.items()}
+        self._options = dict(options)
         self._folder = folder
 
     def report(self, option: str, message: str) -> None:
@@ -93,17 +93,17 @@ class GivenOptions:
 
     def get(self, *names: str) -> str | None:
         """The value of the first of these names that is given; two of them at once are a problem."""
-        found = [name for name in names if self._options.get(name)]
+        found = list(self.some(names))
         for name in found[1:]:
             self.report(name, f"says the same as {found[0]}: give one of them")
-        return self._options[found[0]] if found else None
+        return self._options[found[0]].strip() if found else None
 
     def name_of(self, *names: str) -> str:
         """Under which of these names the option is given; the first if it is not."""
-        return next((name for name in names if self._options.get(name)), names[0])
+        return next(iter(self.some(names)), names[0])
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
-        value = self._options.get(name, default).upper()
+        value = self._options.get(name, default).strip().upper()
         if value in choices:
             return value
         self.report(name, f"expected one of {', '.join(choices)}, not {value!r}")
@@ -111,16 +111,18 @@ class GivenOptions:
 
     def some(self, names: Iterable[str]) -> dict[str, str]:
         """Those of the options that are given."""
-        return {name: self._options[name] for name in names if self._options.get(name)}
+        return {name: self._options[name] for name in names if self._options.get(name, "").strip()}
 
     def is_empty(self, name: str) -> bool:
         """Whether the option is given as nothing."""
-        return self._options.get(name) == ""
+        return name in self._options and not self._options[name].strip()
 
     def text(self, *names: str) -> TextSource | None:
         """A text given as it is or by reference."""
-        value, name = self.get(*names), self.name_of(*names)
-        return None if value is None else self.source(name, value, secret=name in _SECRETS)
+        if self.get(*names) is None:
+            return None
+        name = self.name_of(*names)
+        return self.source(name, self._options[name], secret=name in _SECRETS)
 
     def source(self, name: str, value: str, *, secret: bool) -> TextSource:
         """Where the text `value` stands that the option `name` gives."""

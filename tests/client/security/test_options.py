@@ -123,6 +123,12 @@ def test_a_jaas_config_says_the_same_as_name_and_password() -> None:
     assert (shown(login.username), shown(login.password)) == ("mirror", "pencil")
 
 
+def test_a_password_keeps_its_blanks() -> None:
+    login = credentials({**PLAIN, "sasl.password": " pencil ", "sasl.mechanism": " plain "})
+    assert isinstance(login, PlainCredentials)
+    assert shown(login.password) == " pencil "
+
+
 def test_scram_may_use_a_delegation_token() -> None:
     jaas = f'{MODULES}.scram.ScramLoginModule required username="id" password="hmac" tokenauth="true";'
     options = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": jaas}
