@@ -64,9 +64,9 @@ from broker.server.cluster_view import ClusterView
 from broker.server.controlled_shutdown import hand_over
 from broker.server.conversions import Conversions
 from broker.server.dispatch import Dispatcher
+from broker.server.internal_topic_log import InternalTopicLog
 from broker.server.loop_stalls import LoopStalls
 from broker.server.node_link import NodeLink
-from broker.server.offsets_topic_log import OffsetsTopicLog
 from broker.server.producer_ids import ProducerIds
 from broker.server.routes import ADVERTISED, ROUTES
 from broker.server.security import AllowAll, Authoriser, Listener
@@ -250,8 +250,8 @@ class Node:
             fetchers=fetchers,
             on_leadership=self._leadership_changed,
         )
-        groups_log = OffsetsTopicLog(
-            view, replicas, self._clock, commit_timeout_ms=config.offsets_commit_timeout_ms
+        groups_log = InternalTopicLog(
+            CONSUMER_OFFSETS, view, replicas, self._clock, commit_timeout_ms=config.offsets_commit_timeout_ms
         )
         services = Services(
             broker_id=self._broker_id,

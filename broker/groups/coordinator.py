@@ -16,12 +16,12 @@ from typing import Self
 from uuid import UUID, uuid4
 
 from broker.clock import Clock
+from broker.coordinators.partition_writer import CoordinatorLog
+from broker.coordinators.placement import partition_of
 from broker.errors import ErrorCode, ProtocolError
 from broker.groups.config import GroupConfig
 from broker.groups.events import HeartbeatReply, JoinReply, LeaveReply, SyncReply
-from broker.groups.group_log import GroupLog
 from broker.groups.live_group import LiveGroup, Waiters
-from broker.groups.log_codec import partition_of
 from broker.groups.offsets import NOT_COMMITTED
 from broker.groups.partition import OffsetsPartition
 from broker.groups.requests import (
@@ -77,7 +77,7 @@ class GroupCoordinator:
     """Coordinates the groups whose partition this node leads."""
 
     def __init__(
-        self, log: GroupLog, clock: Clock, config: GroupConfig, *, new_uuid: Callable[[], UUID] = uuid4
+        self, log: CoordinatorLog, clock: Clock, config: GroupConfig, *, new_uuid: Callable[[], UUID] = uuid4
     ) -> None:
         self._log = log
         self._clock = clock

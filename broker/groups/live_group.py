@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar, assert_never
 
 from broker.clock import Clock
+from broker.coordinators.partition_writer import PartitionWriter
 from broker.errors import ErrorCode
 from broker.groups.config import GroupConfig
 from broker.groups.deadlines import Deadlines
@@ -36,8 +37,8 @@ from broker.groups.events import (
     TimerFired,
     Waiter,
 )
-from broker.groups.group_log import COMMIT_ERRORS, STORE_ERRORS, PartitionWriter
 from broker.groups.log_codec import GroupRecord, LogRecord, OffsetRecord
+from broker.groups.log_errors import COMMIT_ERRORS, STORE_ERRORS
 from broker.groups.membership import Membership
 from broker.groups.offsets import Commit, Offsets
 from broker.groups.retention import retention_of
@@ -83,7 +84,7 @@ class Surroundings:
 
     config: GroupConfig
     clock: Clock
-    writer: PartitionWriter
+    writer: PartitionWriter[LogRecord]
     waiters: Waiters
     on_disposable: Callable[[LiveGroup], None] = field(repr=False)
     """Called when nothing would be lost by forgetting the group."""

@@ -9,15 +9,15 @@ count from its marker on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
+from broker.coordinators.record_batches import KeyValue
 from broker.errors import CorruptRecordsError, WireError
 from broker.groups.events import GroupMetadata, MemberMetadata
 from broker.groups.offsets import NO_TIMESTAMP_MS, CommittedOffset
 from broker.records.batch import MAGIC_POSITION, read_header, verify_crc
-from broker.records.builder import BatchBuilder
 from broker.records.control import MarkerType, read_marker
 from broker.records.reader import iterate_entries, read_all
 from broker.types import Buffer, TopicPartition
@@ -30,10 +30,6 @@ GROUP_KEY_VERSION = 2
 GROUP_VALUE_VERSION = 3
 
 _VERSION = Struct(">h")
-_BATCH_OVERHEAD_BYTES_MAX = 96
-"""Header of a batch, and then some."""
-_RECORD_OVERHEAD_BYTES_MAX = 40
-"""Lengths, deltas and attributes of a record at their longest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,25 +67,6 @@ class Unreadable:
 
 LogRecord = GroupRecord | OffsetRecord
 LogEntry = LogRecord | TransactionEnded | Unreadable
-KeyValue = tuple[bytes, bytes | None]
-
-
-def partition_of(group_id: str, partition_count: int) -> int:
-    """The partition that a group lives on: Java's `String.hashCode` without its sign, modulo the count."""
-    value = java_hash(group_id)
-    magnitude = (
-        0 if value == -(1 << 31) else abs(value)
-    )  # as Java, where abs of the least int would be negative
-    return magnitude % partition_count
-
-
-def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 code units, a signed 32-bit number."""
-    units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
-    value = 0
-    for unit in units:
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return value - (1 << 32) if value >> 31 else value
 
 
 def encode(record: LogRecord) -> KeyValue:
@@ -106,20 +83,6 @@ def encode(record: LogRecord) -> KeyValue:
             )
             value = _encode_offset(record.committed) if record.committed is not None else None
             return offset_key.encode_with_version(OFFSET_KEY_VERSION), value
-
-
-def encoded_size(pairs: Iterable[KeyValue]) -> int:
-    """At most so many bytes do these take in a batch, its header not counted."""
-    return sum(_RECORD_OVERHEAD_BYTES_MAX + len(key) + len(value or b"") for key, value in pairs)
-
-
-def build_batch(pairs: list[KeyValue], timestamp_ms: int) -> bytearray:
-    """One batch of all of `pairs` (at least one), base offset 0, uncompressed as Kafka's default is."""
-    builder = BatchBuilder(size_max=_BATCH_OVERHEAD_BYTES_MAX + encoded_size(pairs))
-    for key, value in pairs:
-        fitted = builder.append(timestamp_ms, key, value)
-        assert fitted, "the builder was made large enough"
-    return builder.build()
 
 
 def decode(key: bytes, value: bytes | None) -> LogRecord | None:

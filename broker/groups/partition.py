@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Iterator
 
 from broker.clock import Clock
+from broker.coordinators.partition_writer import CoordinatorLog, PartitionWriter
 from broker.errors import ErrorCode
 from broker.groups.config import GroupConfig
-from broker.groups.group_log import GroupLog, PartitionWriter
 from broker.groups.live_group import LiveGroup, Surroundings, Waiters
-from broker.groups.log_codec import LogEntry, TransactionEnded, Unreadable, read_log
+from broker.groups.log_codec import LogEntry, LogRecord, TransactionEnded, Unreadable, encode, read_log
 from broker.telemetry import logger
 
 _log = logger("groups")
@@ -31,7 +31,7 @@ class OffsetsPartition:
         partition: int,
         leader_epoch: int,
         *,
-        log: GroupLog,
+        log: CoordinatorLog,
         clock: Clock,
         config: GroupConfig,
         waiters: Waiters,
@@ -39,10 +39,11 @@ class OffsetsPartition:
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.is_live = False
-        self.writer = PartitionWriter(
+        self.writer = PartitionWriter[LogRecord](
             log,
             partition,
             clock,
+            encode,
             batch_bytes_max=config.batch_bytes_max,
             pending_max=config.appends_pending_max,
         )

@@ -39,7 +39,7 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from tests.groups.memory_log import MemoryLog
+from tests.coordinators.memory_log import MemoryLog
 from tests.groups.scripted_group import subscription
 from tests.groups.virtual_time import VirtualClock, run, stall
 

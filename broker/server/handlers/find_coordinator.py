@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from broker.coordinators.placement import partition_of
 from broker.errors import ErrorCode, ProtocolError
-from broker.groups.log_codec import partition_of
 from broker.server.access import group_named, require
 from broker.server.naming import Naming
 from broker.server.request import RequestContext

@@ -1,6 +1,6 @@
-"""The way of a coordinator to `__consumer_offsets`: the port to the log, and the writer of one partition.
+"""The way of a coordinator to its topic: the port to the log, and the writer of one partition.
 
-All that the groups of one partition want written goes through one writer, in the order it was asked for. One
+All that is to be written to one partition goes through one writer, in the order it was asked for. One
 append is under way at a time; what is asked for meanwhile goes into the next one together, so that the busier
 the partition is the more a batch holds. Owned by the event loop; `run` is a task of the coordinator.
 """
@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from broker.clock import Clock
+from broker.coordinators.record_batches import KeyValue, build_batch, encoded_size
 from broker.errors import ErrorCode, ProtocolError, StorageError
-from broker.groups.log_codec import KeyValue, LogRecord, build_batch, encode, encoded_size
 from broker.types import Buffer
 
+Record = TypeVar("Record")
 
-class GroupLog(Protocol):
-    """`__consumer_offsets` as the coordinator needs it."""
+
+class CoordinatorLog(Protocol):
+    """A coordinator's topic as it needs it."""
 
     @property
     def partition_count(self) -> int:
@@ -40,28 +42,6 @@ class GroupLog(Protocol):
         ...
 
 
-STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""What members are told when their group could not be stored; other codes go through. Source: Kafka's
-GroupMetadataManager.
-"""
-
-COMMIT_ERRORS: Mapping[ErrorCode, ErrorCode] = {
-    **STORE_ERRORS,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-}
-"""What clients are told when offsets could not be written; other codes go through."""
-
 Done = Callable[[ErrorCode], None]
 
 
@@ -72,17 +52,25 @@ class _Write:
     done: Done
 
 
-class PartitionWriter:
+class PartitionWriter(Generic[Record]):
     """Writes records of one partition in batches; every `done` is called exactly once, with NONE or the log's
     error.
     """
 
     def __init__(
-        self, log: GroupLog, partition: int, clock: Clock, *, batch_bytes_max: int, pending_max: int
+        self,
+        log: CoordinatorLog,
+        partition: int,
+        clock: Clock,
+        encode: Callable[[Record], KeyValue],
+        *,
+        batch_bytes_max: int,
+        pending_max: int,
     ) -> None:
         self._log = log
         self._partition = partition
         self._clock = clock
+        self._encode = encode
         self._batch_bytes_max = batch_bytes_max
         self._pending_max = pending_max
         self._waiting: deque[_Write] = deque()
@@ -95,13 +83,13 @@ class PartitionWriter:
         """So much is waiting that no more work should be taken on."""
         return len(self._waiting) >= self._pending_max
 
-    def submit(self, records: Sequence[LogRecord], done: Done) -> None:
+    def submit(self, records: Sequence[Record], done: Done) -> None:
         """Have `records` appended in one batch, after all that was submitted before; `done` is called later,
         never from here.
 
-        Raises WireError for records that cannot be encoded.
+        Raises what `encode` raises for a record that cannot be stored.
         """
-        pairs = [encode(record) for record in records]
+        pairs = [self._encode(record) for record in records]
         if self._closed_with is not None:
             asyncio.get_running_loop().call_soon(done, self._closed_with)
             return

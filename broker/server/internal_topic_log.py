@@ -1,4 +1,4 @@
-"""`__consumer_offsets` as the group coordinator's log: appends as acks=all, reads of a whole partition."""
+"""An internal topic as the log of its coordinator: appends as acks=all, reads of a whole partition."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from broker.clock import Clock
 from broker.errors import ErrorCode, ProtocolError
 from broker.replication.replicas import Replicas
 from broker.server.cluster_view import ClusterView
-from broker.server.topics import CONSUMER_OFFSETS
 
 READ_SIZE = 1024 * 1024
 
 
-class OffsetsTopicLog:
-    """Implements the coordinator's GroupLog port on this node's replicas."""
+class InternalTopicLog:
+    """Implements the coordinators' port to `topic` on this node's replicas."""
 
     def __init__(
-        self, view: ClusterView, replicas: Replicas, clock: Clock, *, commit_timeout_ms: int
+        self, topic: str, view: ClusterView, replicas: Replicas, clock: Clock, *, commit_timeout_ms: int
     ) -> None:
+        self._topic = topic
         self._view = view
         self._replicas = replicas
         self._clock = clock
@@ -28,12 +28,12 @@ class OffsetsTopicLog:
     @property
     def partition_count(self) -> int:
         """Partitions of the topic; 0 while it does not exist."""
-        topic = self._view.image.topic(CONSUMER_OFFSETS)
+        topic = self._view.image.topic(self._topic)
         return 0 if topic is None else len(topic.partitions)
 
     def is_leader(self, partition: int) -> bool:
         """Whether this node leads `partition` now."""
-        replica = self._replicas.get(CONSUMER_OFFSETS, partition)
+        replica = self._replicas.get(self._topic, partition)
         return replica is not None and replica.machine.is_leader
 
     async def append(self, partition: int, batch: bytearray) -> None:
@@ -41,7 +41,7 @@ class OffsetsTopicLog:
 
         Raises ProtocolError, REQUEST_TIMED_OUT among others.
         """
-        replica = self._replicas.leader(CONSUMER_OFFSETS, partition)
+        replica = self._replicas.leader(self._topic, partition)
         appended = replica.append(batch, acks=-1, now_ms=self._clock.now_ms())
         next_offset = appended.last_offset + 1
         try:
@@ -57,9 +57,9 @@ class OffsetsTopicLog:
         """The log from start to end, in chunks of whole batches; other connections are served in between.
 
         What another leader left here uncommitted is committed first: else one that comes after this node
-        could be without what groups were told. Raises ProtocolError when this node stops leading meanwhile.
+        could be without what clients were told. Raises ProtocolError when this node stops leading meanwhile.
         """
-        replica = self._replicas.leader(CONSUMER_OFFSETS, partition)
+        replica = self._replicas.leader(self._topic, partition)
         offset, end = replica.log.log_start_offset, replica.log.log_end_offset
         if (committed := replica.acknowledgement(end, -1)) is not None:
             await committed

@@ -1,4 +1,4 @@
-"""`__consumer_offsets` in memory, with the failures that a test asks for."""
+"""The topic of a coordinator in memory, with the failures that a test asks for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.records.batch import read_header, rebase
 
 
 class MemoryLog:
-    """Implements the GroupLog port. Appends wait while `gate` is closed; `refuses` makes them fail."""
+    """Implements the CoordinatorLog port. Appends wait while `gate` is closed; `refuses` makes them fail."""
 
     def __init__(self, partition_count: int = 2) -> None:
         self.partition_count = partition_count
