@@ -2,7 +2,8 @@
 
 All that is to be written to one partition goes through one writer, in the order it was asked for. One
 append is under way at a time; what is asked for meanwhile goes into the next one together, so that the busier
-the partition is the more a batch holds. Owned by the event loop; `run` is a task of the coordinator.
+the partition is the more a batch holds; a batch is part of one transaction at most. Owned by the event loop;
+`run` is a task of the coordinator.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from broker.clock import Clock
-from broker.coordinators.record_batches import KeyValue, build_batch, encoded_size
+from broker.coordinators.record_batches import (
+    NO_PRODUCER,
+    KeyValue,
+    ProducerIdentity,
+    build_batch,
+    encoded_size,
+)
 from broker.errors import ErrorCode, ProtocolError, StorageError
 from broker.types import Buffer
 
@@ -34,7 +41,9 @@ class CoordinatorLog(Protocol):
         ...
 
     async def append(self, partition: int, batch: bytearray) -> None:
-        """Append one batch, return once it is committed (as acks=all). Raises ProtocolError, StorageError."""
+        """Append one batch, which may be part of a transaction, and return once it is committed (as
+        acks=all). Raises ProtocolError, StorageError.
+        """
         ...
 
     def read_all(self, partition: int) -> AsyncIterator[Buffer]:
@@ -49,6 +58,7 @@ Done = Callable[[ErrorCode], None]
 class _Write:
     pairs: list[KeyValue]
     size: int
+    producer: ProducerIdentity
     done: Done
 
 
@@ -76,6 +86,8 @@ class PartitionWriter(Generic[Record]):
         self._waiting: deque[_Write] = deque()
         self._under_way: list[_Write] = []
         self._wake = asyncio.Event()
+        self._told: asyncio.Future[None] | None = None
+        """Done when all that is under way was told how it went."""
         self._closed_with: ErrorCode | None = None
 
     @property
@@ -83,9 +95,9 @@ class PartitionWriter(Generic[Record]):
         """So much is waiting that no more work should be taken on."""
         return len(self._waiting) >= self._pending_max
 
-    def submit(self, records: Sequence[Record], done: Done) -> None:
-        """Have `records` appended in one batch, after all that was submitted before; `done` is called later,
-        never from here.
+    def submit(self, records: Sequence[Record], done: Done, producer: ProducerIdentity = NO_PRODUCER) -> None:
+        """Have `records` appended in one batch, as part of the transaction of `producer` if one is given, and
+        after all that was submitted before; `done` is called later, never from here.
 
         Raises what `encode` raises for a record that cannot be stored.
         """
@@ -93,8 +105,15 @@ class PartitionWriter(Generic[Record]):
         if self._closed_with is not None:
             asyncio.get_running_loop().call_soon(done, self._closed_with)
             return
-        self._waiting.append(_Write(pairs=pairs, size=encoded_size(pairs), done=done))
+        self._waiting.append(_Write(pairs=pairs, size=encoded_size(pairs), producer=producer, done=done))
         self._wake.set()
+
+    async def told(self) -> None:
+        """Return when all that is being appended at this moment was told how it went."""
+        if self._under_way:
+            if self._told is None:
+                self._told = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._told)
 
     async def run(self) -> None:
         """Append until `close`, or until cancelled."""
@@ -107,6 +126,7 @@ class PartitionWriter(Generic[Record]):
                 finished, self._under_way = self._under_way, []
                 for write in finished:
                     write.done(error)
+                self._tell_told()
 
     def close(self, error: ErrorCode) -> None:
         """Answer everything with `error`, now and from now on; what is under way may still get there."""
@@ -117,11 +137,21 @@ class PartitionWriter(Generic[Record]):
         self._wake.set()
         for write in unfinished:
             write.done(error)
+        self._tell_told()
+
+    def _tell_told(self) -> None:
+        if self._told is not None:
+            self._told.set_result(None)
+            self._told = None
 
     def _take_batch(self) -> list[_Write]:
         taken = [self._waiting.popleft()]
-        size = taken[0].size
-        while self._waiting and size + self._waiting[0].size <= self._batch_bytes_max:
+        size, producer = taken[0].size, taken[0].producer
+        while (
+            self._waiting
+            and size + self._waiting[0].size <= self._batch_bytes_max
+            and self._waiting[0].producer == producer
+        ):
             size += self._waiting[0].size
             taken.append(self._waiting.popleft())
         return taken
@@ -129,7 +159,9 @@ class PartitionWriter(Generic[Record]):
     async def _append(self, writes: list[_Write]) -> ErrorCode:
         pairs = [pair for write in writes for pair in write.pairs]
         try:
-            await self._log.append(self._partition, build_batch(pairs, self._clock.now_ms()))
+            await self._log.append(
+                self._partition, build_batch(pairs, self._clock.now_ms(), writes[0].producer)
+            )
         except ProtocolError as error:
             return error.code
         except StorageError:

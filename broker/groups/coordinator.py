@@ -16,6 +16,7 @@ from typing import Self
 from uuid import UUID, uuid4
 
 from broker.clock import Clock
+from broker.coordinators.led_partitions import LedPartitions
 from broker.coordinators.partition_writer import CoordinatorLog
 from broker.coordinators.placement import partition_of
 from broker.errors import ErrorCode, ProtocolError
@@ -46,8 +47,12 @@ from broker.groups.requests import (
     sync_response,
 )
 from broker.groups.state import State
+from broker.groups.transactional_requests import (
+    producer_of,
+    transactional_commit_of,
+    transactional_commit_response,
+)
 from broker.groups.view import view_of
-from broker.telemetry import logger
 from broker.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -66,11 +71,10 @@ from broker.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommit
 from broker.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 GROUP_TYPE = "classic"
 """What ListGroups calls groups of this protocol (KIP-848)."""
-
-_log = logger("groups")
 
 
 class GroupCoordinator:
@@ -84,7 +88,12 @@ class GroupCoordinator:
         self._config = config
         self._new_uuid = new_uuid
         self._waiters = Waiters()
-        self._partitions: dict[int, OffsetsPartition] = {}
+        self._partitions = LedPartitions(
+            "__consumer_offsets",
+            lambda partition, leader_epoch: OffsetsPartition(
+                partition, leader_epoch, log=log, clock=clock, config=config, waiters=self._waiters
+            ),
+        )
         self._tasks = asyncio.TaskGroup()
         self._retention: asyncio.Task[None] | None = None
 
@@ -96,8 +105,7 @@ class GroupCoordinator:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for partition in tuple(self._partitions):
-            self.on_resigned(partition)
+        self._partitions.resign_all()
         if self._retention is not None:
             self._retention.cancel()
         await self._tasks.__aexit__(kind, error, traceback)
@@ -118,38 +126,13 @@ class GroupCoordinator:
         change nothing. Where the log cannot be read, or is led by another before it was, the partition is not
         served.
         """
-        held = self._partitions.get(partition)
-        if held is not None and held.leader_epoch >= leader_epoch:
-            return
-        self.on_resigned(partition)
-        elected = OffsetsPartition(
-            partition,
-            leader_epoch,
-            log=self._log,
-            clock=self._clock,
-            config=self._config,
-            waiters=self._waiters,
-        )
-        self._partitions[partition] = elected
-        is_live = False
-        try:
-            is_live = await elected.load()
-        except ProtocolError as error:
-            _log.warning("partition_not_loaded", partition=partition, reason=str(error))
-        finally:
-            if not is_live and self._partitions.get(partition) is elected:
-                self.on_resigned(partition)
-        if is_live:
-            elected.start_writing(self._tasks)
+        await self._partitions.elect(partition, leader_epoch, self._tasks)
 
     def on_resigned(self, partition: int) -> None:
         """This node does not lead `partition` (any more): whoever waits for its groups is told to look
         elsewhere.
         """
-        resigned = self._partitions.pop(partition, None)
-        if resigned is not None:
-            resigned.resign()
-            _log.info("partition_resigned", partition=partition, leader_epoch=resigned.leader_epoch)
+        self._partitions.resign(partition)
 
     async def on_topics_deleted(self, topics: Collection[str]) -> None:
         """Forget what groups committed for `topics`; returns once the log has taken it in, or refused."""
@@ -172,18 +155,15 @@ class GroupCoordinator:
             self.expire_offsets()
 
     def _live_groups(self) -> Iterator[LiveGroup]:
-        for partition in tuple(self._partitions.values()):
+        for partition in self._partitions:
             if partition.is_live:
                 yield from partition
 
     def _partition_for(self, group_id: str) -> OffsetsPartition:
         number = self.partition_of(group_id)
-        partition = self._partitions.get(number)
-        if partition is None or not self._log.is_leader(number):
+        if not self._log.is_leader(number):
             raise ProtocolError(ErrorCode.NOT_COORDINATOR)
-        if not partition.is_live:
-            raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return partition
+        return self._partitions.live(number)
 
     def _group(self, group_id: str) -> LiveGroup:
         """The group that members ask for. Raises ProtocolError when it is not here or its id is empty."""
@@ -270,6 +250,51 @@ class GroupCoordinator:
                 raise ProtocolError(error)
         return group or partition.group(request.group_id)
 
+    async def commit_in_transaction(self, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+        """TxnOffsetCommit: answered when the offsets are in the log, where they wait for the transaction's
+        end. Whether it is the producer's turn is for the caller to know.
+        """
+        try:
+            group = self._group_for_transaction(request)
+        except ProtocolError as error:
+            return transactional_commit_response(request.topics, {}, error.code)
+        commit = transactional_commit_of(request, now_ms=self._clock.now_ms())
+        errors = group.offsets.errors(commit)
+        accepted = {partition: offset for partition, offset in commit.items() if partition not in errors}
+        written = ErrorCode.NONE
+        if accepted:
+            written = await group.commit_in_transaction(producer_of(request), accepted)
+        return transactional_commit_response(request.topics, errors, written)
+
+    def _group_for_transaction(self, request: TxnOffsetCommitRequest) -> LiveGroup:
+        """As `_group_for_commit`."""
+        partition = self._partition_for(request.group_id)
+        if partition.writer.is_full:
+            raise ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many commits are waiting")
+        group = partition.find(request.group_id)
+        if group is None and request.generation_id >= 0:
+            raise ProtocolError(ErrorCode.ILLEGAL_GENERATION)
+        if group is not None:
+            error = group.standing.commit_error(
+                request.generation_id, request.member_id, request.group_instance_id, transactional=True
+            )
+            if error is not ErrorCode.NONE:
+                raise ProtocolError(error)
+        return group or partition.group(request.group_id)
+
+    def serves(self, partition: int) -> bool:
+        """Whether this node leads `partition` of `__consumer_offsets` and has read it."""
+        held = self._partitions.get(partition)
+        return held is not None and held.is_live
+
+    async def transaction_ended(self, partition: int, producer_id: int, *, committed: bool) -> None:
+        """A transaction's marker is in the log of `partition`: what it committed to groups there counts now,
+        or never.
+        """
+        held = self._partitions.get(partition)
+        if held is not None:
+            await held.transaction_ended(producer_id, committed=committed)
+
     async def fetch_offsets(self, request: OffsetFetchRequest, *, version: int) -> OffsetFetchResponse:
         """OffsetFetch, of one or several groups; a group that is not known has committed nothing."""
         answers = [
@@ -347,7 +372,7 @@ class GroupCoordinator:
         """
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
-        loading = any(not partition.is_live for partition in self._partitions.values())
+        loading = any(not partition.is_live for partition in self._partitions)
         return ListGroupsResponse(
             error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NONE,
             groups=[

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, assert_never
 
 from broker.clock import Clock
 from broker.coordinators.partition_writer import PartitionWriter
+from broker.coordinators.record_batches import NO_PRODUCER, ProducerIdentity
 from broker.errors import ErrorCode
 from broker.groups.config import GroupConfig
 from broker.groups.deadlines import Deadlines
@@ -88,6 +89,8 @@ class Surroundings:
     waiters: Waiters
     on_disposable: Callable[[LiveGroup], None] = field(repr=False)
     """Called when nothing would be lost by forgetting the group."""
+    in_transaction: Callable[[int, str], None] = field(repr=False)
+    """Told of a producer whose transaction has offsets of the group, by its id."""
 
 
 class LiveGroup:
@@ -110,7 +113,7 @@ class LiveGroup:
     # From the log
 
     def replay(self, record: LogRecord) -> None:
-        """Take in a record read from the log, before `go_live`."""
+        """Take in a record of the log: before `go_live` what was read, later offsets that were written."""
         match record:
             case GroupRecord():
                 self._apply_metadata(record.metadata)
@@ -118,6 +121,7 @@ class LiveGroup:
                 self.offsets.apply(record.partition, record.committed)
             case OffsetRecord(producer_id=int(producer_id)):
                 self.offsets.apply_transactional(producer_id, record.partition, record.committed)
+                self._surroundings.in_transaction(producer_id, self.group_id)
 
     def go_live(self) -> None:
         """The log was read to its end: sessions run from now on."""
@@ -205,6 +209,26 @@ class LiveGroup:
         self.tell(OffsetsCommitted(member_id=member_id))
         return written
 
+    def commit_in_transaction(self, producer: ProducerIdentity, commit: Commit) -> asyncio.Future[ErrorCode]:
+        """Write offsets (at least one) that count once the producer's transaction is committed; the future
+        tells how it went. Raises WireError.
+        """
+        records = [
+            OffsetRecord(
+                group_id=self.group_id,
+                partition=partition,
+                committed=committed,
+                producer_id=producer.producer_id,
+            )
+            for partition, committed in commit.items()
+        ]
+        return self._write_offsets(records, producer)
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """The marker of the producer's transaction is in the log."""
+        self.offsets.end_transaction(producer_id, committed=committed)
+        self._check_disposable()
+
     def delete_offsets(self, partitions: Collection[TopicPartition]) -> asyncio.Future[ErrorCode]:
         """Write tombstones for `partitions` (at least one); the future tells how it went."""
         return self._write_offsets(
@@ -214,21 +238,24 @@ class LiveGroup:
             ]
         )
 
-    def _write_offsets(self, records: Sequence[OffsetRecord]) -> asyncio.Future[ErrorCode]:
+    def _write_offsets(
+        self, records: Sequence[OffsetRecord], producer: ProducerIdentity = NO_PRODUCER
+    ) -> asyncio.Future[ErrorCode]:
         result: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         partitions = [record.partition for record in records]
+        transactional = producer is not NO_PRODUCER
 
         def done(error: ErrorCode) -> None:
-            self.offsets.end(partitions)
+            self.offsets.end(partitions, transactional=transactional)
             if error is ErrorCode.NONE:
                 for record in records:
-                    self.offsets.apply(record.partition, record.committed)
+                    self.replay(record)
             if not result.done():
                 result.set_result(COMMIT_ERRORS.get(error, error))
             self._check_disposable()
 
-        self._surroundings.writer.submit(records, done)
-        self.offsets.begin(partitions)
+        self._surroundings.writer.submit(records, done, producer)
+        self.offsets.begin(partitions, transactional=transactional)
         return result
 
     # Endings

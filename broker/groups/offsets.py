@@ -3,7 +3,9 @@
 Nothing here is changed by a commit until the log has it: `begin` notes the partitions of a commit under way
 (they are not expired meanwhile), `apply` takes in one record of the log, live or in recovery, and `end`
 forgets that the commit was under way, whatever came of it. Offsets that were committed in a transaction wait
-beside the others, by producer id, until `end_transaction` tells how it ended.
+beside the others, by producer id, until `end_transaction` tells how it ended. What is later in the log
+counts: an offset that waits is forgotten when a later one of its partition is taken in, as compaction would
+have it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple
 
 from broker.errors import ErrorCode
 from broker.groups.retention import Retention
@@ -40,6 +44,13 @@ NOT_COMMITTED = CommittedOffset(offset=NO_OFFSET)
 Commit = Mapping[TopicPartition, CommittedOffset]
 
 
+class _Waiting(NamedTuple):
+    """What a transaction committed; `turn` ascends in the order of the log."""
+
+    turn: int
+    committed: CommittedOffset | None
+
+
 class Offsets:
     """Committed offsets of one group; owned by the group's driver."""
 
@@ -47,7 +58,9 @@ class Offsets:
         self._metadata_size_max = metadata_size_max
         self._committed: dict[TopicPartition, CommittedOffset] = {}
         self._under_way: Counter[TopicPartition] = Counter()
-        self._transactional: dict[int, dict[TopicPartition, CommittedOffset | None]] = {}
+        self._transactional: dict[int, dict[TopicPartition, _Waiting]] = {}
+        self._transactional_under_way: Counter[TopicPartition] = Counter()
+        self._turns = count()
 
     def __len__(self) -> int:
         return len(self._committed)
@@ -80,37 +93,57 @@ class Offsets:
             if len(committed.metadata) > self._metadata_size_max
         }
 
-    def begin(self, partitions: Iterable[TopicPartition]) -> None:
+    def begin(self, partitions: Collection[TopicPartition], *, transactional: bool = False) -> None:
         """A commit of these was handed to the log."""
         self._under_way.update(partitions)
+        if transactional:
+            self._transactional_under_way.update(partitions)
 
-    def end(self, partitions: Iterable[TopicPartition]) -> None:
+    def end(self, partitions: Collection[TopicPartition], *, transactional: bool = False) -> None:
         """The commit that began with these was written or has failed."""
         self._under_way.subtract(partitions)
         self._under_way += Counter()
+        if transactional:
+            self._transactional_under_way.subtract(partitions)
+            self._transactional_under_way += Counter()
 
     def apply(self, partition: TopicPartition, committed: CommittedOffset | None) -> None:
         """Take in what the log says; None is a tombstone."""
-        if committed is None:
-            self._committed.pop(partition, None)
-        else:
-            self._committed[partition] = committed
+        self._put(partition, committed)
+        self._forget_waiting(partition, before=next(self._turns))
 
     def apply_transactional(
         self, producer_id: int, partition: TopicPartition, committed: CommittedOffset | None
     ) -> None:
         """As `apply`, for a record that counts only if its transaction commits."""
-        self._transactional.setdefault(producer_id, {})[partition] = committed
+        waiting = _Waiting(next(self._turns), committed)
+        self._transactional.setdefault(producer_id, {})[partition] = waiting
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """The transaction of `producer_id` ended: what it committed here counts now, or never."""
         offsets = self._transactional.pop(producer_id, {})
-        for partition, offset in offsets.items() if committed else ():
-            self.apply(partition, offset)
+        for partition, (turn, offset) in offsets.items() if committed else ():
+            self._put(partition, offset)
+            self._forget_waiting(partition, before=turn)
+
+    def _put(self, partition: TopicPartition, committed: CommittedOffset | None) -> None:
+        if committed is None:
+            self._committed.pop(partition, None)
+        else:
+            self._committed[partition] = committed
+
+    def _forget_waiting(self, partition: TopicPartition, *, before: int) -> None:
+        """Forget what waits for `partition` from before a turn."""
+        for offsets in self._transactional.values():
+            waiting = offsets.get(partition)
+            if waiting is not None and waiting.turn < before:
+                del offsets[partition]
 
     def is_stable(self, partition: TopicPartition) -> bool:
         """No open transaction is about to change the offset of `partition`."""
-        return all(partition not in offsets for offsets in self._transactional.values())
+        return partition not in self._transactional_under_way and all(
+            partition not in offsets for offsets in self._transactional.values()
+        )
 
     def fetch(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, CommittedOffset]:
         """Committed offsets of `partitions`, NOT_COMMITTED where there is none; None asks for all that there

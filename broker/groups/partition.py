@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterator
 
 from broker.clock import Clock
+from broker.coordinators.loading import entries_of
 from broker.coordinators.partition_writer import CoordinatorLog, PartitionWriter
 from broker.errors import ErrorCode
 from broker.groups.config import GroupConfig
@@ -18,9 +19,6 @@ from broker.groups.log_codec import LogEntry, LogRecord, TransactionEnded, Unrea
 from broker.telemetry import logger
 
 _log = logger("groups")
-
-_LOAD_SLICE_COUNT = 500
-"""Records that are read before others get their turn on the event loop: some milliseconds."""
 
 
 class OffsetsPartition:
@@ -52,8 +50,15 @@ class OffsetsPartition:
         self._is_resigned = False
         self._writing: asyncio.Task[None] | None = None
         self._groups: dict[str, LiveGroup] = {}
+        self._in_transactions: dict[int, set[str]] = {}
+        """Groups with offsets that wait for the end of a transaction, by its producer."""
         self._surroundings = Surroundings(
-            config=config, clock=clock, writer=self.writer, waiters=waiters, on_disposable=self._forget
+            config=config,
+            clock=clock,
+            writer=self.writer,
+            waiters=waiters,
+            on_disposable=self._forget,
+            in_transaction=self._note_transaction,
         )
 
     def __iter__(self) -> Iterator[LiveGroup]:
@@ -62,14 +67,15 @@ class OffsetsPartition:
     async def load(self) -> bool:
         """Read the log to its end and go live; False if the node resigned meanwhile. Raises ProtocolError."""
         count = 0
-        async for chunk in self._log.read_all(self.partition):
+        async for entry in entries_of(
+            self._log,
+            self.partition,
+            lambda chunk: read_log(chunk, batch_bytes_max=self._config.load_batch_bytes_max),
+        ):
             if self._is_resigned:
                 return False
-            for entry in read_log(chunk, batch_bytes_max=self._config.load_batch_bytes_max):
-                self._replay(entry)
-                count += 1
-                if count % _LOAD_SLICE_COUNT == 0:
-                    await asyncio.sleep(0)
+            self._replay(entry)
+            count += 1
         if self._is_resigned:
             return False
         self.is_live = True
@@ -83,10 +89,23 @@ class OffsetsPartition:
             case Unreadable():
                 _log.error("record_skipped", partition=self.partition, reason=entry.reason)
             case TransactionEnded():
-                for group in self:
-                    group.offsets.end_transaction(entry.producer_id, committed=entry.committed)
+                self._end_transaction(entry.producer_id, committed=entry.committed)
             case _:
                 self.group(entry.group_id).replay(entry)
+
+    def _note_transaction(self, producer_id: int, group_id: str) -> None:
+        self._in_transactions.setdefault(producer_id, set()).add(group_id)
+
+    def _end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        for group_id in sorted(self._in_transactions.pop(producer_id, ())):
+            group = self._groups.get(group_id)
+            if group is not None:
+                group.end_transaction(producer_id, committed=committed)
+
+    async def transaction_ended(self, producer_id: int, *, committed: bool) -> None:
+        """The producer's marker is in the log: what it committed to groups counts now, or never."""
+        await self.writer.told()
+        self._end_transaction(producer_id, committed=committed)
 
     def start_writing(self, tasks: asyncio.TaskGroup) -> None:
         """Run the writer as one of `tasks` until this node resigns."""

@@ -67,17 +67,22 @@ class Standing:
             return ErrorCode.ILLEGAL_GENERATION
         return error
 
-    def commit_error(self, generation: int, member_id: str, instance_id: str | None) -> ErrorCode:
+    def commit_error(
+        self, generation: int, member_id: str, instance_id: str | None, *, transactional: bool = False
+    ) -> ErrorCode:
         """Whether these may commit offsets now: a member of the current generation, or anyone while there are
-        no members.
+        no members. In a transaction also who does not say which member it is, as old producers, and while the
+        members wait for their assignments.
         """
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is State.EMPTY:
             return ErrorCode.NONE
         if generation < 0 and member_id == NO_MEMBER_ID and instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.NONE if transactional else ErrorCode.UNKNOWN_MEMBER_ID
         error = self.member_error(member_id, instance_id, generation)
+        if transactional:
+            return error
         if error is ErrorCode.NONE and self.state is State.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return error

@@ -113,6 +113,20 @@ class Replica:
             ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {self.topic_partition} is full"
         )
 
+    def append_unsequenced(self, batch: bytearray, *, now_ms: int) -> Appended:
+        """Append what a coordinator on this node writes as part of a transaction; to be waited for as an
+        append with acks=all. Raises ProtocolError as `append_marker` does.
+        """
+        machine = self.machine
+        machine.require_leader()
+        machine.require_in_sync(self.log.config.min_insync_replicas)
+        try:
+            appended = self.log.append_unsequenced(batch, machine.leader_epoch, now_ms=now_ms)
+        except StorageError as error:
+            raise self._failed(error) from error
+        self._appended(appended, len(batch))
+        return appended
+
     def append_marker(
         self, marker: Marker, producer_id: int, producer_epoch: int, *, now_ms: int
     ) -> Appended:

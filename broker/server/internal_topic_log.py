@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from broker.clock import Clock
 from broker.errors import ErrorCode, ProtocolError
+from broker.records.batch import read_header
 from broker.replication.replicas import Replicas
 from broker.server.cluster_view import ClusterView
 
@@ -42,7 +43,11 @@ class InternalTopicLog:
         Raises ProtocolError, REQUEST_TIMED_OUT among others.
         """
         replica = self._replicas.leader(self._topic, partition)
-        appended = replica.append(batch, acks=-1, now_ms=self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        if read_header(batch).is_transactional:
+            appended = replica.append_unsequenced(batch, now_ms=now_ms)
+        else:
+            appended = replica.append(batch, acks=-1, now_ms=now_ms)
         next_offset = appended.last_offset + 1
         try:
             async with asyncio.timeout(self._commit_timeout_ms / 1000):

@@ -186,6 +186,14 @@ class Log:
         """
         return self._writer.append(records, leader_epoch, now_ms)
 
+    def append_unsequenced(self, batch: bytearray, leader_epoch: int, *, now_ms: int) -> Appended:
+        """Store, as the leader, one batch that this node's coordinator writes as part of a producer's
+        transaction: it has a producer, and no sequence numbers.
+
+        Raises ProtocolError (MESSAGE_TOO_LARGE, INVALID_PRODUCER_EPOCH), StorageError.
+        """
+        return self._writer.append_unsequenced(batch, leader_epoch, now_ms)
+
     def append_marker(self, batch: bytearray, marker: Marker, leader_epoch: int, *, now_ms: int) -> Appended:
         """End a producer's transaction by the control batch that holds `marker`, as the leader and by order
         of the transaction's coordinator. Without an open transaction it is stored all the same.

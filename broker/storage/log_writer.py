@@ -69,6 +69,19 @@ class LogWriter:
             self._producers.appended(header, appended.first_offset, now_ms)
         return appended
 
+    def append_unsequenced(self, batch: bytearray, leader_epoch: int, now_ms: int) -> Appended:
+        """Store a coordinator's part of a transaction; see `Log.append_unsequenced`."""
+        header = read_header(batch)
+        if len(batch) > self._config.max_message_bytes:
+            raise ProtocolError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"batch of {len(batch)} bytes, the limit is {self._config.max_message_bytes}",
+            )
+        self._producers.check_unsequenced(header)
+        appended = self._append_one(batch, header, leader_epoch, now_ms)
+        self._producers.joined(header, appended.first_offset, now_ms)
+        return appended
+
     def append_marker(self, batch: bytearray, marker: Marker, leader_epoch: int, now_ms: int) -> Appended:
         """End a producer's transaction; see `Log.append_marker`."""
         header = read_header(batch)

@@ -14,7 +14,8 @@ sequences lie within what is remembered.
 A transactional batch opens its producer's transaction on this log, a marker ends it: none of an older
 producer epoch, and none of a coordinator older than the last one, which was deposed. What is read back, or
 comes from a leader, is taken as it is. While a transaction is open its producer writes nothing outside of it,
-and is not forgotten.
+and is not forgotten. What a coordinator writes as part of a transaction has no sequence numbers: it opens the
+transaction and is otherwise not remembered.
 
 The timestamp is when the producer was last heard of by this node's clock, not a record's: mirrored history
 carries timestamps of years ago, and would be forgotten at once. Owned by the event loop's thread.
@@ -105,6 +106,20 @@ class ProducerStates:
                 seen.add(header.producer_id)
             first_offset += header.last_offset_delta + 1
 
+    def check_unsequenced(self, header: BatchHeader) -> None:
+        """Whether a coordinator's batch may join its producer's transaction. Raises ProtocolError
+        INVALID_PRODUCER_EPOCH.
+        """
+        entry = self._entries.get(header.producer_id)
+        if entry is not None and header.producer_epoch < entry.epoch:
+            raise _stale_epoch(header, entry)
+
+    def joined(self, header: BatchHeader, first_offset: int, now_ms: int) -> None:
+        """A coordinator's batch was stored at `first_offset` as part of its producer's transaction."""
+        entry = self._entry(header, now_ms)
+        if entry.transaction is None:
+            entry.transaction = self.transactions.begin(first_offset)
+
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         """Whether a transaction's marker may be appended.
 
@@ -150,6 +165,8 @@ class ProducerStates:
                 self._entry(header, now_ms)
             return None if marker is None else self.marked(header, marker, now_ms)
         if header.base_sequence < 0:
+            if header.is_transactional:
+                self.joined(header, header.base_offset, now_ms)
             return None
         entry = self._entry(header, now_ms)
         last = entry.appends[-1] if entry.appends else None
@@ -206,10 +223,7 @@ class ProducerStates:
 
 def _check(header: BatchHeader, entry: ProducerEntry) -> Original | None:
     if header.producer_epoch < entry.epoch:
-        raise ProtocolError(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"epoch {header.producer_epoch} of producer {header.producer_id}, the log has {entry.epoch}",
-        )
+        raise _stale_epoch(header, entry)
     if header.producer_epoch != entry.epoch or header.base_sequence != next_sequence(entry.last_sequence, 1):
         if (original := entry.original(header)) is not None:
             return original
@@ -217,6 +231,13 @@ def _check(header: BatchHeader, entry: ProducerEntry) -> Original | None:
     if entry.transaction is not None:
         _check_belongs(header)
     return None
+
+
+def _stale_epoch(header: BatchHeader, entry: ProducerEntry) -> ProtocolError:
+    return ProtocolError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"epoch {header.producer_epoch} of producer {header.producer_id}, the log has {entry.epoch}",
+    )
 
 
 def _check_follows(header: BatchHeader, epoch: int, last_sequence: int) -> None:

@@ -115,6 +115,7 @@ from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandsh
 from broker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from broker.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from broker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from broker.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
@@ -223,6 +224,7 @@ _TABLE: tuple[Api[Any], ...] = (
     ),
     Api(51, "AlterUserScramCredentials", AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
     Api(56, "AlterPartition", AlterPartitionRequest, AlterPartitionResponse),
+    Api(57, "UpdateFeatures", UpdateFeaturesRequest, UpdateFeaturesResponse),
     Api(60, "DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
     Api(61, "DescribeProducers", DescribeProducersRequest, DescribeProducersResponse),
     Api(65, "DescribeTransactions", DescribeTransactionsRequest, DescribeTransactionsResponse),

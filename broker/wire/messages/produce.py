@@ -17,7 +17,7 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
 
-class ProduceRequest(Request["ProduceResponse"], key=0, versions="0-11", flexible="9+"):
+class ProduceRequest(Request["ProduceResponse"], key=0, versions="0-12", flexible="9+"):
     transactional_id: str | None = string("3+", nullable="3+", default=None)
     acks: int = int16()
     timeout_ms: int = int32()
@@ -57,7 +57,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string(nullable="10+", default=None)
 
 
-class ProduceResponse(Message, key=0, versions="0-11", flexible="9+"):
+class ProduceResponse(Message, key=0, versions="0-12", flexible="9+"):
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32("1+", ignorable=True)
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0)

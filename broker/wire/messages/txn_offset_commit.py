@@ -18,7 +18,7 @@ class TxnOffsetCommitRequestTopic(Struct):
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
 
 
-class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"], key=28, versions="0-4", flexible="3+"):
+class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"], key=28, versions="0-5", flexible="3+"):
     transactional_id: str = string()
     group_id: str = string()
     producer_id: int = int64()
@@ -39,6 +39,6 @@ class TxnOffsetCommitResponseTopic(Struct):
     partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
 
 
-class TxnOffsetCommitResponse(Message, key=28, versions="0-4", flexible="3+"):
+class TxnOffsetCommitResponse(Message, key=28, versions="0-5", flexible="3+"):
     throttle_time_ms: int = int32()
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
