@@ -28,6 +28,7 @@ from broker.settings import (
     optional_string,
     string,
 )
+from broker.settings import setting as _setting
 from broker.storage.cleaning_schedule import CleaningSchedule
 from broker.storage.log_config import (
     CLEANUP_POLICIES,
@@ -39,6 +40,7 @@ from broker.storage.log_config import (
     TIMESTAMP_TYPES,
     ZSTD_LEVEL,
 )
+from broker.transaction_settings import TransactionSettings
 
 T = TypeVar("T")
 
@@ -51,14 +53,8 @@ def cron() -> Kind[str]:
     return Kind(type=SettingType.STRING, parse=lambda text: CleaningSchedule(text).expression)
 
 
-def _setting(kind: Kind[T], default: T, doc: str) -> T:
-    """A field with its kind and documentation in the metadata; typed as its value for the checker."""
-    declared: T = field(default=default, metadata={"kind": kind, "doc": doc})
-    return declared
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeConfig:
+class NodeConfig(TransactionSettings):
     """The settings of one node."""
 
     # Identity and addresses
@@ -382,17 +378,6 @@ class NodeConfig:
     offsets_retention_check_interval_ms: int = _setting(long(1), 600_000, "How often that is checked.")
     offsets_commit_timeout_ms: int = _setting(integer(1), 5000, "How long a commit waits for its replicas.")
 
-    # Producers and transactions
-    producer_id_expiration_ms: int = _setting(
-        integer(1), 86_400_000, "How long an idle producer is remembered."
-    )
-    transaction_state_log_replication_factor: int = _setting(
-        integer(1, 32767), 3, "Replicas of __transaction_state. No effect yet."
-    )
-    transaction_state_log_min_isr: int = _setting(
-        integer(1), 2, "In-sync replicas that __transaction_state needs. No effect yet."
-    )
-
     of_listeners: Mapping[tuple[str, str], Any] = field(default_factory=dict)
     """What single listeners have of their own, by listener and setting: `listener.name.NAME.SETTING`."""
 
@@ -444,7 +429,8 @@ class SettingDeclaration(NamedTuple):
 
 
 def _declarations() -> Iterator[SettingDeclaration]:
-    for declared in dataclasses.fields(NodeConfig):
+    inherited = {declared.name for declared in dataclasses.fields(TransactionSettings)}
+    for declared in sorted(dataclasses.fields(NodeConfig), key=lambda declared: declared.name in inherited):
         metadata = declared.metadata
         if not metadata:
             continue

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from broker.background import Background
 from broker.client.connection import ConnectionSettings
 from broker.clock import Clock
+from broker.cluster.features import FeatureLevels, NoFeatures
 from broker.cluster.image import ClusterImage
 from broker.cluster.image_watch import ImageWatch
 from broker.coordination import paths
@@ -54,6 +55,7 @@ class NameServices:
     quotas: Quotas
     authoriser: Authoriser
     api_versions: Sequence[ApiVersion]
+    features: FeatureLevels
 
     @property
     def controller_id(self) -> BrokerId:
@@ -93,6 +95,7 @@ async def serving_names(
             quotas=quotas,
             authoriser=AllowAll(),
             api_versions=advertised(NAMING_ROUTES),
+            features=NoFeatures(levels={}),
         )
         processor = Processor(Dispatcher(NAMING_ROUTES, services), _LIMITS, clock, threads)
         processors.append(processor)

@@ -18,6 +18,7 @@ from broker.background import Background
 from broker.clock import Clock
 from broker.cluster.driver import ControllerDriver
 from broker.cluster.entity_configs import EntityConfigs
+from broker.cluster.features import TRANSACTION_VERSION, Features
 from broker.cluster.image import ClusterImage
 from broker.cluster.registration import allocate_producer_ids, obtain_cluster_id
 from broker.cluster.states import announce_directory_failure, read_cluster_image
@@ -44,7 +45,9 @@ from broker.part_configs import (
     serving_limits,
     shutdown_settings,
     topic_defaults,
+    transaction_config,
     upkeep_intervals,
+    verification_settings,
 )
 from broker.presence import Presence
 from broker.reconfiguration import Reconfiguration
@@ -65,19 +68,24 @@ from broker.server.controlled_shutdown import hand_over
 from broker.server.conversions import Conversions
 from broker.server.dispatch import Dispatcher
 from broker.server.internal_topic_log import InternalTopicLog
+from broker.server.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from broker.server.loop_stalls import LoopStalls
 from broker.server.node_link import NodeLink
+from broker.server.partition_leaders import PartitionLeaders
 from broker.server.producer_ids import ProducerIds
 from broker.server.routes import ADVERTISED, ROUTES
 from broker.server.security import AllowAll, Authoriser, Listener
 from broker.server.services import Services
-from broker.server.topics import CONSUMER_OFFSETS, Topics
+from broker.server.topics import Topics
+from broker.server.transaction_partitions import TransactionPartitions
 from broker.storage.archive import load_archive
 from broker.storage.cleaning_schedule import CleaningSchedule
 from broker.storage.disk import Disk
 from broker.storage.log_config import LogConfig
 from broker.storage.log_directories import LogDirectories
 from broker.telemetry import logger
+from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.markers import Markers
 from broker.types import BrokerId, TopicPartition
 
 log = logger("node")
@@ -117,6 +125,7 @@ class Node:
         self._executor = DiskThreads(loaded.node.num_io_threads)
         self._front = front or Listening(loaded.node, self._quotas, clock, self._executor)
         self._background = Background()
+        self._features = Features(coordination)
         self._failed_roots: asyncio.Queue[Path] = asyncio.Queue()
         self._services: Services
         self._stalls = LoopStalls()
@@ -145,6 +154,7 @@ class Node:
                 **self._quotas.followers(self._entity_configs),
             }
             await self._entity_configs.begin(followers)
+            await self._features.begin()
             await self._live.load()
             await self._quotas.load(self._entity_configs)
             self._executor.resize(self._config.num_io_threads)
@@ -154,13 +164,15 @@ class Node:
             await stack.enter_async_context(presence.noted_in(directories, cluster_id))
             await stack.enter_async_context(self._background)
             self._background.start(self._watch_directories(directories))
-            link = NodeLink(self._broker_id, ROUTES, self._own_listener(), between_nodes(self._config))
-            stack.push_async_callback(link.close)
-            self._services = services = await self._build(cluster_id, configs, directories, link)
+            link, transactions_link = self._link(stack), self._link(stack)
+            self._services = services = await self._build(
+                cluster_id, configs, directories, link, transactions_link
+            )
             services.replicas.bereft = frozenset(await presence.leave_isrs(directories))
             services.replicas.registered(await presence.register())
             await stack.enter_async_context(services.fetchers)
             await stack.enter_async_context(services.groups)
+            await stack.enter_async_context(services.transactions)
             await services.controller.start()
             stack.push_async_callback(services.controller.close)
             self._front.attach(Dispatcher(ROUTES, services), self._config)
@@ -172,6 +184,8 @@ class Node:
                 replication_quotas=services.replication_quotas,
                 view=services.view,
                 openings=services.openings,
+                transactions=services.transactions,
+                transaction_partitions=services.transaction_partitions,
                 stalls=self._stalls,
                 front=self._front,
             )
@@ -232,6 +246,7 @@ class Node:
         configs: TopicConfigs,
         directories: LogDirectories,
         link: NodeLink,
+        transactions_link: NodeLink,
     ) -> Services:
         config = self._config
         view = ClusterView(ClusterImage(cluster_id=cluster_id))
@@ -253,6 +268,9 @@ class Node:
         groups_log = InternalTopicLog(
             CONSUMER_OFFSETS, view, replicas, self._clock, commit_timeout_ms=config.offsets_commit_timeout_ms
         )
+        producer_ids = ProducerIds(lambda: allocate_producer_ids(self._coordination, self._broker_id))
+        topics = Topics(self._coordination, view, topic_defaults(self._live.loaded), rng=self._rng)
+        transactions = self._transactions(view, replicas, topics, transactions_link, producer_ids)
         services = Services(
             broker_id=self._broker_id,
             clock=self._clock,
@@ -271,7 +289,7 @@ class Node:
                 bytes_per_second_max=config.replica_alter_log_dirs_io_max_bytes_per_second,
             ),
             strays=Strays(self._broker_id, cluster_id, replicas, self._coordination),
-            topics=Topics(self._coordination, view, topic_defaults(self._live.loaded), rng=self._rng),
+            topics=topics,
             topic_configs=configs,
             groups=GroupCoordinator(groups_log, self._clock, group_config(config)),
             controller=ControllerDriver(
@@ -283,7 +301,18 @@ class Node:
                 settings=controller_settings(config),
                 listener=config.listener_texts.between_nodes,
             ),
-            producer_ids=ProducerIds(lambda: allocate_producer_ids(self._coordination, self._broker_id)),
+            producer_ids=producer_ids,
+            features=self._features,
+            transactions=transactions,
+            transaction_partitions=TransactionPartitions(
+                self._broker_id,
+                view,
+                transactions,
+                transactions_link,
+                self._clock,
+                verification_settings(config),
+                start=self._background.start,
+            ),
             fetch_sessions=fetch_sessions(config, self._rng),
             conversions=Conversions(self._clock),
             entity_configs=self._entity_configs,
@@ -295,7 +324,39 @@ class Node:
             authoriser=self._authoriser,
         )
         link.attach(services)
+        transactions_link.attach(services)
         return services
+
+    def _link(self, stack: contextlib.AsyncExitStack) -> NodeLink:
+        link = NodeLink(self._broker_id, ROUTES, self._own_listener(), between_nodes(self._config))
+        stack.push_async_callback(link.close)
+        return link
+
+    def _transactions(
+        self,
+        view: ClusterView,
+        replicas: Replicas,
+        topics: Topics,
+        link: NodeLink,
+        producer_ids: ProducerIds,
+    ) -> TransactionCoordinator:
+        config = self._config
+        log = InternalTopicLog(
+            TRANSACTION_STATE,
+            view,
+            replicas,
+            self._clock,
+            commit_timeout_ms=config.request_timeout_ms,
+            read_size=config.transaction_state_log_load_buffer_size,
+        )
+        return TransactionCoordinator(
+            log,
+            self._clock,
+            transaction_config(config),
+            Markers(PartitionLeaders(view, topics, link)),
+            new_producer_id=producer_ids.next,
+            value_version=lambda: min(self._features.level(TRANSACTION_VERSION), 1),
+        )
 
     def _fetchers(self, view: ClusterView, listener: str, quota: ReplicationQuota) -> Fetchers:
         connection = between_followers(self._config)
@@ -355,6 +416,7 @@ class Node:
         )
         self._live.on_change(reconfiguration.apply)
         self._background.start(self._entity_configs.run())
+        self._background.start(self._features.run())
         self._background.start(self._services.strays.run())
         self._background.start(self._front.close_idle())
 
@@ -402,6 +464,7 @@ class Node:
     def _end_waits(self) -> None:
         """Have everything answered that waits: fetches, joins of groups, produces."""
         self._services.replicas.end_waits()
+        self._services.transactions.resign_all()
         offsets_topic = self._services.view.image.topic(CONSUMER_OFFSETS)
         for partition in offsets_topic.partitions if offsets_topic is not None else ():
             self._services.groups.on_resigned(partition)
@@ -428,12 +491,18 @@ class Node:
                 await asyncio.sleep(ANNOUNCEMENT_RETRY_SECONDS)
 
     def _leadership_changed(self, partition: TopicPartition, leader_epoch: int) -> None:
-        if partition.topic != CONSUMER_OFFSETS:
-            return
+        coordinator: GroupCoordinator | TransactionCoordinator
+        match partition.topic:
+            case "__consumer_offsets":
+                coordinator = self._services.groups
+            case "__transaction_state":
+                coordinator = self._services.transactions
+            case _:
+                return
         if leader_epoch < 0:
-            self._services.groups.on_resigned(partition.partition)
+            coordinator.on_resigned(partition.partition)
         else:
-            self._background.start(self._services.groups.on_elected(partition.partition, leader_epoch))
+            self._background.start(coordinator.on_elected(partition.partition, leader_epoch))
 
     def _topic_config_changed(self, topic: str, config: LogConfig) -> None:
         self._services.replicas.reconfigure(topic, config)

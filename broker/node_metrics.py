@@ -22,7 +22,9 @@ from broker.replication.replication_quotas import ReplicationQuotas
 from broker.server.cluster_view import ClusterView
 from broker.server.loop_stalls import LoopStalls
 from broker.server.openings import Openings
+from broker.server.transaction_partitions import TransactionPartitions
 from broker.storage.log_directories import LogDirectories
+from broker.transactions.coordinator import TransactionCoordinator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,6 +38,8 @@ class NodeMetrics(Collector):
     replication_quotas: ReplicationQuotas
     view: ClusterView
     openings: Openings
+    transactions: TransactionCoordinator
+    transaction_partitions: TransactionPartitions
     stalls: LoopStalls
     front: Front
 
@@ -50,6 +54,7 @@ class NodeMetrics(Collector):
         yield from self._replication_metrics()
         yield from self._following_metrics()
         yield from self._quota_metrics()
+        yield from self._transaction_metrics()
         opened = CounterMetricFamily(
             "broker_batches_opened", "Batches looked into when they were appended.", labels=["reason"]
         )
@@ -102,6 +107,30 @@ class NodeMetrics(Collector):
         )
         yield CounterMetricFamily(
             "broker_isr_expands", "Times that replicas joined an ISR.", self.isr_changes.expanded_count
+        )
+
+    def _transaction_metrics(self) -> Iterable[Metric]:
+        coordinator = self.transactions
+        yield GaugeMetricFamily(
+            "broker_transactional_ids", "Transactional ids that are coordinated here.", coordinator.id_count
+        )
+        yield GaugeMetricFamily(
+            "broker_open_transactions", "Those with an open transaction.", coordinator.open_count
+        )
+        yield GaugeMetricFamily(
+            "broker_ending_transactions",
+            "Transactions whose end is decided, and not in all partitions yet.",
+            coordinator.markers.under_way_count,
+        )
+        yield CounterMetricFamily(
+            "broker_transaction_marker_retries",
+            "Times that markers were tried again.",
+            coordinator.markers.retried_count,
+        )
+        yield CounterMetricFamily(
+            "broker_transaction_verification_failures",
+            "Partitions that transactions were not let write to.",
+            self.transaction_partitions.refused_count,
         )
 
     def _following_metrics(self) -> Iterable[Metric]:

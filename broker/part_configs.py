@@ -18,12 +18,17 @@ from broker.replication.upkeep import UpkeepIntervals
 from broker.server.config import INT_MAX, ConnectionLimits, ListenerLimits
 from broker.server.controlled_shutdown import ShutdownSettings
 from broker.server.fetch_sessions import SESSION_ID_MAX, FetchSessions
+from broker.server.internal_topics import offsets_topic, transactions_topic
 from broker.server.quotas import Quotas
 from broker.server.services import ServingLimits
 from broker.server.topics import TopicDefaults
+from broker.server.transaction_partitions import VerificationSettings
 from broker.storage.log_config import LogConfig
+from broker.transactions.config import TransactionConfig
 
 OFFSETS_REPLICATION_FACTOR = "offsets.topic.replication.factor"
+TRANSACTIONS_REPLICATION_FACTOR = "transaction.state.log.replication.factor"
+TRANSACTIONS_MIN_ISR = "transaction.state.log.min.isr"
 
 _MINUTE_MS = 60_000
 _FRAME_BYTES_MAX = 128 << 20
@@ -179,10 +184,22 @@ def topic_defaults(loaded: LoadedConfig) -> TopicDefaults:
         replication_factor=config.default_replication_factor,
         auto_create=config.auto_create_topics_enable,
         deletable=config.delete_topic_enable,
-        offsets_partitions=config.offsets_topic_num_partitions,
-        offsets_replication_factor=config.offsets_topic_replication_factor,
-        offsets_replication_required=OFFSETS_REPLICATION_FACTOR in loaded.given,
-        offsets_segment_bytes=config.offsets_topic_segment_bytes,
+        internal=(
+            offsets_topic(
+                partitions=config.offsets_topic_num_partitions,
+                replication_factor=config.offsets_topic_replication_factor,
+                required=OFFSETS_REPLICATION_FACTOR in loaded.given,
+                segment_bytes=config.offsets_topic_segment_bytes,
+            ),
+            transactions_topic(
+                partitions=config.transaction_state_log_num_partitions,
+                replication_factor=config.transaction_state_log_replication_factor,
+                required=TRANSACTIONS_REPLICATION_FACTOR in loaded.given,
+                min_insync_replicas=config.transaction_state_log_min_isr,
+                min_insync_required=TRANSACTIONS_MIN_ISR in loaded.given,
+                segment_bytes=config.transaction_state_log_segment_bytes,
+            ),
+        ),
         archive_available=config.log_archive_url is not None,
     )
 
@@ -198,6 +215,26 @@ def group_config(config: NodeConfig) -> GroupConfig:
         offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
         batch_bytes_max=min(1_000_000, config.message_max_bytes),
+    )
+
+
+def transaction_config(config: NodeConfig) -> TransactionConfig:
+    """Bounds and delays of transactions."""
+    return TransactionConfig(
+        timeout_max_ms=config.transaction_max_timeout_ms,
+        id_expiration_ms=config.transactional_id_expiration_ms,
+        timeout_check_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        expiry_check_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+        batch_bytes_max=min(1_000_000, config.message_max_bytes),
+    )
+
+
+def verification_settings(config: NodeConfig) -> VerificationSettings:
+    """How leaders ask coordinators about transactions."""
+    return VerificationSettings(
+        enable=config.transaction_partition_verification_enable,
+        backoff_ms=config.add_partitions_to_txn_retry_backoff_ms,
+        retry_ms_max=config.add_partitions_to_txn_retry_backoff_max_ms,
     )
 
 

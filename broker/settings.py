@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
@@ -200,3 +200,9 @@ def _whole_number(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def setting(kind: Kind[T], default: T, doc: str) -> T:
+    """A field with its kind and documentation in the metadata; typed as its value for the checker."""
+    declared: T = field(default=default, metadata={"kind": kind, "doc": doc})
+    return declared

@@ -8,13 +8,16 @@ import random
 from broker.client.connection import Connection, ConnectionSettings
 from broker.errors import ConnectionFailedError, ErrorCode, ProtocolError, RequestTimedOutError
 from broker.server.cluster_view import ClusterView
-from broker.server.topics import CONSUMER_OFFSETS
+from broker.server.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from broker.telemetry import logger
 from broker.types import HostPort
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 log = logger("topic_relay")
+
+_COORDINATORS = {CONSUMER_OFFSETS: 0, TRANSACTION_STATE: 1}
+"""Topics that come to be when a coordinator of some type is looked for."""
 
 
 class TopicRelay:
@@ -68,8 +71,11 @@ class TopicRelay:
     async def _ask_broker(self, address: HostPort, name: str) -> None:
         connection = await Connection.open(address, self._settings)
         try:
-            if name == CONSUMER_OFFSETS:
-                await connection.request(FindCoordinatorRequest(key="", coordinator_keys=[""]))
+            if name in _COORDINATORS:
+                coordinators = FindCoordinatorRequest(
+                    key="", key_type=_COORDINATORS[name], coordinator_keys=[""]
+                )
+                await connection.request(coordinators)
                 return
             asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
             answer = await connection.request(asked)

@@ -22,6 +22,7 @@ hypothesis_settings.load_profile("no deadlines")
 TEST_SETTINGS: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 3,
+    "transaction.state.log.num.partitions": 3,
     "zookeeper.session.timeout.ms": 6000,
 }
 """What makes nodes quick enough for tests."""

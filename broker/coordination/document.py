@@ -95,6 +95,15 @@ class Document:
             raise self._wrong(name, "a list of objects")
         return [Document(value, self._path) for value in values]
 
+    def document_map(self, name: str) -> dict[str, Document]:
+        """String -> object, empty when absent."""
+        found = {}
+        for key, value in self._map(name):
+            if not isinstance(value, dict):
+                raise self._wrong(name, "an object of objects")
+            found[key] = Document(value, self._path)
+        return found
+
     def _map(self, name: str) -> list[tuple[str, Any]]:
         value = self._value(name, {})
         if not isinstance(value, dict):

@@ -28,6 +28,7 @@ USER_CONFIGS: Final = "/config/users"
 IP_CONFIGS: Final = "/config/ips"
 CONSUMERS: Final = "/consumers"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+FEATURES: Final = "/feature"
 
 PERSISTENT: Final = (
     BROKER_IDS,

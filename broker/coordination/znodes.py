@@ -265,6 +265,27 @@ class ReassignmentZnode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeaturesZnode:
+    """`/feature`: the finalized level of each feature that has one above 0."""
+
+    levels: Mapping[str, int]
+
+    def encode(self) -> bytes:
+        features = {name: {"max_version_level": level} for name, level in self.levels.items() if level > 0}
+        return to_json({"version": 2, "status": 1, "features": features})
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> Self:
+        document = Document.parse(data, path)
+        if not document.small("status", maximum=1):
+            return cls(levels={})
+        features = document.document_map("features")
+        return cls(
+            levels={name: each.small("max_version_level", minimum=1) for name, each in features.items()}
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigZnode:
     """`/config/topics/T` and its like: settings that differ from the default."""
 

@@ -16,6 +16,7 @@ from broker.records.batch import iterate_batches
 from broker.records.control import Marker, build_marker
 from broker.replication.follower_progress import UNKNOWN_OFFSET
 from broker.replication.partition import Partition, Role
+from broker.replication.verifications import Verifications
 from broker.replication.waits import CommitWaits, FetchWait, FollowerWaits
 from broker.storage.appends import Appended
 from broker.storage.file_range import EMPTY, FileRange
@@ -49,6 +50,7 @@ class Replica:
         "progress_waits",
         "prompt_waits",
         "stable_waits",
+        "verifications",
     )
 
     def __init__(self, log: Log, machine: Partition, executor: Executor, *, free_space: FreeSpace) -> None:
@@ -64,6 +66,8 @@ class Replica:
         self.archived_end = 0
         self.cutting: asyncio.Future[None] | None = None
         """Done when a cut of the log is over that is under way in a thread."""
+        self.verifications = Verifications()
+        """Of transactions that are about to begin here."""
         self._executor = executor
         self._flush: asyncio.Future[int] | None = None
 
@@ -145,6 +149,7 @@ class Replica:
             appended = self.log.append_marker(batch, marker, machine.leader_epoch, now_ms=now_ms)
         except StorageError as error:
             raise self._failed(error) from error
+        self.verifications.marked(producer_id)
         self._appended(appended, len(batch))
         return appended
 
@@ -282,6 +287,7 @@ class Replica:
         """Leadership or state changed: waiting fetches are answered, waiting produces refused."""
         for wait in [*self.fetch_waits, *self.follower_waits, *self.stable_waits, *self.prompt_waits]:
             wait.end()
+        self.verifications.spoil()
         error = ProtocolError(refusal, f"{self.topic_partition} stopped leading before the commit")
         self.commit_waits.fail(error)
         self.progress_waits.fail(error)

@@ -12,15 +12,24 @@ from broker.replication.replicas import Replicas
 from broker.server.cluster_view import ClusterView
 
 READ_SIZE = 1024 * 1024
+"""Read at a time, where nothing else is said."""
 
 
 class InternalTopicLog:
     """Implements the coordinators' port to `topic` on this node's replicas."""
 
     def __init__(
-        self, topic: str, view: ClusterView, replicas: Replicas, clock: Clock, *, commit_timeout_ms: int
+        self,
+        topic: str,
+        view: ClusterView,
+        replicas: Replicas,
+        clock: Clock,
+        *,
+        commit_timeout_ms: int,
+        read_size: int = READ_SIZE,
     ) -> None:
         self._topic = topic
+        self._read_size = read_size
         self._view = view
         self._replicas = replicas
         self._clock = clock
@@ -70,7 +79,7 @@ class InternalTopicLog:
             await committed
         while offset < end:
             replica.machine.require_leader()
-            found = replica.read(offset, max_bytes=READ_SIZE, up_to=end, min_one_batch=True)
+            found = replica.read(offset, max_bytes=self._read_size, up_to=end, min_one_batch=True)
             if found is None:
                 return
             yield found.read()

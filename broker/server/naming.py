@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from broker.cluster.features import FeatureLevels
 from broker.server.cluster_view import ClusterView
 from broker.server.quotas import Quotas
 from broker.server.security import Authoriser
@@ -44,6 +45,9 @@ class Served(Authorised, Protocol):
 
     @property
     def api_versions(self) -> Sequence[ApiVersion]: ...
+
+    @property
+    def features(self) -> FeatureLevels: ...
 
 
 class Naming(Served, Protocol):

@@ -1,7 +1,8 @@
-"""How a controller reaches the nodes: its own in-process, others over a connection each."""
+"""How a node reaches the nodes: itself in-process, others over a connection each."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
@@ -39,7 +40,9 @@ class OwnSession:
 
 
 class NodeLink:
-    """Implements the controller's port to the nodes; `attach` gives it the services of its own node."""
+    """Implements the ports to the nodes of those who give orders to them; `attach` gives it the services of
+    its own node.
+    """
 
     def __init__(
         self, own_id: BrokerId, routes: Sequence[Route], listener: Listener, settings: ConnectionSettings
@@ -50,6 +53,7 @@ class NodeLink:
         self._session = OwnSession(listener)
         self._settings = settings
         self._connections: dict[HostPort, Connection] = {}
+        self._opening: dict[HostPort, asyncio.Lock] = {}
 
     @property
     def listener(self) -> str:
@@ -89,7 +93,10 @@ class NodeLink:
         if address is None:
             raise ConnectionFailedError(f"broker {broker.id} has no listener {self._session.listener.name}")
         connection = self._connections.get(address)
-        if connection is None or connection.closed:
-            connection = await Connection.open(address, self._settings)
-            self._connections[address] = connection
+        if connection is not None and not connection.closed:
+            return connection
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            connection = self._connections.get(address)
+            if connection is None or connection.closed:
+                connection = self._connections[address] = await Connection.open(address, self._settings)
         return connection

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from broker.server.access import ANYONE, each, on_cluster, on_group
 from broker.server.dispatch import Route
 from broker.server.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
@@ -24,7 +26,9 @@ from broker.server.handlers import (
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -36,6 +40,7 @@ from broker.server.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -44,10 +49,14 @@ from broker.server.handlers import (
     produce,
     stop_replica,
     sync_group,
+    txn_offset_commit,
+    update_features,
     update_metadata,
     write_txn_markers,
 )
 from broker.server.security import Operation, ResourceKind
+from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from broker.wire.messages.alter_configs import AlterConfigsRequest
 from broker.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -65,7 +74,9 @@ from broker.wire.messages.describe_configs import DescribeConfigsRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from broker.wire.messages.describe_producers import DescribeProducersRequest
+from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest
+from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.fetch import FetchRequest
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.messages.heartbeat import HeartbeatRequest
@@ -77,6 +88,7 @@ from broker.wire.messages.leave_group import LeaveGroupRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.list_offsets import ListOffsetsRequest
 from broker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from broker.wire.messages.list_transactions import ListTransactionsRequest
 from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.messages.offset_commit import OffsetCommitRequest
 from broker.wire.messages.offset_delete import OffsetDeleteRequest
@@ -85,6 +97,8 @@ from broker.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochReq
 from broker.wire.messages.produce import ProduceRequest
 from broker.wire.messages.stop_replica import StopReplicaRequest
 from broker.wire.messages.sync_group import SyncGroupRequest
+from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from broker.wire.messages.update_features import UpdateFeaturesRequest
 from broker.wire.messages.update_metadata import UpdateMetadataRequest
 from broker.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
@@ -150,7 +164,9 @@ ROUTES = (
     ),
     Route(
         request=FindCoordinatorRequest,
-        rule=each((Operation.DESCRIBE, ResourceKind.GROUP)),
+        rule=each(
+            (Operation.DESCRIBE, ResourceKind.GROUP), (Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
+        ),
         handle=find_coordinator.handle,
     ),
     Route(request=JoinGroupRequest, rule=on_group(Operation.READ), handle=join_group.handle),
@@ -185,8 +201,12 @@ ROUTES = (
     ),
     Route(
         request=InitProducerIdRequest,
-        rule=each((Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER)),
+        rule=each(
+            (Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER),
+            (Operation.WRITE, ResourceKind.TRANSACTIONAL_ID),
+        ),
         handle=init_producer_id.handle,
+        refuse=init_producer_id.refuse,
     ),
     Route(
         request=OffsetForLeaderEpochRequest,
@@ -194,10 +214,40 @@ ROUTES = (
         handle=offset_for_leader_epoch.handle,
     ),
     Route(
+        request=AddPartitionsToTxnRequest,
+        rule=each(
+            (Operation.WRITE, ResourceKind.TRANSACTIONAL_ID),
+            (Operation.WRITE, ResourceKind.TOPIC),
+            (Operation.CLUSTER_ACTION, ResourceKind.CLUSTER),
+        ),
+        handle=add_partitions_to_txn.handle,
+        refuse=add_partitions_to_txn.refuse,
+    ),
+    Route(
+        request=AddOffsetsToTxnRequest,
+        rule=each((Operation.WRITE, ResourceKind.TRANSACTIONAL_ID), (Operation.READ, ResourceKind.GROUP)),
+        handle=add_offsets_to_txn.handle,
+    ),
+    Route(
+        request=EndTxnRequest,
+        rule=each((Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)),
+        handle=end_txn.handle,
+    ),
+    Route(
         request=WriteTxnMarkersRequest,
         rule=on_cluster(Operation.CLUSTER_ACTION),
         handle=write_txn_markers.handle,
         refuse=write_txn_markers.refuse,
+    ),
+    Route(
+        request=TxnOffsetCommitRequest,
+        rule=each(
+            (Operation.WRITE, ResourceKind.TRANSACTIONAL_ID),
+            (Operation.READ, ResourceKind.GROUP),
+            (Operation.READ, ResourceKind.TOPIC),
+        ),
+        handle=txn_offset_commit.handle,
+        refuse=txn_offset_commit.refuse,
     ),
     Route(
         request=DescribeConfigsRequest,
@@ -276,11 +326,29 @@ ROUTES = (
         handle=alter_client_quotas.handle,
         refuse=alter_client_quotas.refuse,
     ),
+    Route(
+        request=UpdateFeaturesRequest,
+        rule=on_cluster(Operation.ALTER),
+        handle=update_features.handle,
+        refuse=update_features.refuse,
+    ),
     Route(request=DescribeClusterRequest, rule=ANYONE, handle=describe_cluster.handle),
     Route(
         request=DescribeProducersRequest,
         rule=each((Operation.READ, ResourceKind.TOPIC)),
         handle=describe_producers.handle,
+    ),
+    Route(
+        request=DescribeTransactionsRequest,
+        rule=each(
+            (Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID), (Operation.DESCRIBE, ResourceKind.TOPIC)
+        ),
+        handle=describe_transactions.handle,
+    ),
+    Route(
+        request=ListTransactionsRequest,
+        rule=each((Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)),
+        handle=list_transactions.handle,
     ),
 )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from broker.clock import Clock
 from broker.cluster.driver import ControllerDriver
 from broker.cluster.entity_configs import EntityConfigs
+from broker.cluster.features import Features
 from broker.groups.coordinator import GroupCoordinator
 from broker.replication.fetchers import Fetchers
 from broker.replication.isr_changes import IsrChanges
@@ -29,6 +30,8 @@ from broker.server.producer_ids import ProducerIds
 from broker.server.quotas import Quotas
 from broker.server.security import AllowAll, Authoriser
 from broker.server.topics import Topics
+from broker.server.transaction_partitions import TransactionPartitions
+from broker.transactions.coordinator import TransactionCoordinator
 from broker.types import BrokerId
 from broker.wire.messages.api_versions import ApiVersion
 
@@ -63,6 +66,9 @@ class Services:
     topics: Topics
     topic_configs: TopicConfigs
     groups: GroupCoordinator
+    features: Features
+    transactions: TransactionCoordinator
+    transaction_partitions: TransactionPartitions
     controller: ControllerDriver
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions

@@ -18,6 +18,7 @@ from broker.cluster.image import ClusterImage, TopicImage
 from broker.cluster.topics import add_partitions, create_topic, delete_topic, plan_topic
 from broker.coordination import paths
 from broker.coordination.protocol import Coordination
+from broker.coordination.znodes import TopicZnode
 from broker.errors import (
     ConfigurationError,
     CoordinationError,
@@ -26,17 +27,14 @@ from broker.errors import (
     RequestTimedOutError,
 )
 from broker.server.cluster_view import ClusterView
+from broker.server.internal_topics import InternalTopic, offsets_topic, transactions_topic
 from broker.storage.log_config import LogConfig
 from broker.telemetry import logger
-from broker.types import NO_TOPIC_ID, BrokerId, TopicId
+from broker.types import NO_TOPIC_ID, BrokerId, TopicId, TopicPartition
 
 log = logger("topics")
 
 T = TypeVar("T")
-
-CONSUMER_OFFSETS = "__consumer_offsets"
-TRANSACTION_STATE = "__transaction_state"
-INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 
 ERASURE_MS = 1_000
 """How long a deletion is waited for once the topic is gone from the image."""
@@ -78,14 +76,8 @@ class TopicDefaults:
     """`auto.create.topics.enable`."""
     deletable: bool = True
     """`delete.topic.enable`."""
-    offsets_partitions: int = 50
-    """`offsets.topic.num.partitions`."""
-    offsets_replication_factor: int = 3
-    """`offsets.topic.replication.factor`."""
-    offsets_replication_required: bool = True
-    """Whether that setting was given. Its default gives way to the number of brokers (ops/adr/0004)."""
-    offsets_segment_bytes: int = 104_857_600
-    """`offsets.topic.segment.bytes`."""
+    internal: tuple[InternalTopic, ...] = (offsets_topic(), transactions_topic())
+    """The topics that the cluster makes for itself."""
     archive_available: bool = False
     """Whether `log.archive.url` was given."""
     ensure_timeout_ms: int = 5_000
@@ -107,6 +99,7 @@ class Topics:
         self._view = view
         self._defaults = defaults
         self._rng = rng
+        self._internal = {topic.name: topic for topic in defaults.internal}
         self._ensuring: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -167,8 +160,6 @@ class Topics:
 
         Many that ask at once share one creation.
         """
-        if name == TRANSACTION_STATE:
-            raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "this cluster serves no transactions")
         task = self._ensuring.get(name)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._create_once(name))
@@ -241,9 +232,10 @@ class Topics:
             await self._until(lambda image: image.brokers.keys() >= registered, NEWS_OF_BROKERS_MS)
 
     async def _create_once(self, name: str) -> None:
-        if name == CONSUMER_OFFSETS and not self._defaults.offsets_replication_required:
+        internal = self._internal.get(name)
+        if internal is not None and not internal.replication_required:
             await self._hear_of_registered_brokers()
-        topic = self._offsets_topic() if name == CONSUMER_OFFSETS else NewTopic(name=name)
+        topic = NewTopic(name=name) if internal is None else self._laid_out(internal)
         try:
             await self.create(topic, timeout_ms=self._defaults.ensure_timeout_ms)
         except ProtocolError as error:
@@ -251,20 +243,22 @@ class Topics:
                 log.warning("topic_not_created", topic=name, reason=str(error))
                 raise
 
-    def _offsets_topic(self) -> NewTopic:
-        replicas = self._defaults.offsets_replication_factor
-        if not self._defaults.offsets_replication_required:
-            replicas = min(replicas, len(self._view.image.brokers))
+    def _laid_out(self, topic: InternalTopic) -> NewTopic:
+        replicas = topic.replicas_among(len(self._view.image.brokers))
         return NewTopic(
-            name=CONSUMER_OFFSETS,
-            partitions=self._defaults.offsets_partitions,
+            name=topic.name,
+            partitions=topic.partitions,
             replication_factor=replicas,
-            settings={
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(self._defaults.offsets_segment_bytes),
-            },
+            settings=topic.settings_with(replicas),
         )
+
+    async def is_gone(self, partition: TopicPartition) -> bool:
+        """Whether the partition was deleted, as ZooKeeper has it. Raises CoordinationError."""
+        znode = await self._coordination.get(paths.topic(partition.topic))
+        if znode is None:
+            return True
+        known = TopicZnode.decode(znode.data, paths.topic(partition.topic)).partitions
+        return partition.partition not in known
 
     def require_valid(self, settings: Mapping[str, str]) -> None:
         """Raises ProtocolError INVALID_CONFIG that lists what is wrong with settings of a topic."""

@@ -54,6 +54,11 @@ class ProducerStates:
     def get(self, producer_id: int) -> ProducerEntry | None:
         return self._entries.get(producer_id)
 
+    def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer of this epoch has a transaction open here."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.transaction is not None and entry.epoch == epoch
+
     def check(self, header: BatchHeader) -> Original | None:
         """None for a batch that may be appended, or where it was stored before.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import ErrorCode
-from broker.server.topics import CONSUMER_OFFSETS
+from broker.server.internal_topics import CONSUMER_OFFSETS
 from broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from broker.errors import ErrorCode, ProtocolError, StorageError
 from broker.replication.replica import Replica
 from broker.server.access import require, topic_named
+from broker.server.internal_topics import INTERNAL_TOPICS
 from broker.server.request import RequestContext
 from broker.server.security import Operation
 from broker.server.services import Services
-from broker.server.topics import INTERNAL_TOPICS
 from broker.types import TopicPartition
 from broker.wire.messages.delete_records import (
     DeleteRecordsPartition,

@@ -1,19 +1,34 @@
-"""FindCoordinator: which broker a group belongs to; the topic that keeps groups is created on first need."""
+"""FindCoordinator: which broker a group or a transactional id belongs to; the topics that keep them are
+created on first need.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from broker.coordinators.placement import partition_of
 from broker.errors import ErrorCode, ProtocolError
-from broker.server.access import group_named, require
+from broker.server.access import group_named, require, transactional_id
+from broker.server.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from broker.server.naming import Naming
 from broker.server.request import RequestContext
-from broker.server.security import Operation
-from broker.server.topics import CONSUMER_OFFSETS
+from broker.server.security import Operation, Resource
 from broker.types import HostPort
 from broker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 _BATCHES_FROM = 4
-_GROUP, _TRANSACTION = 0, 1
+
+
+class _Kind(NamedTuple):
+    """What coordinators of one type keep, and where."""
+
+    topic: str
+    resource_of: Callable[[str], Resource]
+
+
+_KINDS = {0: _Kind(CONSUMER_OFFSETS, group_named), 1: _Kind(TRANSACTION_STATE, transactional_id)}
+"""By the type that requests name."""
 
 
 async def handle(
@@ -48,20 +63,17 @@ async def _coordinator(services: Naming, context: RequestContext, key: str, key_
 
 
 async def _find(services: Naming, context: RequestContext, key: str, key_type: int) -> tuple[int, HostPort]:
-    if key_type == _TRANSACTION:
-        raise ProtocolError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this node serves no transactions"
-        )
-    if key_type != _GROUP:
+    kind = _KINDS.get(key_type)
+    if kind is None:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are unknown")
-    require(services, context, Operation.DESCRIBE, group_named(key))
-    if services.view.image.topic(CONSUMER_OFFSETS) is None:
+    require(services, context, Operation.DESCRIBE, kind.resource_of(key))
+    if services.view.image.topic(kind.topic) is None:
         try:
-            await services.topics.ensure(CONSUMER_OFFSETS)
+            await services.topics.ensure(kind.topic)
         except ProtocolError as error:
             raise ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
     image = services.view.image
-    topic = image.topic(CONSUMER_OFFSETS)
+    topic = image.topic(kind.topic)
     partition = None if topic is None else topic.partitions.get(partition_of(key, len(topic.partitions)))
     leader = image.brokers.get(partition.leader) if partition is not None else None
     address = leader.address(context.session.listener.name) if leader is not None else None

@@ -11,10 +11,10 @@ from broker.cluster.image import BrokerInfo, ClusterImage, PartitionImage, Topic
 from broker.cluster.topics import validate_topic_name
 from broker.errors import ErrorCode, ProtocolError
 from broker.server.access import allowed_operations, is_allowed, require, topic_named
+from broker.server.internal_topics import INTERNAL_TOPICS
 from broker.server.naming import Naming
 from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation
-from broker.server.topics import INTERNAL_TOPICS
 from broker.types import NO_LEADER, NO_TOPIC_ID, TopicId
 from broker.wire.messages.metadata import (
     MetadataRequest,

@@ -8,7 +8,7 @@ connection, as that is all the client can notice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,11 +24,12 @@ from broker.records.batch import (
 from broker.records.validation import InvalidRecordsError
 from broker.replication.replica import Replica
 from broker.server.access import is_allowed, refusal, topic_named, transactional_id
+from broker.server.internal_topics import INTERNAL_TOPICS
 from broker.server.later_answers import LaterAnswer
 from broker.server.request import ConnectionClosedError, Encoded, RequestContext
 from broker.server.security import Operation
 from broker.server.services import Services
-from broker.server.topics import INTERNAL_TOPICS
+from broker.server.transaction_admission import Beginnings, ask, beginnings, produce_manner
 from broker.storage.admission import Opening, admit
 from broker.storage.appends import Appended
 from broker.types import TopicPartition
@@ -84,16 +85,10 @@ def handle(
         problem = _transactional_problem(services, context, request.transactional_id)
         if problem is not None:
             return _answer(refuse(request, problem, version), acks, version)
-    now_ms = services.clock.now_ms()
-    outcomes = [
-        (
-            topic.name,
-            [_append(services, topic.name, data, acks, version, now_ms) for data in topic.partition_data]
-            if is_allowed(services, context, Operation.WRITE, topic_named(topic.name))
-            else list(_forbidden(context, topic)),
-        )
-        for topic in request.topic_data
-    ]
+        begun = beginnings(services, request, produce_manner(version))
+        if begun is not None:
+            return _ask_and_append(services, context, request, begun)
+    outcomes = _append_all(services, context, request.topic_data, acks, {})
     if len(outcomes) == 1 and len(outcomes[0][1]) == 1 and acks:
         topic, (outcome,) = outcomes[0]
         answer = _answer_for_one(services, context, request, topic, outcome)
@@ -108,6 +103,53 @@ def handle(
     if any(append.acknowledged is None or append.replica.flush_is_due for append in pending):
         return _answer_later(response, pending, request, version)
     return _answer_when_replicated(response, pending, context, request)
+
+
+def _append_all(
+    services: Services,
+    context: RequestContext,
+    topics: Sequence[TopicProduceData],
+    acks: int,
+    refusals: Mapping[TopicPartition, ProtocolError],
+) -> list[tuple[str, list[_Outcome]]]:
+    """Append to every partition but those of `refusals`."""
+    version, now_ms = context.api_version, services.clock.now_ms()
+    return [
+        (
+            topic.name,
+            [
+                _append(services, topic.name, data, acks, version, now_ms, refusals)
+                for data in topic.partition_data
+            ]
+            if is_allowed(services, context, Operation.WRITE, topic_named(topic.name))
+            else list(_forbidden(context, topic)),
+        )
+        for topic in topics
+    ]
+
+
+def _ask_and_append(
+    services: Services, context: RequestContext, request: ProduceRequest, begun: Beginnings
+) -> Coroutine[Any, Any, ProduceResponse | None]:
+    """Append what the coordinator of its transaction allows. The records are taken out of the request, which
+    is used again for the next one.
+    """
+    topics = [
+        TopicProduceData(
+            name=topic.name,
+            partition_data=[
+                PartitionProduceData(index=data.index, records=data.records) for data in topic.partition_data
+            ],
+        )
+        for topic in request.topic_data
+    ]
+
+    async def append() -> ProduceResponse | None:
+        refusals = await ask(services, begun, produce_manner(context.api_version))
+        outcomes = _append_all(services, context, topics, request.acks, refusals)
+        return await _open_and_append(services, outcomes, request, context.api_version)
+
+    return append()
 
 
 def _answer_for_one(
@@ -237,13 +279,21 @@ def _transactional_problem(
 
 
 def _append(
-    services: Services, topic: str, data: PartitionProduceData, acks: int, version: int, now_ms: int
+    services: Services,
+    topic: str,
+    data: PartitionProduceData,
+    acks: int,
+    version: int,
+    now_ms: int,
+    refusals: Mapping[TopicPartition, ProtocolError],
 ) -> _Outcome:
     index = data.index
     try:
         if topic in INTERNAL_TOPICS:
             raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by its cluster only")
         replica = services.replicas.find(topic, index)
+        if refusals and (refusal := refusals.get(replica.topic_partition)) is not None:
+            raise refusal
         records = admit(data.records, replica.log.admission_rules, version=version, now_ms=now_ms)
         if isinstance(records, Opening):
             opened = services.openings.at_once(topic, records)

@@ -1,7 +1,9 @@
 """WriteTxnMarkers: a transaction's coordinator ends it in the partitions that this node leads.
 
 Each marker is an append with acks=all: the coordinator hears of it when it is committed, and on the disk
-where the flush settings want that. A marker that was stored before may come again, and is stored again.
+where the flush settings want that. A marker that was stored before may come again, and is stored again. In
+`__consumer_offsets` it decides about offsets that groups committed in the transaction: there the group
+coordinator must have read the partition first, and has taken the end in when it is answered.
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ from functools import partial
 from typing import NamedTuple
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.groups.coordinator import GroupCoordinator
 from broker.records.control import Marker, MarkerType
 from broker.replication.replica import Replica
+from broker.server.internal_topics import CONSUMER_OFFSETS
 from broker.server.request import RequestContext
 from broker.server.services import Services
 from broker.wire.messages.write_txn_markers import (
@@ -33,6 +37,8 @@ class _Pending(NamedTuple):
     next_offset: int
     commit: asyncio.Future[None] | None
     answer: WritableTxnMarkerPartitionResult
+    producer_id: int
+    committed: bool
 
 
 async def handle(
@@ -41,7 +47,7 @@ async def handle(
     """Append every marker, then wait for all of them."""
     pending: list[_Pending] = []
     response = _response(request, partial(_append, services, pending))
-    await _settle(pending, services.limits.request_timeout_ms)
+    await _settle(services.groups, pending, services.limits.request_timeout_ms)
     return response
 
 
@@ -87,6 +93,8 @@ def _append(
     )
     try:
         replica = services.replicas.leader(topic, partition)
+        if topic == CONSUMER_OFFSETS and not services.groups.serves(partition):
+            raise ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not read yet")
         appended = replica.append_marker(
             marker, asked.producer_id, asked.producer_epoch, now_ms=services.clock.now_ms()
         )
@@ -94,11 +102,16 @@ def _append(
         answer.error_code = error.code
         return answer
     next_offset = appended.last_offset + 1
-    pending.append(_Pending(replica, next_offset, replica.acknowledgement(next_offset, -1), answer))
+    acknowledged = replica.acknowledgement(next_offset, -1)
+    pending.append(
+        _Pending(
+            replica, next_offset, acknowledged, answer, asked.producer_id, bool(asked.transaction_result)
+        )
+    )
     return answer
 
 
-async def _settle(pending: list[_Pending], timeout_ms: int) -> None:
+async def _settle(groups: GroupCoordinator, pending: list[_Pending], timeout_ms: int) -> None:
     """Wait for the disk and the other replicas; what is not done in time is answered so, and may yet be
     committed.
     """
@@ -106,18 +119,21 @@ async def _settle(pending: list[_Pending], timeout_ms: int) -> None:
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             for waiting in pending:
-                await _settle_one(waiting)
+                await _settle_one(groups, waiting)
                 settled += 1
     except TimeoutError:
         for waiting in pending[settled:]:
             waiting.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
 
 
-async def _settle_one(waiting: _Pending) -> None:
+async def _settle_one(groups: GroupCoordinator, waiting: _Pending) -> None:
     try:
         if waiting.replica.flush_is_due:
             await waiting.replica.flush_through(waiting.next_offset)
         if waiting.commit is not None:
             await waiting.commit
+        topic, partition = waiting.replica.topic_partition
+        if topic == CONSUMER_OFFSETS:
+            await groups.transaction_ended(partition, waiting.producer_id, committed=waiting.committed)
     except ProtocolError as error:
         waiting.answer.error_code = error.code
