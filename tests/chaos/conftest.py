@@ -15,6 +15,7 @@ import pytest
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from tests.chaos.disturbance import Disturbance
 from tests.conftest import cluster_spec
+from tests.node.transactions import UNVERIFIED
 
 CHAOS_SECONDS = float(os.environ.get("CHAOS_SECONDS", "60"))
 CLUSTER_SECONDS = float(os.environ.get("CHAOS_SECONDS", "600"))
@@ -25,6 +26,7 @@ NODE_SETTINGS = {
     "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
     "log.segment.bytes": 1_000_000,
     "num.partitions": 4,
+    **UNVERIFIED,
 }
 
 

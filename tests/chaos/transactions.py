@@ -13,6 +13,7 @@ from broker.records.builder import BatchBuilder
 from broker.types import HostPort
 from broker.wire.message import Request, ResponseType
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
+from broker.wire.messages.produce import ProduceRequest
 from broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -21,6 +22,7 @@ from broker.wire.messages.write_txn_markers import (
 from tests.chaos.background import Background
 from tests.chaos.load import PATIENCE_SECONDS, NotInTimeError, keyed_record
 from tests.node.raw_client import RawClient, connected, produce_request
+from tests.node.transactions import PRODUCE_VERSION
 
 PRODUCERS = 4
 BATCH_RECORDS_MAX = 5
@@ -165,6 +167,6 @@ class Transactions(Background):
     def _answer(self, client: RawClient, request: Request[ResponseType]) -> ResponseType | None:
         """None when the node ends before it answers."""
         try:
-            return client.request(request)
+            return client.request(request, PRODUCE_VERSION if isinstance(request, ProduceRequest) else None)
         except AssertionError:
             return None

@@ -15,6 +15,7 @@ import pytest
 
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from tests.conftest import cluster_spec
+from tests.node.transactions import UNVERIFIED
 
 pytest.register_assert_rewrite(
     *(f"tests.conformance.{name}_cases" for name in ("group", "node", "record", "topic", "transaction"))
@@ -26,7 +27,7 @@ PROCESS_TIMEOUT_SECONDS = 60
 @pytest.fixture(scope="session")
 def bootstrap(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of the node, as clients take it."""
-    settings = {"group.initial.rebalance.delay.ms": 200}
+    settings = {"group.initial.rebalance.delay.ms": 200, **UNVERIFIED}
     spec = cluster_spec(zookeeper, tmp_path_factory.mktemp("conformance"), "node", settings=settings)
     with EmbeddedCluster(spec) as cluster:
         yield str(cluster.bootstrap[0])

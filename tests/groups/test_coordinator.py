@@ -40,8 +40,8 @@ from broker.wire.messages.offset_fetch import (
 )
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from tests.coordinators.memory_log import MemoryLog
+from tests.coordinators.virtual_time import VirtualClock, run, stall
 from tests.groups.scripted_group import subscription
-from tests.groups.virtual_time import VirtualClock, run, stall
 
 CONFIG = GroupConfig(initial_rebalance_delay_ms=100)
 SESSION_MS = 10_000

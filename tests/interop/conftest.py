@@ -17,6 +17,7 @@ from broker.child_process import ChildProcess
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from tests.conftest import cluster_spec
 from tests.interop.apache import HERE, JAVA, ApacheKafka, kafka_jars
+from tests.node.transactions import UNVERIFIED
 
 pytest.register_assert_rewrite(
     *(f"tests.conformance.{name}_cases" for name in ("group", "node", "record", "topic", "transaction"))
@@ -41,7 +42,7 @@ def newest_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def node(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
     """A cluster of one of our nodes."""
-    settings = {"group.initial.rebalance.delay.ms": 200, "log.cleaner.backoff.ms": 200}
+    settings = {"group.initial.rebalance.delay.ms": 200, "log.cleaner.backoff.ms": 200, **UNVERIFIED}
     spec = cluster_spec(zookeeper, tmp_path_factory.mktemp("interop"), "node", settings=settings)
     with EmbeddedCluster(spec) as cluster:
         yield cluster

@@ -21,13 +21,14 @@ from tests.interop.capture import SETTINGS, VERSIONS, capture, dump_log_segments
 from tests.interop.workload import Workload, features_of
 from tests.node.raw_client import connected
 from tests.node.test_captured_directories import check_group, check_records, node_on
-from tests.node.transactions import RawTransactions
+from tests.node.transactions import UNVERIFIED, RawTransactions
 
 OWN_SETTINGS = {
     "log.index.interval.bytes": 200,
     "log.segment.bytes": 3000,
     "log.retention.hours": 1_000_000,
     "offsets.topic.num.partitions": 2,
+    **UNVERIFIED,
 }
 CLEANER_SETTINGS = {"log.cleaner.backoff.ms": 20, "log.cleaner.min.cleanable.ratio": 0.01}
 TRANSACTIONAL = "transactional"

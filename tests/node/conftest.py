@@ -12,6 +12,7 @@ from broker.types import HostPort
 from tests.conftest import cluster_spec
 from tests.node.commands import end_server
 from tests.node.raw_client import RawClient, connected
+from tests.node.transactions import UNVERIFIED
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -24,7 +25,7 @@ def commands() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def node(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
     """One real node for a module's tests; each works on topics of its own."""
-    settings = {"socket.request.max.bytes": 2 << 20, "message.max.bytes": 100_000}
+    settings = {"socket.request.max.bytes": 2 << 20, "message.max.bytes": 100_000, **UNVERIFIED}
     spec = cluster_spec(zookeeper, tmp_path_factory.mktemp("node"), "shared", settings=settings)
     with EmbeddedCluster(spec) as running:
         yield running

@@ -22,7 +22,7 @@ from tests.node.raw_client import (
     produce,
     values_of,
 )
-from tests.node.transactions import RawTransactions
+from tests.node.transactions import UNVERIFIED, RawTransactions
 
 READ_COMMITTED = 1
 LATEST = -1
@@ -140,7 +140,7 @@ def test_transactional_records_need_a_transactional_id_and_stay_in_their_transac
 def test_open_and_aborted_transactions_survive_the_end_of_a_node(
     cluster: ClusterFactory, topic: str, is_clean: bool
 ) -> None:
-    running = cluster(settings={"log.segment.bytes": 1000})
+    running = cluster(settings={"log.segment.bytes": 1000, **UNVERIFIED})
     with connected(running.bootstrap[0]) as client:
         create_topic(client, topic)
         first, second = RawTransactions(client, topic), RawTransactions(client, topic)

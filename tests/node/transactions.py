@@ -1,4 +1,7 @@
-"""Transactions by hand: batches, and the markers that a coordinator would write, on raw connections."""
+"""Transactions by hand: batches, and the markers that a coordinator would write, on raw connections.
+
+No coordinator knows of them, so the nodes that take them must be `UNVERIFIED`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,10 @@ from broker.wire.messages.write_txn_markers import (
 from tests.node.raw_client import RawClient, batch_of, produce_request
 
 TRANSACTIONAL_ID = "by-hand"
+UNVERIFIED = {"transaction.partition.verification.enable": False}
+"""Settings of nodes that ask no coordinator."""
+PRODUCE_VERSION = 11
+"""The last one whose transactions do not begin by writing."""
 
 
 class RawTransactions:
@@ -30,7 +37,7 @@ class RawTransactions:
         )
         request = produce_request(self._topic, records)
         request.transactional_id = TRANSACTIONAL_ID
-        answer = self.client.request(request).responses[0].partition_responses[0]
+        answer = self.client.request(request, PRODUCE_VERSION).responses[0].partition_responses[0]
         self._sequence += len(values)
         return ErrorCode.of(answer.error_code)
 

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from broker.records.builder import BatchBuilder
+from broker.server.security import ResourceKind
 from broker.settings import ResourceType
 from broker.wire.message import Request
 from broker.wire.messages import (
@@ -18,6 +19,12 @@ from broker.wire.messages import (
     elect_leaders,
     incremental_alter_configs,
     offset_delete,
+)
+from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from broker.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
 )
 from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from broker.wire.messages.alter_configs import AlterConfigsRequest
@@ -48,7 +55,9 @@ from broker.wire.messages.describe_configs import DescribeConfigsRequest, Descri
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest
+from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.messages.heartbeat import HeartbeatRequest
@@ -60,6 +69,7 @@ from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from broker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from broker.wire.messages.list_transactions import ListTransactionsRequest
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -81,6 +91,12 @@ from broker.wire.messages.offset_for_leader_epoch import (
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.wire.messages.stop_replica import StopReplicaRequest
 from broker.wire.messages.sync_group import SyncGroupRequest
+from broker.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from broker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from broker.wire.messages.update_metadata import UpdateMetadataRequest
 from broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -91,6 +107,7 @@ from broker.wire.messages.write_txn_markers import (
 SECRET = "secret"
 
 TRANSACTIONS_FROM = 3
+BATCHES_FROM = 4
 """First version of Produce that knows transactional ids."""
 
 Build = Callable[[int, UUID], Request[Any]]
@@ -175,6 +192,38 @@ def _find_coordinator(version: int, topic_id: UUID) -> FindCoordinatorRequest:
     if version >= 4:
         return FindCoordinatorRequest(coordinator_keys=[SECRET])
     return FindCoordinatorRequest(key=SECRET)
+
+
+def _find_transaction_coordinator(version: int, topic_id: UUID) -> FindCoordinatorRequest:
+    request = _find_coordinator(version, topic_id)
+    request.key_type = 1 if version else 0
+    return request
+
+
+def _add_partitions(version: int, topic_id: UUID) -> AddPartitionsToTxnRequest:
+    topics = [AddPartitionsToTxnTopic(name=SECRET, partitions=[0])]
+    if version < BATCHES_FROM:
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=SECRET,
+            v3_and_below_producer_id=7,
+            v3_and_below_producer_epoch=0,
+            v3_and_below_topics=topics,
+        )
+    asked = AddPartitionsToTxnTransaction(
+        transactional_id=SECRET, producer_id=7, producer_epoch=0, topics=topics
+    )
+    return AddPartitionsToTxnRequest(transactions=[asked])
+
+
+def _commit_in_transaction(version: int, topic_id: UUID) -> TxnOffsetCommitRequest:
+    partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+    return TxnOffsetCommitRequest(
+        transactional_id=SECRET,
+        group_id=SECRET,
+        producer_id=7,
+        producer_epoch=0,
+        topics=[TxnOffsetCommitRequestTopic(name=SECRET, partitions=[partition])],
+    )
 
 
 def _alter_configs(version: int, topic_id: UUID) -> AlterConfigsRequest:
@@ -285,4 +334,40 @@ GUARDED: Mapping[type[Request[Any]], Build] = {
     DescribeClusterRequest: lambda version, _: DescribeClusterRequest(
         include_cluster_authorized_operations=True
     ),
+    AddPartitionsToTxnRequest: _add_partitions,
+    AddOffsetsToTxnRequest: lambda version, _: AddOffsetsToTxnRequest(
+        transactional_id=SECRET, producer_id=7, producer_epoch=0, group_id=SECRET
+    ),
+    EndTxnRequest: lambda version, _: EndTxnRequest(
+        transactional_id=SECRET, producer_id=7, producer_epoch=0, committed=True
+    ),
+    TxnOffsetCommitRequest: _commit_in_transaction,
+    DescribeTransactionsRequest: lambda version, _: DescribeTransactionsRequest(transactional_ids=[SECRET]),
+    ListTransactionsRequest: lambda version, _: ListTransactionsRequest(),
+    UpdateFeaturesRequest: lambda version, _: UpdateFeaturesRequest(
+        feature_updates=[FeatureUpdateKey(feature="transaction.version", max_version_level=2)],
+        validate_only=version >= 1,
+    ),
 }
+
+OTHERWISE: Mapping[tuple[type[Request[Any]], ResourceKind], Build] = {
+    (FindCoordinatorRequest, ResourceKind.TRANSACTIONAL_ID): _find_transaction_coordinator,
+    (InitProducerIdRequest, ResourceKind.TRANSACTIONAL_ID): lambda version, _: InitProducerIdRequest(
+        transactional_id="another secret", transaction_timeout_ms=1000
+    ),
+}
+"""Requests that need rights on another kind of resource than those above."""
+
+VERSIONS: Mapping[tuple[type[Request[Any]], ResourceKind], range] = {
+    (ProduceRequest, ResourceKind.TRANSACTIONAL_ID): range(TRANSACTIONS_FROM, 100),
+    (FindCoordinatorRequest, ResourceKind.TRANSACTIONAL_ID): range(1, 100),
+    (AddPartitionsToTxnRequest, ResourceKind.TRANSACTIONAL_ID): range(BATCHES_FROM),
+    (AddPartitionsToTxnRequest, ResourceKind.TOPIC): range(BATCHES_FROM),
+    (AddPartitionsToTxnRequest, ResourceKind.CLUSTER): range(BATCHES_FROM, 100),
+}
+"""Which versions need rights on a kind of resource, where not all do."""
+
+
+def guarded(request: type[Request[Any]], kind: ResourceKind) -> Build:
+    """What builds a request that needs a right on such a resource."""
+    return OTHERWISE.get((request, kind), GUARDED[request])

@@ -33,6 +33,7 @@ async def running_node(
             "log_dirs": (str(directory / f"node-{broker_id}"),),
             "group_initial_rebalance_delay_ms": 0,
             "offsets_topic_num_partitions": 1,
+            "transaction_state_log_num_partitions": 1,
             "replica_fetch_wait_max_ms": min(500, settings.get("replica_lag_time_max_ms", 500)),
             **settings,
         }

@@ -15,13 +15,17 @@ from broker.server.dispatch import Route
 from broker.server.routes import ROUTES
 from broker.server.security import CLUSTER, Operation, Requester, Resource, ResourceKind
 from broker.wire.message import Request
+from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
+from broker.wire.messages.list_transactions import ListTransactionsRequest
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -31,13 +35,15 @@ from broker.wire.messages.offset_commit import (
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from broker.wire.registry import api_of
 from broker.wire.schema import Struct
-from tests.server.guarded_requests import GUARDED, SECRET, TRANSACTIONS_FROM
+from tests.server.guarded_requests import GUARDED, SECRET, VERSIONS, guarded
 from tests.server.running_node import running_node
 
 PUBLIC = {"ApiVersions", "DescribeCluster"}
 """What anyone may ask, as in Kafka."""
 SILENT = {
     (ListGroupsRequest, Operation.DESCRIBE, ResourceKind.GROUP): "groups are left out",
+    (ListTransactionsRequest, Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID): "ids are left out",
+    (DescribeTransactionsRequest, Operation.DESCRIBE, ResourceKind.TOPIC): "topics are left out",
     (DeleteTopicsRequest, Operation.DESCRIBE, ResourceKind.TOPIC): "the name behind an id is left out",
 }
 """What is refused by leaving out; each has a test of its own."""
@@ -79,8 +85,10 @@ class Guarded(NamedTuple):
     connection: Connection
     topic_id: UUID
 
-    async def ask(self, request: type[Request[Any]], version: int) -> Any:
-        built = GUARDED[request](version, self.topic_id)
+    async def ask(
+        self, request: type[Request[Any]], version: int, kind: ResourceKind = ResourceKind.TOPIC
+    ) -> Any:
+        built = guarded(request, kind)(version, self.topic_id)
         return await self.connection.request(built, version)
 
 
@@ -94,8 +102,9 @@ async def guarded_node(directory: Path) -> AsyncIterator[Guarded]:
         new = CreatableTopic(name=SECRET, num_partitions=1, replication_factor=1)
         await connection.request(CreateTopicsRequest(topics=[new]))
         (topic,) = (await connection.request(MetadataRequest(topics=None))).topics
-        guarded = Guarded(authoriser, connection, topic.topic_id)
-        await guarded.ask(FindCoordinatorRequest, 4)
+        node = Guarded(authoriser, connection, topic.topic_id)
+        await node.ask(FindCoordinatorRequest, 4)
+        await node.ask(FindCoordinatorRequest, 4, ResourceKind.TRANSACTIONAL_ID)
         commit = OffsetCommitRequest(
             group_id=SECRET,
             topics=[
@@ -111,8 +120,24 @@ async def guarded_node(directory: Path) -> AsyncIterator[Guarded]:
         )
         answer = await connection.request(commit)
         assert answer.topics[0].partitions[0].error_code == 0
+        await open_transaction(connection)
         authoriser.asked.clear()
-        yield guarded
+        yield node
+
+
+async def open_transaction(connection: Connection) -> None:
+    """One of the id called `secret`, which writes to the topic."""
+    made = await connection.request(
+        InitProducerIdRequest(transactional_id=SECRET, transaction_timeout_ms=60_000)
+    )
+    assert made.error_code == 0
+    adding = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=SECRET,
+        v3_and_below_producer_id=made.producer_id,
+        v3_and_below_producer_epoch=made.producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name=SECRET, partitions=[0])],
+    )
+    assert not set(codes_in(await connection.request(adding, 3))) - {0}
 
 
 def codes_in(value: Any) -> Iterator[int]:
@@ -152,7 +177,11 @@ def test_every_api_asks_for_what_its_rule_says(tmp_path: Path) -> None:
                 if route.request is DeleteTopicsRequest:
                     continue  # last, as the others are about the topic
                 node.authoriser.asked.clear()
-                await node.ask(route.request, route.newest)
+                for _, kind in route.rule.needs:
+                    versions = VERSIONS.get((route.request, kind), range(100))
+                    await node.ask(route.request, min(route.newest, versions[-1]), kind)
+                if not route.rule.needs:
+                    await node.ask(route.request, route.newest)
                 assert node.authoriser.asked >= route.rule.needs, api_of(route.request).name
             node.authoriser.asked.clear()
             await node.ask(DeleteTopicsRequest, DeleteTopicsRequest.max_version)
@@ -169,9 +198,9 @@ def test_whoever_lacks_a_right_gets_its_error_in_every_version(tmp_path: Path) -
         async with guarded_node(tmp_path) as node:
             for route, operation, kind in needs():
                 node.authoriser.denied = {(operation, kind)} | WIDER.get((operation, kind), set())
-                oldest = TRANSACTIONS_FROM if kind is ResourceKind.TRANSACTIONAL_ID else route.oldest
-                for version in range(oldest, route.newest + 1):
-                    answer = await node.ask(route.request, version)
+                needing = VERSIONS.get((route.request, kind), range(100))
+                for version in filter(needing.__contains__, range(route.oldest, route.newest + 1)):
+                    answer = await node.ask(route.request, version, kind)
                     place = f"{api_of(route.request).name} {version} without {operation.name} {kind.name}"
                     if route.request is DescribeLogDirsRequest and version < LOG_DIRS_ERROR_FROM:
                         assert not answer.results, place
@@ -217,6 +246,18 @@ def test_lists_leave_out_what_may_not_be_seen(tmp_path: Path) -> None:
             }
             groups = await connection.request(ListGroupsRequest())
             assert (groups.error_code, groups.groups) == (0, [])
+
+            described = DescribeTransactionsRequest(transactional_ids=[SECRET])
+            assert (await connection.request(described)).transaction_states[0].topics
+            assert (await connection.request(ListTransactionsRequest())).transaction_states
+            node.authoriser.denied = {
+                (Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID),
+                (Operation.DESCRIBE, ResourceKind.TOPIC),
+            }
+            assert (await connection.request(ListTransactionsRequest())).transaction_states == []
+            node.authoriser.denied = {(Operation.DESCRIBE, ResourceKind.TOPIC)}
+            (state,) = (await connection.request(described)).transaction_states
+            assert (state.error_code, state.transaction_state, state.topics) == (0, "Ongoing", [])
 
     asyncio.run(scenario())
 
