@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.wire.message import Request
+from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from broker.wire.messages.alter_configs import AlterConfigsRequest
 from broker.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -24,7 +26,9 @@ from broker.wire.messages.describe_configs import DescribeConfigsRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from broker.wire.messages.describe_producers import DescribeProducersRequest
+from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest
+from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.fetch import FetchRequest
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from broker.wire.messages.heartbeat import HeartbeatRequest
@@ -36,6 +40,7 @@ from broker.wire.messages.leave_group import LeaveGroupRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.list_offsets import ListOffsetsRequest
 from broker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from broker.wire.messages.list_transactions import ListTransactionsRequest
 from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.messages.offset_commit import OffsetCommitRequest
 from broker.wire.messages.offset_delete import OffsetDeleteRequest
@@ -44,8 +49,11 @@ from broker.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochReq
 from broker.wire.messages.produce import ProduceRequest
 from broker.wire.messages.stop_replica import StopReplicaRequest
 from broker.wire.messages.sync_group import SyncGroupRequest
+from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from broker.wire.messages.update_features import UpdateFeaturesRequest
 from broker.wire.messages.update_metadata import UpdateMetadataRequest
 from broker.wire.messages.write_txn_markers import WriteTxnMarkersRequest
+from tests.conformance import coordinated_cases as coordinated
 from tests.conformance import group_cases as groups
 from tests.conformance import node_cases as nodes
 from tests.conformance import quota_cases as quotas
@@ -141,6 +149,36 @@ CASES: tuple[Case, ...] = (
         InitProducerIdRequest,
         records.init_producer_id_gives_a_fresh_id,
         records.init_producer_id_refuses_an_empty_transactional_id,
+        coordinated.init_producer_id_gives_every_owner_of_an_id_an_epoch,
+        coordinated.init_producer_id_refuses_a_timeout_that_is_too_long,
+    ),
+    *_cases(
+        AddPartitionsToTxnRequest,
+        coordinated.add_partitions_to_txn_begins_a_transaction,
+        coordinated.add_partitions_to_txn_refuses_what_cannot_be,
+    ),
+    *_cases(
+        AddOffsetsToTxnRequest,
+        coordinated.add_offsets_to_txn_begins_a_transaction,
+        coordinated.add_offsets_to_txn_refuses_strangers,
+    ),
+    *_cases(
+        EndTxnRequest,
+        coordinated.end_txn_decides_a_transaction,
+        coordinated.end_txn_may_be_repeated,
+        coordinated.end_txn_refuses_what_cannot_be,
+    ),
+    *_cases(
+        TxnOffsetCommitRequest,
+        coordinated.txn_offset_commit_counts_when_its_transaction_commits,
+        coordinated.txn_offset_commit_refuses_what_cannot_be,
+    ),
+    *_cases(DescribeTransactionsRequest, coordinated.describe_transactions_tells_who_owns_an_id),
+    *_cases(ListTransactionsRequest, coordinated.list_transactions_lists_what_is_asked_for),
+    *_cases(
+        UpdateFeaturesRequest,
+        coordinated.update_features_refuses_what_is_not_known,
+        coordinated.update_features_takes_what_holds_already,
     ),
     *_cases(
         WriteTxnMarkersRequest,

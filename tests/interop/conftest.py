@@ -20,7 +20,10 @@ from tests.interop.apache import HERE, JAVA, ApacheKafka, kafka_jars
 from tests.node.transactions import UNVERIFIED
 
 pytest.register_assert_rewrite(
-    *(f"tests.conformance.{name}_cases" for name in ("group", "node", "record", "topic", "transaction"))
+    *(
+        f"tests.conformance.{name}_cases"
+        for name in ("coordinated", "group", "node", "record", "topic", "transaction")
+    )
 )
 
 PROCESS_TIMEOUT_SECONDS = 120

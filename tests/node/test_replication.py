@@ -19,7 +19,7 @@ from tests.node.test_transactions import (
     fetch_committed,
     open_transactions,
 )
-from tests.node.transactions import RawTransactions
+from tests.node.transactions import UNVERIFIED, RawTransactions
 
 TOPIC = "flights"
 PARTITIONS = 3
@@ -27,7 +27,7 @@ PARTITIONS = 3
 
 @pytest.fixture
 def three(cluster: ClusterFactory) -> EmbeddedCluster:
-    return cluster(brokers=3, settings={"replica.lag.time.max.ms": 3000})
+    return cluster(brokers=3, settings={"replica.lag.time.max.ms": 3000, **UNVERIFIED})
 
 
 def bootstrap(nodes: EmbeddedCluster) -> str:
