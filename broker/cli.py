@@ -30,6 +30,7 @@ from broker import (
     quota_commands,
     record_commands,
     topic_descriptions,
+    transaction_commands,
 )
 from broker.clock import SystemClock
 from broker.config_loading import load_config
@@ -87,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_groups(commands)
     _add_configs(commands)
     _add_quotas(commands)
+    _add_transactions(commands)
     _add_records(commands)
     _add_perf(commands)
     inspection_commands.add_commands(commands)
@@ -191,6 +193,46 @@ def _add_groups(commands: Any) -> None:
     describe.add_argument("names", nargs="+", metavar="GROUP")
     delete = _client_command(actions, "delete", admin_commands.delete_groups, "delete groups without members")
     delete.add_argument("names", nargs="+", metavar="GROUP")
+
+
+def _add_transactions(commands: Any) -> None:
+    transactions = commands.add_parser(
+        "transactions", help="list and describe transactions, end those that hang"
+    )
+    actions = transactions.add_subparsers(required=True, metavar="ACTION")
+    for name, command, add_options, description in (
+        (
+            "list",
+            transaction_commands.list_transactions,
+            transaction_commands.add_list_options,
+            "list transactional ids and their states",
+        ),
+        (
+            "describe",
+            transaction_commands.describe_transactions,
+            transaction_commands.add_describe_options,
+            "show owner, state and partitions of transactional ids",
+        ),
+        (
+            "producers",
+            transaction_commands.describe_producers,
+            transaction_commands.add_partition_options,
+            "show the producers that a partition remembers, and where their open transactions begin",
+        ),
+        (
+            "find-hanging",
+            transaction_commands.find_hanging,
+            transaction_commands.add_hanging_options,
+            "show open transactions that no coordinator will end",
+        ),
+        (
+            "abort",
+            transaction_commands.abort_transaction,
+            transaction_commands.add_abort_options,
+            "end a transaction that hangs in a partition",
+        ),
+    ):
+        add_options(_client_command(actions, name, command, description))
 
 
 def _add_configs(commands: Any) -> None:

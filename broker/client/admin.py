@@ -1,4 +1,4 @@
-"""Administration of a cluster: topics, groups, settings and quotas in one place."""
+"""Administration of a cluster: topics, groups, transactions, settings and quotas in one place."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from broker.client.group_admin import GroupAdmin, GroupDescription, GroupListing
 from broker.client.quota_admin import QuotaAdmin
 from broker.client.reassignment_admin import OngoingReassignment, ReassignmentAdmin
 from broker.client.topic_admin import CLUSTER_DEFAULT, HIGH_WATERMARK, NewTopic, TopicAdmin
+from broker.client.transaction_admin import (
+    HangingTransaction,
+    ProducerDescription,
+    TransactionAdmin,
+    TransactionDescription,
+    TransactionListing,
+)
 
 __all__ = [
     "CLUSTER_DEFAULT",
@@ -15,13 +22,17 @@ __all__ = [
     "ConfigEntry",
     "GroupDescription",
     "GroupListing",
+    "HangingTransaction",
     "MemberDescription",
     "NewTopic",
     "OngoingReassignment",
+    "ProducerDescription",
+    "TransactionDescription",
+    "TransactionListing",
 ]
 
 
-class Admin(TopicAdmin, ReassignmentAdmin, GroupAdmin, ConfigAdmin, QuotaAdmin):
+class Admin(TopicAdmin, ReassignmentAdmin, GroupAdmin, TransactionAdmin, ConfigAdmin, QuotaAdmin):
     """Everything that can be asked of a cluster beside producing and consuming. Needs no closing: the
     connections are the cluster's.
     """

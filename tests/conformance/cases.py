@@ -175,11 +175,7 @@ CASES: tuple[Case, ...] = (
     ),
     *_cases(DescribeTransactionsRequest, coordinated.describe_transactions_tells_who_owns_an_id),
     *_cases(ListTransactionsRequest, coordinated.list_transactions_lists_what_is_asked_for),
-    *_cases(
-        UpdateFeaturesRequest,
-        coordinated.update_features_refuses_what_is_not_known,
-        coordinated.update_features_takes_what_holds_already,
-    ),
+    *_cases(UpdateFeaturesRequest, coordinated.update_features_refuses_what_is_not_known),
     *_cases(
         WriteTxnMarkersRequest,
         transactions.write_txn_markers_are_stored_without_a_transaction_too,

@@ -1,0 +1,161 @@
+"""The commands on transactions: ask the cluster, print the answer as text or JSON."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import asdict
+from typing import Any
+
+from broker.admin_commands import connected, print_answer
+from broker.client.admin import Admin
+from broker.client.transaction_admin import (
+    ProducerDescription,
+    TransactionDescription,
+    TransactionListing,
+)
+from broker.errors import ErrorCode, ProtocolError
+from broker.types import TopicPartition
+
+_MINUTE_MS = 60_000
+_NO_OFFSET = -1
+
+
+def add_list_options(parser: argparse.ArgumentParser) -> None:
+    """Which ids to list."""
+    parser.add_argument(
+        "--state", action="append", default=[], metavar="STATE", help="those in this state, as Ongoing"
+    )
+    parser.add_argument(
+        "--producer-id", action="append", default=[], type=int, metavar="ID", help="those of this producer"
+    )
+    parser.add_argument(
+        "--duration-above-ms",
+        type=int,
+        default=-1,
+        metavar="MS",
+        help="those whose transaction began longer ago",
+    )
+
+
+def add_describe_options(parser: argparse.ArgumentParser) -> None:
+    """Which ids to describe."""
+    parser.add_argument("id", nargs="+", metavar="ID", help="transactional id")
+
+
+def add_partition_options(parser: argparse.ArgumentParser) -> None:
+    """Which partition it is about."""
+    parser.add_argument("--topic", required=True, metavar="NAME")
+    parser.add_argument("--partition", required=True, type=int, metavar="N")
+
+
+def add_hanging_options(parser: argparse.ArgumentParser) -> None:
+    """Where to look for transactions that hang, and from what age on."""
+    parser.add_argument("--topic", metavar="NAME", help="in this topic only")
+    parser.add_argument(
+        "--max-transaction-timeout",
+        type=int,
+        default=15,
+        metavar="MINUTES",
+        help="the longest timeout that producers may have (default 15)",
+    )
+
+
+def add_abort_options(parser: argparse.ArgumentParser) -> None:
+    """Which transaction to end: by where it begins in a partition, or by its producer."""
+    add_partition_options(parser)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--start-offset", type=int, metavar="OFFSET", help="where the transaction begins")
+    which.add_argument("--producer-id", type=int, metavar="ID", help="whose transaction it is")
+
+
+async def list_transactions(options: argparse.Namespace) -> None:
+    """Print transactional ids, a line each. Raises ProtocolError."""
+    async with connected(options) as cluster:
+        listed = await Admin(cluster).list_transactions(
+            states=options.state,
+            producer_ids=options.producer_id,
+            open_longer_than_ms=options.duration_above_ms,
+        )
+    print_answer(options, [asdict(each) for each in listed], [_listing_line(each) for each in listed])
+
+
+async def describe_transactions(options: argparse.Namespace) -> None:
+    """Print what coordinators know of ids, a line each. Raises ProtocolError."""
+    async with connected(options) as cluster:
+        described = await Admin(cluster).describe_transactions(options.id)
+    rows = [_as_json(each) for each in described.values()]
+    print_answer(options, rows, [_description_line(each) for each in described.values()])
+
+
+async def describe_producers(options: argparse.Namespace) -> None:
+    """Print the producers that a partition remembers, a line each. Raises ProtocolError."""
+    partition = TopicPartition(options.topic, options.partition)
+    async with connected(options) as cluster:
+        producers = await Admin(cluster).describe_producers(partition)
+    print_answer(options, [asdict(each) for each in producers], [_producer_line(each) for each in producers])
+
+
+async def find_hanging(options: argparse.Namespace) -> None:
+    """Print open transactions that no coordinator will ever end, a line each. Raises ProtocolError."""
+    heard_before_ms = time.time_ns() // 1_000_000 - options.max_transaction_timeout * _MINUTE_MS
+    async with connected(options) as cluster:
+        metadata = await cluster.refresh(None if options.topic is None else [options.topic])
+        names = metadata.topics if options.topic is None else [options.topic]
+        partitions = metadata.topic_partitions(sorted(names))
+        hanging = await Admin(cluster).find_hanging_transactions(partitions, heard_before_ms=heard_before_ms)
+    rows = [
+        {"topic": each.partition.topic, "partition": each.partition.partition, **asdict(each.producer)}
+        for each in hanging
+    ]
+    lines = [
+        f"Topic: {each.partition.topic}\tPartition: {each.partition.partition}\t"
+        f"{_producer_line(each.producer)}"
+        for each in hanging
+    ]
+    print_answer(options, rows, lines)
+
+
+async def abort_transaction(options: argparse.Namespace) -> None:
+    """End a transaction in one partition, whatever its coordinator knows. Raises ProtocolError, also when the
+    partition has no such transaction.
+    """
+    partition = TopicPartition(options.topic, options.partition)
+    async with connected(options) as cluster:
+        admin = Admin(cluster)
+        for producer in await admin.describe_producers(partition):
+            if producer.first_offset == _NO_OFFSET:
+                continue
+            if options.start_offset == producer.first_offset or options.producer_id == producer.producer_id:
+                return await admin.abort_transaction(partition, producer)
+    raise ProtocolError(ErrorCode.INVALID_TXN_STATE, f"{partition} has no such transaction open")
+
+
+def _listing_line(each: TransactionListing) -> str:
+    return (
+        f"TransactionalId: {each.transactional_id}\tCoordinator: {each.coordinator}\t"
+        f"ProducerId: {each.producer_id}\tState: {each.state}"
+    )
+
+
+def _description_line(each: TransactionDescription) -> str:
+    return (
+        f"TransactionalId: {each.transactional_id}\tCoordinator: {each.coordinator}\t"
+        f"ProducerId: {each.producer_id}\tProducerEpoch: {each.producer_epoch}\tState: {each.state}\t"
+        f"TimeoutMs: {each.timeout_ms}\tStartedMs: {each.started_ms}\t"
+        f"Partitions: {','.join(map(str, each.partitions))}"
+    )
+
+
+def _producer_line(each: ProducerDescription) -> str:
+    return (
+        f"ProducerId: {each.producer_id}\tProducerEpoch: {each.producer_epoch}\t"
+        f"CoordinatorEpoch: {each.coordinator_epoch}\tLastSequence: {each.last_sequence}\t"
+        f"HeardMs: {each.heard_ms}\tStartOffset: {each.first_offset}"
+    )
+
+
+def _as_json(each: TransactionDescription) -> dict[str, Any]:
+    row = asdict(each)
+    row["partitions"] = [list(partition) for partition in each.partitions]
+    return row
