@@ -99,7 +99,7 @@ class TransactionAdmin(AdminRequests):
         self, transactional_ids: Collection[str]
     ) -> dict[str, TransactionDescription]:
         """The ids by name. Raises ProtocolError TRANSACTIONAL_ID_NOT_FOUND for one that nobody knows."""
-        described = await asyncio.gather(*(self._describe(name) for name in transactional_ids))
+        described = await asyncio.gather(*(self._describe_transaction(name) for name in transactional_ids))
         return dict(zip(transactional_ids, described, strict=True))
 
     async def describe_producers(self, partition: TopicPartition) -> list[ProducerDescription]:
@@ -204,7 +204,7 @@ class TransactionAdmin(AdminRequests):
 
         return await self._retried(attempt)
 
-    async def _describe(self, name: str) -> TransactionDescription:
+    async def _describe_transaction(self, name: str) -> TransactionDescription:
         link = CoordinatorLink(self._cluster, name, kind=CoordinatorKind.TRANSACTION)
 
         async def attempt() -> TransactionDescription:
