@@ -63,8 +63,8 @@ class Committed:
     end: int = 0
     leader_epoch: int = -1
     """The newest that anybody led in."""
-    sequences: dict[int, int] = field(default_factory=dict)
-    """By producer id, the last sequence number."""
+    sequences: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By producer id, its epoch and last sequence number."""
 
 
 class Checks:
@@ -218,15 +218,17 @@ class Checks:
             self.batches_seen += 1
 
     def _in_sequence(self, partition: TopicPartition, committed: Committed, header: BatchHeader) -> None:
-        if header.producer_id < 0:
+        if header.producer_id < 0 or header.is_control or header.base_sequence < 0:
             return
-        last = committed.sequences.get(header.producer_id)
-        if last is not None and header.base_sequence != last + 1:
+        epoch, last = committed.sequences.get(header.producer_id, (-1, -1))
+        if header.producer_epoch < epoch or (
+            epoch >= 0 and header.base_sequence != (last + 1 if header.producer_epoch == epoch else 0)
+        ):
             raise ViolationError(
-                f"{partition}: producer {header.producer_id} has sequence {header.base_sequence} "
-                f"at {header.base_offset}, after {last}"
+                f"{partition}: producer {header.producer_id} has sequence {header.base_sequence} of epoch "
+                f"{header.producer_epoch} at {header.base_offset}, after {last} of {epoch}"
             )
-        committed.sequences[header.producer_id] = header.last_sequence
+        committed.sequences[header.producer_id] = header.producer_epoch, header.last_sequence
 
     def _some_replica_has_all(self, partition: TopicPartition) -> None:
         isr = self._isrs[partition]

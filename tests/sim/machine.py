@@ -172,6 +172,10 @@ class Machine:
             "replica_selector_class": "rack" if scenario.reads_from_followers else "leader",
             "leader_imbalance_check_interval_seconds": 5,
             "controlled_shutdown_max_retries": 3,
+            "offsets_topic_num_partitions": 1,
+            "transaction_state_log_num_partitions": 2,
+            "transaction_abort_timed_out_transaction_cleanup_interval_ms": 1_000,
+            "group_initial_rebalance_delay_ms": 0,
             "controlled_shutdown_retry_backoff_ms": 200,
         }
         known = NodeConfig.__dataclass_fields__

@@ -29,6 +29,8 @@ class Scenario:
     faults: int
     pause_max: float
     """How long the world lets things be after each fault, at most."""
+    desks: int = 0
+    """Clients with transactions."""
 
     @property
     def flushes(self) -> bool:

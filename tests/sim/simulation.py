@@ -6,7 +6,8 @@ import contextlib
 import gc
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import Random
 from typing import Any, TextIO
 
 import structlog
@@ -28,13 +29,20 @@ class Outcome:
     batches: int
     """That were committed."""
     digest: int
+    options: str = ""
+    """With which the seed has to be run to be the same."""
 
     def __str__(self) -> str:
         what = self.failure or "well"
         return (
             f"{what} ({self.steps} steps, {self.seconds:.0f} s, {self.batches} batches, {self.digest:08x}); "
-            f"again: python -m tests.sim --seed {self.seed} --trace"
+            f"again: python -m tests.sim --seed {self.seed} {self.options}--trace"
         )
+
+
+def with_transactions(seed: int) -> Scenario:
+    """What the seed decides, with two transactional clients."""
+    return replace(Scenario.drawn(Random(f"world {seed}")), desks=2)
 
 
 def run_seed(seed: int, *, scenario: Scenario | None = None, trace: TextIO | None = None) -> Outcome:
@@ -61,6 +69,7 @@ def run_seed(seed: int, *, scenario: Scenario | None = None, trace: TextIO | Non
         steps=world.loop.steps,
         batches=world.checks.batches_seen,
         digest=world.loop.digest,
+        options="--transactions " if world.scenario.desks else "",
     )
 
 

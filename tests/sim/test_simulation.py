@@ -9,9 +9,10 @@ import sys
 
 import pytest
 
-from tests.sim.simulation import run_seed
+from tests.sim.simulation import run_seed, with_transactions
 
 SEEDS = 200
+TRANSACTION_SEEDS = 40
 AT_A_TIME = 20
 
 
@@ -20,6 +21,12 @@ def test_a_cluster_keeps_its_promises_whatever_goes_wrong(first: int) -> None:
     outcomes = [run_seed(seed) for seed in range(first, first + AT_A_TIME)]
     assert not [str(outcome) for outcome in outcomes if outcome.failure]
     assert sum(outcome.batches for outcome in outcomes) > 100
+
+
+@pytest.mark.parametrize("first", range(0, TRANSACTION_SEEDS, AT_A_TIME))
+def test_transactions_are_all_or_nothing_whatever_goes_wrong(first: int) -> None:
+    outcomes = [run_seed(seed, scenario=with_transactions(seed)) for seed in range(first, first + AT_A_TIME)]
+    assert not [str(outcome) for outcome in outcomes if outcome.failure]
 
 
 def test_a_seed_is_the_same_run_every_time() -> None:

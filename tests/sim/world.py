@@ -26,6 +26,7 @@ from tests.sim.loop import Process, SimLoop, SimulationError
 from tests.sim.machine import Machine
 from tests.sim.network import Network
 from tests.sim.scenario import Scenario
+from tests.sim.transactional import CommittedReader, Desk, require_outcomes
 from tests.sim.zookeeper import SimZooKeeper
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class World:
         self.producers = [Producer(self, f"producer-{number}") for number in range(self.scenario.producers)]
         self.careless = CarelessProducer(self, "careless")
         self.consumers = [Consumer(self, f"consumer-{number}") for number in range(self.scenario.consumers)]
+        self.desks = [Desk(self, f"desk-{number}") for number in range(self.scenario.desks)]
+        self.committed_readers = [CommittedReader(self, "committed-reader")] if self.desks else []
         self.faults = Faults(self, Random(f"faults {seed}"))
         self.is_ending = False
         """No producer begins anything new."""
@@ -94,7 +97,14 @@ class World:
 
     @property
     def _clients(self) -> list[Client]:
-        return [self.admin, *self.producers, self.careless, *self.consumers]
+        return [
+            self.admin,
+            *self.producers,
+            self.careless,
+            *self.consumers,
+            *self.desks,
+            *self.committed_readers,
+        ]
 
     # What happens
 
@@ -141,11 +151,12 @@ class World:
 
     def _tree_changed(self, data: frozenset[str], children: frozenset[str]) -> None:
         for path in sorted(data):
-            if path.startswith(f"/brokers/topics/{TOPIC}/") and path.endswith("/state"):
+            if path.startswith("/brokers/topics/") and path.endswith("/state"):
                 znode = self.zookeeper.tree.get(path)
                 if znode is not None:
                     state = PartitionStateZnode.decode(znode.data, path)
-                    partition = TopicPartition(TOPIC, int(path.split("/")[5]))
+                    _, _, _, topic, _, number, _ = path.split("/")
+                    partition = TopicPartition(topic, int(number))
                     self.note(str(partition), f"state {state}")
                     self.checks.in_sync(partition, state)
 
@@ -156,7 +167,13 @@ class World:
             self.later((0.0, 0.5), machine.start)
         self.admin.begin([self.admin.create_topic()])
         await self._until(lambda: self.admin.is_done, STARTED_WITHIN_SECONDS, "the topic is not created")
-        for client in (*self.producers, self.careless, *self.consumers):
+        for client in (
+            *self.producers,
+            self.careless,
+            *self.consumers,
+            *self.desks,
+            *self.committed_readers,
+        ):
             client.start(self.partitions)
         for _ in range(self.scenario.faults):
             await self._rest(self._random.uniform(0.0, self.scenario.pause_max))
@@ -166,11 +183,29 @@ class World:
         self.faults.end()
         self.is_ending = True
         await self._until(self._is_well, HEALED_WITHIN_SECONDS, self._what_is_wrong)
+        await self._require_offsets()
         self.is_over = True
         await self._until(
             lambda: all(each.is_done for each in self._clients), HEALED_WITHIN_SECONDS, "clients do not end"
         )
         self.checks.final(self.machines, self.partitions)
+        for reader in self.committed_readers:
+            require_outcomes(self.desks, reader)
+
+    async def _require_offsets(self) -> None:
+        """The desks' groups stand where their transactions have put them."""
+        for desk in self.desks:
+            found: list[int] = []
+
+            async def ask(desk: Desk = desk, found: list[int] = found) -> None:
+                found.append(await desk.stands_at(self.partitions[0]))
+
+            desk.begin([ask()])
+            await self._until(lambda: bool(found), HEALED_WITHIN_SECONDS, f"{desk.name} hears of no offsets")  # noqa: B023
+            if found[0] not in desk.committed_offsets:
+                raise ViolationError(
+                    f"the group of {desk.name} stands at {found[0]}, not at {desk.committed_offsets}"
+                )
 
     async def _rest(self, seconds: float) -> None:
         end = self.loop.time() + seconds
@@ -222,7 +257,10 @@ class World:
             for consumer in self.consumers:
                 if consumer.positions[partition] != leader.high_watermark:
                     return f"{consumer.name} is at {consumer.positions[partition]} of {partition}"
-        unfinished = [each.name for each in (*self.producers, self.careless) if not each.is_done]
+            for reader in self.committed_readers:
+                if reader.positions[partition] != leader.high_watermark:
+                    return f"{reader.name} is at {reader.positions[partition]} of {partition}"
+        unfinished = [each.name for each in (*self.producers, self.careless, *self.desks) if not each.is_done]
         return f"{unfinished} wait for acknowledgements" if unfinished else ""
 
     def _replicas(self, partition: TopicPartition) -> list[Replica]:
