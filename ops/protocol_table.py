@@ -17,7 +17,6 @@ from ops.markdown_table import table
 DOCUMENT = Path(__file__).parent / "docs" / "protocol.md"
 
 NOTES: Mapping[str, str] = {
-    "Produce": "transactional batches open transactions; no coordinator is asked",
     "Fetch": "incremental sessions",
     "ListOffsets": "nothing is tiered",
     "LeaderAndIsr": "between nodes",
@@ -25,9 +24,9 @@ NOTES: Mapping[str, str] = {
     "UpdateMetadata": "between nodes",
     "ControlledShutdown": "between nodes",
     "OffsetCommit": "version 0 is kept where the others are, not in ZooKeeper",
-    "FindCoordinator": "of groups",
-    "WriteTxnMarkers": "from whoever coordinates",
-    "InitProducerId": "for idempotence, not for transactional ids",
+    "FindCoordinator": "of groups and transactional ids",
+    "AddPartitionsToTxn": "from version 4 on between nodes",
+    "WriteTxnMarkers": "between nodes, and to end what hangs",
     "DescribeConfigs": "of topics and nodes",
     "AlterConfigs": "of topics",
     "IncrementalAlterConfigs": "of topics",
