@@ -138,7 +138,7 @@ class Features:
 
     async def _read(self) -> None:
         znode = await self._coordination.get(paths.FEATURES)
-        if znode is None or znode.version < self.epoch:
+        if znode is None:
             return
         levels = FeaturesZnode.decode(znode.data, paths.FEATURES).levels
         if levels != self.levels:

@@ -69,7 +69,9 @@ def beginnings(services: Services, request: ProduceRequest, manner: Manner) -> B
                     )
                 producer = found
                 replica = services.replicas.get(topic.name, data.index)
-                if replica is not None and not replica.log.producers.is_in_transaction(*producer):
+                if replica is None or not replica.machine.is_leader:
+                    continue  # which is for others to refuse
+                if not replica.log.producers.is_in_transaction(*producer):
                     begun[TopicPartition(topic.name, data.index)] = replica
     if producer is None or not begun:
         return None
@@ -91,7 +93,7 @@ def beginning_in(
     if manner is not Manner.ADDING and not services.transaction_partitions.is_verifying:
         return None
     replica = services.replicas.get(*partition)
-    if replica is None or replica.log.producers.is_in_transaction(*producer):
+    if replica is None or not replica.machine.is_leader or replica.log.producers.is_in_transaction(*producer):
         return None
     return Beginnings(
         transactional_id=transactional_id,
@@ -153,8 +155,8 @@ def _refusal(error: ErrorCode, manner: Manner) -> ProtocolError:
         )
     if error is ErrorCode.PRODUCER_FENCED:
         return ProtocolError(ErrorCode.INVALID_PRODUCER_EPOCH, "a newer producer has the transactional id")
-    if error is ErrorCode.TRANSACTION_ABORTABLE:
-        code = ErrorCode.INVALID_TXN_STATE if manner is Manner.OLD else error
+    if error in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_SERVER_ERROR):
+        code = ErrorCode.INVALID_TXN_STATE if manner is Manner.OLD else ErrorCode.TRANSACTION_ABORTABLE
         return ProtocolError(code, "the partition was not added to the transaction")
     return ProtocolError(error)
 

@@ -38,6 +38,7 @@ from broker.transactions.transaction import Transaction
 from broker.types import TopicPartition
 
 TOPIC = "__transaction_state"
+ID_BYTES_MAX = 32_767
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,9 +153,7 @@ class TransactionCoordinator:
         self, transactional_id: str, *, timeout_ms: int, expected: ProducerIdentity | None
     ) -> Reply:
         """InitProducerId: who the producer of the id is from now on."""
-        if not transactional_id:
-            return Reply(error=ErrorCode.INVALID_REQUEST)
-        if not 0 < timeout_ms <= self._config.timeout_max_ms:
+        if transactional_id and not 0 < timeout_ms <= self._config.timeout_max_ms:
             return Reply(error=ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         return await self._ask(transactional_id, Initialise(timeout_ms=timeout_ms, expected=expected))
 
@@ -175,8 +174,7 @@ class TransactionCoordinator:
 
     async def _ask(self, transactional_id: str, event: Initialise | AddPartitions | End) -> Reply:
         try:
-            if not transactional_id:
-                raise ProtocolError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
+            _require_valid(transactional_id)
             while True:
                 partition = self._partition(transactional_id)
                 if partition.writer.is_full:
@@ -195,8 +193,7 @@ class TransactionCoordinator:
         """AddPartitionsToTxn with `verify_only`: whether partitions are part of the open transaction."""
         asked = tuple(partitions)
         try:
-            if not transactional_id:
-                raise ProtocolError(ErrorCode.INVALID_REQUEST)
+            _require_valid(transactional_id)
             live = self._partition(transactional_id).obtain(transactional_id)
         except ProtocolError as error:
             return dict.fromkeys(asked, error.code)
@@ -206,8 +203,7 @@ class TransactionCoordinator:
 
     def describe(self, transactional_id: str) -> Transaction:
         """The id as the log has it. Raises ProtocolError TRANSACTIONAL_ID_NOT_FOUND among others."""
-        if not transactional_id:
-            raise ProtocolError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
+        _require_valid(transactional_id)
         live = self._partition(transactional_id).find(transactional_id)
         transaction = None if live is None else live.machine.transaction
         if live is None or transaction is None or live.machine.state is State.DEAD:
@@ -271,3 +267,9 @@ class TransactionCoordinator:
         while True:
             await asyncio.sleep(self._config.expiry_check_interval_ms / 1000)
             self.remove_expired()
+
+
+def _require_valid(transactional_id: str) -> None:
+    """Raises ProtocolError INVALID_REQUEST for an id that no record could hold."""
+    if not transactional_id or len(transactional_id.encode()) > ID_BYTES_MAX:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"a transactional id has 1 to {ID_BYTES_MAX} bytes")

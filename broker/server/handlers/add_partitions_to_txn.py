@@ -13,6 +13,7 @@ from broker.coordinators.record_batches import ProducerIdentity
 from broker.errors import ErrorCode, ProtocolError
 from broker.server.access import is_allowed, require, topic_named, transactional_id
 from broker.server.fenced_producers import code_for_version
+from broker.server.internal_topics import INTERNAL_TOPICS
 from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
@@ -77,7 +78,8 @@ async def _add_for_client(
     denied = {
         topic.name
         for topic in topics
-        if not is_allowed(services, context, Operation.WRITE, topic_named(topic.name))
+        if topic.name in INTERNAL_TOPICS
+        or not is_allowed(services, context, Operation.WRITE, topic_named(topic.name))
     }
     partitions = list(_partitions(topics))
     problems = dict.fromkeys(
