@@ -266,19 +266,22 @@ class ReassignmentZnode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeaturesZnode:
-    """`/feature`: the finalized level of each feature that has one above 0."""
+    """`/feature`: the finalized level of each feature that has one above 0.
+
+    Kafka's nodes that work with ZooKeeper know no feature, and end when they find one that is enabled: so the
+    document says that features are off, as they then read it, and is believed here all the same.
+    """
 
     levels: Mapping[str, int]
 
     def encode(self) -> bytes:
         features = {name: {"max_version_level": level} for name, level in self.levels.items() if level > 0}
-        return to_json({"version": 2, "status": 1, "features": features})
+        return to_json({"version": 2, "status": 0, "features": features})
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> Self:
         document = Document.parse(data, path)
-        if not document.small("status", maximum=1):
-            return cls(levels={})
+        document.small("status", maximum=1)  # which every version has
         features = document.document_map("features")
         return cls(
             levels={name: each.small("max_version_level", minimum=1) for name, each in features.items()}

@@ -18,6 +18,7 @@ from broker.coordination.znodes import (
     ControllerEpochZnode,
     ControllerZnode,
     Endpoint,
+    FeaturesZnode,
     PartitionListZnode,
     PartitionStateZnode,
     ProducerIdBlockZnode,
@@ -66,6 +67,11 @@ VALUES: list[tuple[Any, str]] = [
     (
         ReassignmentZnode(partitions={TopicPartition("t", 0): (ONE, TWO)}),
         '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}',
+    ),
+    (
+        FeaturesZnode(levels={"group.version": 1, "transaction.version": 2}),
+        '{"version":2,"status":0,"features":{"group.version":{"max_version_level":1},'
+        '"transaction.version":{"max_version_level":2}}}',
     ),
     (ConfigZnode(config={"retention.ms": "1"}), '{"version":1,"config":{"retention.ms":"1"}}'),
     (ConfigChangeZnode(entity_path="topics/t"), '{"version":2,"entity_path":"topics/t"}'),

@@ -123,3 +123,27 @@ def test_offsets_of_a_transaction_count_once_it_commits(commits: bool) -> None:
     offsets.end_transaction(7, committed=commits)
     assert offsets.fetch([A0]) == {A0: committed_at(2 if commits else 1)}
     assert offsets.is_stable(A0)
+
+
+def test_an_offset_that_waits_is_forgotten_when_a_later_one_is_taken_in() -> None:
+    offsets = Offsets(4_096)
+    offsets.apply_transactional(1, A0, committed_at(1))
+    offsets.apply_transactional(1, A1, committed_at(1))
+    offsets.apply_transactional(2, A1, committed_at(2))
+    assert not offsets.is_stable(A0)
+    offsets.apply(A0, committed_at(3))
+    assert offsets.is_stable(A0)
+    offsets.end_transaction(2, committed=True)
+    assert offsets.is_stable(A1)
+    offsets.end_transaction(1, committed=True)
+    assert offsets.fetch(None) == {A0: committed_at(3), A1: committed_at(2)}
+
+
+def test_a_commit_of_a_transaction_makes_offsets_unstable_before_the_log_has_it() -> None:
+    offsets = Offsets(4_096)
+    offsets.begin([A0], transactional=True)
+    offsets.begin([A1])
+    assert not offsets.is_stable(A0)
+    assert offsets.is_stable(A1)
+    offsets.end([A0], transactional=True)
+    assert offsets.is_stable(A0)

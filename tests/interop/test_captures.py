@@ -31,7 +31,6 @@ OWN_SETTINGS = {
     **UNVERIFIED,
 }
 CLEANER_SETTINGS = {"log.cleaner.backoff.ms": 20, "log.cleaner.min.cleanable.ratio": 0.01}
-TRANSACTIONAL = "transactional"
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -62,9 +61,7 @@ def test_kafka_takes_the_place_of_a_node_and_gives_it_back(
     with EmbeddedCluster(spec) as node:
         ours = Workload(str(node.bootstrap[0]), features)
         ours.create_topics()
-        _end_transactions(node.bootstrap[0])
-        uncoordinated = {t: c for t, c in features.topics.items() if t != TRANSACTIONAL}
-        Workload(str(node.bootstrap[0]), replace(features, topics=uncoordinated)).produce(0)
+        ours.produce(0)
         ours.commit(0)
         if state is State.CLEAN:  # where a log starts is checkpointed now and then
             ours.trim()
@@ -149,17 +146,6 @@ def _require_gaps_and_tombstones(served: dict[str, Any]) -> None:
         assert len(records) < served["end_offsets"][name], name
         assert any(record["value"] is None for record in records), name
         assert {record["key"] for record in records} >= {f"key {number}" for number in range(14)}, name
-
-
-def _end_transactions(address: HostPort) -> None:
-    """Transactions whose markers nobody's coordinator wrote: committed, aborted, one of them left open."""
-    with connected(address) as client:
-        producers = [RawTransactions(client, TRANSACTIONAL) for _ in range(3)]
-        for turn in range(4):
-            for number, producer in enumerate(producers):
-                assert producer.write(b"%d %d" % (turn, number)) == ErrorCode.NONE
-            for number, producer in enumerate(producers[: 2 if turn == 3 else 3]):
-                assert producer.end(commit=(turn + number) % 2 == 0) == ErrorCode.NONE
 
 
 def _comparable(workload: Workload) -> dict[str, Any]:

@@ -58,10 +58,8 @@ def test_kafkas_tools_tell_features_and_end_what_hangs(
     nodes = cluster(settings=UNVERIFIED)
     server = ("--bootstrap-server", str(nodes.bootstrap[0]))
     features = newest_java_tool(FEATURES, *server, "describe")
-    assert (
-        "transaction.version\tSupportedMinVersion: 0\tSupportedMaxVersion: 2\tFinalizedVersionLevel: 2"
-        in (features)
-    )
+    (told,) = (line for line in features.splitlines() if "transaction.version" in line)
+    assert "SupportedMaxVersion: 2\tFinalizedVersionLevel: 2" in told
     newest_java_tool(FEATURES, *server, "downgrade", "--feature", "transaction.version=0")
     newest_java_tool(TOPICS, *server, "--create", "--topic", "hung", "--partitions", "1")
     with connected(nodes.bootstrap[0]) as client:

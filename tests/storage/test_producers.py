@@ -314,3 +314,23 @@ def test_a_damaged_snapshot_is_refused_and_changes_nothing(data: st.DataObject) 
     with pytest.raises(CorruptRecordsError):
         states.load(damaged)
     assert len(states) == 3
+
+
+def test_what_a_coordinator_writes_opens_its_producers_transaction_without_sequences() -> None:
+    states = ProducerStates()
+    without_sequence = header(-1, attributes=TRANSACTIONAL_FLAG, epoch=3, offset=20)
+    states.check_unsequenced(without_sequence)
+    states.joined(without_sequence, 20, NOW)
+    entry = states.get(7)
+    assert entry is not None
+    assert (entry.transaction_first_offset, entry.last_sequence) == (20, -1)
+    assert states.is_in_transaction(7, 3)
+    assert not states.is_in_transaction(7, 4)
+    with pytest.raises(ProtocolError) as stale:
+        states.check_unsequenced(header(-1, attributes=TRANSACTIONAL_FLAG, epoch=2))
+    assert stale.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    follower = ProducerStates()
+    follower.replay(without_sequence, NOW)
+    assert follower.snapshot() == states.snapshot()
+    assert states.marked(marker_header(epoch=3, offset=21), marker(), NOW) == (7, 20, 21, 22)
+    assert not states.is_in_transaction(7, 3)
