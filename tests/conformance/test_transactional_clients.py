@@ -115,7 +115,7 @@ def test_a_producer_is_fenced_by_the_next_one_of_its_id(bootstrap: str) -> None:
 
 
 def test_a_transaction_that_takes_too_long_is_aborted(bootstrap: str) -> None:
-    create(bootstrap, "flights")
+    create(bootstrap, "flights", partitions=1)
     producer = transactional(bootstrap, "slow", transaction_timeout_ms=1000, message_timeout_ms=1000)
     producer.begin_transaction()
     producer.produce("flights", "late")
@@ -135,7 +135,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(bootstrap: str) -> None:
     consumer.close()
     with pytest.raises(KafkaException):
         producer.commit_transaction(DEADLINE_SECONDS)
-    assert values(bootstrap, "flights") == ["in time"]
+    assert values(bootstrap, "flights", partitions=1) == ["in time"]
 
 
 def test_offsets_count_with_the_transaction_that_they_are_part_of(bootstrap: str) -> None:
