@@ -15,6 +15,8 @@ from typing import Any, Self, TypeVar
 from broker.client.aborted import AbortedTransaction
 from broker.client.assignors import Assignor, RangeAssignor
 from broker.client.cluster import Cluster
+from broker.client.consumer_commits import CommitCallback, Commits, Offsets
+from broker.client.consumer_metrics import ConsumerMetrics
 from broker.client.consumer_settings import ConsumerSettings, Isolation, OffsetReset
 from broker.client.fetch import FetchedBatches
 from broker.client.fetch_state import PartitionError, PartitionState
@@ -22,8 +24,9 @@ from broker.client.fetcher import Fetcher
 from broker.client.group import GroupMember, PartitionsCallback, TopicFilter
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.group_settings import GroupSettings
+from broker.client.offsets import EARLIEST, LATEST
+from broker.client.reader_watch import ReaderWatch
 from broker.client.record_cursor import ConsumerRecord
-from broker.errors import BrokerError
 from broker.telemetry import logger
 from broker.types import TopicPartition
 
@@ -62,7 +65,9 @@ class Consumer:
         self._taken: set[TopicPartition] = set()
         """Partitions whose reader has not come back yet."""
         self._member: GroupMember | None = None
-        self._last_commit: Mapping[TopicPartition, OffsetAndMetadata] = {}
+        self._commits = None if group is None else Commits(cluster, group.group_id, self._fetcher.partitions)
+        self._watch: ReaderWatch | None = None
+        self._records_taken = 0
         self._closing = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
@@ -83,12 +88,19 @@ class Consumer:
         await started.wait()
 
     async def close(self) -> None:
-        """Commit where that is automatic, leave the group, stop fetching. What is buffered is dropped."""
+        """Finish commits under way, commit where that is automatic, leave the group, stop fetching.
+
+        What is buffered is dropped.
+        """
         if self._supervisor is None or self._closing.is_set():
             return
         self._note_processed()
+        if self._commits is not None:
+            await self._commits.settle()
         if self._member is not None:
             await self._member.close()
+        else:
+            await self._commit_processed(self._fetcher.partitions)
         self._closing.set()
         await asyncio.wait([self._supervisor])
         await self._fetcher.close()
@@ -108,8 +120,13 @@ class Consumer:
     def assign(self, partitions: Collection[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
         """Read exactly these partitions, from the given offsets; without one from the reset position.
 
-        Partitions that stay keep their position unless an offset is given.
+        Partitions that stay keep their position unless an offset is given. With a group, its committed
+        offsets come before the reset position, and commits are those of a group without members. Raises
+        RuntimeError when subscribed.
         """
+        if self._member is not None:
+            raise RuntimeError("a consumer that is subscribed gets its partitions from its group")
+        self._begin_commits()
         wanted = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
         self.remove([partition for partition in self._fetcher.partitions if partition not in wanted])
         for partition, offset in wanted.items():
@@ -155,14 +172,44 @@ class Consumer:
             on_revoked=self._around_revoked(on_revoked),
             on_lost=self._around_lost(on_lost or on_revoked),
         )
-        self._fetcher.committed_offsets = self._member.committed
+        self._begin_commits()
+        assert self._commits is not None
+        self._commits.member = self._member
         self._start_task(self._member.run(), "group membership")
-        if self.settings.auto_commit_interval_ms:
-            self._start_task(self._commit_periodically(), "periodic commits")
+        if self.settings.max_poll_interval_ms:
+            self._watch = ReaderWatch(
+                self.settings.max_poll_interval_ms,
+                on_gone=self._member.stand_aside,
+                on_back=self._member.come_back,
+            )
+            self._start_task(self._watch.run(), "reader's watch")
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
         """Go on at `offset`. Raises KeyError for a partition that is not assigned."""
         self._fetcher.seek(topic_partition, offset)
+
+    async def seek_to_beginning(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Go on at the first record that is kept, of all partitions by default. Raises as `seek_to_time`."""
+        await self.seek_to_time(dict.fromkeys(self._named(partitions), EARLIEST))
+
+    async def seek_to_end(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Go on at the next record that is written; of committed ones at the last stable offset. Raises as
+        `seek_to_time`.
+        """
+        await self.seek_to_time(dict.fromkeys(self._named(partitions), LATEST))
+
+    async def seek_to_time(self, times: Mapping[TopicPartition, int]) -> None:
+        """Go on at the first record at or after a time, milliseconds since the epoch; where there is none, at
+        the end. Raises KeyError for a partition that is not assigned, BrokerError as `list_offsets`.
+        """
+        held = {partition: self._fetcher.partitions[partition] for partition in times}
+        found = await self._fetcher.find(times)
+        for partition, offset in found.items():
+            if self._fetcher.partitions.get(partition) is held[partition]:
+                self._fetcher.seek(partition, offset)
+
+    def _named(self, partitions: Collection[TopicPartition] | None) -> Collection[TopicPartition]:
+        return list(self._fetcher.partitions) if partitions is None else partitions
 
     def position(self, topic_partition: TopicPartition) -> int | None:
         """The next offset to be handed out, None while it is not known. Raises KeyError."""
@@ -177,6 +224,33 @@ class Consumer:
         """End a pause, or the rest after an error. Raises KeyError."""
         for topic_partition in partitions:
             self._fetcher.resume(topic_partition)
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
+        return frozenset(name for name, held in self._fetcher.partitions.items() if held.paused)
+
+    def lag(self, topic_partition: TopicPartition) -> int | None:
+        """How many offsets are left to be handed out, as of the last answer; None while that is not known.
+
+        Raises KeyError.
+        """
+        return self._fetcher.partitions[topic_partition].progress.lag
+
+    def metrics(self) -> ConsumerMetrics:
+        """The consumer's figures as they stand."""
+        partitions = {name: held.progress for name, held in self._fetcher.partitions.items()}
+        counters = self._fetcher.counters
+        lags = [progress.lag for progress in partitions.values() if progress.lag is not None]
+        return ConsumerMetrics(
+            records_taken=self._records_taken,
+            fetches=counters.fetches,
+            fetches_failed=counters.fetches_failed,
+            fetched_bytes=counters.fetched_bytes,
+            buffered_bytes=sum(progress.buffered_bytes for progress in partitions.values()),
+            lag_max=max(lags, default=None),
+            partitions=partitions,
+        )
 
     # Taking
 
@@ -200,7 +274,9 @@ class Consumer:
                 decoded_bytes_max=self.settings.decoded_bytes_max,
             )
 
-        return await self._take(take_records, timeout_ms) or []
+        records = await self._take(take_records, timeout_ms) or []
+        self._records_taken += len(records)
+        return records
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         while True:
@@ -212,6 +288,18 @@ class Consumer:
     ) -> _Taken | None:
         """What `read` finds in the first partition that has something, awaited. Partitions take turns."""
         self._note_processed()
+        watch = self._watch
+        if watch is None:
+            return await self._await_found(read, timeout_ms)
+        watch.came()
+        try:
+            return await self._await_found(read, timeout_ms)
+        finally:
+            watch.left()
+
+    async def _await_found(
+        self, read: Callable[[PartitionState], _Taken | None], timeout_ms: float | None
+    ) -> _Taken | None:
         self._raise_failure()
         if (found := self._read_next(read)) is not None:
             return found
@@ -254,51 +342,43 @@ class Consumer:
 
     # Committing
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
+    async def commit(self, offsets: Offsets | None = None) -> None:
         """Store positions with the group; without `offsets` those of everything taken so far.
 
-        Raises ProtocolError as `GroupMember.commit` does, RuntimeError when not subscribed.
+        Raises ProtocolError as `GroupMember.commit` does, RuntimeError without a group.
         """
-        if self._member is None:
-            raise RuntimeError("only a subscribed consumer can commit")
-        if offsets is None:
-            offsets = {
-                partition.topic_partition: OffsetAndMetadata(offset=partition.position)
-                for partition in self._fetcher.partitions.values()
-                if partition.position is not None
-            }
-        await self._member.commit(offsets)
+        await self._require_group().store(offsets)
+
+    def commit_later(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
+        """As `commit`, without waiting; commits keep their order. `callback` is told the offsets and what
+        went wrong, None if nothing did; without one, a failure is logged. Raises RuntimeError without a
+        group.
+        """
+        self._require_group().store_later(offsets, callback)
 
     async def committed(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group has stored for the partitions. Raises RuntimeError when not subscribed."""
-        if self._member is None:
-            raise RuntimeError("only a subscribed consumer has committed offsets")
-        return await self._member.committed(partitions)
+        """What the group has stored for the partitions. Raises RuntimeError without a group."""
+        return await self._require_group().committed(partitions)
 
-    async def _commit_logged(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        try:
-            await self.commit(offsets)
-        except BrokerError as error:
-            _log.warning("offsets_not_committed", error=str(error))
+    def _require_group(self) -> Commits:
+        if self._commits is None:
+            raise RuntimeError("only a consumer with a group has committed offsets")
+        return self._commits
 
-    async def _commit_periodically(self) -> None:
-        while True:
-            await asyncio.sleep(self.settings.auto_commit_interval_ms / 1000)
-            await self._commit_processed(self._fetcher.partitions)
+    def _begin_commits(self) -> None:
+        """Positions are the group's from now on, if there is one."""
+        if self._commits is None or self._fetcher.committed_offsets is not None:
+            return
+        self._fetcher.committed_offsets = self._commits.committed
+        if self.settings.auto_commit_interval_ms:
+            periodically = self._commits.store_periodically(self.settings.auto_commit_interval_ms)
+            self._start_task(periodically, "periodic commits")
 
     async def _commit_processed(self, partitions: Iterable[TopicPartition]) -> None:
-        """Store how far the reader is done with the partitions; a failure is logged."""
-        held = self._fetcher.partitions
-        offsets = {
-            topic_partition: OffsetAndMetadata(offset=held[topic_partition].processed or 0)
-            for topic_partition in partitions
-            if topic_partition in held and held[topic_partition].processed is not None
-        }
-        if offsets and offsets != self._last_commit:
-            self._last_commit = offsets
-            await self._commit_logged(offsets)
+        if self._commits is not None and self.settings.auto_commit_interval_ms:
+            await self._commits.store_processed(partitions)
 
     # What the group says, around the user's own callbacks
 
@@ -316,8 +396,7 @@ class Consumer:
             self.pause(partitions & self.assignment)
             if callback is not None:
                 await callback(partitions)
-            if self.settings.auto_commit_interval_ms:
-                await self._commit_processed(partitions)
+            await self._commit_processed(partitions)
             self.remove(partitions)
 
         return revoked

@@ -11,6 +11,8 @@ class OffsetReset(Enum):
 
     EARLIEST = "earliest"
     LATEST = "latest"
+    BY_DURATION = "by_duration"
+    """At the first record that is younger than `offset_reset_duration_ms` (KIP-1106)."""
     NONE = "none"
     """Nowhere: a PartitionError is raised, and `seek` decides."""
 
@@ -40,9 +42,15 @@ class ConsumerSettings:
     rack: str = ""
     """Where the consumer is: leaders that know racks send it to a replica there."""
     offset_reset: OffsetReset = OffsetReset.LATEST
+    offset_reset_duration_ms: int = 0
+    """With OffsetReset.BY_DURATION: how far back from now to begin."""
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     auto_commit_interval_ms: int = 5_000
     """In a group: how often positions are committed, 0 for never."""
+    max_poll_interval_ms: int = 300_000
+    """In a group: a reader that stays away for longer loses its partitions until it comes back (KIP-62), 0
+    for never.
+    """
     topic_gone_timeout_ms: int = 30_000
     """How long a leader may say that it does not know a topic before that is an error."""
     decoded_bytes_max: int = 256 * 1024 * 1024

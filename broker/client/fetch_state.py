@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
+from broker.client.consumer_metrics import PartitionProgress
 from broker.client.fetch import FetchedBatches, PartitionPosition
 from broker.client.record_cursor import ConsumerRecord, RecordCursor
 from broker.errors import BrokerError, ErrorCode, ProtocolError
@@ -34,6 +35,7 @@ class PartitionState:
         "_cursor",
         "buffered_bytes",
         "busy",
+        "end",
         "failing_since",
         "failures",
         "fetch_offset",
@@ -57,6 +59,8 @@ class PartitionState:
         """The next offset to hand out; None until found."""
         self.processed: int | None = None
         """Position up to which the reader is done: it came back for more."""
+        self.end: int | None = None
+        """Up to where there are records to be read, as the last answer said."""
         self.fetch_offset = -1
         self.max_bytes = max_bytes
         """What the next fetch asks for; grows while a batch does not fit."""
@@ -80,6 +84,20 @@ class PartitionState:
     def readable(self) -> bool:
         """Whether something can be handed out now."""
         return (self._cursor is not None or bool(self._buffered)) and not self.paused and not self.resting
+
+    @property
+    def progress(self) -> PartitionProgress:
+        """How far the partition is read."""
+        known = self.end is not None and self.position is not None
+        return PartitionProgress(
+            position=self.position,
+            processed=self.processed,
+            end=self.end,
+            lag=max(0, (self.end or 0) - (self.position or 0)) if known else None,
+            buffered_bytes=self.buffered_bytes,
+            is_paused=self.paused,
+            is_resting=self.resting,
+        )
 
     @property
     def fetch_position(self) -> PartitionPosition:

@@ -16,6 +16,7 @@ from typing import Any
 
 from broker.client.backoff import is_retriable
 from broker.client.cluster import Cluster
+from broker.client.consumer_metrics import FetchCounters
 from broker.client.consumer_settings import ConsumerSettings, OffsetReset
 from broker.client.fetch import (
     FetchTerms,
@@ -28,8 +29,9 @@ from broker.client.fetch import (
 )
 from broker.client.fetch_state import PartitionError, PartitionState
 from broker.client.group_offsets import OffsetAndMetadata
-from broker.client.offsets import EARLIEST, LATEST, list_offsets
+from broker.client.offsets import EARLIEST, LATEST, NO_OFFSET, list_offsets
 from broker.client.read_replicas import ReadReplicas
+from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicPartition
@@ -59,7 +61,8 @@ class Fetcher:
     `run` is its task; everything else is called from the same loop.
     """
 
-    def __init__(self, cluster: Cluster, settings: ConsumerSettings) -> None:
+    def __init__(self, cluster: Cluster, settings: ConsumerSettings, *, clock: Clock | None = None) -> None:
+        self.counters = FetchCounters()
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self.errors: deque[PartitionError] = deque()
         """What went wrong with single partitions, to be raised once."""
@@ -69,6 +72,7 @@ class Fetcher:
         """Where the group's positions are to be had, when there is a group."""
         self._cluster = cluster
         self._settings = settings
+        self._clock = clock or SystemClock()
         self._sources = ReadReplicas()
         self._ready: deque[PartitionState] = deque()
         """Partitions with something to read, in the order in which they are served; some may have left
@@ -222,6 +226,7 @@ class Fetcher:
                     if self._is_current(partition) and partition.seeks == seeks:
                         self._take_answer(partition, position, answer)
         except BrokerError as error:
+            self.counters.fetches_failed += 1
             if isinstance(error.__cause__, FrameTooLargeError):
                 raise
             for partition, seeks, _position in asked.values():
@@ -243,6 +248,7 @@ class Fetcher:
             read_committed=settings.committed_only,
             rack=settings.rack,
         )
+        self.counters.fetches += 1
         request = build_fetch(positions, terms, metadata)
         connection = await self._cluster.connection(node_id, lane)
         version = connection.version_of(FetchRequest, at_most=version_limit(positions, metadata))
@@ -263,6 +269,9 @@ class Fetcher:
             self._fail(partition, ProtocolError(code))
         else:
             partition.forget_failures()
+            partition.end = (
+                answer.last_stable_offset if self._settings.committed_only else answer.high_watermark
+            )
             try:
                 self._buffer(partition, position, answer)
             except ProtocolError as error:
@@ -285,6 +294,7 @@ class Fetcher:
             partition.max_bytes = self._settings.partition_max_bytes
             # Whoever brought something goes to the end, so that the bound on answers starves nobody.
             self.partitions[partition.topic_partition] = self.partitions.pop(partition.topic_partition)
+            self.counters.fetched_bytes += len(fetched.records)
             was_readable = partition.readable
             partition.buffer(fetched)
             if not was_readable:
@@ -390,15 +400,31 @@ class Fetcher:
                     partition, ProtocolError(ErrorCode.OFFSET_OUT_OF_RANGE, "no offset is committed")
                 )
             return
-        when = EARLIEST if policy is OffsetReset.EARLIEST else LATEST
-        found = await list_offsets(
-            self._cluster,
-            {partition.topic_partition: when for partition in partitions},
-            read_committed=self._settings.committed_only,
-        )
+        found = await self.find({partition.topic_partition: self._reset_time() for partition in partitions})
         for partition in partitions:
             if partition.position is None:
-                partition.place(found[partition.topic_partition].offset)
+                partition.place(found[partition.topic_partition])
+
+    def _reset_time(self) -> int:
+        match self._settings.offset_reset:
+            case OffsetReset.EARLIEST:
+                return EARLIEST
+            case OffsetReset.BY_DURATION:
+                return self._clock.now_ms() - self._settings.offset_reset_duration_ms
+            case _:
+                return LATEST
+
+    async def find(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The offset of the first record at or after each time (milliseconds, EARLIEST or LATEST); where
+        there is none that young, of the next one. Raises as `list_offsets`.
+        """
+        read_committed = self._settings.committed_only
+        found = await list_offsets(self._cluster, times, read_committed=read_committed)
+        missing = [partition for partition, at in found.items() if at.offset == NO_OFFSET]
+        if missing:
+            latest = dict.fromkeys(missing, LATEST)
+            found |= await list_offsets(self._cluster, latest, read_committed=read_committed)
+        return {partition: at.offset for partition, at in found.items()}
 
     def _end(self, partitions: Iterable[PartitionState]) -> None:
         for partition in partitions:

@@ -86,6 +86,7 @@ class GroupMember:
         self._turns = Turns()
         self._heartbeats = Heartbeats(settings, self._requests, self._turns, self._retry_delay_ms)
         self._settled = asyncio.Event()
+        self._is_aside = False
         self._ended = asyncio.Event()
         self._ended.set()
         self._joining: asyncio.Timeout | None = None
@@ -115,6 +116,9 @@ class GroupMember:
             failures = 0
             while self._turns.asked is not Turn.CLOSE:
                 try:
+                    if self._is_aside:
+                        await self._turns.wait_for_any()
+                        continue
                     assignment = await self._join()
                     failures = 0
                     if assignment is not None:
@@ -147,6 +151,19 @@ class GroupMember:
 
     def request_rejoin(self) -> None:
         """Join again: what this member tells the others has changed."""
+        self._turns.ask(Turn.REJOIN)
+
+    def stand_aside(self) -> None:
+        """Give up the partitions, by `on_lost`, and leave the group until `come_back`: others get them.
+
+        A static member does not leave: its partitions are others' when its session has timed out.
+        """
+        self._is_aside = True
+        self._turns.ask(Turn.LOST)
+
+    def come_back(self) -> None:
+        """Join the group again after `stand_aside`."""
+        self._is_aside = False
         self._turns.ask(Turn.REJOIN)
 
     async def settled(self) -> None:
@@ -199,9 +216,11 @@ class GroupMember:
             self._settled.set()
             turn = await self._next_turn()
             if turn is Turn.LOST:
-                await self._lose("thrown out of the group")
+                await self._lose("it stands aside" if self._is_aside else "thrown out of the group")
             elif not self._cooperative:
                 await self._revoke(self.assignment)
+        if self._is_aside:
+            await self._leave()
 
     async def _adopt(self, assignment: Assignment) -> None:
         partitions = frozenset(assignment.partitions)

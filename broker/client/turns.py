@@ -36,6 +36,12 @@ class Turns:
         """Return when a turn is, or has been, asked for."""
         await self._changed.wait()
 
+    async def wait_for_any(self) -> None:
+        """Return when something new is asked for; what was asked for before, but for closing, is answered."""
+        if self.asked is not Turn.CLOSE:
+            self.clear()
+        await self.wait()
+
     async def wait_for_close(self) -> None:
         """Return when the membership is to be closed, whatever else is asked for meanwhile."""
         while self.asked is not Turn.CLOSE:
