@@ -6,6 +6,9 @@ Rules:
   remembers no more, so that it could not tell whether it wrote the oldest. Once one fails, nothing more is
   sent until all that are in flight are answered (draining); what is to be sent again then goes first, in its
   old order.
+- A partition on which an identity has nothing acknowledged yet, or which just met an error, sends a single
+  batch until that is acknowledged: a leader that knows nothing of a producer takes any first number, and would
+  take a later batch before a failed earlier one.
 - Under an identity batches are numbered without gaps, when first sent. A batch that is sent again keeps its
   number, so that a leader which wrote it already only says so. Without an identity the window is one batch:
   order needs no numbers.
@@ -53,6 +56,7 @@ class PartitionQueue:
         "_failed",
         "_next_ordinal",
         "_next_sequence",
+        "_proven",
         "_refused_from",
         "_window",
         "enlisted",
@@ -87,6 +91,8 @@ class PartitionQueue:
         self._refused_from: int | None = None
         """Sequence number of a batch that was refused for good: the next one takes it."""
         self._broken = False
+        self._proven = False
+        """Whether the leader answered for a batch of this identity, and for none with an error since."""
 
     @property
     def is_draining(self) -> bool:
@@ -107,6 +113,8 @@ class PartitionQueue:
     def _is_within_window(self, batch: ProducerBatch) -> bool:
         if not self.in_flight:
             return True
+        if not self._proven:
+            return False
         ordinal = batch.ordinal if batch.is_sequenced else self._next_ordinal
         return len(self.in_flight) < self._window and ordinal - self.in_flight[0].ordinal < self._window
 
@@ -121,7 +129,7 @@ class PartitionQueue:
         batch.attempts += 1
         if identity is not NO_IDENTITY and not batch.is_sequenced:
             if self.identity != identity and not self._has_sequenced():
-                self.identity, self._next_sequence = identity, 0
+                self._take_up(identity)
             batch.stamp(self.identity, self._next_sequence)
             self._next_sequence = next_sequence(self._next_sequence, batch.count)
             batch.ordinal = self._next_ordinal
@@ -130,16 +138,23 @@ class PartitionQueue:
         self.node_id = node_id
         return batch
 
+    def _take_up(self, identity: ProducerIdentity) -> None:
+        """Number from 0 under an identity. Its leader knows a producer by its id, whatever the epoch."""
+        self._proven &= identity.producer_id == self.identity.producer_id
+        self.identity, self._next_sequence = identity, 0
+
     def settle(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
         """A batch in flight is written."""
         self.in_flight.remove(batch)
         batch.succeed(base_offset, log_append_time_ms)
+        self._proven = not self.is_draining
         self._end_drain()
 
     def fail(self, batch: ProducerBatch, error: BrokerError) -> None:
         """A batch in flight failed: it will be sent again where that may help, else it is given up."""
         earlier = batch is not self.in_flight[0] or self.is_draining
         self.in_flight.remove(batch)
+        self._proven = False
         code = error.code if isinstance(error, ProtocolError) else None
         maybe_written = code in _MAYBE_WRITTEN or isinstance(
             error, ConnectionFailedError | RequestTimedOutError

@@ -27,6 +27,8 @@ class Leader:
 
     def __init__(self) -> None:
         self.values: list[bytes] = []
+        self.refuses_strangers = False
+        """As old leaders do: else any first sequence number of a producer is taken."""
         self._producers: dict[tuple[int, int], deque[tuple[int, int, int]]] = {}
 
     def append(self, batch: Buffer) -> tuple[ErrorCode, int]:
@@ -44,6 +46,7 @@ class Leader:
 
     def forget_producers(self) -> None:
         self._producers.clear()
+        self.refuses_strangers = True
 
     def _check(self, producer_id: int, epoch: int, sequence: int, count: int) -> tuple[ErrorCode | None, int]:
         known = self._producers.setdefault((producer_id, epoch), deque(maxlen=REMEMBERED))
@@ -54,7 +57,7 @@ class Leader:
             last = known[-1][1]
             if sequence != next_sequence(last, 1):
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
-        elif sequence != 0:
+        elif sequence != 0 and self.refuses_strangers:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         known.append((sequence, next_sequence(sequence, count - 1), len(self.values)))
         return None, -1

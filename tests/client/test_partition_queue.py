@@ -38,6 +38,14 @@ def queue_of(*batches: ProducerBatch, window: int = 5) -> PartitionQueue:
     return queue
 
 
+def proven_queue_of(*batches: ProducerBatch) -> PartitionQueue:
+    """The leader knows the identity by one record: it notices gaps from now on, and the window is open."""
+    queue = queue_of(batch(b"first"))
+    queue.settle(queue.take(FIRST, 1), 0, -1)
+    queue.waiting.extend(batches)
+    return queue
+
+
 def in_loop(scenario: Callable[[], None]) -> None:
     """Batches carry futures, which want a loop."""
 
@@ -56,24 +64,47 @@ def send_all(queue: PartitionQueue, identity: ProducerIdentity = FIRST) -> list[
 
 def test_batches_are_numbered_without_gaps_within_the_window() -> None:
     def scenario() -> None:
-        queue = queue_of(*(batch(b"a", b"b") for _ in range(7)))
-        assert [sent.base_sequence for sent in send_all(queue)] == [0, 2, 4, 6, 8]
+        queue = proven_queue_of(*(batch(b"a", b"b") for _ in range(7)))
+        assert [sent.base_sequence for sent in send_all(queue)] == [1, 3, 5, 7, 9]
         queue.settle(queue.in_flight[0], 0, -1)
-        assert [sent.base_sequence for sent in send_all(queue)] == [10]
+        assert [sent.base_sequence for sent in send_all(queue)] == [11]
+
+    in_loop(scenario)
+
+
+def test_a_fresh_identity_sends_one_batch_until_one_is_acknowledged() -> None:
+    """A leader that knows nothing of it would take the second batch although it refused the first."""
+
+    def scenario() -> None:
+        queue = queue_of(*(batch(b"x") for _ in range(4)))
+        (first,) = send_all(queue)
+        queue.fail(first, NOT_WRITTEN)
+        assert send_all(queue) == [first]
+        queue.settle(first, 0, -1)
+        assert [sent.base_sequence for sent in send_all(queue)] == [1, 2, 3]
+
+    in_loop(scenario)
+
+
+def test_a_new_epoch_of_a_known_producer_has_nothing_to_prove() -> None:
+    def scenario() -> None:
+        queue = proven_queue_of(batch(b"a"), batch(b"b"))
+        sent = send_all(queue, ProducerIdentity(FIRST.producer_id, FIRST.epoch + 1))
+        assert [(again.identity.epoch, again.base_sequence) for again in sent] == [(1, 0), (1, 1)]
 
     in_loop(scenario)
 
 
 def test_no_batch_is_sent_further_ahead_of_the_oldest_than_a_leader_remembers() -> None:
     def scenario() -> None:
-        queue = queue_of(*(batch(b"x") for _ in range(8)))
+        queue = proven_queue_of(*(batch(b"x") for _ in range(8)))
         oldest, *others = send_all(queue)
         queue.fail(oldest, ProtocolError(ErrorCode.REQUEST_TIMED_OUT))
         for other in others:
             queue.settle(other, 0, -1)
         assert send_all(queue) == [oldest]
         queue.settle(oldest, 0, -1)
-        assert [sent.base_sequence for sent in send_all(queue)] == [5, 6, 7]
+        assert [sent.base_sequence for sent in send_all(queue)] == [6, 7, 8]
 
     in_loop(scenario)
 
@@ -91,15 +122,17 @@ def test_without_an_identity_one_batch_at_a_time_keeps_the_order() -> None:
 
 def test_nothing_is_sent_between_a_failure_and_the_last_answer_then_all_again_in_order() -> None:
     def scenario() -> None:
-        queue = queue_of(*(batch(b"x") for _ in range(5)))
+        queue = proven_queue_of(*(batch(b"x") for _ in range(5)))
         sent = send_all(queue)
         queue.settle(sent[0], 0, -1)
         queue.fail(sent[1], NOT_WRITTEN)
         for later in sent[2:]:
             assert not queue.sendable(hurry=True)
             queue.fail(later, GAP)
-        assert send_all(queue) == sent[1:]
-        assert [again.base_sequence for again in queue.in_flight] == [1, 2, 3, 4]
+        assert send_all(queue) == [sent[1]]
+        queue.settle(sent[1], 0, -1)
+        assert send_all(queue) == sent[2:]
+        assert [again.base_sequence for again in queue.in_flight] == [3, 4, 5]
 
     in_loop(scenario)
 
@@ -107,14 +140,14 @@ def test_nothing_is_sent_between_a_failure_and_the_last_answer_then_all_again_in
 def test_a_refused_batch_fails_and_those_behind_it_move_up_in_the_sequence() -> None:
     def scenario() -> None:
         first, refused, third = batch(b"a"), batch(b"b", b"b"), batch(b"c")
-        queue = queue_of(first, refused, third)
+        queue = proven_queue_of(first, refused, third)
         send_all(queue)
         queue.settle(first, 0, -1)
         queue.fail(refused, REFUSED)
         queue.fail(third, GAP)
         assert refused.done.exception() is REFUSED
         assert send_all(queue) == [third]
-        assert third.base_sequence == 1
+        assert third.base_sequence == 2
 
     in_loop(scenario)
 
@@ -122,12 +155,14 @@ def test_a_refused_batch_fails_and_those_behind_it_move_up_in_the_sequence() -> 
 def test_a_leader_that_forgot_the_producer_is_served_under_a_new_identity() -> None:
     def scenario() -> None:
         first, second = batch(b"a"), batch(b"b")
-        queue = queue_of(first, second)
+        queue = proven_queue_of(first, second)
         send_all(queue)
         queue.fail(first, GAP)
         queue.fail(second, GAP)
         assert queue.left_identity == FIRST
-        assert send_all(queue, SECOND) == [first, second]
+        assert send_all(queue, SECOND) == [first]
+        queue.settle(first, 0, -1)
+        assert send_all(queue, SECOND) == [second]
         assert [(sent.identity, sent.base_sequence) for sent in (first, second)] == [(SECOND, 0), (SECOND, 1)]
 
     in_loop(scenario)
@@ -136,7 +171,7 @@ def test_a_leader_that_forgot_the_producer_is_served_under_a_new_identity() -> N
 def test_when_a_batch_that_may_be_written_expires_those_that_may_be_too_are_given_up_with_it() -> None:
     def scenario() -> None:
         lost, also_lost, unsent = batch(b"a"), batch(b"b", created_at=5), batch(b"c", created_at=5)
-        queue = queue_of(lost, also_lost)
+        queue = proven_queue_of(lost, also_lost)
         send_all(queue)
         queue.fail(lost, LOST)
         queue.fail(also_lost, LOST)
@@ -187,7 +222,9 @@ def test_sequence_numbers_wrap_and_keep_their_order() -> None:
         assert (first.base_sequence, second.base_sequence) == ((1 << 31) - 1, 1)
         queue.fail(first, NOT_WRITTEN)
         queue.fail(second, GAP)
-        assert send_all(queue) == [first, second]
+        assert send_all(queue) == [first]
+        queue.settle(first, 0, -1)
+        assert send_all(queue) == [second]
 
     in_loop(scenario)
 
@@ -195,12 +232,16 @@ def test_sequence_numbers_wrap_and_keep_their_order() -> None:
 def test_halves_of_a_batch_take_its_place_in_the_sequence() -> None:
     def scenario() -> None:
         whole, behind = batch(b"a", b"b", b"c"), batch(b"d")
-        queue = queue_of(whole, behind)
+        queue = proven_queue_of(whole, behind)
         send_all(queue)
         queue.replace(whole, whole.split(codec=Codec.NONE, level=None, decoded_bytes_max=SIZE_MAX))
         queue.fail(behind, GAP)
-        again = send_all(queue)
-        assert [(sent.base_sequence, sent.count) for sent in again] == [(0, 1), (1, 2), (3, 1)]
+        again = []
+        while sent := send_all(queue):
+            again += sent
+            for written in sent:
+                queue.settle(written, 0, -1)
+        assert [(half.base_sequence, half.count) for half in again] == [(1, 1), (2, 2), (4, 1)]
 
     in_loop(scenario)
 

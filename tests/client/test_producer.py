@@ -134,12 +134,13 @@ def test_several_requests_are_in_flight_to_a_node_but_no_more_than_allowed() -> 
                 await gate.wait()
                 return peer.produce(request)
 
+            await (await producer.send("t", b"first"))
             peer.on(ProduceRequest, gated)
             deliveries = [await producer.send("t", b"x" * 90) for _ in range(10)]
             queue = producer._sender.queue(TopicPartition("t", 0))
             await until(lambda: len(queue.in_flight) == 3)
             gate.set()
-            assert [(await delivery).offset for delivery in deliveries] == list(range(10))
+            assert [(await delivery).offset for delivery in deliveries] == list(range(1, 11))
 
     run(main)
 
