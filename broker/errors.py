@@ -244,5 +244,9 @@ class AuthenticationError(BrokerError):
     """
 
 
+class BufferFullError(BrokerError):
+    """A producer has no room for a record, and is set to drop what does not fit."""
+
+
 class CoordinationError(BrokerError):
     """ZooKeeper could not be reached or refused an operation."""

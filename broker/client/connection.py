@@ -92,6 +92,10 @@ class Connection:
         self.address = address
         self.round_trip_ms = 0.0
         """Time the ApiVersions exchange took: a first estimate of the link's round trip."""
+        self.finalized_features: Mapping[str, int] = {}
+        """What the cluster agreed on, with the highest level that may be used."""
+        self.supported_features: Mapping[str, int] = {}
+        """What the peer can do, with the highest level."""
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._frames = FrameAssembler(settings.max_frame_bytes, keeps=settings.keeps_frames)
@@ -416,6 +420,12 @@ class Connection:
         self._versions = {
             served.api_key: VersionRange(first=served.min_version, last=served.max_version)
             for served in response.api_keys
+        }
+        self.finalized_features = {
+            feature.name: feature.max_version_level for feature in response.finalized_features
+        }
+        self.supported_features = {
+            feature.name: feature.max_version for feature in response.supported_features
         }
 
 

@@ -96,6 +96,11 @@ class GroupMember:
         return self.settings.group_id
 
     @property
+    def membership(self) -> Membership:
+        """On whose behalf a transaction commits this member's positions."""
+        return self._membership
+
+    @property
     def member_id(self) -> str:
         """The id the coordinator gave, empty before."""
         return self._membership.member_id

@@ -7,8 +7,8 @@ Rules:
   sent until all that are in flight are answered (draining); what is to be sent again then goes first, in its
   old order.
 - A partition on which an identity has nothing acknowledged yet, or which just met an error, sends a single
-  batch until that is acknowledged: a leader that knows nothing of a producer takes any first number, and would
-  take a later batch before a failed earlier one.
+  batch until that is acknowledged: a leader that knows nothing of a producer takes any first number, and
+  would take a later batch before a failed earlier one.
 - Under an identity batches are numbered without gaps, when first sent. A batch that is sent again keeps its
   number, so that a leader which wrote it already only says so. Without an identity the window is one batch:
   order needs no numbers.
@@ -60,6 +60,7 @@ class PartitionQueue:
         "_refused_from",
         "_window",
         "enlisted",
+        "held",
         "identity",
         "in_flight",
         "left_identity",
@@ -81,6 +82,8 @@ class PartitionQueue:
         """The identity whose sequence broke here: it is of no use to this partition any more."""
         self.resting = False
         """Set and cleared by the owner: between a failure and the next attempt."""
+        self.held = False
+        """Set and cleared by the owner: the partition is not part of the open transaction yet."""
         self.enlisted = False
         """Set and cleared by the owner: it is listed for sending."""
         self._window = window
@@ -104,6 +107,7 @@ class PartitionQueue:
         if (
             not self.waiting
             or self.resting
+            or self.held
             or self.is_draining
             or not self._is_within_window(self.waiting[0])
         ):
@@ -190,6 +194,16 @@ class PartitionQueue:
         self.in_flight.clear()
         self._failed.clear()
         self.waiting.clear()
+
+    def give_up_waiting(self, error: BrokerError) -> None:
+        """Give up everything that is not in flight: what is numbered anew after this, is so under another
+        identity.
+        """
+        for batch in [*self._failed, *self.waiting]:
+            batch.fail(error)
+        self._failed.clear()
+        self.waiting.clear()
+        self._end_drain()
 
     @property
     def batches(self) -> list[ProducerBatch]:

@@ -11,28 +11,41 @@ RequestTimedOutError after `delivery_timeout_ms`.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from broker.client.backoff import Backoff, Random
+from broker.client.buffer_room import BufferRoom
 from broker.client.cluster import Cluster
+from broker.client.encoders import Encoder
+from broker.client.event_handler import BatchFacts, EventHandler, tell
 from broker.client.metadata import ClusterMetadata
 from broker.client.partition_queue import PartitionQueue
 from broker.client.partitioner import Murmur2Partitioner, Partitioner
-from broker.client.producer_batch import Delivery, ProducerBatch, RecordMetadata
-from broker.client.producer_settings import ProducerRecord, ProducerSettings
-from broker.client.sender import Sender
+from broker.client.producer_batch import NO_OFFSET, Delivery, ProducerBatch, RecordMetadata
+from broker.client.producer_metrics import ProducerCounters, ProducerMetrics
+from broker.client.producer_settings import ProducerRecord, ProducerSettings, WhenFull
+from broker.client.sender import Sender, SenderHooks
+from broker.client.transactions import TransactionManager
 from broker.clock import Clock, SystemClock
-from broker.errors import ErrorCode, ProtocolError, RequestTimedOutError
+from broker.errors import BrokerError, BufferFullError, ErrorCode, ProtocolError, RequestTimedOutError
 from broker.records.batch import TRANSACTIONAL_FLAG, read_header, rebase, restamp
 from broker.records.builder import BatchBuilder
 from broker.records.record import Header
 from broker.telemetry import logger
 from broker.types import NO_PRODUCER_ID, TopicPartition
 
-__all__ = ["Delivery", "Producer", "ProducerRecord", "ProducerSettings", "RecordMetadata"]
+__all__ = [
+    "Delivery",
+    "Producer",
+    "ProducerParts",
+    "ProducerRecord",
+    "ProducerSettings",
+    "RecordMetadata",
+    "WhenFull",
+]
 
 _RECORD_OVERHEAD_BYTES = 70
 """What a record takes beside key, value and headers, at most; also stands for its share of the batch's
@@ -52,6 +65,18 @@ class _Route(NamedTuple):
     available: Sequence[int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerParts:
+    """What a program may plug into a producer; without them records are taken as they are."""
+
+    partitioner: Partitioner | None = None
+    """None: by the murmur2 hash of the key, as Java's clients; sticky without a key."""
+    key_encoder: Encoder | None = None
+    value_encoder: Encoder | None = None
+    handlers: Sequence[EventHandler] = ()
+    """Called in this order at each stage."""
+
+
 class Producer:
     """Writes records. Started by `async with`, ended by `close`, which sends what is buffered."""
 
@@ -60,26 +85,38 @@ class Producer:
         cluster: Cluster,
         *,
         settings: ProducerSettings | None = None,
+        parts: ProducerParts | None = None,
         partitioner: Partitioner | None = None,
         backoff: Backoff | None = None,
         random: Random | None = None,
         clock: Clock | None = None,
     ) -> None:
+        """`partitioner` stands for one in `parts`."""
         self.settings = settings or ProducerSettings()
+        parts = parts or ProducerParts()
         self._cluster = cluster
-        self._partitioner = partitioner or Murmur2Partitioner(random or cluster.random)
+        self._partitioner = partitioner or parts.partitioner or Murmur2Partitioner(random or cluster.random)
+        self._parts = parts
+        self._handlers = tuple(parts.handlers)
+        self._is_plain = not self._handlers and parts.key_encoder is None and parts.value_encoder is None
         self._clock = clock or SystemClock()
         self._routes: dict[str, _Route] = {}
+        self._counters = ProducerCounters()
         self._sender = Sender(
             cluster,
             self.settings,
             backoff=backoff or cluster.backoff,
             random=random or cluster.random,
-            on_enqueued=self._watch,
-            on_closed=lambda closed: self._partitioner.batch_closed(*closed),
+            counters=self._counters,
+            hooks=SenderHooks(
+                enqueued=self._watch,
+                closed=lambda closed: self._partitioner.batch_closed(*closed),
+                sending=self._tell_sending if self._handlers else None,
+            ),
         )
-        self._buffered_bytes = 0
-        self._waiting_for_room: deque[asyncio.Future[None]] = deque()
+        self._transactions: TransactionManager | None = None
+        """Set by producers that write transactions."""
+        self._room = BufferRoom(self.settings.buffer_bytes)
         self._closing = False
         self._supervisor: asyncio.Task[None] | None = None
 
@@ -103,7 +140,7 @@ class Producer:
         self._closing = True
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                await self.flush()
+                await self._finish()
         except TimeoutError:
             _log.warning("producer_closed_unflushed", batches=len(self._sender.unsettled()))
         finally:
@@ -111,12 +148,17 @@ class Producer:
             self._supervisor.cancel()
             await asyncio.wait([self._supervisor])
             await self._sender.close()
+            tell(self._handlers, lambda handler: handler.close())
+
+    async def _finish(self) -> None:
+        """What is done before the background ends."""
+        await self.flush()
 
     async def send(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -124,45 +166,91 @@ class Producer:
     ) -> Delivery:
         """Buffer a record; returns its Delivery, to be awaited for the offset or the error, or not at all.
 
-        Waits for the topic's metadata and for room in the buffer, for `max_block_ms`. Raises
-        RequestTimedOutError after that, ProtocolError for a topic or partition that is not there or a record
-        over `max_request_bytes`, TypeError.
+        Keys and values are bytes or None, or what the producer's encoders make bytes of. Waits for the
+        topic's metadata and for room in the buffer, for `max_block_ms`, unless records are dropped then; a
+        synchronous producer waits until the record is written. Raises RequestTimedOutError when that takes
+        too long, ProtocolError for a topic or partition that is not there or a record over
+        `max_request_bytes`, TypeError; a synchronous producer also what the delivery would.
         """
+        if self._is_plain:
+            delivery = await self._buffer(topic, value, key, partition, timestamp_ms, headers)
+        else:
+            record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
+            delivery = await self._buffer_handled(record)
+        if self.settings.sync:
+            await self._write_through([delivery])
+        return delivery
+
+    async def _buffer(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Sequence[Header],
+    ) -> Delivery:
         if timestamp_ms is None:
             timestamp_ms = self._clock.now_ms()
         route = self._routes.get(topic)
         if route is None or route.metadata is not self._cluster.metadata:
             route = await self._find_route(topic)
+        size = _size_of(key, value, headers)
+        if not self._is_roomy(size):
+            try:
+                await self._make_room(size)
+            except BufferFullError as error:
+                return self._dropped(topic, partition, timestamp_ms, error)
         if partition is None:
             partition = self._partitioner.partition(topic, key, route.partition_count, route.available)
         elif not 0 <= partition < route.partition_count:
             raise _unknown_partition(topic, partition, route.partition_count)
-        size = _size_of(key, value, headers)
-        await self._make_room(size)
         queue = self._sender.queue(TopicPartition(topic, partition))
+        if self._transactions is not None:
+            self._transactions.include(queue)
         batch = queue.waiting[-1] if queue.waiting else None
         if batch is None or not batch.append(timestamp_ms, key, value, headers):
             batch = self._open_batch(queue, timestamp_ms, key, value, headers)
         batch.buffered_bytes += size
-        self._buffered_bytes += size
+        self._room.used += size
         return Delivery(batch, batch.count - 1, timestamp_ms)
 
+    async def _buffer_handled(self, record: ProducerRecord) -> Delivery:
+        """As `_buffer`, by way of event handlers and encoders."""
+        given = record
+        for handler in self._handlers:
+            changed = handler.before_enqueue(record)
+            if changed is None:
+                self._counters.records_filtered += 1
+                return _unsent(given.topic, given.partition, given.timestamp_ms or -1, None)
+            record = changed
+        key, value = record.key, record.value
+        if self._parts.key_encoder is not None:
+            key = self._parts.key_encoder.encode(record.topic, key)
+        if self._parts.value_encoder is not None:
+            value = self._parts.value_encoder.encode(record.topic, value)
+        delivery = await self._buffer(
+            record.topic, value, key, record.partition, record.timestamp_ms, record.headers
+        )
+        tell(self._handlers, lambda handler: handler.after_enqueue(record, delivery))
+        return delivery
+
     async def send_all(self, records: Iterable[ProducerRecord]) -> list[Delivery]:
-        """Buffer records one after the other.
+        """Buffer records one after the other; a synchronous producer writes them all before it returns.
 
         Raises as `send` does; records before the failing one stay buffered.
         """
-        return [
-            await self.send(
-                record.topic,
-                record.value,
-                record.key,
-                partition=record.partition,
-                timestamp_ms=record.timestamp_ms,
-                headers=record.headers,
-            )
-            for record in records
-        ]
+        deliveries = []
+        for record in records:
+            if self._is_plain:
+                topic, value, key, partition, timestamp_ms, headers = record
+                delivery = await self._buffer(topic, value, key, partition, timestamp_ms, headers)
+            else:
+                delivery = await self._buffer_handled(record)
+            deliveries.append(delivery)
+        if self.settings.sync:
+            await self._write_through(deliveries)
+        return deliveries
 
     async def send_batch(self, topic_partition: TopicPartition, batch: bytearray | memoryview) -> Delivery:
         """Send one whole magic-2 batch with its records as they are; the Delivery is that of its first
@@ -178,22 +266,32 @@ class Producer:
         route = await self._find_route(topic)
         if not 0 <= partition < route.partition_count:
             raise _unknown_partition(topic, partition, route.partition_count)
-        await self._make_room(len(batch))
+        try:
+            await self._make_room(len(batch))
+        except BufferFullError as error:
+            return self._dropped(topic, partition, header.base_timestamp, error)
+        queue = self._sender.queue(topic_partition)
+        if self._transactions is not None:
+            self._transactions.include(queue)
         rebase(batch, 0, 0, -1)
+        flag = TRANSACTIONAL_FLAG if self._is_transactional else 0
         restamp(
             batch,
             0,
             len(batch),
-            attributes=header.attributes & ~TRANSACTIONAL_FLAG,
+            attributes=header.attributes & ~TRANSACTIONAL_FLAG | flag,
             producer_id=NO_PRODUCER_ID,
             producer_epoch=-1,
             base_sequence=-1,
         )
         ready = ProducerBatch(topic_partition, created_at=_now(), records=batch, count=header.record_count)
         ready.buffered_bytes = len(batch)
-        self._buffered_bytes += len(batch)
-        self._enqueue(self._sender.queue(topic_partition), ready)
-        return Delivery(ready, 0, header.base_timestamp)
+        self._room.used += len(batch)
+        self._enqueue(queue, ready)
+        delivery = Delivery(ready, 0, header.base_timestamp)
+        if self.settings.sync:
+            await self._write_through([delivery])
+        return delivery
 
     async def flush(self) -> None:
         """Send what is buffered now without lingering, and wait until all of it is written or given up."""
@@ -210,7 +308,17 @@ class Producer:
     @property
     def buffered_bytes(self) -> int:
         """Estimated bytes of records that are neither written nor given up."""
-        return self._buffered_bytes
+        return self._room.used
+
+    @property
+    def metrics(self) -> ProducerMetrics:
+        """Figures of what was done so far, and of this moment."""
+        return self._counters.snapshot(
+            buffered_bytes=self._room.used,
+            buffered_batches=len(self._sender.unsettled()),
+            requests_in_flight=self._sender.requests_in_flight,
+            senders_waiting=self._room.waiting,
+        )
 
     async def _find_route(self, topic: str) -> _Route:
         self._raise_failure()
@@ -219,8 +327,14 @@ class Producer:
             await self._cluster.ensure([topic], create=True, timeout_ms=self.settings.max_block_ms)
         metadata = self._cluster.metadata
         partitions = metadata.topics[topic].partitions
-        led = [number for number, partition in partitions.items() if partition.leader in metadata.nodes]
-        route = self._routes[topic] = _Route(metadata, len(partitions), led or sorted(partitions))
+        led = sorted(
+            (partition.leader, number)
+            for number, partition in partitions.items()
+            if partition.leader in metadata.nodes
+        )
+        route = self._routes[topic] = _Route(
+            metadata, len(partitions), [number for _, number in led] or sorted(partitions)
+        )
         return route
 
     # Batches
@@ -236,7 +350,10 @@ class Producer:
         """A batch with its first record, which is sent when it is full or has lingered."""
         settings, loop = self.settings, asyncio.get_running_loop()
         builder = BatchBuilder(
-            settings.codec, size_max=settings.batch_bytes, level=settings.compression_level
+            settings.codec,
+            size_max=settings.batch_bytes,
+            level=settings.compression_level,
+            transactional=self._is_transactional,
         )
         batch = ProducerBatch(queue.topic_partition, created_at=loop.time(), builder=builder)
         batch.append(timestamp_ms, key, value, headers)
@@ -265,32 +382,84 @@ class Producer:
 
     def _on_settled(self, batch: ProducerBatch, _done: asyncio.Future[int]) -> None:
         """A batch is written or given up: its room is free."""
-        self._buffered_bytes -= batch.buffered_bytes
-        if (error := batch.done.exception()) is not None:
-            _log.warning(
-                "batch_given_up",
-                topic=batch.topic_partition.topic,
-                partition=batch.topic_partition.partition,
-                records=batch.count,
-                attempts=batch.attempts,
-                error=str(error),
-            )
-        self._wake_waiting()
+        counters = self._counters
+        counters.buffered_bytes_max = max(counters.buffered_bytes_max, self._room.used)
+        self._room.give_back(batch.buffered_bytes)
+        if batch.halves is not None:
+            return  # they are told of one by one
+        error = batch.done.exception()
+        if error is None:
+            took_ms = (_now() - batch.created_at) * 1000
+            counters.acknowledged(count=batch.count, size=batch.size, took_ms=took_ms)
+            if self._handlers:
+                facts, base_offset = _facts_of(batch), batch.done.result()
+                tell(self._handlers, lambda handler: handler.acknowledged(facts, base_offset))
+        else:
+            assert isinstance(error, BrokerError), "batches end in errors of ours"
+            self._on_given_up(batch, error)
+
+    def _on_given_up(self, batch: ProducerBatch, error: BrokerError) -> None:
+        self._counters.given_up(count=batch.count)
+        _log.warning(
+            "batch_given_up",
+            topic=batch.topic_partition.topic,
+            partition=batch.topic_partition.partition,
+            records=batch.count,
+            attempts=batch.attempts,
+            error=str(error),
+        )
+        if self._transactions is not None:
+            self._transactions.batch_given_up(error)
+        if self._handlers:
+            facts = _facts_of(batch)
+            tell(self._handlers, lambda handler: handler.given_up(facts, error))
+
+    def _tell_sending(self, batch: ProducerBatch) -> None:
+        facts = _facts_of(batch)
+        tell(self._handlers, lambda handler: handler.before_sending(facts))
+
+    async def _write_through(self, deliveries: Sequence[Delivery]) -> None:
+        """Wait until records are written, without lingering. Raises the first error."""
+        self._sender.hurries += 1
+        try:
+            self._sender.enlist_all()
+            for delivery in deliveries:
+                await delivery
+        finally:
+            self._sender.hurries -= 1
 
     # Room in the buffer
 
+    def _is_roomy(self, size: int) -> bool:
+        """Whether a record of `size` bytes can be buffered right now."""
+        return (
+            self._room.fits(size)
+            and size <= self.settings.max_request_bytes
+            and self._sender.failure is None
+            and self._supervisor is not None
+            and not self._closing
+            and not self._supervisor.done()
+        )
+
     async def _make_room(self, size: int) -> None:
-        """Wait until `size` bytes more fit into the buffer; those who wait are served in order."""
+        """Wait until `size` bytes more fit into the buffer; those who wait are served in order.
+
+        Raises BufferFullError at once when records are dropped that do not fit.
+        """
         if size > self.settings.max_request_bytes:
             message = f"a record of {size} bytes, over the limit of {self.settings.max_request_bytes}"
             raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, message)
         self._raise_failure()
-        if self._has_room(size) and not self._waiting_for_room:
+        if self._room.fits(size):
             return
+        if self.settings.when_full is WhenFull.DROP:
+            message = f"no room for {size} bytes: {self._room.used} of {self.settings.buffer_bytes} are not written yet"
+            raise BufferFullError(message)
         self._sender.hurries += 1
         try:
+            self._sender.enlist_all()
             async with asyncio.timeout(self.settings.max_block_ms / 1000):
-                await self._wait_for_room(size)
+                await self._room.wait_for(size)
         except TimeoutError as error:
             message = (
                 f"no room for {size} bytes in the producer's buffer within {self.settings.max_block_ms} ms"
@@ -300,30 +469,11 @@ class Producer:
             self._sender.hurries -= 1
         self._raise_failure()
 
-    async def _wait_for_room(self, size: int) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting_for_room.append(turn)
-        self._sender.enlist_all()
-        try:
-            await turn
-            while not self._has_room(size):
-                turn = asyncio.get_running_loop().create_future()
-                self._waiting_for_room.appendleft(turn)
-                await turn
-        finally:
-            if turn in self._waiting_for_room:
-                self._waiting_for_room.remove(turn)
-            self._wake_waiting()
-
-    def _has_room(self, size: int) -> bool:
-        return not self._buffered_bytes or self._buffered_bytes + size <= self.settings.buffer_bytes
-
-    def _wake_waiting(self) -> None:
-        """Let the first of those who wait look again."""
-        if self._waiting_for_room and self._buffered_bytes < self.settings.buffer_bytes:
-            turn = self._waiting_for_room.popleft()
-            if not turn.done():
-                turn.set_result(None)
+    def _dropped(
+        self, topic: str, partition: int | None, timestamp_ms: int, error: BufferFullError
+    ) -> Delivery:
+        self._counters.records_dropped += 1
+        return _unsent(topic, partition, timestamp_ms, error)
 
     def _on_ended(self, supervisor: asyncio.Task[None]) -> None:
         """Without its sender nothing is written any more: let nobody wait."""
@@ -339,9 +489,30 @@ class Producer:
         if self._supervisor.done():
             self._supervisor.result()
 
+    @property
+    def _is_transactional(self) -> bool:
+        return self.settings.transactional_id is not None
+
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _facts_of(batch: ProducerBatch) -> BatchFacts:
+    return BatchFacts(
+        topic_partition=batch.topic_partition, count=batch.count, size=batch.size, attempts=batch.attempts
+    )
+
+
+def _unsent(topic: str, partition: int | None, timestamp_ms: int, error: BufferFullError | None) -> Delivery:
+    """The delivery of a record that is not sent: it ends in the error, or at no offset."""
+    nowhere = TopicPartition(topic, -1 if partition is None else partition)
+    batch = ProducerBatch(nowhere, created_at=_now())
+    if error is None:
+        batch.succeed(NO_OFFSET)
+    else:
+        batch.fail(error)
+    return Delivery(batch, 0, timestamp_ms)
 
 
 def _unknown_partition(topic: str, partition: int, count: int) -> ProtocolError:

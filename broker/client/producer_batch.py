@@ -107,6 +107,11 @@ class ProducerBatch:
         return self.base_sequence != NO_SEQUENCE
 
     @property
+    def size(self) -> int:
+        """Bytes of the batch as it travels, 0 while it is open."""
+        return len(self._records) if self._records is not None else 0
+
+    @property
     def records(self) -> bytearray | memoryview:
         """The whole batch. It must be closed."""
         assert self._records is not None
@@ -157,7 +162,9 @@ class ProducerBatch:
             self.done.set_exception(error)
             self.done.exception()  # retrieved: whether anybody awaits it is the sender's choice
 
-    def split(self, *, codec: Codec, level: int | None, decoded_bytes_max: int) -> list[ProducerBatch]:
+    def split(
+        self, *, codec: Codec, level: int | None, transactional: bool = False, decoded_bytes_max: int
+    ) -> list[ProducerBatch]:
         """Two batches with half the records each, numbered as the whole was; done when both are.
 
         Needs two records.
@@ -167,7 +174,9 @@ class ProducerBatch:
         middle = len(records) // 2
         halves: list[ProducerBatch] = []
         for part in (records[:middle], records[middle:]):
-            builder = BatchBuilder(codec, size_max=decoded_bytes_max, level=level)
+            builder = BatchBuilder(
+                codec, size_max=decoded_bytes_max, level=level, transactional=transactional
+            )
             half = ProducerBatch(self.topic_partition, created_at=self.created_at, builder=builder)
             for record in part:
                 half.append(record.timestamp, record.key, record.value, record.headers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 from broker.errors import ConfigurationError
@@ -21,6 +22,15 @@ ORDERED_WINDOW = 1
 """Without sequence numbers only one batch at a time keeps its order when it must be sent again."""
 
 
+class WhenFull(Enum):
+    """What `send` does while there is no room for a record."""
+
+    BLOCK = "block"
+    """Wait, for `max_block_ms`."""
+    DROP = "drop"
+    """Drop the record: its delivery ends in BufferFullError."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
     """How a producer behaves; sizes in bytes, times in milliseconds."""
@@ -36,7 +46,10 @@ class ProducerSettings:
     batch_bytes: int = 64 * 1024
     """Uncompressed; a larger record still gets a batch of its own."""
     buffer_bytes: int = 32 * 1024 * 1024
-    """Records not yet settled; `send` waits while there are more."""
+    """Records not yet settled; see `when_full` for what comes on top."""
+    when_full: WhenFull = WhenFull.BLOCK
+    sync: bool = False
+    """`send` returns when the record is written and raises why it could not be, and nothing lingers."""
     max_in_flight: int = 5
     """Requests per node."""
     max_request_bytes: int = 1024 * 1024
@@ -46,6 +59,10 @@ class ProducerSettings:
     max_block_ms: int = 60_000
     """How long `send` may wait for room or for a topic's metadata."""
     metadata_max_age_ms: int = 300_000
+    transactional_id: str | None = None
+    """Names the transactions of a TransactionalProducer; whoever initializes it last may use it."""
+    transaction_timeout_ms: int = 60_000
+    """After so long the coordinator aborts a transaction by itself."""
 
     @property
     def window(self) -> int:
@@ -58,6 +75,8 @@ class ProducerSettings:
             problems.append(f"acks is {self.acks}, not one of -1, 0 and 1")
         if self.idempotent and self.acks != ALL_IN_SYNC:
             problems.append(f"an idempotent producer needs acks -1, not {self.acks}")
+        if self.transactional_id is not None and not self.idempotent:
+            problems.append("a transactional producer is idempotent")
         if self.max_in_flight < 1:
             problems.append(f"max_in_flight is {self.max_in_flight}, not at least 1")
         if problems:

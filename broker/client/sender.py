@@ -1,9 +1,8 @@
-"""Sending what the producer has buffered: outboxes per node, answers, leaders that move, and the producer's
-identity.
+"""Sending what the producer has buffered: outboxes per node, answers, leaders that move.
 
 Nothing polls: whatever makes a partition sendable enlists it at its leader's outbox, and outboxes are worked
 off in the next turn of the loop. One request takes one batch of each partition in line. Several requests are
-in flight per node.
+in flight per node. Identities come from an `IdentitySource`.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,8 @@ from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.partition_queue import PartitionQueue
 from broker.client.producer_batch import NO_IDENTITY, NO_OFFSET, ProducerBatch, ProducerIdentity
+from broker.client.producer_identity import IdempotentIdentity, IdentitySource, IdentityUse
+from broker.client.producer_metrics import ProducerCounters
 from broker.client.producer_settings import ProducerSettings
 from broker.errors import (
     AuthenticationError,
@@ -31,7 +33,6 @@ from broker.errors import (
 from broker.records.batch import HEADER_SIZE
 from broker.telemetry import logger
 from broker.types import TopicPartition
-from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -41,12 +42,23 @@ from broker.wire.messages.produce import (
 )
 
 _HOUSEKEEPING_INTERVAL_MS = 500.0
-_NO_TRANSACTION_TIMEOUT_MS = 0x7FFFFFFF
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 _Batches = list[tuple[PartitionQueue, ProducerBatch]]
 
 _log = logger("producer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderHooks:
+    """What the producer is told of its batches."""
+
+    enqueued: Callable[[ProducerBatch], None]
+    """The sender made a batch out of another."""
+    closed: Callable[[TopicPartition], None]
+    """The partition's open batch takes no more records."""
+    sending: Callable[[ProducerBatch], None] | None
+    """A batch is about to be sent; None where nobody wants to know."""
 
 
 class _Outbox:
@@ -75,32 +87,38 @@ class Sender:
         *,
         backoff: Backoff,
         random: Random,
-        on_enqueued: Callable[[ProducerBatch], None],
-        on_closed: Callable[[TopicPartition], None],
+        counters: ProducerCounters,
+        hooks: SenderHooks,
     ) -> None:
-        """`on_enqueued` is told of batches that the sender makes of others, `on_closed` of partitions whose
-        open batch is closed.
-        """
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.hurries = 0
         """While this is not 0, batches are sent although they could still grow."""
+        self.produce_version_max: int | None = None
+        """Bound of the version of requests, if any."""
+        self.paused = False
+        """Nothing is sent meanwhile."""
         self.failure: BrokerError | None = None
         """Why nothing can be written any more."""
         self._cluster = cluster
         self._settings = settings
         self._backoff = backoff
         self._random = random
-        self._on_enqueued = on_enqueued
-        self._on_closed = on_closed
+        self._counters = counters
+        self._hooks = hooks
         self._outboxes: dict[int, _Outbox] = {}
-        self._identity = NO_IDENTITY
-        self._obtaining_identity = False
+        self.identities: IdentitySource = IdempotentIdentity(
+            cluster,
+            IdentityUse(start=self.start, obtained=self.identity_obtained, refused=self.fail),
+            backoff=backoff,
+            random=random,
+        )
         self._leaderless: set[TopicPartition] = set()
         """Partitions with batches for which no leader is known."""
         self._stale_topics: set[str] = set()
         self._refreshing = False
         self._lane = cluster.new_lane("produce")
         self._tasks: asyncio.TaskGroup | None = None
+        self._answered = asyncio.Event()
 
     # The producer's side
 
@@ -117,6 +135,10 @@ class Sender:
         """Every batch that is neither written nor given up."""
         return [batch for queue in self.queues.values() for batch in queue.batches]
 
+    @property
+    def requests_in_flight(self) -> int:
+        return sum(outbox.in_flight for outbox in self._outboxes.values())
+
     def enlist_all(self) -> None:
         """List every partition that has something to send."""
         for queue in self.queues.values():
@@ -124,7 +146,7 @@ class Sender:
 
     def enlist(self, queue: PartitionQueue) -> None:
         """List a partition at its leader's outbox if something of it can be sent."""
-        if queue.enlisted or not queue.sendable(hurry=self.hurries > 0):
+        if queue.enlisted or self.paused or not queue.sendable(hurry=self.hurries > 0):
             return
         leader = self._cluster.leader(queue.topic_partition)
         if leader is None:
@@ -144,6 +166,16 @@ class Sender:
         """Give up everything that is not written."""
         for queue in self.queues.values():
             queue.give_up_all(error)
+
+    def give_up_waiting(self, error: BrokerError) -> None:
+        """Give up everything that is not in flight."""
+        for queue in self.queues.values():
+            queue.give_up_waiting(error)
+
+    async def next_answer(self) -> None:
+        """Return when a request was answered, or failed."""
+        self._answered.clear()
+        await self._answered.wait()
 
     def want_metadata_of(self, topics: Iterable[str]) -> None:
         """Refresh metadata in the background."""
@@ -170,22 +202,28 @@ class Sender:
     def _work_off(self, node_id: int, outbox: _Outbox) -> None:
         """Send what is ready for a node, as far as connection, identity and requests in flight allow."""
         outbox.scheduled = False
-        if not outbox.ready:
+        if not outbox.ready or self.paused:
             return
-        if self._settings.idempotent and self._identity is NO_IDENTITY:
-            self._want_identity()
+        if not self._has_identity:
+            self.identities.want()
             return
         connection = outbox.connection
         if connection is None or connection.closed:
             if not outbox.connecting:
                 outbox.connecting = True
-                self._start(self._connect(node_id, outbox))
+                self.start(self._connect(node_id, outbox))
             return
-        while outbox.in_flight < self._settings.max_in_flight and not connection.closed:
+        while (
+            outbox.in_flight < self._settings.max_in_flight and not connection.closed and self._has_identity
+        ):
             batches = self._collect(node_id, outbox)
             if not batches:
                 return
             self._transmit(node_id, outbox, connection, batches)
+
+    @property
+    def _has_identity(self) -> bool:
+        return not self._settings.idempotent or self.identities.current is not NO_IDENTITY
 
     def _collect(self, node_id: int, outbox: _Outbox) -> _Batches:
         """One batch of each partition in line, as many as fit into a request.
@@ -200,18 +238,26 @@ class Sender:
                 outbox.ready.popleft().enlisted = False
                 self.enlist(queue)
                 continue
-            if queue.left_identity is not NO_IDENTITY and queue.left_identity == self._identity:
-                self._identity = NO_IDENTITY
-                self._want_identity()
+            identity = self.identities.current
+            if queue.left_identity is not NO_IDENTITY and queue.left_identity == identity:
+                self.identities.leave()
                 break
             self._close_first(queue)
             size += len(queue.waiting[0].records)
             if collected and size > self._settings.max_request_bytes:
                 break
             outbox.ready.popleft().enlisted = False
-            collected.append((queue, queue.take(self._identity, node_id)))
+            collected.append((queue, self._take(queue, identity, node_id)))
             self.enlist(queue)
         return collected
+
+    def _take(self, queue: PartitionQueue, identity: ProducerIdentity, node_id: int) -> ProducerBatch:
+        batch = queue.take(identity, node_id)
+        if batch.attempts > 1:
+            self._counters.batches_repeated += 1
+        if self._hooks.sending is not None:
+            self._hooks.sending(batch)
+        return batch
 
     def _goes_to(self, node_id: int, queue: PartitionQueue) -> bool:
         sendable = queue.sendable(hurry=self.hurries > 0)
@@ -221,22 +267,24 @@ class Sender:
         """The next batch takes no more records."""
         if queue.waiting[0].is_open:
             queue.waiting[0].close()
-            self._on_closed(queue.topic_partition)
+            self._hooks.closed(queue.topic_partition)
 
     def _transmit(self, node_id: int, outbox: _Outbox, connection: Connection, batches: _Batches) -> None:
         outbox.in_flight += 1
+        self._counters.requests += 1
         if self._settings.acks == 0:
-            self._start(self._send_unanswered(node_id, outbox, connection, batches))
+            self.start(self._send_unanswered(node_id, outbox, connection, batches))
             return
         try:
-            version = connection.version_of(ProduceRequest)
+            version = connection.version_of(ProduceRequest, at_most=self.produce_version_max)
             timeout_ms = self._settings.request_timeout_ms
             answer = connection.send(self._request(batches), version, timeout_ms=timeout_ms)
         except BrokerError as error:
             outbox.in_flight -= 1
             self._fail_all(batches, error)
             return
-        answer.add_done_callback(partial(self._on_answer, node_id, outbox, batches))
+        sent_at = asyncio.get_running_loop().time()
+        answer.add_done_callback(partial(self._on_answer, node_id, outbox, batches, sent_at))
 
     async def _send_unanswered(
         self, node_id: int, outbox: _Outbox, connection: Connection, batches: _Batches
@@ -261,6 +309,7 @@ class Sender:
             data = PartitionProduceData(index=partition, records=batch.records)
             topics.setdefault(topic, []).append(data)
         return ProduceRequest(
+            transactional_id=self._settings.transactional_id,
             acks=self._settings.acks,
             timeout_ms=self._settings.request_timeout_ms,
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
@@ -269,11 +318,18 @@ class Sender:
     # Answers
 
     def _on_answer(
-        self, node_id: int, outbox: _Outbox, batches: _Batches, answer: asyncio.Future[ProduceResponse]
+        self,
+        node_id: int,
+        outbox: _Outbox,
+        batches: _Batches,
+        sent_at: float,
+        answer: asyncio.Future[ProduceResponse],
     ) -> None:
         outbox.in_flight -= 1
+        self._answered.set()
         failure = answer.exception()
         if failure is None:
+            self._counters.request_latencies.record((asyncio.get_running_loop().time() - sent_at) * 1000)
             answers = _by_partition(answer.result())
             for queue, batch in batches:
                 if batch in queue.in_flight:  # unless given up meanwhile
@@ -302,6 +358,7 @@ class Sender:
             self._fail(queue, batch, ProtocolError(code, message))
 
     def _fail_all(self, batches: _Batches, error: BrokerError) -> None:
+        self._counters.requests_failed += 1
         for queue, batch in batches:
             if batch in queue.in_flight:  # unless given up meanwhile
                 self._fail(queue, batch, error)
@@ -324,20 +381,23 @@ class Sender:
 
     def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """The leader takes no batch of this size: send it as two."""
+        self._counters.batches_split += 1
         settings = self._settings
         halves = batch.split(
             codec=settings.codec,
             level=settings.compression_level,
+            transactional=settings.transactional_id is not None,
             decoded_bytes_max=max(settings.batch_bytes, settings.max_request_bytes) + HEADER_SIZE,
         )
         for half in halves:
-            self._on_enqueued(half)
+            self._hooks.enqueued(half)
         queue.replace(batch, halves)
         self.enlist(queue)
 
     # The background
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work beside the sending; it ends with it."""
         assert self._tasks is not None
         self._tasks.create_task(work)
 
@@ -361,19 +421,13 @@ class Sender:
         try:
             outbox.connection = await self._cluster.connection(node_id, self._lane)
         except (AuthenticationError, ConfigurationError) as error:
-            self._fail_for_good(error)
+            self.fail(error)
         except BrokerError as error:
             _log.info("leader_not_reached", node=node_id, error=str(error))
             await self._look_for_other_leaders(outbox)
         finally:
             outbox.connecting = False
         self._schedule(node_id, outbox)
-
-    def _fail_for_good(self, error: BrokerError) -> None:
-        """Nothing can be written by this producer any more."""
-        _log.warning("producer_failed", error=str(error))
-        self.failure = error
-        self.give_up_all(error)
 
     async def _look_for_other_leaders(self, outbox: _Outbox) -> None:
         """The node cannot be reached: after a pause, line its partitions up wherever they are led by then."""
@@ -389,7 +443,7 @@ class Sender:
         self._stale_topics.add(topic)
         if not self._refreshing:
             self._refreshing = True
-            self._start(self._refresh())
+            self.start(self._refresh())
 
     async def _refresh(self) -> None:
         """Ask for metadata until every partition with batches has a leader."""
@@ -400,7 +454,7 @@ class Sender:
                 await self._cluster.refresh(topics)
                 self._stale_topics -= topics
             except (AuthenticationError, ConfigurationError) as error:
-                self._fail_for_good(error)
+                self.fail(error)
                 self._stale_topics.clear()
             except BrokerError as error:
                 _log.info("metadata_not_refreshed", error=str(error))
@@ -412,38 +466,16 @@ class Sender:
                 await asyncio.sleep(self._backoff.delay_ms(attempt, self._random) / 1000)
         self._refreshing = False
 
-    def _want_identity(self) -> None:
-        if not self._obtaining_identity:
-            self._obtaining_identity = True
-            self._start(self._obtain_identity())
-
-    async def _obtain_identity(self) -> None:
-        """Get a producer id, for as long as it takes. A refusal is the end: nothing can be written."""
-        attempt = 0
-        while self._identity is NO_IDENTITY:
-            try:
-                self._identity = await self._ask_identity()
-            except BrokerError as error:
-                if not is_retriable(error):
-                    self._fail_for_good(error)
-                    return
-                attempt += 1
-                _log.info("producer_id_not_obtained", error=str(error))
-                await asyncio.sleep(self._backoff.delay_ms(attempt, self._random) / 1000)
-        self._obtaining_identity = False
+    def identity_obtained(self) -> None:
+        """There is an identity: send what waited for it."""
         for node_id, outbox in self._outboxes.items():
             self._schedule(node_id, outbox)
 
-    async def _ask_identity(self) -> ProducerIdentity:
-        connection = await self._cluster.any_connection()
-        request = InitProducerIdRequest(
-            transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT_MS
-        )
-        response = await connection.request(request)
-        if response.error_code:
-            code = ErrorCode.of(response.error_code)
-            raise ProtocolError(code, f"producer id: {code.meaning}")
-        return ProducerIdentity(response.producer_id, response.producer_epoch)
+    def fail(self, error: BrokerError) -> None:
+        """Nothing can be written any more."""
+        _log.warning("producer_failed", error=str(error))
+        self.failure = error
+        self.give_up_all(error)
 
 
 def _by_partition(response: ProduceResponse) -> Mapping[TopicPartition, PartitionProduceResponse]:

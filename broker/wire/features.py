@@ -1,4 +1,7 @@
-"""Features that our nodes tell of in ApiVersions, beside Kafka's own."""
+"""Features that ApiVersions tells of: our nodes' own, and Kafka's that clients look for."""
+
+TRANSACTION_VERSION = "transaction.version"
+"""Finalized at 2 or more: leaders make partitions part of transactions, and each has an epoch (KIP-890)."""
 
 PRODUCE_BATCHES = "mirrormaker.produce.batches"
 """As many batches of one partition as its level says may share a produce request (Kafka's nodes take one)."""

@@ -92,7 +92,8 @@ def print_figures(task: str, size: int, figures: dict[str, Figure]) -> None:
     for client, figure in figures.items():
         ratio = f"ours is {ours.rate / figure.rate:5.2f} times as fast" if ours is not None else ""
         print(
-            f"{task} {size:6} B  {client:14}{figure.rate:12,.0f} records/s{figure.cpu_us:8.2f} us CPU each  {ratio}",
+            f"{task} {size:6} B  {client:14}{figure.rate:12,.0f} records/s"
+            f"{figure.cpu_us:8.2f} us CPU each  {ratio}",
             flush=True,
         )
 
