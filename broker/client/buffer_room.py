@@ -7,12 +7,15 @@ from collections import deque
 
 
 class BufferRoom:
-    """So many bytes at most, but always one record; those who wait are served in order."""
+    """So many bytes and records at most, but always one record; those who wait are served in order."""
 
-    def __init__(self, size_max: int) -> None:
-        self.used = 0
-        """Bytes taken. Whoever takes room adds to it, in the same turn of the loop as `fits` said yes."""
+    def __init__(self, size_max: int, records_max: int) -> None:
+        self.used = self.records = 0
+        """Bytes and records within. Whoever takes room adds to them, in the same turn of the loop as `fits`
+        said yes.
+        """
         self._size_max = size_max
+        self._records_max = records_max
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -39,17 +42,20 @@ class BufferRoom:
                 self._waiting.remove(turn)
             self.wake()
 
-    def give_back(self, size: int) -> None:
-        """Bytes are free again."""
+    def give_back(self, size: int, records: int) -> None:
+        """Bytes and records have left."""
         self.used -= size
+        self.records -= records
         self.wake()
 
     def wake(self) -> None:
         """Let the first of those who wait look again."""
-        if self._waiting and self.used < self._size_max:
+        if self._waiting and self._has(1):
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
 
     def _has(self, size: int) -> bool:
-        return not self.used or self.used + size <= self._size_max
+        if not self.records:
+            return True
+        return self.used + size <= self._size_max and self.records < self._records_max

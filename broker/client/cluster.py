@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Self
 
 from broker.client.backoff import Backoff, Random, Retries, system_random
@@ -40,6 +40,21 @@ _FIRST_VERSION_WITH_KEY_TYPES = 1
 _FIRST_VERSION_WITH_MANY_KEYS = 4
 
 
+ANY_NODE = -1
+"""Where records go that whoever receives them passes on."""
+
+
+class Routing(Enum):
+    """How records reach the leaders of their partitions."""
+
+    LEADERS = "leaders"
+    """Over a connection to each of them."""
+    SINGLE = "single"
+    """Over one connection, to one of the addresses that the cluster was made with (a balancer, perhaps): the
+    node that receives them passes them on. Only our own nodes do that.
+    """
+
+
 class CoordinatorKind(IntEnum):
     """What a coordinator is asked for, by its number in FindCoordinator."""
 
@@ -67,12 +82,14 @@ class Cluster:
         settings: ConnectionSettings | None = None,
         backoff: Backoff | None = None,
         random: Random = system_random,
+        routing: Routing = Routing.LEADERS,
     ) -> None:
         if not bootstrap:
             raise ValueError("at least one bootstrap address is needed")
         self.settings = settings or ConnectionSettings()
         self.backoff = backoff or Backoff()
         self.random = random
+        self.routing = routing
         self.metadata = ClusterMetadata()
         self._bootstrap = tuple(bootstrap)
         self._connections: dict[tuple[HostPort, str], Connection] = {}
@@ -137,6 +154,15 @@ class Cluster:
     def leader(self, topic_partition: TopicPartition) -> int | None:
         """Node id of the partition's leader, or None while there is none."""
         return self.metadata.leader(topic_partition)
+
+    def write_node(self, topic_partition: TopicPartition) -> int | None:
+        """Node id (or ANY_NODE) for records of the partition, or None while it has no leader."""
+        leader = self.metadata.leader(topic_partition)
+        return leader if leader is None or self.routing is Routing.LEADERS else ANY_NODE
+
+    def use_bootstrap(self, bootstrap: Sequence[HostPort]) -> None:
+        """Ask at these addresses from now on, beside those that metadata tells of."""
+        self._bootstrap = tuple(bootstrap)
 
     async def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> ClusterMetadata:
         """Ask any node about the topics (None: all of them) and return the metadata brought up to date.
@@ -210,6 +236,8 @@ class Cluster:
 
         Raises ConnectionFailedError.
         """
+        if node_id == ANY_NODE:
+            return await self.any_connection(lane)
         node = self.metadata.nodes.get(node_id)
         if node is None:
             raise ConnectionFailedError(f"node {node_id} is not known to the cluster at {self._describe()}")
@@ -267,7 +295,9 @@ class Cluster:
         """Every address worth trying: open ones, then the others in random order, those that failed lately
         last.
         """
-        addresses = {node.address for node in self.metadata.nodes.values()} | set(self._bootstrap)
+        addresses = set(self._bootstrap)
+        if self.routing is Routing.LEADERS:
+            addresses |= {node.address for node in self.metadata.nodes.values()}
         return sorted(addresses, key=lambda address: self._preference(address, lane))
 
     def _preference(self, address: HostPort, lane: str) -> tuple[bool, float, float]:
@@ -277,6 +307,8 @@ class Cluster:
         return not is_open, rest.until if rest is not None else 0.0, self.random()
 
     async def _connect(self, address: HostPort, lane: str) -> Connection:
+        if self.routing is Routing.SINGLE:
+            lane = CONTROL_LANE
         key = (address, lane)
         connection = self._connections.get(key)
         if connection is not None and not connection.closed:

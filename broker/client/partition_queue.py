@@ -26,6 +26,7 @@ from collections import deque
 
 from broker.client.backoff import is_retriable
 from broker.client.producer_batch import NO_IDENTITY, NO_SEQUENCE, ProducerBatch, ProducerIdentity
+from broker.client.producer_settings import NO_BOUND
 from broker.errors import BrokerError, ConnectionFailedError, ErrorCode, ProtocolError, RequestTimedOutError
 from broker.records.batch import next_sequence
 from broker.types import TopicPartition
@@ -58,6 +59,7 @@ class PartitionQueue:
         "_next_sequence",
         "_proven",
         "_refused_from",
+        "_retries",
         "_window",
         "enlisted",
         "held",
@@ -70,7 +72,8 @@ class PartitionQueue:
         "waiting",
     )
 
-    def __init__(self, topic_partition: TopicPartition, *, window: int) -> None:
+    def __init__(self, topic_partition: TopicPartition, *, window: int, retries: int = NO_BOUND) -> None:
+        """`window` batches are in flight at most, and each is sent again `retries` times at most."""
         self.topic_partition = topic_partition
         self.waiting: deque[ProducerBatch] = deque()
         """Not in flight, in order; only the last one may be open."""
@@ -87,6 +90,7 @@ class PartitionQueue:
         self.enlisted = False
         """Set and cleared by the owner: it is listed for sending."""
         self._window = window
+        self._retries = retries
         self._failed: list[ProducerBatch] = []
         """Answered with an error while others are in flight; to be sent again, or given up, after those."""
         self._next_sequence = 0
@@ -169,7 +173,7 @@ class PartitionQueue:
         elif code in _SEQUENCE_LOST and batch.is_sequenced:
             self._broken |= not earlier
             self._failed.append(batch)
-        elif is_retriable(error):
+        elif is_retriable(error) and batch.attempts <= self._retries:
             self._failed.append(batch)
         else:
             self._give_up(batch, error)

@@ -29,7 +29,7 @@ class Partitioner(Protocol):
     def partition(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
         """One of the `count` partitions of the topic;
 
-        `available` are those with a leader (all, when none has one).
+        `available` are those with a leader, in the order of (leader, partition); all, when none has one.
         """
         ...
 
@@ -92,6 +92,16 @@ class Crc32Partitioner(StickyPartitioner):
         return crc32(key) % count
 
 
+class ConsistentPartitioner:
+    """As librdkafka's `consistent`: by the CRC-32 of the key; all records without one in one partition."""
+
+    def partition(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
+        return crc32(key or b"") % count
+
+    def batch_closed(self, topic: str, partition: int) -> None:
+        pass
+
+
 class RandomPartitioner:
     """Any available partition, for each record anew; ignores keys."""
 
@@ -106,7 +116,9 @@ class RandomPartitioner:
 
 
 class RoundRobinPartitioner:
-    """The available partitions of a topic in turn, record by record; ignores keys."""
+    """The available partitions of a topic in turn, record by record, all of one broker before those of the
+    next; ignores keys.
+    """
 
     def __init__(self) -> None:
         self._turns: dict[str, int] = {}

@@ -116,7 +116,7 @@ class Producer:
         )
         self._transactions: TransactionManager | None = None
         """Set by producers that write transactions."""
-        self._room = BufferRoom(self.settings.buffer_bytes)
+        self._room = BufferRoom(self.settings.buffer_bytes, self.settings.buffer_records)
         self._closing = False
         self._supervisor: asyncio.Task[None] | None = None
 
@@ -209,10 +209,15 @@ class Producer:
         if self._transactions is not None:
             self._transactions.include(queue)
         batch = queue.waiting[-1] if queue.waiting else None
-        if batch is None or not batch.append(timestamp_ms, key, value, headers):
+        if (
+            batch is None
+            or batch.count >= self.settings.batch_records
+            or not batch.append(timestamp_ms, key, value, headers)
+        ):
             batch = self._open_batch(queue, timestamp_ms, key, value, headers)
         batch.buffered_bytes += size
         self._room.used += size
+        self._room.records += 1
         return Delivery(batch, batch.count - 1, timestamp_ms)
 
     async def _buffer_handled(self, record: ProducerRecord) -> Delivery:
@@ -287,6 +292,7 @@ class Producer:
         ready = ProducerBatch(topic_partition, created_at=_now(), records=batch, count=header.record_count)
         ready.buffered_bytes = len(batch)
         self._room.used += len(batch)
+        self._room.records += header.record_count
         self._enqueue(queue, ready)
         delivery = Delivery(ready, 0, header.base_timestamp)
         if self.settings.sync:
@@ -350,7 +356,7 @@ class Producer:
         """A batch with its first record, which is sent when it is full or has lingered."""
         settings, loop = self.settings, asyncio.get_running_loop()
         builder = BatchBuilder(
-            settings.codec,
+            settings.codec_for(queue.topic_partition.topic),
             size_max=settings.batch_bytes,
             level=settings.compression_level,
             transactional=self._is_transactional,
@@ -384,9 +390,9 @@ class Producer:
         """A batch is written or given up: its room is free."""
         counters = self._counters
         counters.buffered_bytes_max = max(counters.buffered_bytes_max, self._room.used)
-        self._room.give_back(batch.buffered_bytes)
         if batch.halves is not None:
-            return  # they are told of one by one
+            return  # they have its room, and are told of one by one
+        self._room.give_back(batch.buffered_bytes, batch.count)
         error = batch.done.exception()
         if error is None:
             took_ms = (_now() - batch.created_at) * 1000
@@ -452,19 +458,19 @@ class Producer:
         self._raise_failure()
         if self._room.fits(size):
             return
-        if self.settings.when_full is WhenFull.DROP:
-            message = f"no room for {size} bytes: {self._room.used} of {self.settings.buffer_bytes} are not written yet"
-            raise BufferFullError(message)
+        drops = self.settings.when_full is WhenFull.DROP
+        wait_ms = self.settings.drop_after_ms if drops else self.settings.max_block_ms
         self._sender.hurries += 1
         try:
-            self._sender.enlist_all()
-            async with asyncio.timeout(self.settings.max_block_ms / 1000):
+            self._sender.hasten()
+            async with asyncio.timeout(wait_ms / 1000):
                 await self._room.wait_for(size)
         except TimeoutError as error:
             message = (
-                f"no room for {size} bytes in the producer's buffer within {self.settings.max_block_ms} ms"
+                f"no room for {size} bytes in the producer's buffer within {wait_ms} ms: "
+                f"{self._room.records} records of {self._room.used} bytes are not written yet"
             )
-            raise RequestTimedOutError(message) from error
+            raise (BufferFullError if drops else RequestTimedOutError)(message) from error
         finally:
             self._sender.hurries -= 1
         self._raise_failure()

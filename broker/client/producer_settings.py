@@ -22,13 +22,16 @@ ORDERED_WINDOW = 1
 """Without sequence numbers only one batch at a time keeps its order when it must be sent again."""
 
 
+NO_BOUND = 2**31 - 1
+
+
 class WhenFull(Enum):
     """What `send` does while there is no room for a record."""
 
     BLOCK = "block"
     """Wait, for `max_block_ms`."""
     DROP = "drop"
-    """Drop the record: its delivery ends in BufferFullError."""
+    """Drop the record, at once or after `drop_after_ms`: its delivery ends in BufferFullError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +44,18 @@ class ProducerSettings:
     """
     idempotent: bool = True
     codec: Codec = Codec.NONE
+    compressed_topics: frozenset[str] = frozenset()
+    """Only these are compressed, where there are any."""
     compression_level: int | None = None
     linger_ms: float = 5.0
     batch_bytes: int = 64 * 1024
     """Uncompressed; a larger record still gets a batch of its own."""
+    batch_records: int = NO_BOUND
     buffer_bytes: int = 32 * 1024 * 1024
     """Records not yet settled; see `when_full` for what comes on top."""
+    buffer_records: int = NO_BOUND
     when_full: WhenFull = WhenFull.BLOCK
+    drop_after_ms: int = 0
     sync: bool = False
     """`send` returns when the record is written and raises why it could not be, and nothing lingers."""
     max_in_flight: int = 5
@@ -56,6 +64,8 @@ class ProducerSettings:
     """Bound of a request, and of a single record."""
     request_timeout_ms: int = 30_000
     delivery_timeout_ms: int = 120_000
+    retries: int = NO_BOUND
+    """Times that a batch is sent again, within `delivery_timeout_ms`."""
     max_block_ms: int = 60_000
     """How long `send` may wait for room or for a topic's metadata."""
     metadata_max_age_ms: int = 300_000
@@ -68,6 +78,10 @@ class ProducerSettings:
     def window(self) -> int:
         """Batches of one partition in flight."""
         return IDEMPOTENT_WINDOW if self.idempotent else ORDERED_WINDOW
+
+    def codec_for(self, topic: str) -> Codec:
+        """What batches of the topic are compressed with."""
+        return self.codec if not self.compressed_topics or topic in self.compressed_topics else Codec.NONE
 
     def __post_init__(self) -> None:
         problems = []

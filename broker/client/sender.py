@@ -127,7 +127,7 @@ class Sender:
         queue = self.queues.get(topic_partition)
         if queue is None:
             queue = self.queues[topic_partition] = PartitionQueue(
-                topic_partition, window=self._settings.window
+                topic_partition, window=self._settings.window, retries=self._settings.retries
             )
         return queue
 
@@ -148,7 +148,7 @@ class Sender:
         """List a partition at its leader's outbox if something of it can be sent."""
         if queue.enlisted or self.paused or not queue.sendable(hurry=self.hurries > 0):
             return
-        leader = self._cluster.leader(queue.topic_partition)
+        leader = self._cluster.write_node(queue.topic_partition)
         if leader is None:
             self._leaderless.add(queue.topic_partition)
             self._want_metadata(queue.topic_partition.topic)
@@ -161,6 +161,13 @@ class Sender:
             outbox = self._outboxes[leader] = _Outbox()
         outbox.ready.append(queue)
         self._schedule(leader, outbox)
+
+    def hasten(self) -> None:
+        """Send everything buffered now, as soon as it can be: it does not linger any more."""
+        for queue in self.queues.values():
+            if queue.waiting:
+                queue.waiting[-1].due = True
+            self.enlist(queue)
 
     def give_up_all(self, error: BrokerError) -> None:
         """Give up everything that is not written."""
@@ -261,7 +268,7 @@ class Sender:
 
     def _goes_to(self, node_id: int, queue: PartitionQueue) -> bool:
         sendable = queue.sendable(hurry=self.hurries > 0)
-        return sendable and self._cluster.leader(queue.topic_partition) == node_id
+        return sendable and self._cluster.write_node(queue.topic_partition) == node_id
 
     def _close_first(self, queue: PartitionQueue) -> None:
         """The next batch takes no more records."""
@@ -384,7 +391,7 @@ class Sender:
         self._counters.batches_split += 1
         settings = self._settings
         halves = batch.split(
-            codec=settings.codec,
+            codec=settings.codec_for(queue.topic_partition.topic),
             level=settings.compression_level,
             transactional=settings.transactional_id is not None,
             decoded_bytes_max=max(settings.batch_bytes, settings.max_request_bytes) + HEADER_SIZE,

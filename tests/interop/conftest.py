@@ -20,10 +20,11 @@ from tests.interop.apache import HERE, JAVA, ApacheKafka, kafka_jars
 from tests.node.transactions import UNVERIFIED
 
 pytest.register_assert_rewrite(
+    "tests.client.transaction_cases",
     *(
         f"tests.conformance.{name}_cases"
         for name in ("coordinated", "group", "node", "record", "topic", "transaction")
-    )
+    ),
 )
 
 PROCESS_TIMEOUT_SECONDS = 120
