@@ -259,27 +259,37 @@ def _connection(values: Mapping[str, Any]) -> ConnectionSettings:
 
 def _parts(values: Mapping[str, Any], problems: list[str]) -> ProducerParts:
     def part(name: str, known: Mapping[str, type[Any]], of: str) -> Any:
-        if not of:
-            return None
-        try:
-            return load_part(of, known)
-        except ValueError as error:
-            problems.append(f"{name}: {error}")
-            return None
+        return _load(name, of, known, problems) if of else None
 
     value_encoder = values.get("value.serializer", "")
     handlers = [
-        (name, path)
+        handler
         for name in ("event.handler", "callback.handler", "interceptor.classes")
         for path in _listed(values.get(name, ()))
+        if (handler := _handler(name, path, problems)) is not None
     ]
-    loaded = [part(name, {}, path) for name, path in handlers]
     return ProducerParts(
         partitioner=part("partitioner.class", PARTITIONERS, values.get("partitioner.class", "")),
         key_encoder=part("key.serializer", ENCODERS, values.get("key.serializer", value_encoder)),
         value_encoder=part("value.serializer", ENCODERS, value_encoder),
-        handlers=[handler for handler in loaded if isinstance(handler, EventHandler)],
+        handlers=handlers,
     )
+
+
+def _handler(name: str, path: str, problems: list[str]) -> EventHandler | None:
+    handler = _load(name, path, {}, problems)
+    if handler is not None and not isinstance(handler, EventHandler):
+        problems.append(f"{name}: {path!r} is no EventHandler")
+        return None
+    return handler
+
+
+def _load(name: str, path: str, known: Mapping[str, type[Any]], problems: list[str]) -> Any:
+    try:
+        return load_part(path, known)
+    except (TypeError, ValueError) as error:
+        problems.append(f"{name}: {error}")
+        return None
 
 
 def _listed(value: str | Sequence[str]) -> Sequence[str]:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.client.partitioner import (
+    ConsistentPartitioner,
     Crc32Partitioner,
     Murmur2Partitioner,
     Partitioner,
@@ -40,6 +41,8 @@ def test_keys_choose_partitions_as_other_clients_do(key: bytes, count: int) -> N
     assert chosen == (reference(key) & 0x7FFFFFFF) % count
     if key:
         assert Crc32Partitioner().partition("t", key, count, available) == crc32(key) % count
+    assert ConsistentPartitioner().partition("t", key, count, available) == crc32(key) % count
+    assert ConsistentPartitioner().partition("t", None, count, available) == 0
 
 
 @pytest.mark.parametrize(

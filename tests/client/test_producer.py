@@ -97,6 +97,16 @@ def test_one_request_takes_a_batch_of_every_partition_of_the_node() -> None:
     run(main)
 
 
+def test_round_robin_goes_through_the_partitions_broker_by_broker_and_skips_those_without_a_leader() -> None:
+    async def main() -> None:
+        async with producing(ProducerSettings(linger_ms=0), nodes=2) as (producer, scripted, _peer):
+            scripted.leaders = {"t": [2, 1, -1, 2, 1]}
+            deliveries = [await producer.send("t", b"v") for _ in range(5)]
+            assert [(await delivery).partition for delivery in deliveries] == [1, 4, 0, 3, 1]
+
+    run(main)
+
+
 def test_flush_does_not_wait_for_the_linger_and_returns_when_all_is_written() -> None:
     async def main() -> None:
         async with producing(ProducerSettings(linger_ms=60_000)) as (producer, _, _peer):

@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_dropped_where_so_set_and_counted() -> None:
             kept = [await producer.send("t", b"%d" % number) for number in range(2)]
             dropped = await producer.send("t", b"2", timestamp_ms=9)
             with pytest.raises(
-                BufferFullError, match="no room for 71 bytes .* within 0 ms: 2 records of 142"
+                BufferFullError, match=r"no room for 71 bytes .* within 0 ms: 2 records of 142"
             ):
                 await dropped
             gate.set()
