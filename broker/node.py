@@ -13,6 +13,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from broker.background import Background
 from broker.clock import Clock
@@ -72,6 +73,7 @@ from broker.server.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from broker.server.loop_stalls import LoopStalls
 from broker.server.node_link import NodeLink
 from broker.server.partition_leaders import PartitionLeaders
+from broker.server.produce_forwarding import ProduceForwarding
 from broker.server.producer_ids import ProducerIds
 from broker.server.routes import ADVERTISED, ROUTES
 from broker.server.security import AllowAll, Authoriser, Listener
@@ -95,6 +97,14 @@ FIRST_IMAGE_TIMEOUT_MS = 30_000
 CONTROLLER_LOOK_MS = 20
 """How often a starting node looks whether another node was elected."""
 ANNOUNCEMENT_RETRY_SECONDS = 1.0
+
+
+class _Links(NamedTuple):
+    """The ways to other nodes: an answer that is long in coming holds up those behind it."""
+
+    orders: NodeLink
+    transactions: NodeLink
+    forwarding: NodeLink
 
 
 class Node:
@@ -164,10 +174,8 @@ class Node:
             await stack.enter_async_context(presence.noted_in(directories, cluster_id))
             await stack.enter_async_context(self._background)
             self._background.start(self._watch_directories(directories))
-            link, transactions_link = self._link(stack), self._link(stack)
-            self._services = services = await self._build(
-                cluster_id, configs, directories, link, transactions_link
-            )
+            links = _Links(self._link(stack), self._link(stack), self._link(stack))
+            self._services = services = await self._build(cluster_id, configs, directories, links)
             services.replicas.bereft = frozenset(await presence.leave_isrs(directories))
             services.replicas.registered(await presence.register())
             await stack.enter_async_context(services.fetchers)
@@ -192,7 +200,7 @@ class Node:
             self._start_background(archiving)
             self._background.start(presence.keep(services.replicas.registered))
             await self._first_image()
-            async with self._serving(link, presence):
+            async with self._serving(links.orders, presence):
                 yield self._front.listeners
         log.info("node_stopped", broker_id=self._broker_id)
 
@@ -245,8 +253,7 @@ class Node:
         cluster_id: str,
         configs: TopicConfigs,
         directories: LogDirectories,
-        link: NodeLink,
-        transactions_link: NodeLink,
+        links: _Links,
     ) -> Services:
         config = self._config
         view = ClusterView(ClusterImage(cluster_id=cluster_id))
@@ -254,7 +261,7 @@ class Node:
         for directory in directories.live.values():
             stored.update(await asyncio.to_thread(directory.checkpoints.read_high_watermarks))
         copying_quotas = replication_quotas(config, self._clock)
-        fetchers = self._fetchers(view, link.listener, copying_quotas.follower)
+        fetchers = self._fetchers(view, links.orders.listener, copying_quotas.follower)
         replicas = Replicas(
             self._broker_id,
             directories,
@@ -270,7 +277,7 @@ class Node:
         )
         producer_ids = ProducerIds(lambda: allocate_producer_ids(self._coordination, self._broker_id))
         topics = Topics(self._coordination, view, topic_defaults(self._live.loaded), rng=self._rng)
-        transactions = self._transactions(view, replicas, topics, transactions_link, producer_ids)
+        transactions = self._transactions(view, replicas, topics, links.transactions, producer_ids)
         services = Services(
             broker_id=self._broker_id,
             clock=self._clock,
@@ -295,7 +302,7 @@ class Node:
             controller=ControllerDriver(
                 self._coordination,
                 broker_id=self._broker_id,
-                link=link,
+                link=links.orders,
                 heard_epoch=lambda: view.image.controller_epoch,
                 clock=self._clock,
                 settings=controller_settings(config),
@@ -308,11 +315,12 @@ class Node:
                 self._broker_id,
                 view,
                 transactions,
-                transactions_link,
+                links.transactions,
                 self._clock,
                 verification_settings(config),
                 start=self._background.start,
             ),
+            forwarding=ProduceForwarding(self._broker_id, view, links.forwarding),
             fetch_sessions=fetch_sessions(config, self._rng),
             conversions=Conversions(self._clock),
             entity_configs=self._entity_configs,
@@ -323,8 +331,8 @@ class Node:
             read_selector=self._read_selector,
             authoriser=self._authoriser,
         )
-        link.attach(services)
-        transactions_link.attach(services)
+        for link in links:
+            link.attach(services)
         return services
 
     def _link(self, stack: contextlib.AsyncExitStack) -> NodeLink:

@@ -25,7 +25,8 @@ from __future__ import annotations
 from collections import deque
 
 from broker.client.backoff import is_retriable
-from broker.client.producer_batch import NO_IDENTITY, NO_SEQUENCE, ProducerBatch, ProducerIdentity
+from broker.client.producer_batch import NO_SEQUENCE, ProducerBatch
+from broker.client.producer_identity import NO_IDENTITY, ProducerIdentity
 from broker.client.producer_settings import NO_BOUND
 from broker.errors import BrokerError, ConnectionFailedError, ErrorCode, ProtocolError, RequestTimedOutError
 from broker.records.batch import next_sequence

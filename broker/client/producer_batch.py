@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from broker.client.producer_identity import NO_IDENTITY, ProducerIdentity
 from broker.errors import BrokerError
 from broker.records.batch import Codec, next_sequence, read_header, restamp
 from broker.records.builder import BatchBuilder
 from broker.records.reader import read_records
 from broker.records.record import Header
-from broker.types import NO_PRODUCER_ID, Buffer, TopicPartition
+from broker.types import Buffer, TopicPartition
 
 NO_SEQUENCE = -1
 NO_OFFSET = -1
@@ -25,17 +25,6 @@ class RecordMetadata(NamedTuple):
     partition: int
     offset: int
     timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
-    """What a leader knows a producer by; sequence numbers count per identity and partition."""
-
-    producer_id: int
-    epoch: int
-
-
-NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, -1)
 
 
 class ProducerBatch:

@@ -15,11 +15,12 @@ from functools import partial
 from typing import Any
 
 from broker.client.backoff import Backoff, Random, is_retriable
-from broker.client.cluster import Cluster
+from broker.client.cluster import Cluster, Routing
 from broker.client.connection import Connection
+from broker.client.identity_source import IdempotentIdentity, IdentitySource, IdentityUse
 from broker.client.partition_queue import PartitionQueue
-from broker.client.producer_batch import NO_IDENTITY, NO_OFFSET, ProducerBatch, ProducerIdentity
-from broker.client.producer_identity import IdempotentIdentity, IdentitySource, IdentityUse
+from broker.client.producer_batch import NO_OFFSET, ProducerBatch
+from broker.client.producer_identity import NO_IDENTITY, ProducerIdentity
 from broker.client.producer_metrics import ProducerCounters
 from broker.client.producer_settings import ProducerSettings
 from broker.errors import (
@@ -33,6 +34,7 @@ from broker.errors import (
 from broker.records.batch import HEADER_SIZE
 from broker.telemetry import logger
 from broker.types import TopicPartition
+from broker.wire.features import PRODUCE_FORWARDING
 from broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -283,6 +285,7 @@ class Sender:
             self.start(self._send_unanswered(node_id, outbox, connection, batches))
             return
         try:
+            self._require_forwarding(connection)
             version = connection.version_of(ProduceRequest, at_most=self.produce_version_max)
             timeout_ms = self._settings.request_timeout_ms
             answer = connection.send(self._request(batches), version, timeout_ms=timeout_ms)
@@ -293,11 +296,19 @@ class Sender:
         sent_at = asyncio.get_running_loop().time()
         answer.add_done_callback(partial(self._on_answer, node_id, outbox, batches, sent_at))
 
+    def _require_forwarding(self, connection: Connection) -> None:
+        """Raises ProtocolError when records for all leaders go to a node that passes none on."""
+        forwards = PRODUCE_FORWARDING in connection.supported_features
+        if self._cluster.routing is Routing.SINGLE and not forwards:
+            message = f"{connection.address} does not pass records on to the leaders of their partitions"
+            raise ProtocolError(ErrorCode.UNSUPPORTED_VERSION, message)
+
     async def _send_unanswered(
         self, node_id: int, outbox: _Outbox, connection: Connection, batches: _Batches
     ) -> None:
         """With acks 0 a batch counts as written when the kernel has taken it."""
         try:
+            self._require_forwarding(connection)
             connection.send_and_forget(self._request(batches))
             await connection.drained()
             for queue, batch in batches:
@@ -317,6 +328,7 @@ class Sender:
             topics.setdefault(topic, []).append(data)
         return ProduceRequest(
             transactional_id=self._settings.transactional_id,
+            forward=self._cluster.routing is Routing.SINGLE,
             acks=self._settings.acks,
             timeout_ms=self._settings.request_timeout_ms,
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],

@@ -12,7 +12,7 @@ from broker.client.backoff import Backoff, Retries
 from broker.client.cluster import Cluster, CoordinatorKind
 from broker.client.coordinator import CoordinatorLink
 from broker.client.group_offsets import Membership, OffsetAndMetadata
-from broker.client.producer_batch import NO_IDENTITY, ProducerIdentity
+from broker.client.producer_identity import NO_IDENTITY, ProducerIdentity
 from broker.client.producer_settings import ProducerSettings
 from broker.errors import BrokerError, ErrorCode
 from broker.types import NO_PRODUCER_ID, TopicPartition

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from enum import Enum
 
-from broker.client.producer_batch import NO_IDENTITY, ProducerIdentity
+from broker.client.producer_identity import NO_IDENTITY, ProducerIdentity
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from broker.client.cluster import Cluster
+from broker.client.cluster import Cluster, Routing
 from broker.client.group_offsets import NO_MEMBERSHIP, Membership, OffsetAndMetadata
 from broker.client.producer import Producer
 from broker.client.producer_settings import ProducerSettings
@@ -56,10 +56,14 @@ class TransactionalProducer(Producer):
     def __init__(self, cluster: Cluster, *, settings: ProducerSettings, **producer: Any) -> None:
         """Settings and parts as of a Producer.
 
-        Raises ConfigurationError without a transactional id.
+        Raises ConfigurationError without a transactional id, and where only one node can be reached.
         """
         if settings.transactional_id is None:
             raise ConfigurationError(["transactional_id is missing"])
+        if cluster.routing is Routing.SINGLE:
+            raise ConfigurationError(
+                ["transactions need connections to their coordinators: routing is single"]
+            )
         super().__init__(cluster, settings=settings, **producer)
         manager = TransactionManager(
             TransactionState(settings.transactional_id),

@@ -14,7 +14,7 @@ from typing import TypeVar
 from broker.client.backoff import is_retriable
 from broker.client.group_offsets import Membership, OffsetAndMetadata
 from broker.client.partition_queue import PartitionQueue
-from broker.client.producer_batch import NO_IDENTITY, ProducerIdentity
+from broker.client.producer_identity import NO_IDENTITY, ProducerIdentity
 from broker.client.sender import Sender
 from broker.client.transaction_requests import Ended, TransactionRequests
 from broker.client.transaction_state import (

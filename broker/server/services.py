@@ -26,6 +26,7 @@ from broker.server.fetch_sessions import FetchSessions
 from broker.server.node_settings import NodeSettings
 from broker.server.openings import Openings
 from broker.server.produce_answers import ProduceAnswers
+from broker.server.produce_forwarding import ProduceForwarding
 from broker.server.producer_ids import ProducerIds
 from broker.server.quotas import Quotas
 from broker.server.security import AllowAll, Authoriser
@@ -69,6 +70,7 @@ class Services:
     features: Features
     transactions: TransactionCoordinator
     transaction_partitions: TransactionPartitions
+    forwarding: ProduceForwarding
     controller: ControllerDriver
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions

@@ -6,3 +6,6 @@ TRANSACTION_VERSION = "transaction.version"
 PRODUCE_BATCHES = "mirrormaker.produce.batches"
 """As many batches of one partition as its level says may share a produce request (Kafka's nodes take one)."""
 PRODUCE_BATCHES_MAX = 1024
+
+PRODUCE_FORWARDING = "mirrormaker.produce.forwarding"
+"""Records for partitions of other leaders are passed on to them, for clients that ask for it."""

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.client.partition_queue import PartitionQueue
-from broker.client.producer_batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
+from broker.client.producer_batch import ProducerBatch
+from broker.client.producer_identity import NO_IDENTITY, ProducerIdentity
 from broker.errors import BrokerError, ConnectionFailedError, ErrorCode, ProtocolError, RequestTimedOutError
 from broker.records.batch import Codec
 from broker.records.builder import BatchBuilder

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.client.producer_batch import ProducerIdentity
+from broker.client.producer_identity import ProducerIdentity
 from broker.client.transaction_state import (
     TRANSITIONS,
     ProducerFencedError,

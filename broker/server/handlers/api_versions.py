@@ -8,7 +8,7 @@ from broker.cluster.features import SUPPORTED, UNKNOWN_EPOCH
 from broker.errors import ErrorCode, ProtocolError
 from broker.server.naming import Served
 from broker.server.request import RequestContext
-from broker.wire.features import PRODUCE_BATCHES, PRODUCE_BATCHES_MAX
+from broker.wire.features import PRODUCE_BATCHES, PRODUCE_BATCHES_MAX, PRODUCE_FORWARDING
 from broker.wire.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -30,14 +30,18 @@ def handle(services: Served, context: RequestContext, request: ApiVersionsReques
             raise ProtocolError(ErrorCode.INVALID_REQUEST, f"client software {software}")
         context.session.client_software = software
     batches = SupportedFeatureKey(name=PRODUCE_BATCHES, min_version=1, max_version=PRODUCE_BATCHES_MAX)
+    forwarding = SupportedFeatureKey(name=PRODUCE_FORWARDING, min_version=1, max_version=1)
     features = services.features
     if features.epoch == UNKNOWN_EPOCH:
-        return ApiVersionsResponse(api_keys=list(services.api_versions), supported_features=[batches])
+        return ApiVersionsResponse(
+            api_keys=list(services.api_versions), supported_features=[batches, forwarding]
+        )
     lowest = 0 if context.api_version >= _LEVEL_ZERO_FROM else 1
     return ApiVersionsResponse(
         api_keys=list(services.api_versions),
         supported_features=[
             batches,
+            forwarding,
             *(
                 SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
                 for name, highest in SUPPORTED.items()

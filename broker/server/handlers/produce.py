@@ -26,6 +26,7 @@ from broker.replication.replica import Replica
 from broker.server.access import is_allowed, refusal, topic_named, transactional_id
 from broker.server.internal_topics import INTERNAL_TOPICS
 from broker.server.later_answers import LaterAnswer
+from broker.server.produce_forwarding import Parts, merged
 from broker.server.request import ConnectionClosedError, Encoded, RequestContext
 from broker.server.security import Operation
 from broker.server.services import Services
@@ -88,6 +89,10 @@ def handle(
         begun = beginnings(services, request, produce_manner(version))
         if begun is not None:
             return _ask_and_append(services, context, request, begun)
+    elif request.forward:
+        parts = _parts(services, context, request)
+        if parts.others:
+            return _append_and_forward(services, context, request, parts)
     outcomes = _append_all(services, context, request.topic_data, acks, {})
     if len(outcomes) == 1 and len(outcomes[0][1]) == 1 and acks:
         topic, (outcome,) = outcomes[0]
@@ -150,6 +155,28 @@ def _ask_and_append(
         return await _open_and_append(services, outcomes, request, context.api_version)
 
     return append()
+
+
+def _parts(services: Services, context: RequestContext, request: ProduceRequest) -> Parts:
+    """The request by who leads what; only what the client may write is passed on."""
+    allowed = [
+        topic.name
+        for topic in request.topic_data
+        if is_allowed(services, context, Operation.WRITE, topic_named(topic.name))
+    ]
+    return services.forwarding.divide(request, allowed)
+
+
+async def _append_and_forward(
+    services: Services, context: RequestContext, request: ProduceRequest, parts: Parts
+) -> ProduceResponse | None:
+    """Append what this node leads, and pass on the rest meanwhile."""
+    outcomes = _append_all(services, context, parts.own, request.acks, {})
+    own, others = await asyncio.gather(
+        _open_and_append(services, outcomes, request, context.api_version),
+        services.forwarding.send(parts, request),
+    )
+    return _answer(merged(own, others), request.acks, context.api_version)
 
 
 def _answer_for_one(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.types import Buffer
 from broker.wire.message import Message, Request
-from broker.wire.schema import Struct, array, int16, int32, int64, nested, record_bytes, string
+from broker.wire.schema import Struct, array, boolean, int16, int32, int64, nested, record_bytes, string
 
 
 class PartitionProduceData(Struct):
@@ -22,6 +22,8 @@ class ProduceRequest(Request["ProduceResponse"], key=0, versions="0-12", flexibl
     acks: int = int16()
     timeout_ms: int = int32()
     topic_data: list[TopicProduceData] = array(TopicProduceData)
+    forward: bool = boolean("9+", tag=100, ignorable=True)
+    """Our own: the node passes records on to their leaders (feature `mirrormaker.produce.forwarding`)."""
 
 
 class BatchIndexAndErrorMessage(Struct):
