@@ -12,22 +12,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from broker.client.backoff import Backoff, Random
 from broker.client.buffer_room import BufferRoom
 from broker.client.cluster import Cluster
-from broker.client.encoders import Encoder
-from broker.client.event_handler import BatchFacts, EventHandler, tell
-from broker.client.metadata import ClusterMetadata
+from broker.client.event_handler import BatchFacts, tell
 from broker.client.partition_queue import PartitionQueue
 from broker.client.partitioner import Murmur2Partitioner, Partitioner
-from broker.client.producer_batch import NO_OFFSET, Delivery, ProducerBatch, RecordMetadata
+from broker.client.producer_batch import Delivery, ProducerBatch, RecordMetadata, settled_delivery
 from broker.client.producer_metrics import ProducerCounters, ProducerMetrics
+from broker.client.producer_parts import ProducerParts
 from broker.client.producer_settings import ProducerRecord, ProducerSettings, WhenFull
 from broker.client.sender import Sender, SenderHooks
+from broker.client.topic_routes import TopicRoutes
 from broker.client.transactions import TransactionManager
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, BufferFullError, ErrorCode, ProtocolError, RequestTimedOutError
@@ -57,26 +56,6 @@ _CHARACTER_BYTES_MAX = 4
 _log = logger("producer")
 
 
-class _Route(NamedTuple):
-    """What a partitioner needs to know of a topic, as of some metadata."""
-
-    metadata: ClusterMetadata
-    partition_count: int
-    available: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerParts:
-    """What a program may plug into a producer; without them records are taken as they are."""
-
-    partitioner: Partitioner | None = None
-    """None: by the murmur2 hash of the key, as Java's clients; sticky without a key."""
-    key_encoder: Encoder | None = None
-    value_encoder: Encoder | None = None
-    handlers: Sequence[EventHandler] = ()
-    """Called in this order at each stage."""
-
-
 class Producer:
     """Writes records. Started by `async with`, ended by `close`, which sends what is buffered."""
 
@@ -100,7 +79,7 @@ class Producer:
         self._handlers = tuple(parts.handlers)
         self._is_plain = not self._handlers and parts.key_encoder is None and parts.value_encoder is None
         self._clock = clock or SystemClock()
-        self._routes: dict[str, _Route] = {}
+        self._routes = TopicRoutes(cluster, timeout_ms=self.settings.max_block_ms)
         self._counters = ProducerCounters()
         self._sender = Sender(
             cluster,
@@ -192,9 +171,10 @@ class Producer:
     ) -> Delivery:
         if timestamp_ms is None:
             timestamp_ms = self._clock.now_ms()
-        route = self._routes.get(topic)
-        if route is None or route.metadata is not self._cluster.metadata:
-            route = await self._find_route(topic)
+        route = self._routes.known(topic)
+        if route is None:
+            self._raise_failure()
+            route = await self._routes.find(topic)
         size = _size_of(key, value, headers)
         if not self._is_roomy(size):
             try:
@@ -203,8 +183,8 @@ class Producer:
                 return self._dropped(topic, partition, timestamp_ms, error)
         if partition is None:
             partition = self._partitioner.partition(topic, key, route.partition_count, route.available)
-        elif not 0 <= partition < route.partition_count:
-            raise _unknown_partition(topic, partition, route.partition_count)
+        else:
+            route.require(partition)
         queue = self._sender.queue(TopicPartition(topic, partition))
         if self._transactions is not None:
             self._transactions.include(queue)
@@ -227,7 +207,7 @@ class Producer:
             changed = handler.before_enqueue(record)
             if changed is None:
                 self._counters.records_filtered += 1
-                return _unsent(given.topic, given.partition, given.timestamp_ms or -1, None)
+                return settled_delivery(given.topic, given.partition, given.timestamp_ms or -1, None)
             record = changed
         key, value = record.key, record.value
         if self._parts.key_encoder is not None:
@@ -268,9 +248,8 @@ class Producer:
         if header.size != len(batch) or header.is_control:
             raise ProtocolError(ErrorCode.INVALID_RECORD, f"{topic_partition}: not one whole batch of data")
         topic, partition = topic_partition
-        route = await self._find_route(topic)
-        if not 0 <= partition < route.partition_count:
-            raise _unknown_partition(topic, partition, route.partition_count)
+        self._raise_failure()
+        (await self._routes.find(topic)).require(partition)
         try:
             await self._make_room(len(batch))
         except BufferFullError as error:
@@ -325,23 +304,6 @@ class Producer:
             requests_in_flight=self._sender.requests_in_flight,
             senders_waiting=self._room.waiting,
         )
-
-    async def _find_route(self, topic: str) -> _Route:
-        self._raise_failure()
-        known = self._cluster.topics.get(topic)
-        if known is None or not known.partitions:
-            await self._cluster.ensure([topic], create=True, timeout_ms=self.settings.max_block_ms)
-        metadata = self._cluster.metadata
-        partitions = metadata.topics[topic].partitions
-        led = sorted(
-            (partition.leader, number)
-            for number, partition in partitions.items()
-            if partition.leader in metadata.nodes
-        )
-        route = self._routes[topic] = _Route(
-            metadata, len(partitions), [number for _, number in led] or sorted(partitions)
-        )
-        return route
 
     # Batches
 
@@ -479,7 +441,7 @@ class Producer:
         self, topic: str, partition: int | None, timestamp_ms: int, error: BufferFullError
     ) -> Delivery:
         self._counters.records_dropped += 1
-        return _unsent(topic, partition, timestamp_ms, error)
+        return settled_delivery(topic, partition, timestamp_ms, error)
 
     def _on_ended(self, supervisor: asyncio.Task[None]) -> None:
         """Without its sender nothing is written any more: let nobody wait."""
@@ -508,22 +470,6 @@ def _facts_of(batch: ProducerBatch) -> BatchFacts:
     return BatchFacts(
         topic_partition=batch.topic_partition, count=batch.count, size=batch.size, attempts=batch.attempts
     )
-
-
-def _unsent(topic: str, partition: int | None, timestamp_ms: int, error: BufferFullError | None) -> Delivery:
-    """The delivery of a record that is not sent: it ends in the error, or at no offset."""
-    nowhere = TopicPartition(topic, -1 if partition is None else partition)
-    batch = ProducerBatch(nowhere, created_at=_now())
-    if error is None:
-        batch.succeed(NO_OFFSET)
-    else:
-        batch.fail(error)
-    return Delivery(batch, 0, timestamp_ms)
-
-
-def _unknown_partition(topic: str, partition: int, count: int) -> ProtocolError:
-    message = f"{topic} has {count} partitions and no partition {partition}"
-    return ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
 
 def _size_of(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:

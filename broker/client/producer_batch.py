@@ -236,3 +236,16 @@ class Delivery:
         if not self.done():
             yield from asyncio.wait([self._batch.done]).__await__()
         return self._batch.outcome(self._index, self._timestamp_ms)
+
+
+def settled_delivery(
+    topic: str, partition: int | None, timestamp_ms: int, error: BrokerError | None = None
+) -> Delivery:
+    """The fate of a record that is not sent: an error, or without one no offset."""
+    nowhere = TopicPartition(topic, -1 if partition is None else partition)
+    batch = ProducerBatch(nowhere, created_at=0)
+    if error is None:
+        batch.succeed(NO_OFFSET)
+    else:
+        batch.fail(error)
+    return Delivery(batch, 0, timestamp_ms)

@@ -31,7 +31,8 @@ from broker.client.partitioner import (
     StickyPartitioner,
 )
 from broker.client.parts import load_part
-from broker.client.producer import Producer, ProducerParts
+from broker.client.producer import Producer
+from broker.client.producer_parts import ProducerParts
 from broker.client.producer_settings import ProducerSettings, WhenFull
 from broker.client.transactional_producer import TransactionalProducer
 from broker.coordination.zookeeper import ZooKeeper
