@@ -25,7 +25,10 @@ class BufferRoom:
 
     def fits(self, size: int) -> bool:
         """Whether there is room for `size` bytes, and nobody who waits for room already."""
-        return not self._waiting and self._has(size)
+        records = self.records
+        return not self._waiting and (
+            not records or (records < self._records_max and self.used + size <= self._size_max)
+        )
 
     async def wait_for(self, size: int) -> None:
         """Return when it is one's turn and there is room."""
@@ -56,6 +59,4 @@ class BufferRoom:
                 turn.set_result(None)
 
     def _has(self, size: int) -> bool:
-        if not self.records:
-            return True
-        return self.used + size <= self._size_max and self.records < self._records_max
+        return not self.records or (self.records < self._records_max and self.used + size <= self._size_max)

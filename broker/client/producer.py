@@ -25,14 +25,15 @@ from broker.client.producer_batch import Delivery, ProducerBatch, RecordMetadata
 from broker.client.producer_metrics import ProducerCounters, ProducerMetrics
 from broker.client.producer_parts import ProducerParts
 from broker.client.producer_settings import ProducerRecord, ProducerSettings, WhenFull
+from broker.client.record_size import record_size_max
 from broker.client.sender import Sender, SenderHooks
-from broker.client.topic_routes import TopicRoutes
+from broker.client.topic_routes import TopicRoute, TopicRoutes
 from broker.client.transactions import TransactionManager
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, BufferFullError, ErrorCode, ProtocolError, RequestTimedOutError
 from broker.records.batch import TRANSACTIONAL_FLAG, read_header, rebase, restamp
 from broker.records.builder import BatchBuilder
-from broker.records.record import Header
+from broker.records.record import NO_TIMESTAMP, Header
 from broker.telemetry import logger
 from broker.types import NO_PRODUCER_ID, TopicPartition
 
@@ -45,13 +46,6 @@ __all__ = [
     "RecordMetadata",
     "WhenFull",
 ]
-
-_RECORD_OVERHEAD_BYTES = 70
-"""What a record takes beside key, value and headers, at most; also stands for its share of the batch's
-header.
-"""
-_HEADER_OVERHEAD_BYTES = 10
-_CHARACTER_BYTES_MAX = 4
 
 _log = logger("producer")
 
@@ -91,12 +85,18 @@ class Producer:
                 enqueued=self._watch,
                 closed=lambda closed: self._partitioner.batch_closed(*closed),
                 sending=self._tell_sending if self._handlers else None,
+                failed=self._close_intake,
             ),
         )
         self._transactions: TransactionManager | None = None
         """Set by producers that write transactions."""
         self._room = BufferRoom(self.settings.buffer_bytes, self.settings.buffer_records)
-        self._closing = False
+        self._is_sync = self.settings.sync
+        self._size_max = self.settings.max_request_bytes
+        self._batch_records = self.settings.batch_records
+        self._is_closing = False
+        self._is_open = False
+        """Whether records are taken: started, not closed, and nothing failed for good."""
         self._supervisor: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -108,15 +108,18 @@ class Producer:
 
     async def start(self) -> None:
         """Start the background."""
+        if self._supervisor is not None:
+            raise RuntimeError("the producer was started already")
         self._supervisor = asyncio.create_task(self._sender.run(), name="producer")
         self._supervisor.add_done_callback(self._on_ended)
         await asyncio.sleep(0)  # the sender takes work from now on
+        self._is_open = True
 
     async def close(self, *, timeout_ms: float | None = None) -> None:
         """Send what is buffered, for at most `timeout_ms`; what is not written by then is given up."""
-        if self._supervisor is None or self._closing:
+        if self._supervisor is None or self._is_closing:
             return
-        self._closing = True
+        self._is_closing, self._is_open = True, False
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 await self._finish()
@@ -152,11 +155,13 @@ class Producer:
         `max_request_bytes`, TypeError; a synchronous producer also what the delivery would.
         """
         if self._is_plain:
-            delivery = await self._buffer(topic, value, key, partition, timestamp_ms, headers)
+            delivery = self._buffer_now(topic, value, key, partition, timestamp_ms, headers)
+            if delivery is None:
+                delivery = await self._buffer(topic, value, key, partition, timestamp_ms, headers)
         else:
             record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
             delivery = await self._buffer_handled(record)
-        if self.settings.sync:
+        if self._is_sync:
             await self._write_through([delivery])
         return delivery
 
@@ -169,18 +174,45 @@ class Producer:
         timestamp_ms: int | None,
         headers: Sequence[Header],
     ) -> Delivery:
+        """As `_buffer_now`, after waiting for what that lacks."""
+        self._raise_failure()
+        route, size = await self._routes.find(topic), record_size_max(key, value, headers)
+        try:
+            await self._make_room(size)
+        except BufferFullError as error:
+            self._counters.records_dropped += 1
+            return settled_delivery(topic, partition, timestamp_ms or NO_TIMESTAMP, error)
+        return self._append(route, size, topic, value, key, partition, timestamp_ms, headers)
+
+    def _buffer_now(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Sequence[Header],
+    ) -> Delivery | None:
+        """Buffer a record at once; None where something has to be waited for, or stands against it."""
+        route, size, room = self._routes.known(topic), record_size_max(key, value, headers), self._room
+        if route is None or not self._is_open or size > self._size_max or not room.fits(size):
+            return None
+        return self._append(route, size, topic, value, key, partition, timestamp_ms, headers)
+
+    def _append(
+        self,
+        route: TopicRoute,
+        size: int,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Sequence[Header],
+    ) -> Delivery:
+        """Add a record, for which there is room, to the open batch of its partition."""
         if timestamp_ms is None:
             timestamp_ms = self._clock.now_ms()
-        route = self._routes.known(topic)
-        if route is None:
-            self._raise_failure()
-            route = await self._routes.find(topic)
-        size = _size_of(key, value, headers)
-        if not self._is_roomy(size):
-            try:
-                await self._make_room(size)
-            except BufferFullError as error:
-                return self._dropped(topic, partition, timestamp_ms, error)
         if partition is None:
             partition = self._partitioner.partition(topic, key, route.partition_count, route.available)
         else:
@@ -191,7 +223,7 @@ class Producer:
         batch = queue.waiting[-1] if queue.waiting else None
         if (
             batch is None
-            or batch.count >= self.settings.batch_records
+            or batch.count >= self._batch_records
             or not batch.append(timestamp_ms, key, value, headers)
         ):
             batch = self._open_batch(queue, timestamp_ms, key, value, headers)
@@ -207,7 +239,8 @@ class Producer:
             changed = handler.before_enqueue(record)
             if changed is None:
                 self._counters.records_filtered += 1
-                return settled_delivery(given.topic, given.partition, given.timestamp_ms or -1, None)
+                timestamp_ms = NO_TIMESTAMP if given.timestamp_ms is None else given.timestamp_ms
+                return settled_delivery(given.topic, given.partition, timestamp_ms)
             record = changed
         key, value = record.key, record.value
         if self._parts.key_encoder is not None:
@@ -228,12 +261,11 @@ class Producer:
         deliveries = []
         for record in records:
             if self._is_plain:
-                topic, value, key, partition, timestamp_ms, headers = record
-                delivery = await self._buffer(topic, value, key, partition, timestamp_ms, headers)
+                delivery = self._buffer_now(*record) or await self._buffer(*record)
             else:
                 delivery = await self._buffer_handled(record)
             deliveries.append(delivery)
-        if self.settings.sync:
+        if self._is_sync:
             await self._write_through(deliveries)
         return deliveries
 
@@ -253,7 +285,8 @@ class Producer:
         try:
             await self._make_room(len(batch))
         except BufferFullError as error:
-            return self._dropped(topic, partition, header.base_timestamp, error)
+            self._counters.records_dropped += 1
+            return settled_delivery(topic, partition, header.base_timestamp, error)
         queue = self._sender.queue(topic_partition)
         if self._transactions is not None:
             self._transactions.include(queue)
@@ -274,7 +307,7 @@ class Producer:
         self._room.records += header.record_count
         self._enqueue(queue, ready)
         delivery = Delivery(ready, 0, header.base_timestamp)
-        if self.settings.sync:
+        if self._is_sync:
             await self._write_through([delivery])
         return delivery
 
@@ -398,17 +431,6 @@ class Producer:
 
     # Room in the buffer
 
-    def _is_roomy(self, size: int) -> bool:
-        """Whether a record of `size` bytes can be buffered right now."""
-        return (
-            self._room.fits(size)
-            and size <= self.settings.max_request_bytes
-            and self._sender.failure is None
-            and self._supervisor is not None
-            and not self._closing
-            and not self._supervisor.done()
-        )
-
     async def _make_room(self, size: int) -> None:
         """Wait until `size` bytes more fit into the buffer; those who wait are served in order.
 
@@ -437,14 +459,12 @@ class Producer:
             self._sender.hurries -= 1
         self._raise_failure()
 
-    def _dropped(
-        self, topic: str, partition: int | None, timestamp_ms: int, error: BufferFullError
-    ) -> Delivery:
-        self._counters.records_dropped += 1
-        return settled_delivery(topic, partition, timestamp_ms, error)
+    def _close_intake(self) -> None:
+        self._is_open = False
 
     def _on_ended(self, supervisor: asyncio.Task[None]) -> None:
         """Without its sender nothing is written any more: let nobody wait."""
+        self._is_open = False
         if not supervisor.cancelled() and (failure := supervisor.exception()) is not None:
             error = ProtocolError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the producer crashed: {failure!r}")
             self._sender.give_up_all(error)
@@ -452,7 +472,7 @@ class Producer:
     def _raise_failure(self) -> None:
         if self._sender.failure is not None:
             raise self._sender.failure
-        if self._supervisor is None or self._closing:
+        if self._supervisor is None or self._is_closing:
             raise RuntimeError("the producer is not running")
         if self._supervisor.done():
             self._supervisor.result()
@@ -470,15 +490,3 @@ def _facts_of(batch: ProducerBatch) -> BatchFacts:
     return BatchFacts(
         topic_partition=batch.topic_partition, count=batch.count, size=batch.size, attempts=batch.attempts
     )
-
-
-def _size_of(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-    """Bytes a record takes at most in a batch."""
-    size = _RECORD_OVERHEAD_BYTES
-    if key is not None:
-        size += len(key)
-    if value is not None:
-        size += len(value)
-    for name, content in headers:
-        size += _CHARACTER_BYTES_MAX * len(name) + len(content or b"") + _HEADER_OVERHEAD_BYTES
-    return size

@@ -7,6 +7,7 @@ position counts all of them, so that it moves past what is left out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -30,6 +31,10 @@ class ConsumerRecord(NamedTuple):
     headers: Sequence[Header]
 
 
+_CONSUMER_RECORD = partial(tuple.__new__, ConsumerRecord)
+"""Twice as quick as the class itself; takes all fields as one tuple."""
+
+
 class RecordCursor:
     """A walk over one answer. `position` is the offset after the records handed out so far."""
 
@@ -48,11 +53,9 @@ class RecordCursor:
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
         """The next records, all of one batch; empty at the end only. Raises CorruptRecordsError."""
-        topic, partition = self.topic_partition
+        place = (*self.topic_partition,)
         while True:
-            taken = [
-                ConsumerRecord(topic, partition, *record) for record in islice(self._records, max_records)
-            ]
+            taken = [_CONSUMER_RECORD(place + record) for record in islice(self._records, max_records)]
             if taken:
                 whole = len(taken) < max_records
                 self.position = self._batch_end if whole else taken[-1].offset + 1

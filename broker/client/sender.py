@@ -61,6 +61,8 @@ class SenderHooks:
     """The partition's open batch takes no more records."""
     sending: Callable[[ProducerBatch], None] | None
     """A batch is about to be sent; None where nobody wants to know."""
+    failed: Callable[[], None]
+    """Nothing can be written any more."""
 
 
 class _Outbox:
@@ -494,6 +496,7 @@ class Sender:
         """Nothing can be written any more."""
         _log.warning("producer_failed", error=str(error))
         self.failure = error
+        self._hooks.failed()
         self.give_up_all(error)
 
 
