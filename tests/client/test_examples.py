@@ -1,17 +1,8 @@
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-import pytest
-
 PAGE = Path(__file__).parents[2] / "ops" / "docs" / "clients.md"
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-
-
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_examples_of_the_page_on_clients_run(example: str) -> None:
-    exec(compile(example, str(PAGE), "exec"), {})
 
 
 def test_the_page_names_every_option_of_secured_connections() -> None:
