@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -18,7 +19,7 @@ from broker.client.transactional_producer import (
     TransactionStatus,
 )
 from broker.errors import ConfigurationError, ErrorCode, ProtocolError, RequestTimedOutError
-from broker.types import TopicPartition
+from broker.types import Buffer, TopicPartition
 from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
@@ -328,6 +329,57 @@ def test_a_coordinator_that_does_not_answer_is_waited_for_only_so_long() -> None
             with pytest.raises(RequestTimedOutError):
                 await producer.init_transactions()
             assert producer.status is TransactionStatus.UNINITIALIZED
+
+    run(main)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_fails_a_committed_transaction_is_whole_once_and_in_order(seed: int) -> None:
+    async def main() -> None:
+        random, troubled = Random(seed), True
+        settings = replace(TRANSACTIONAL, linger_ms=0, batch_bytes=300, delivery_timeout_ms=20_000)
+        async with transacting(settings) as (producer, peer):
+            verify = peer.trouble
+
+            def troubles(partition: TopicPartition, batch: Buffer) -> ErrorCode:
+                fate = random.random() if troubled else 1.0
+                if fate < 0.01:
+                    return ErrorCode.INVALID_RECORD
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER if fate < 0.1 else verify(partition, batch)
+
+            def shaky(request: ProduceRequest) -> ProduceResponse | None:
+                fate = random.random() if troubled else 1.0
+                answer = None if fate < 0.03 else peer.produce(request)
+                if fate < 0.06:
+                    peer.disconnect()
+                    return None
+                return answer
+
+            def refusals(_: type) -> ErrorCode:
+                fate = random.random() if troubled else 1.0
+                return ErrorCode.CONCURRENT_TRANSACTIONS if fate < 0.2 else ErrorCode.NONE
+
+            peer.trouble, peer.refusals = troubles, refusals
+            peer.on(ProduceRequest, shaky)
+            committed: list[bytes] = []
+            for number in range(40):
+                troubled = number < 39
+                values = [b"%02d-%02d" % (number, place) * 5 for place in range(random.randrange(30))]
+                producer.begin_transaction()
+                try:
+                    for place, value in enumerate(values):
+                        await producer.send("t", value, partition=place % 2)
+                    if random.random() < 0.2:
+                        raise KeyError
+                    await producer.commit_transaction()
+                    committed += values
+                except (KeyError, TransactionAbortableError):
+                    await producer.abort_transaction()
+            assert committed
+            expected = set(committed)
+            for number in range(2):
+                written = [value for value in peer.log("t", number).values if value in expected]
+                assert written == sorted(value for value in committed if int(value[3:5]) % 2 == number)
 
     run(main)
 
