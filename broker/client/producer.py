@@ -219,7 +219,7 @@ class Producer:
             route.require(partition)
         queue = self._sender.queue(TopicPartition(topic, partition))
         if self._transactions is not None:
-            self._transactions.include(queue)
+            self._transactions.require_open()
         batch = queue.waiting[-1] if queue.waiting else None
         if (
             batch is None
@@ -227,6 +227,8 @@ class Producer:
             or not batch.append(timestamp_ms, key, value, headers)
         ):
             batch = self._open_batch(queue, timestamp_ms, key, value, headers)
+        if self._transactions is not None:
+            self._transactions.include(queue)  # only now, as what is no record is refused by then
         batch.buffered_bytes += size
         self._room.used += size
         self._room.records += 1

@@ -99,8 +99,6 @@ class Sender:
         """While this is not 0, batches are sent although they could still grow."""
         self.produce_version_max: int | None = None
         """Bound of the version of requests, if any."""
-        self.paused = False
-        """Nothing is sent meanwhile."""
         self.failure: BrokerError | None = None
         """Why nothing can be written any more."""
         self._cluster = cluster
@@ -121,6 +119,7 @@ class Sender:
         self._stale_topics: set[str] = set()
         self._refreshing = False
         self._lane = cluster.new_lane("produce")
+        self._paused = False
         self._tasks: asyncio.TaskGroup | None = None
         self._answered = asyncio.Event()
 
@@ -150,7 +149,7 @@ class Sender:
 
     def enlist(self, queue: PartitionQueue) -> None:
         """List a partition at its leader's outbox if something of it can be sent."""
-        if queue.enlisted or self.paused or not queue.sendable(hurry=self.hurries > 0):
+        if queue.enlisted or self._paused or not queue.sendable(hurry=self.hurries > 0):
             return
         leader = self._cluster.write_node(queue.topic_partition)
         if leader is None:
@@ -183,6 +182,16 @@ class Sender:
         for queue in self.queues.values():
             queue.give_up_waiting(error)
 
+    def pause(self) -> None:
+        """Send nothing until `resume`."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Send again, also what got ready meanwhile."""
+        self._paused = False
+        self.enlist_all()
+        self._schedule_all()
+
     async def next_answer(self) -> None:
         """Return when a request was answered, or failed."""
         self._answered.clear()
@@ -205,6 +214,10 @@ class Sender:
 
     # Outboxes
 
+    def _schedule_all(self) -> None:
+        for node_id, outbox in self._outboxes.items():
+            self._schedule(node_id, outbox)
+
     def _schedule(self, node_id: int, outbox: _Outbox) -> None:
         if not outbox.scheduled:
             outbox.scheduled = True
@@ -213,7 +226,7 @@ class Sender:
     def _work_off(self, node_id: int, outbox: _Outbox) -> None:
         """Send what is ready for a node, as far as connection, identity and requests in flight allow."""
         outbox.scheduled = False
-        if not outbox.ready or self.paused:
+        if not outbox.ready or self._paused:
             return
         if not self._has_identity:
             self.identities.want()
@@ -489,8 +502,7 @@ class Sender:
 
     def identity_obtained(self) -> None:
         """There is an identity: send what waited for it."""
-        for node_id, outbox in self._outboxes.items():
-            self._schedule(node_id, outbox)
+        self._schedule_all()
 
     def fail(self, error: BrokerError) -> None:
         """Nothing can be written any more."""

@@ -182,8 +182,7 @@ class TransactionState:
 
     def write(self, topic_partition: TopicPartition) -> bool:
         """A record is about to be written there; whether its batch can be sent at once."""
-        if self.status is not TransactionStatus.OPEN:
-            self._require(TransactionStatus.OPEN, to="send")
+        self.require_open("send")
         if topic_partition in self._partitions:
             return True
         if self.adds_partitions:
@@ -199,7 +198,8 @@ class TransactionState:
 
     def require_open(self, what: str) -> None:
         """Raise unless a transaction is open in which `what` can be done."""
-        self._require(TransactionStatus.OPEN, to=what)
+        if self.status is not TransactionStatus.OPEN:
+            self._require(TransactionStatus.OPEN, to=what)
 
     def offsets_sent(self) -> None:
         """Offsets of some group are, or may be, part of the transaction."""

@@ -108,20 +108,23 @@ class TransactionManager:
         """Give up what is not written, and have the rest of the transaction ignored by readers."""
         async with self._alone("abort"):
             self._state.begin_abort()
-            self._sender.paused = True
+            self._sender.pause()
             try:
                 await self._stop_writing()
                 ended = await self._end(commit=False)
                 self._state.ended(ended.identity, ended.version)
                 self._agree_on_version()
             finally:
-                self._sender.paused = False
-            self._sender.enlist_all()
+                self._sender.resume()
 
     # The producer's side
 
+    def require_open(self) -> None:
+        """Raise what forbids to send."""
+        self._state.require_open("send")
+
     def include(self, queue: PartitionQueue) -> None:
-        """A record is about to be buffered there. Raises what forbids it."""
+        """A record is buffered there, in this turn of the loop. Raises what forbids it."""
         if not self._state.write(queue.topic_partition) and queue not in self._held:
             queue.held = True
             self._held.add(queue)

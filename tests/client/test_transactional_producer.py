@@ -118,6 +118,33 @@ def test_an_abort_gives_up_what_is_buffered_and_goes_on_under_a_new_epoch() -> N
     run(main)
 
 
+def test_what_is_no_record_is_refused_and_no_part_of_the_transaction() -> None:
+    async def main() -> None:
+        async with transacting() as (producer, peer):
+            producer.begin_transaction()
+            with pytest.raises(TypeError):
+                await producer.send("t", "text", partition=0)
+            await producer.commit_transaction()
+            assert peer.story == ["epoch 0"]
+
+    run(main)
+
+
+def test_a_partition_that_was_ready_when_its_transaction_was_aborted_is_written_in_the_next_one() -> None:
+    async def main() -> None:
+        async with transacting(replace(TRANSACTIONAL, linger_ms=0)) as (producer, peer):
+            producer.begin_transaction()
+            await (await producer.send("t", b"a", partition=0))
+            await producer.send("t", b"b", partition=0)
+            await asyncio.sleep(0)  # due by now, and listed for its node
+            await producer.abort_transaction()
+            async with producer.transaction():
+                await producer.send("t", b"c", partition=0)
+            assert peer.log("t", 0).values[-1] == b"c"
+
+    run(main)
+
+
 def test_an_abort_waits_for_what_is_in_flight() -> None:
     async def main() -> None:
         gate = asyncio.Event()
