@@ -19,7 +19,7 @@ from broker.background import Background
 from broker.clock import Clock
 from broker.cluster.driver import ControllerDriver
 from broker.cluster.entity_configs import EntityConfigs
-from broker.cluster.features import TRANSACTION_VERSION, Features
+from broker.cluster.features import Features
 from broker.cluster.image import ClusterImage
 from broker.cluster.registration import allocate_producer_ids, obtain_cluster_id
 from broker.cluster.states import announce_directory_failure, read_cluster_image
@@ -89,6 +89,7 @@ from broker.telemetry import logger
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.markers import Markers
 from broker.types import BrokerId, TopicPartition
+from broker.wire.features import TRANSACTION_VERSION
 
 log = logger("node")
 

@@ -23,8 +23,8 @@ from broker.coordination.protocol import (
 from broker.coordination.znodes import FeaturesZnode
 from broker.errors import CoordinationError, ErrorCode, ProtocolError
 from broker.telemetry import logger
+from broker.wire.features import TRANSACTION_VERSION
 
-TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
 
 SUPPORTED: Mapping[str, int] = {GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
