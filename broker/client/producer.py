@@ -30,7 +30,14 @@ from broker.client.sender import Sender, SenderHooks
 from broker.client.topic_routes import TopicRoute, TopicRoutes
 from broker.client.transactions import TransactionManager
 from broker.clock import Clock, SystemClock
-from broker.errors import BrokerError, BufferFullError, ErrorCode, ProtocolError, RequestTimedOutError
+from broker.errors import (
+    BrokerError,
+    BufferFullError,
+    ConfigurationError,
+    ErrorCode,
+    ProtocolError,
+    RequestTimedOutError,
+)
 from broker.records.batch import TRANSACTIONAL_FLAG, read_header, rebase, restamp
 from broker.records.builder import BatchBuilder
 from broker.records.record import NO_TIMESTAMP, Header
@@ -107,7 +114,12 @@ class Producer:
         await self.close()
 
     async def start(self) -> None:
-        """Start the background."""
+        """Start the background.
+
+        Raises ConfigurationError when the settings name transactions: those are a TransactionalProducer's.
+        """
+        if self._is_transactional and self._transactions is None:
+            raise ConfigurationError(["transactional_id is set: a TransactionalProducer is needed"])
         if self._supervisor is not None:
             raise RuntimeError("the producer was started already")
         self._supervisor = asyncio.create_task(self._sender.run(), name="producer")
@@ -436,7 +448,8 @@ class Producer:
     async def _make_room(self, size: int) -> None:
         """Wait until `size` bytes more fit into the buffer; those who wait are served in order.
 
-        Raises BufferFullError at once when records are dropped that do not fit.
+        Raises RequestTimedOutError after `max_block_ms`, or BufferFullError after `drop_after_ms` where
+        records are dropped that do not fit.
         """
         if size > self.settings.max_request_bytes:
             message = f"a record of {size} bytes, over the limit of {self.settings.max_request_bytes}"

@@ -10,7 +10,7 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.group_offsets import Membership, OffsetAndMetadata
-from broker.client.producer import ProducerSettings
+from broker.client.producer import Producer, ProducerSettings
 from broker.client.transactional_producer import (
     ProducerFencedError,
     TransactionAbortableError,
@@ -417,6 +417,8 @@ def test_without_a_transactional_id_there_are_no_transactions() -> None:
         async with serving([peer], partitions=1) as scripted, Cluster(scripted.bootstrap) as cluster:
             with pytest.raises(ConfigurationError, match="transactional_id is missing"):
                 TransactionalProducer(cluster, settings=SETTINGS)
+            with pytest.raises(ConfigurationError, match="a TransactionalProducer is needed"):
+                await Producer(cluster, settings=TRANSACTIONAL).start()
         with pytest.raises(ConfigurationError, match="a transactional producer is idempotent"):
             replace(TRANSACTIONAL, idempotent=False)
 
