@@ -98,6 +98,7 @@ class TransactionManager:
         async with self._alone("commit"):
             self._state.begin_commit()
             await flush()
+            await asyncio.sleep(0)  # what was given up before is told by then
             await self._nothing_to_add.wait()
             self._state.raise_error()
             ended = await self._end(commit=True)
