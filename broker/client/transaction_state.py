@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 
 from broker.client.producer_identity import NO_IDENTITY, ProducerIdentity
-from broker.errors import BrokerError, ErrorCode, ProtocolError
+from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
 
 PARTITIONS_ADDED_BY_LEADERS = 2
@@ -121,16 +121,18 @@ timeout at the coordinator: aborting finds out."""
 
 def severity_at_coordinator(error: BrokerError) -> Severity:
     """What a coordinator's refusal that is not to be repeated means."""
-    if isinstance(error, ProtocolError) and error.code in _FENCED | _FATAL:
-        return Severity.FATAL
-    return Severity.ABORTABLE
+    return _severity(error, _FENCED | _FATAL)
 
 
 def severity_of_batch(error: BrokerError) -> Severity:
     """What a batch that was given up means."""
-    if isinstance(error, ProtocolError) and error.code in _FATAL_FOR_BATCHES:
+    return _severity(error, _FATAL_FOR_BATCHES)
+
+
+def _severity(error: BrokerError, fatal: frozenset[ErrorCode]) -> Severity:
+    if isinstance(error, AuthenticationError | ConfigurationError):
         return Severity.FATAL
-    return Severity.ABORTABLE
+    return Severity.FATAL if isinstance(error, ProtocolError) and error.code in fatal else Severity.ABORTABLE
 
 
 class TransactionState:
