@@ -163,6 +163,8 @@ class ErrorCode(IntEnum):
     INVALID_VOTER_KEY = 125, False, "the voter key does not match"
     DUPLICATE_VOTER = 126, False, "the voter exists already"
     VOTER_NOT_FOUND = 127, False, "the voter does not exist"
+    INVALID_REGULAR_EXPRESSION = 128, False, "the regular expression is not valid"
+    REBOOTSTRAP_REQUIRED = 129, False, "the client must begin with its bootstrap servers again"
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:

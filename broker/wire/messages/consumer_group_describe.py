@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from broker.wire.message import Message, Request
-from broker.wire.schema import Struct, array, boolean, int16, int32, nested, string, uuid
+from broker.wire.schema import Struct, array, boolean, int8, int16, int32, nested, string, uuid
 
 
 class ConsumerGroupDescribeRequest(
-    Request["ConsumerGroupDescribeResponse"], key=69, versions="0", flexible="0+"
+    Request["ConsumerGroupDescribeResponse"], key=69, versions="0-1", flexible="0+"
 ):
     group_ids: list[str] = array(string)
     include_authorized_operations: bool = boolean()
@@ -37,6 +37,7 @@ class Member(Struct):
     subscribed_topic_regex: str | None = string(nullable="0+", default=None)
     assignment: Assignment = nested(Assignment)
     target_assignment: Assignment = nested(Assignment)
+    member_type: int = int8("1+", default=-1, ignorable=True)
 
 
 class DescribedGroup(Struct):
@@ -51,6 +52,6 @@ class DescribedGroup(Struct):
     authorized_operations: int = int32(default=-0x80000000)
 
 
-class ConsumerGroupDescribeResponse(Message, key=69, versions="0", flexible="0+"):
+class ConsumerGroupDescribeResponse(Message, key=69, versions="0-1", flexible="0+"):
     throttle_time_ms: int = int32()
     groups: list[DescribedGroup] = array(DescribedGroup)

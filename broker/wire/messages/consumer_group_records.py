@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from broker.wire.message import VersionedData
-from broker.wire.schema import Struct, array, bytestring, int8, int32, nested, string, uuid
+from broker.wire.schema import Struct, array, bytestring, int8, int32, int64, nested, string, uuid
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(VersionedData, versions="8"):
@@ -104,3 +104,14 @@ class ConsumerGroupTargetAssignmentMetadataKey(VersionedData, versions="6"):
 
 class ConsumerGroupTargetAssignmentMetadataValue(VersionedData, versions="0", flexible="0+"):
     assignment_epoch: int = int32()
+
+
+class ConsumerGroupRegularExpressionKey(VersionedData, versions="16"):
+    group_id: str = string()
+    regular_expression: str = string()
+
+
+class ConsumerGroupRegularExpressionValue(VersionedData, versions="0", flexible="0+"):
+    topics: list[str] = array(string)
+    version: int = int64()
+    timestamp: int = int64()

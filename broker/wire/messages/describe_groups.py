@@ -6,7 +6,7 @@ from broker.wire.message import Message, Request
 from broker.wire.schema import Struct, array, boolean, bytestring, int16, int32, string
 
 
-class DescribeGroupsRequest(Request["DescribeGroupsResponse"], key=15, versions="0-5", flexible="5+"):
+class DescribeGroupsRequest(Request["DescribeGroupsResponse"], key=15, versions="0-6", flexible="5+"):
     groups: list[str] = array(string)
     include_authorized_operations: bool = boolean("3+")
 
@@ -22,6 +22,7 @@ class DescribedGroupMember(Struct):
 
 class DescribedGroup(Struct):
     error_code: int = int16()
+    error_message: str | None = string("6+", nullable="6+", default=None, ignorable=True)
     group_id: str = string()
     group_state: str = string()
     protocol_type: str = string()
@@ -30,6 +31,6 @@ class DescribedGroup(Struct):
     authorized_operations: int = int32("3+", default=-0x80000000)
 
 
-class DescribeGroupsResponse(Message, key=15, versions="0-5", flexible="5+"):
+class DescribeGroupsResponse(Message, key=15, versions="0-6", flexible="5+"):
     throttle_time_ms: int = int32("1+", ignorable=True)
     groups: list[DescribedGroup] = array(DescribedGroup)
