@@ -110,9 +110,36 @@ def _contradictions(node: NodeConfig) -> Iterator[_Contradiction]:
         yield _Contradiction("log.archive.enable", "needs log.archive.url")
     if node.group_min_session_timeout_ms > node.group_max_session_timeout_ms:
         yield _Contradiction("group.min.session.timeout.ms", "exceeds group.max.session.timeout.ms")
+    yield from _group_contradictions(node)
     if node.replica_fetch_wait_max_ms > node.replica_socket_timeout_ms:
         yield _Contradiction("replica.fetch.wait.max.ms", "exceeds replica.socket.timeout.ms")
     if node.replica_fetch_wait_max_ms > node.replica_lag_time_max_ms:
         yield _Contradiction("replica.fetch.wait.max.ms", "exceeds replica.lag.time.max.ms")
     if 0 < node.queued_max_request_bytes < node.socket_request_max_bytes:
         yield _Contradiction("queued.max.request.bytes", "is less than socket.request.max.bytes")
+
+
+def _group_contradictions(node: NodeConfig) -> Iterator[_Contradiction]:
+    for name, low, value, high in (
+        (
+            "session.timeout.ms",
+            node.group_consumer_min_session_timeout_ms,
+            node.group_consumer_session_timeout_ms,
+            node.group_consumer_max_session_timeout_ms,
+        ),
+        (
+            "heartbeat.interval.ms",
+            node.group_consumer_min_heartbeat_interval_ms,
+            node.group_consumer_heartbeat_interval_ms,
+            node.group_consumer_max_heartbeat_interval_ms,
+        ),
+    ):
+        if not low <= value <= high:
+            yield _Contradiction(
+                f"group.consumer.{name}",
+                f"is not between group.consumer.min.{name} and group.consumer.max.{name}",
+            )
+    if node.group_consumer_heartbeat_interval_ms >= node.group_consumer_session_timeout_ms:
+        yield _Contradiction(
+            "group.consumer.heartbeat.interval.ms", "is not below group.consumer.session.timeout.ms"
+        )

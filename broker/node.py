@@ -64,6 +64,7 @@ from broker.replication.replication_quotas import ReplicationQuota
 from broker.replication.strays import Strays
 from broker.replication.topic_configs import TopicConfigs
 from broker.replication.upkeep import Upkeep
+from broker.server.cluster_topics import ClusterTopics
 from broker.server.cluster_view import ClusterView
 from broker.server.controlled_shutdown import hand_over
 from broker.server.conversions import Conversions
@@ -299,7 +300,7 @@ class Node:
             strays=Strays(self._broker_id, cluster_id, replicas, self._coordination),
             topics=topics,
             topic_configs=configs,
-            groups=GroupCoordinator(groups_log, self._clock, group_config(config)),
+            groups=GroupCoordinator(groups_log, self._clock, group_config(config), ClusterTopics(view)),
             controller=ControllerDriver(
                 self._coordination,
                 broker_id=self._broker_id,

@@ -9,6 +9,7 @@ from broker.clock import Clock
 from broker.cluster.events import ControllerSettings
 from broker.config import LoadedConfig, NodeConfig
 from broker.groups.config import GroupConfig
+from broker.groups.consumer_groups.config import ConsumerGroupConfig, MigrationPolicy
 from broker.rates import RateWindows
 from broker.replication.follower_progress import LagBounds
 from broker.replication.following import FetchBounds
@@ -215,6 +216,17 @@ def group_config(config: NodeConfig) -> GroupConfig:
         offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
         batch_bytes_max=min(1_000_000, config.message_max_bytes),
+        consumer=ConsumerGroupConfig(
+            is_enabled="consumer" in config.group_coordinator_rebalance_protocols,
+            session_timeout_ms=config.group_consumer_session_timeout_ms,
+            heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+            size_max=config.group_consumer_max_size,
+            assignors=config.group_consumer_assignors,
+            migration=MigrationPolicy(config.group_consumer_migration_policy),
+            classic_session_timeout_min_ms=config.group_min_session_timeout_ms,
+            classic_session_timeout_max_ms=config.group_max_session_timeout_ms,
+            classic_size_max=config.group_max_size,
+        ),
     )
 
 

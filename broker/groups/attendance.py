@@ -58,11 +58,11 @@ class Attendance:
             self._standing.roster.pending.discard(member_id)
             self._draft.cancel_timer(PendingMemberTimer(member_id))
 
-    def send_away(self) -> None:
+    def send_away(self, error: ErrorCode) -> None:
         """This is not the group any more: everybody is told so and no timer of theirs runs on."""
         for member in self._standing.roster:
-            self.answer_join(member, JoinReply(error=ErrorCode.NOT_COORDINATOR, member_id=member.member_id))
-            self.answer_sync(member, SyncReply(error=ErrorCode.NOT_COORDINATOR))
+            self.answer_join(member, JoinReply(error=error, member_id=member.member_id))
+            self.answer_sync(member, SyncReply(error=error))
             self._draft.cancel_timer(SessionTimer(member.member_id))
         for member_id in tuple(self._standing.roster.pending):
             self.forget_pending(member_id)

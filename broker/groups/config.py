@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from broker.groups.consumer_groups.config import ConsumerGroupConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,3 +47,5 @@ class GroupConfig:
     """
     timer_lateness_max_ms: int = 1_000
     """A timer later than this fired after a stall of this process, and is put off once (see `deadlines`)."""
+    consumer: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
+    """Groups of the consumer protocol."""

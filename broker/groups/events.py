@@ -183,6 +183,16 @@ class CoordinatorMoved:
     """This node no longer coordinates the group."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgraded:
+    """The group speaks the consumer protocol from now on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Downgraded:
+    """The group spoke the consumer protocol before, and is live from here on."""
+
+
 Event = (
     Join
     | Sync
@@ -194,6 +204,8 @@ Event = (
     | Loaded
     | Deleted
     | CoordinatorMoved
+    | Upgraded
+    | Downgraded
 )
 
 

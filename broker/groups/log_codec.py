@@ -1,10 +1,10 @@
 """The records of `__consumer_offsets`, exactly as Kafka writes them.
 
-Key `version int16 | …`: 0 and 1 are OffsetCommitKey (group, topic, partition), 2 is GroupMetadataKey (group);
-others belong to newer group protocols and are passed over. Values carry their own version; no value is a
-tombstone. Offsets are written in version 3, in version 1 when they expire at a time of their own (no other
-version can say so); groups in version 3. Offsets committed in a transaction sit in transactional batches and
-count from its marker on.
+Key `version int16 | …`: 0 and 1 are OffsetCommitKey (group, topic, partition), 2 is GroupMetadataKey (group),
+those of the consumer protocol are in `consumer_groups.record_codec`; others are passed over. Values carry
+their own version; no value is a tombstone. Offsets are written in version 3, in version 1 when they expire at
+a time of their own (no other version can say so); groups in version 3. Offsets committed in a transaction sit
+in transactional batches and count from its marker on.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from struct import Struct
 
 from broker.coordinators.record_batches import KeyValue
 from broker.errors import CorruptRecordsError, WireError
+from broker.groups.consumer_groups import record_codec
+from broker.groups.consumer_groups.records import Change
 from broker.groups.events import GroupMetadata, MemberMetadata
 from broker.groups.offsets import NO_TIMESTAMP_MS, CommittedOffset
 from broker.records.batch import MAGIC_POSITION, read_header, verify_crc
@@ -65,7 +67,15 @@ class Unreadable:
     reason: str
 
 
-LogRecord = GroupRecord | OffsetRecord
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupRecord:
+    """A change of a group of the consumer protocol."""
+
+    group_id: str
+    change: Change
+
+
+LogRecord = GroupRecord | OffsetRecord | ConsumerGroupRecord
 LogEntry = LogRecord | TransactionEnded | Unreadable
 
 
@@ -83,6 +93,8 @@ def encode(record: LogRecord) -> KeyValue:
             )
             value = _encode_offset(record.committed) if record.committed is not None else None
             return offset_key.encode_with_version(OFFSET_KEY_VERSION), value
+        case ConsumerGroupRecord():
+            return record_codec.encode(record.group_id, record.change)
 
 
 def decode(key: bytes, value: bytes | None) -> LogRecord | None:
@@ -104,6 +116,9 @@ def decode(key: bytes, value: bytes | None) -> LogRecord | None:
         return GroupRecord(
             group_id=group_key.group, metadata=_decode_group(value) if value is not None else None
         )
+    if version in record_codec.KEY_VERSIONS:
+        group_id, change = record_codec.decode(version, key, value)
+        return ConsumerGroupRecord(group_id=group_id, change=change)
     return None
 
 

@@ -41,6 +41,7 @@ from broker.groups.events import (
     NO_MEMBER_ID,
     CoordinatorMoved,
     Deleted,
+    Downgraded,
     Effects,
     Event,
     GroupMetadata,
@@ -60,6 +61,7 @@ from broker.groups.events import (
     SyncTimer,
     Timer,
     TimerFired,
+    Upgraded,
 )
 from broker.groups.joining import Joining
 from broker.groups.rebalance import Rebalance
@@ -125,6 +127,11 @@ class Membership:
                 self._die()
             case CoordinatorMoved():
                 self._die()
+            case Upgraded():
+                self._die(ErrorCode.REBALANCE_IN_PROGRESS)
+            case Downgraded():
+                self._loaded()
+                self._rebalance.need("the group spoke the consumer protocol before")
             case _:
                 assert_never(event)
         return self._draft.take()
@@ -199,8 +206,8 @@ class Membership:
         if len(self.standing.roster) > self._config.group_max_size:
             self._rebalance.need("the group is larger than allowed")
 
-    def _die(self) -> None:
-        self._attendance.send_away()
+    def _die(self, told: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
+        self._attendance.send_away(told)
         self._rebalance.abandon()
         self._joining.abandon()
         self.standing.roster = Roster()

@@ -14,8 +14,11 @@ from broker.coordinators.loading import entries_of
 from broker.coordinators.partition_writer import CoordinatorLog, PartitionWriter
 from broker.errors import ErrorCode
 from broker.groups.config import GroupConfig
-from broker.groups.live_group import LiveGroup, Surroundings, Waiters
+from broker.groups.consumer_groups.topics import TopicDirectory
+from broker.groups.live_group import LiveGroup
 from broker.groups.log_codec import LogEntry, LogRecord, TransactionEnded, Unreadable, encode, read_log
+from broker.groups.surroundings import Surroundings
+from broker.groups.waiters import Waiters
 from broker.telemetry import logger
 
 _log = logger("groups")
@@ -32,6 +35,7 @@ class OffsetsPartition:
         log: CoordinatorLog,
         clock: Clock,
         config: GroupConfig,
+        topics: TopicDirectory,
         waiters: Waiters,
     ) -> None:
         self.partition = partition
@@ -55,6 +59,7 @@ class OffsetsPartition:
         self._surroundings = Surroundings(
             config=config,
             clock=clock,
+            topics=topics,
             writer=self.writer,
             waiters=waiters,
             on_disposable=self._forget,

@@ -47,7 +47,6 @@ from broker.wire.messages.offset_delete import (
 )
 from broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
-    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
@@ -64,6 +63,8 @@ JOIN_VERSION_WITH_NULL_PROTOCOL = 7
 JOIN_VERSION_WITH_SKIP_ASSIGNMENT = 9
 LEAVE_VERSION_WITH_MEMBERS = 3
 COMMIT_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
+COMMIT_VERSION_WITH_MEMBER_EPOCHS = 9
+DESCRIBE_VERSION_WITH_MESSAGE = 6
 FETCH_VERSION_WITH_GROUP_ERROR = 2
 FETCH_VERSION_WITH_GROUPS = 8
 
@@ -244,6 +245,9 @@ class OffsetQuery:
 
     group_id: str
     partitions: tuple[TopicPartition, ...] | None
+    member_id: str | None = None
+    """Who asks, where it says so (KIP-848)."""
+    member_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,10 +270,17 @@ class OffsetAnswer:
 
 def offset_queries(request: OffsetFetchRequest, *, version: int) -> list[OffsetQuery]:
     """OffsetFetch: of one group before version 8."""
-    groups: Sequence[OffsetFetchRequest | OffsetFetchRequestGroup] = (
-        request.groups if version >= FETCH_VERSION_WITH_GROUPS else [request]
-    )
-    return [OffsetQuery(group_id=group.group_id, partitions=_partitions_of(group.topics)) for group in groups]
+    if version < FETCH_VERSION_WITH_GROUPS:
+        return [OffsetQuery(group_id=request.group_id, partitions=_partitions_of(request.topics))]
+    return [
+        OffsetQuery(
+            group_id=group.group_id,
+            partitions=_partitions_of(group.topics),
+            member_id=group.member_id,
+            member_epoch=group.member_epoch,
+        )
+        for group in request.groups
+    ]
 
 
 def _partitions_of(

@@ -6,6 +6,13 @@ from collections.abc import Mapping
 from enum import Enum
 
 
+class GroupType(Enum):
+    """Which protocol a group speaks; the value is the name that ListGroups shows (KIP-848)."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
 class State(Enum):
     """The value is the name that DescribeGroups and ListGroups show."""
 

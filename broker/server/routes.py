@@ -14,6 +14,8 @@ from broker.server.handlers import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     controlled_shutdown,
     create_partitions,
     create_topics,
@@ -62,6 +64,8 @@ from broker.wire.messages.alter_configs import AlterConfigsRequest
 from broker.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from broker.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from broker.wire.messages.api_versions import ApiVersion, ApiVersionsRequest
+from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from broker.wire.messages.create_partitions import CreatePartitionsRequest
 from broker.wire.messages.create_topics import CreateTopicsRequest
@@ -333,6 +337,16 @@ ROUTES = (
         refuse=update_features.refuse,
     ),
     Route(request=DescribeClusterRequest, rule=ANYONE, handle=describe_cluster.handle),
+    Route(
+        request=ConsumerGroupHeartbeatRequest,
+        rule=on_group(Operation.READ, (Operation.DESCRIBE, ResourceKind.TOPIC)),
+        handle=consumer_group_heartbeat.handle,
+    ),
+    Route(
+        request=ConsumerGroupDescribeRequest,
+        rule=each((Operation.DESCRIBE, ResourceKind.GROUP), (Operation.DESCRIBE, ResourceKind.TOPIC)),
+        handle=consumer_group_describe.handle,
+    ),
     Route(
         request=DescribeProducersRequest,
         rule=each((Operation.READ, ResourceKind.TOPIC)),

@@ -41,6 +41,7 @@ from broker.wire.messages.offset_fetch import (
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from tests.coordinators.memory_log import MemoryLog
 from tests.coordinators.virtual_time import VirtualClock, run, stall
+from tests.groups.fixed_topics import FixedTopics
 from tests.groups.scripted_group import subscription
 
 CONFIG = GroupConfig(initial_rebalance_delay_ms=100)
@@ -132,7 +133,7 @@ class Node:
         }
 
     async def describe(self, group: str = "g") -> DescribedGroup:
-        return (await self.coordinator.describe(DescribeGroupsRequest(groups=[group]))).groups[0]
+        return (await self.coordinator.describe(DescribeGroupsRequest(groups=[group]), version=5)).groups[0]
 
     async def list(self, *states: str, types: tuple[str, ...] = ()) -> dict[str, str]:
         response = await self.coordinator.list_groups(
@@ -170,7 +171,9 @@ async def node(
 ) -> AsyncIterator[Node]:
     log = log or MemoryLog()
     counter = iter(range(1, 10_000))
-    coordinator = GroupCoordinator(log, VirtualClock(), config, new_uuid=lambda: UUID(int=next(counter)))
+    coordinator = GroupCoordinator(
+        log, VirtualClock(), config, FixedTopics(), new_uuid=lambda: UUID(int=next(counter))
+    )
     async with coordinator:
         if elected:
             for partition in range(log.partition_count):

@@ -100,7 +100,7 @@ class _Balance:
         # Topics that few can take come first: who wants many can make up for it with the others.
         for topic in sorted(self._subscribers, key=lambda each: (len(self._subscribers[each]), each.name)):
             self._hand_out(topic)
-        while any([self._relieve(member_id) for member_id in self._held]):
+        while any(self._relieve(member_id) for member_id in self._held):
             pass
         return {
             member_id: frozenset(

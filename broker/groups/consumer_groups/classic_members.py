@@ -68,9 +68,7 @@ def read_subscription(metadata: bytes) -> ClassicSubscription:
 def identified(named: tuple[tuple[str, int], ...], topics: Topics) -> Partitions:
     """Partitions by topic id; those of topics that are gone are left out."""
     found = ((topics.named(name), number) for name, number in named)
-    return frozenset(
-        TopicIdPartition(topic.topic_id, number) for topic, number in found if topic is not None
-    )
+    return frozenset(TopicIdPartition(topic.topic_id, number) for topic, number in found if topic is not None)
 
 
 def write_assignment(partitions: Partitions, topics: Topics, version: int) -> bytes:
@@ -249,7 +247,8 @@ def answer_heartbeat(work: Round, event: Heartbeat, rejoining: set[str]) -> None
         subscription = _check_member(work.image, event.member_id, event.instance_id, event.generation)
         _keep_session(work, event.member_id, subscription)
         current = work.image.assignment(event.member_id)
-        can_get_more = current.state is MemberState.UNRELEASED and not work.image.awaits_others(event.member_id)
+        awaits = current.state is MemberState.UNRELEASED
+        can_get_more = awaits and not work.image.awaits_others(event.member_id)
         is_behind = current.epoch < work.image.group_epoch
         if is_behind or current.state is MemberState.UNREVOKED or can_get_more:
             error = ErrorCode.REBALANCE_IN_PROGRESS

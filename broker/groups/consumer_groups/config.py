@@ -29,6 +29,8 @@ class MigrationPolicy(Enum):
 class ConsumerGroupConfig:
     """Each field names the setting of the node that fills it."""
 
+    is_enabled: bool = True
+    """`group.coordinator.rebalance.protocols`: whether new members may speak the protocol."""
     session_timeout_ms: int = 45_000
     """`group.consumer.session.timeout.ms`: silence after which a member is removed."""
     heartbeat_interval_ms: int = 5_000

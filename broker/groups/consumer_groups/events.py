@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 
 from broker.errors import ErrorCode
 from broker.groups.consumer_groups.members import Partitions
@@ -117,19 +118,41 @@ class ConsumerReply:
 
     def refused(self, error: ErrorCode) -> ConsumerReply:
         """The same, told that the log did not take the group's changes."""
-        value: ConsumerReplyValue
-        match self.value:
+        value = self.value
+        refused: ConsumerReplyValue
+        match value:
             case ConsumerHeartbeatReply():
-                value = ConsumerHeartbeatReply(error=error)
+                refused = ConsumerHeartbeatReply(error=error)
             case JoinReply():
-                value = JoinReply(error=error, member_id=self.value.member_id)
+                refused = JoinReply(error=error, member_id=value.member_id)
             case SyncReply():
-                value = SyncReply(error=error)
+                refused = SyncReply(error=error)
             case HeartbeatReply():
-                value = HeartbeatReply(error=error)
+                refused = HeartbeatReply(error=error)
             case LeaveReply():
-                value = LeaveReply(error=error)
-        return ConsumerReply(waiter=self.waiter, value=value)
+                refused = LeaveReply(error=error)
+        return ConsumerReply(waiter=self.waiter, value=refused)
+
+
+def refusal(event: ConsumerEvent, error: ErrorCode) -> ConsumerReply | None:
+    """The answer to an event that is not handled at all; None where nobody waits for one."""
+    value: ConsumerReplyValue
+    match event:
+        case ConsumerHeartbeat():
+            value = ConsumerHeartbeatReply(error=error)
+        case Join():
+            value = JoinReply(error=error, member_id=event.member_id)
+        case Sync():
+            value = SyncReply(error=error)
+        case Heartbeat():
+            value = HeartbeatReply(error=error)
+        case Leave():
+            value = LeaveReply(error=error)
+        case MemberTimerFired() | Loaded():
+            return None
+        case _:
+            assert_never(event)
+    return ConsumerReply(waiter=event.waiter, value=value)
 
 
 # Effects

@@ -80,13 +80,13 @@ class ConsumerGroup:
         self.image.apply(change)
 
     def handle(
-        self, events: Sequence[ConsumerEvent], now_ms: int, *, begin: Sequence[Change] = ()
+        self, events: Sequence[ConsumerEvent], now_ms: int, *, begin: Sequence[Change] | None = None
     ) -> RoundEffects:
-        """Decide. `now_ms` is wall time and goes into records only. `begin`: changes that precede the events,
-        by which a classic group with members becomes this one.
+        """Decide. `now_ms` is wall time and goes into records only. `begin`: the changes by which the classic
+        group that this one was becomes it, none where nobody was in it; they precede the events.
         """
         work = Round(self.image, self._directory.current(), now_ms)
-        if begin:
+        if begin is not None:
             self._convert(work, begin)
         handled = 0
         for event in events:
@@ -111,6 +111,14 @@ class ConsumerGroup:
             self.image = self._stored
             self._topics_seen = None
 
+    def retire(self, now_ms: int) -> RoundEffects:
+        """A round that removes the group, which must be empty, from the log."""
+        assert not len(self.image), "a group with members is not deleted"
+        work = Round(self.image, self._directory.current(), now_ms)
+        self._retire(work, Retirement(metadata=None))
+        self.image = work.image
+        return work.take(())
+
     def _convert(self, work: Round, begin: Sequence[Change]) -> None:
         work.write_classic(None)
         for change in begin:
@@ -134,7 +142,6 @@ class ConsumerGroup:
         work.retirement = retirement
 
     def _handle(self, work: Round, event: ConsumerEvent) -> None:
-        consumers_before = _consumers(work.image)
         match event:
             case ConsumerHeartbeat():
                 take_heartbeat(work, event, self._config)
@@ -143,6 +150,7 @@ class ConsumerGroup:
             case Sync():
                 answer_sync(work, event, self._rejoining)
             case Heartbeat():
+                work.hears_of_topics = work.image.exists
                 answer_heartbeat(work, event, self._rejoining)
             case Leave():
                 take_leave(work, event)
@@ -152,7 +160,7 @@ class ConsumerGroup:
                 self._run_sessions(work)
             case _:
                 assert_never(event)
-        if _consumers(work.image) < consumers_before and downgrades(work.image, self._config):
+        if work.lost_consumer and downgrades(work.image, self._config):
             bump_epoch(work)
             metadata = downgraded(work.image, work.topics, work.now_ms)
             work.note("group_downgraded", members=len(work.image), generation=metadata.generation)
@@ -189,12 +197,11 @@ class ConsumerGroup:
     # The end of a round
 
     def _finish(self, work: Round) -> None:
-        if work.image.exists or work.asked:
-            if work.bumps or work.topics is not self._topics_seen:
-                refresh_topics(work, self._patterns)
-                self._topics_seen = work.topics
-            if work.bumps:
-                bump_epoch(work)
+        if work.bumps or ((work.asked or work.hears_of_topics) and work.topics is not self._topics_seen):
+            refresh_topics(work, self._patterns)
+            self._topics_seen = work.topics
+        if work.bumps:
+            bump_epoch(work)
         asked = [each for each in work.asked if self._is_still_in(work, each)]
         if asked and work.image.group_epoch > work.image.target_epoch:
             make_targets(work, self._config)
@@ -248,8 +255,3 @@ class ConsumerGroup:
                 )
             else:
                 self._answer_stranger(work, asked)
-
-
-def _consumers(image: GroupImage) -> int:
-    """Members of the consumer protocol."""
-    return sum(not subscription.is_classic for subscription in image.subscriptions.values())

@@ -78,7 +78,7 @@ def _identify(work: Round, event: ConsumerHeartbeat) -> None:
             _check_holder(event, holder)
     if member_id not in work.image:
         if not joins:
-            raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group.")
+            raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not in the group.")
         work.note("member_joined", member_id=member_id, instance_id=event.instance_id, protocol="consumer")
         return
     current = work.image.assignment(member_id)
@@ -178,7 +178,7 @@ def _leave(work: Round, event: ConsumerHeartbeat) -> None:
     if event.instance_id is not None:
         _check_holder(event, work.image.static_member(event.instance_id))
     if member_id not in work.image:
-        raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group.")
+        raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not in the group.")
     if event.member_epoch == LEAVE_STATIC_EPOCH:
         left = replace(
             work.image.assignment(member_id),
@@ -193,7 +193,5 @@ def _leave(work: Round, event: ConsumerHeartbeat) -> None:
         work.remove(member_id, "left")
     work.reply(
         event.waiter,
-        ConsumerHeartbeatReply(
-            error=ErrorCode.NONE, member_id=member_id, member_epoch=event.member_epoch
-        ),
+        ConsumerHeartbeatReply(error=ErrorCode.NONE, member_id=member_id, member_epoch=event.member_epoch),
     )

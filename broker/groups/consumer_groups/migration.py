@@ -128,9 +128,7 @@ def _protocols(subscription: Subscription) -> dict[str, bytes]:
     return dict(subscription.classic.protocols)
 
 
-def _downgraded_member(
-    member_id: str, image: GroupImage, topics: Topics, metadata: bytes
-) -> MemberMetadata:
+def _downgraded_member(member_id: str, image: GroupImage, topics: Topics, metadata: bytes) -> MemberMetadata:
     subscription = image.subscriptions[member_id]
     assert subscription.classic is not None, "only classic members are left"
     try:

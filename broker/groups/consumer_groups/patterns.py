@@ -360,9 +360,7 @@ def _one_of(chars: Chars) -> Node:
 
 
 def _at_edge(*, begin: bool) -> Node:
-    return lambda compiler, then: compiler.add(
-        _State(next=then, only_at_begin=begin, only_at_end=not begin)
-    )
+    return lambda compiler, then: compiler.add(_State(next=then, only_at_begin=begin, only_at_end=not begin))
 
 
 def _in_order(nodes: list[Node]) -> Node:

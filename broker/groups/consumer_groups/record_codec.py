@@ -36,6 +36,7 @@ from broker.groups.consumer_groups.topics import Topic
 from broker.types import TopicId
 from broker.wire.message import VersionedData
 from broker.wire.messages import consumer_group_records as wire
+from broker.wire.schema import Struct
 
 VALUE_VERSION = 0
 
@@ -49,7 +50,8 @@ class _TopicPartitions(Protocol):
     partitions: Sequence[int]
 
 
-AnyTopicPartitions = TypeVar("AnyTopicPartitions", wire.TopicPartitions, wire.TopicPartition)
+AnyTopicPartitions = TypeVar("AnyTopicPartitions", bound=Struct)
+"""Any message's way to say so: fields `topic_id` and `partitions`."""
 
 
 def encode(group_id: str, change: Change) -> tuple[bytes, bytes | None]:
@@ -162,7 +164,9 @@ def decode(version: int, key: bytes, value: bytes | None) -> tuple[str, Change]:
             raise WireError(f"key version {version} is not of consumer groups")
 
 
-def by_topic(partitions: Iterable[TopicIdPartition], kind: type[AnyTopicPartitions]) -> list[AnyTopicPartitions]:
+def by_topic(
+    partitions: Iterable[TopicIdPartition], kind: type[AnyTopicPartitions]
+) -> list[AnyTopicPartitions]:
     """Partitions grouped by topic, all in order, as messages say it."""
     topics: dict[TopicId, list[int]] = defaultdict(list)
     for topic_id, partition in partitions:

@@ -55,7 +55,11 @@ class Round:
         self.now_ms = now_ms
         self.bumps = False
         """Whether the group's epoch has to grow."""
+        self.lost_consumer = False
+        """Whether a member of the consumer protocol has gone."""
         self.asked: list[Asked] = []
+        self.hears_of_topics = False
+        """Whether a member asked that would be told of other topics."""
         self.retirement: Retirement | None = None
         self._before = image
         self._records: dict[tuple[type[Change], str], Change] = {}
@@ -95,6 +99,7 @@ class Round:
 
     def forget_member(self, member_id: str) -> None:
         """Have the log forget a member, and its timers with it."""
+        self.lost_consumer |= not self.image.subscriptions[member_id].is_classic
         self.write(MemberAssignment(member_id=member_id, assignment=None))
         self.write(MemberTarget(member_id=member_id, partitions=None))
         self.write(MemberSubscription(member_id=member_id, subscription=None))

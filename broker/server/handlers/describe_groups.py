@@ -20,7 +20,7 @@ async def handle(
         if not is_allowed(services, context, Operation.DESCRIBE, group_named(name))
     ]
     request.groups = [name for name in request.groups if name not in denied]
-    response = await services.groups.describe(request)
+    response = await services.groups.describe(request, version=context.api_version)
     if request.include_authorized_operations:
         for described in response.groups:
             described.authorized_operations = allowed_operations(
