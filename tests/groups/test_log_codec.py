@@ -154,7 +154,7 @@ def test_what_is_written_is_read_back(records: list[LogRecord]) -> None:
 
 
 def test_records_of_newer_protocols_are_passed_over() -> None:
-    assert decode(b"\x00\x03\x00\x01g", b"whatever") is None
+    assert decode(b"\x00\x09\x00\x01g", b"whatever") is None
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,6 @@ class ConsumerGroup:
             case _:
                 assert_never(event)
         if work.lost_consumer and downgrades(work.image, self._config):
-            bump_epoch(work)
             metadata = downgraded(work.image, work.topics, work.now_ms)
             work.note("group_downgraded", members=len(work.image), generation=metadata.generation)
             self._retire(work, Retirement(metadata=metadata))
