@@ -130,8 +130,7 @@ class Membership:
             case Upgraded():
                 self._die(ErrorCode.REBALANCE_IN_PROGRESS)
             case Downgraded():
-                self._loaded()
-                self._rebalance.need("the group spoke the consumer protocol before")
+                self._downgraded()
             case _:
                 assert_never(event)
         return self._draft.take()
@@ -205,6 +204,11 @@ class Membership:
             self._attendance.touch(member)
         if len(self.standing.roster) > self._config.group_max_size:
             self._rebalance.need("the group is larger than allowed")
+
+    def _downgraded(self) -> None:
+        self._loaded()
+        if self.standing.state is not State.DEAD:
+            self._rebalance.need("the group spoke the consumer protocol before")
 
     def _die(self, told: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         self._attendance.send_away(told)

@@ -86,7 +86,7 @@ class ScriptedConsumers:
         self.stores_at_once = True
         self.storing: RoundEffects | None = None
         self._waiting: deque[ConsumerEvent] = deque()
-        self._asked: set[Waiter] = set()
+        self.asked: set[Waiter] = set()
 
     # What can be looked at
 
@@ -181,7 +181,7 @@ class ScriptedConsumers:
 
     def follow(self, member_id: str) -> ErrorCode | None:
         """A heartbeat of a member that has done all that it was told, and says so."""
-        told = self.members[member_id]
+        told = self.members.setdefault(member_id, Told())
         told.owned = told.assigned
         return self.heartbeat(member_id, owned=told.owned)
 
@@ -275,8 +275,8 @@ class ScriptedConsumers:
     # The driver
 
     def waiter(self) -> Waiter:
-        waiter = Waiter(len(self._asked) + 1)
-        self._asked.add(waiter)
+        waiter = Waiter(len(self.asked) + 1)
+        self.asked.add(waiter)
         return waiter
 
     def tell(self, *events: ConsumerEvent) -> None:

@@ -12,6 +12,7 @@ from broker.errors import ErrorCode
 from broker.groups.events import (
     CoordinatorMoved,
     Deleted,
+    Downgraded,
     JoinTimer,
     Loaded,
     OffsetsCommitted,
@@ -20,6 +21,7 @@ from broker.groups.events import (
     Stored,
     SyncTimer,
     TimerFired,
+    Upgraded,
     Waiter,
 )
 from broker.groups.state import TRANSITIONS, State
@@ -131,6 +133,8 @@ EVENTS: dict[str, Callable[[ScriptedGroup], object]] = {
     "loaded": tell(Loaded()),
     "deleted": delete,
     "coordinator moved": tell(CoordinatorMoved()),
+    "upgraded": tell(Upgraded()),
+    "downgraded": tell(Downgraded()),
 }
 
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
@@ -234,6 +238,12 @@ TABLE: dict[str, tuple[tuple[State, object], ...]] = {
     ),
     "coordinator moved": (
         (DEAD, SILENT), (DEAD, SILENT), (DEAD, SILENT), (DEAD, SILENT), (DEAD, SILENT),
+    ),
+    "upgraded": (
+        (DEAD, SILENT), (DEAD, SILENT), (DEAD, SILENT), (DEAD, SILENT), (DEAD, SILENT),
+    ),
+    "downgraded": (
+        (EMPTY, SILENT), (PREPARING, SILENT), (PREPARING, SILENT), (PREPARING, SILENT), (DEAD, SILENT),
     ),
 }  # fmt: skip
 
