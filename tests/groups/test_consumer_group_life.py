@@ -68,9 +68,7 @@ def test_an_unchanged_assignment_is_told_to_those_alone_who_ask_for_it() -> None
     group.heartbeat("m1")
     last = max(group.answers)
     assert group.reply_to(last).assignment is None
-    group.heartbeat(
-        "m1", topics=frozenset({"flights"}), rebalance_timeout_ms=REBALANCE_MS, owned=NOTHING
-    )
+    group.heartbeat("m1", topics=frozenset({"flights"}), rebalance_timeout_ms=REBALANCE_MS, owned=NOTHING)
     assert group.reply_to(max(group.answers)).assignment == group.members["m1"].assigned
 
 
@@ -381,9 +379,7 @@ def test_a_classic_member_gives_up_by_joining_again() -> None:
     assert group.classic_heartbeat("c1", again.generation) is ErrorCode.REBALANCE_IN_PROGRESS
     group.follow("m1")
     assert group.numbers("m1") == []
-    group.classic_join(
-        "c1", protocols={"cooperative-sticky": cooperative(["flights"], {"flights": [0, 1]})}
-    )
+    group.classic_join("c1", protocols={"cooperative-sticky": cooperative(["flights"], {"flights": [0, 1]})})
     group.follow("m1")
     assert group.numbers("m1") == [2, 3]
 

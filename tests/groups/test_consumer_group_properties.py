@@ -1,4 +1,4 @@
-"""Any sequence of requests, timers, topics and answers of the log, with invariants checked after every step."""
+"""Any sequence of requests, timers, topics and answers of the log, invariants checked after every step."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Walk:
             return
         for name in [name for name in CLASSIC if name in group.image]:
             group.classic_leave(name)
-        consumers = [name for name in group.image]
+        consumers = list(group.image)
         for name in consumers:
             group.join(name, "flights", "weather", instance_id=group.image.subscriptions[name].instance_id)
         group.settle(*consumers)

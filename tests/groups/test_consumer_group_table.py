@@ -123,9 +123,9 @@ EVENTS: dict[str, Callable[[ScriptedConsumers], object]] = {
     "classic join with a wild session timeout": lambda group: classic_join(group, session_timeout_ms=1),
     "classic sync": lambda group: group.classic_sync("c1", generation(group)).error,
     "classic sync of an old generation": lambda group: group.classic_sync("c1", 1).error,
-    "classic sync with another protocol": lambda group: group.classic_sync(
-        "c1", generation(group), protocol="odd"
-    ).error,
+    "classic sync with another protocol": lambda group: (
+        group.classic_sync("c1", generation(group), protocol="odd").error
+    ),
     "classic sync of a consumer": lambda group: group.classic_sync("m1", 1).error,
     "classic heartbeat": lambda group: group.classic_heartbeat("c1", generation(group)),
     "classic heartbeat of an old generation": lambda group: group.classic_heartbeat("c1", 1),
