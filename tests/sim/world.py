@@ -31,6 +31,7 @@ from tests.sim.zookeeper import SimZooKeeper
 
 if TYPE_CHECKING:
     from tests.sim.clients import Client
+    from tests.sim.members import Member
 
 HEALED_WITHIN_SECONDS = 120.0
 """How long after the end of all faults everything must be well again."""
@@ -97,14 +98,12 @@ class World:
 
     @property
     def _clients(self) -> list[Client]:
-        return [
-            self.admin,
-            *self.producers,
-            self.careless,
-            *self.consumers,
-            *self.desks,
-            *self.committed_readers,
-        ]
+        return [self.admin, *self._workers]
+
+    @property
+    def _workers(self) -> list[Producer | CarelessProducer | Consumer | Desk | CommittedReader | Member]:
+        """Clients that work while things go wrong."""
+        return [*self.producers, self.careless, *self.consumers, *self.desks, *self.committed_readers]
 
     # What happens
 
@@ -167,23 +166,15 @@ class World:
             self.later((0.0, 0.5), machine.start)
         self.admin.begin([self.admin.create_topic()])
         await self._until(lambda: self.admin.is_done, STARTED_WITHIN_SECONDS, "the topic is not created")
-        for client in (
-            *self.producers,
-            self.careless,
-            *self.consumers,
-            *self.desks,
-            *self.committed_readers,
-        ):
+        for client in self._workers:
             client.start(self.partitions)
-        for _ in range(self.scenario.faults):
-            await self._rest(self._random.uniform(0.0, self.scenario.pause_max))
-            self.faults.strike()
+        await self._trouble()
         await self._rest(self._random.uniform(0.0, 2.0))
         self.note("world", "all faults end")
         self.faults.end()
         self.is_ending = True
         await self._until(self._is_well, HEALED_WITHIN_SECONDS, self._what_is_wrong)
-        await self._require_offsets()
+        await self._look_back()
         self.is_over = True
         await self._until(
             lambda: all(each.is_done for each in self._clients), HEALED_WITHIN_SECONDS, "clients do not end"
@@ -206,6 +197,16 @@ class World:
                 raise ViolationError(
                     f"the group of {desk.name} stands at {found[0]}, not at {desk.committed_offsets}"
                 )
+
+    async def _trouble(self) -> None:
+        """What goes wrong meanwhile."""
+        for _ in range(self.scenario.faults):
+            await self._rest(self._random.uniform(0.0, self.scenario.pause_max))
+            self.faults.strike()
+
+    async def _look_back(self) -> None:
+        """What can be checked only when all is well."""
+        await self._require_offsets()
 
     async def _rest(self, seconds: float) -> None:
         end = self.loop.time() + seconds
