@@ -1,4 +1,4 @@
-"""The commands on topics and groups: ask the cluster, print the answer as text or JSON."""
+"""The commands on topics: ask the cluster, print the answer as text or JSON; and what others share."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from typing import Any
 from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
 from broker.client.connection import ConnectionSettings
-from broker.client.offsets import latest_offsets
 from broker.command_settings import read_command_settings
 from broker.errors import ErrorCode, ProtocolError
-from broker.types import TopicPartition
 
 CONNECT_TIMEOUT_MS = 5_000
 """How long an address may take to answer; a person waits for it."""
@@ -69,84 +67,13 @@ async def alter_topic(options: argparse.Namespace) -> None:
         if changes:
             await admin.alter_topic_configs(options.name, changes)
         if options.partitions is not None:
-            _raise_first(await admin.create_partitions({options.name: options.partitions}))
+            raise_first(await admin.create_partitions({options.name: options.partitions}))
 
 
 async def delete_topics(options: argparse.Namespace) -> None:
     """Delete topics. Raises ProtocolError for the first that could not be."""
     async with connected(options) as cluster:
-        _raise_first(await Admin(cluster).delete_topics(options.names))
-
-
-async def list_groups(options: argparse.Namespace) -> None:
-    """Print groups with their states."""
-    async with connected(options) as cluster:
-        groups = await Admin(cluster).list_groups()
-    rows = [
-        {"group": group.group_id, "state": group.state, "protocol_type": group.protocol_type}
-        for group in groups
-    ]
-    print_answer(options, rows, (f"{row['group']}\t{row['state']}" for row in rows))
-
-
-async def describe_groups(options: argparse.Namespace) -> None:
-    """Print state, members, and committed offsets with their lag. Raises ProtocolError."""
-    async with connected(options) as cluster:
-        admin = Admin(cluster)
-        described = await admin.describe_groups(options.names)
-        groups = [
-            {
-                "group": name,
-                "state": group.state,
-                "protocol": group.protocol,
-                "coordinator": group.coordinator,
-                "members": [
-                    {
-                        "member": member.member_id,
-                        "client": member.client_id,
-                        "host": member.host,
-                        "partitions": [str(partition) for partition in member.assignment],
-                    }
-                    for member in group.members
-                ],
-                "offsets": await _offsets(cluster, admin, name),
-            }
-            for name, group in described.items()
-        ]
-    print_answer(options, groups, (line for group in groups for line in _group_lines(group)))
-
-
-async def _offsets(cluster: Cluster, admin: Admin, group: str) -> list[dict[str, Any]]:
-    committed = await admin.group_offsets(group)
-    ends: dict[TopicPartition, int] = await latest_offsets(cluster, committed) if committed else {}
-    return [
-        {
-            "topic": partition.topic,
-            "partition": partition.partition,
-            "offset": offset.offset,
-            "end": ends[partition],
-            "lag": max(0, ends[partition] - offset.offset),
-        }
-        for partition, offset in sorted(committed.items())
-    ]
-
-
-def _group_lines(group: Mapping[str, Any]) -> Iterable[str]:
-    yield f"Group: {group['group']}\tState: {group['state']}\tCoordinator: {group['coordinator']}"
-    for member in group["members"]:
-        partitions = ",".join(member["partitions"])
-        yield f"Member: {member['member']}\tClient: {member['client']}\tPartitions: {partitions}"
-    for row in group["offsets"]:
-        yield (
-            f"Topic: {row['topic']}\tPartition: {row['partition']}\tOffset: {row['offset']}\t"
-            f"End: {row['end']}\tLag: {row['lag']}"
-        )
-
-
-async def delete_groups(options: argparse.Namespace) -> None:
-    """Delete groups. Raises ProtocolError for the first that could not be."""
-    async with connected(options) as cluster:
-        _raise_first(await Admin(cluster).delete_groups(options.names))
+        raise_first(await Admin(cluster).delete_topics(options.names))
 
 
 def print_answer(options: argparse.Namespace, document: Any, lines: Iterable[str]) -> None:
@@ -156,7 +83,8 @@ def print_answer(options: argparse.Namespace, document: Any, lines: Iterable[str
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
-def _raise_first(results: Mapping[str, ProtocolError | None]) -> None:
+def raise_first(results: Mapping[str, ProtocolError | None]) -> None:
+    """Raise the first error that there is."""
     for error in results.values():
         if error is not None:
             raise error

@@ -23,6 +23,7 @@ from broker import (
     admin_commands,
     archive_commands,
     config_commands,
+    group_commands,
     import_commands,
     inspection_commands,
     perf_commands,
@@ -184,14 +185,19 @@ def _add_topics(commands: Any) -> None:
 
 
 def _add_groups(commands: Any) -> None:
-    groups = commands.add_parser("groups", help="list, describe and delete consumer groups")
+    groups = commands.add_parser("groups", help="list, describe, reset and delete consumer groups")
     actions = groups.add_subparsers(required=True, metavar="ACTION")
-    _client_command(actions, "list", admin_commands.list_groups, "list groups and their states")
+    listing = _client_command(actions, "list", group_commands.list_groups, "list groups, states and types")
+    group_commands.add_list_options(listing)
     describe = _client_command(
-        actions, "describe", admin_commands.describe_groups, "show offsets, lag and members"
+        actions, "describe", group_commands.describe_groups, "show members, offsets and lag"
     )
-    describe.add_argument("names", nargs="+", metavar="GROUP")
-    delete = _client_command(actions, "delete", admin_commands.delete_groups, "delete groups without members")
+    group_commands.add_describe_options(describe)
+    reset = _client_command(
+        actions, "reset-offsets", group_commands.reset_offsets, "move the offsets of a group without members"
+    )
+    group_commands.add_reset_options(reset)
+    delete = _client_command(actions, "delete", group_commands.delete_groups, "delete groups without members")
     delete.add_argument("names", nargs="+", metavar="GROUP")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from broker.client.config_admin import ConfigAdmin, ConfigEntry
-from broker.client.group_admin import GroupAdmin, GroupDescription, GroupListing, MemberDescription
+from broker.client.group_admin import GroupAdmin
+from broker.client.group_descriptions import GroupDescription, GroupListing, MemberDescription
 from broker.client.quota_admin import QuotaAdmin
 from broker.client.reassignment_admin import OngoingReassignment, ReassignmentAdmin
 from broker.client.topic_admin import CLUSTER_DEFAULT, HIGH_WATERMARK, NewTopic, TopicAdmin

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from broker.client.admin_requests import AdminRequests, Results
 from broker.client.coordinator import CoordinatorLink
-from broker.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets
-from broker.client.group_protocol import PROTOCOL_TYPE, read_assignment
-from broker.errors import ErrorCode, ProtocolError, WireError
-from broker.types import TopicPartition
-from broker.wire.messages.delete_groups import DeleteGroupsRequest
-from broker.wire.messages.describe_groups import (
-    DescribedGroup,
-    DescribedGroupMember,
-    DescribeGroupsRequest,
+from broker.client.group_descriptions import (
+    DEAD,
+    GroupDescription,
+    GroupListing,
+    described_classic,
+    described_consumers,
 )
+from broker.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets
+from broker.errors import ErrorCode, ProtocolError
+from broker.types import TopicPartition
+from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from broker.wire.messages.delete_groups import DeleteGroupsRequest
+from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -27,49 +29,21 @@ from broker.wire.messages.offset_delete import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupListing:
-    """A group as its coordinator lists it; `state` and `type` are empty where the node is too old to tell."""
-
-    group_id: str
-    protocol_type: str
-    state: str = ""
-    type: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberDescription:
-    """A member of a group and the partitions it has."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    assignment: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDescription:
-    """A group as its coordinator sees it; `protocol` is the name of the assignor in use."""
-
-    group_id: str
-    state: str
-    protocol_type: str
-    protocol: str
-    coordinator: int
-    members: tuple[MemberDescription, ...]
-
-
 class GroupAdmin(AdminRequests):
     """Operations on groups.
 
     All raise ConnectionFailedError and RequestTimedOutError when nobody answers in time.
     """
 
-    async def list_groups(self) -> list[GroupListing]:
-        """The groups of all coordinators, sorted by name. Raises ProtocolError."""
+    async def list_groups(
+        self, *, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> list[GroupListing]:
+        """The groups of all coordinators, sorted by name; of these states and types where any are given.
+        Raises ProtocolError.
+        """
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
         metadata = await self._retried(lambda: self._cluster.refresh([]))
-        listed = await asyncio.gather(*(self._list_groups_at(node_id) for node_id in metadata.nodes))
+        listed = await asyncio.gather(*(self._list_groups_at(node_id, request) for node_id in metadata.nodes))
         groups = {group.group_id: group for groups in listed for group in groups}
         return [groups[group_id] for group_id in sorted(groups)]
 
@@ -136,9 +110,9 @@ class GroupAdmin(AdminRequests):
     def _link(self, group_id: str) -> CoordinatorLink:
         return CoordinatorLink(self._cluster, group_id)
 
-    async def _list_groups_at(self, node_id: int) -> list[GroupListing]:
+    async def _list_groups_at(self, node_id: int, request: ListGroupsRequest) -> list[GroupListing]:
         async def attempt() -> list[GroupListing]:
-            response = await self._cluster.request(node_id, ListGroupsRequest())
+            response = await self._cluster.request(node_id, request)
             if response.error_code:
                 raise ProtocolError(ErrorCode.of(response.error_code), f"groups of node {node_id}")
             return [
@@ -157,13 +131,50 @@ class GroupAdmin(AdminRequests):
         link = self._link(group_id)
 
         async def attempt() -> GroupDescription:
-            response = await link.request(DescribeGroupsRequest(groups=[group_id]))
-            for group in response.groups:
-                link.check(group.error_code, f"group {group_id}")
-                return _description(group, await self._cluster.coordinator(group_id))
-            raise ProtocolError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}: no answer about it")
+            coordinator = await self._cluster.coordinator(group_id)
+            return (
+                await self._describe_consumers(link, group_id, coordinator)
+                or await self._describe_classic(link, group_id, coordinator)
+                or GroupDescription(
+                    group_id=group_id,
+                    state=DEAD,
+                    protocol_type="",
+                    protocol="",
+                    coordinator=coordinator,
+                    members=(),
+                )
+            )
 
         return await self._retried(attempt)
+
+    async def _describe_consumers(
+        self, link: CoordinatorLink, group_id: str, coordinator: int
+    ) -> GroupDescription | None:
+        """None when it is no group of the consumer protocol, or the node knows none."""
+        try:
+            response = await link.request(ConsumerGroupDescribeRequest(group_ids=[group_id]))
+        except ProtocolError as error:
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                return None
+            raise
+        for group in response.groups:
+            if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                return None
+            link.check(group.error_code, f"group {group_id}")
+            return described_consumers(group, coordinator)
+        return None
+
+    async def _describe_classic(
+        self, link: CoordinatorLink, group_id: str, coordinator: int
+    ) -> GroupDescription | None:
+        """None when there is no such group, where the node tells that apart from a dead one."""
+        response = await link.request(DescribeGroupsRequest(groups=[group_id]))
+        for group in response.groups:
+            if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                return None
+            link.check(group.error_code, f"group {group_id}")
+            return described_classic(group, coordinator)
+        return None
 
     async def _delete_group(self, group_id: str) -> ProtocolError | None:
         link = self._link(group_id)
@@ -178,31 +189,3 @@ class GroupAdmin(AdminRequests):
         except ProtocolError as error:
             return error
         return None
-
-
-def _description(group: DescribedGroup, coordinator: int) -> GroupDescription:
-    return GroupDescription(
-        group_id=group.group_id,
-        state=group.group_state,
-        protocol_type=group.protocol_type,
-        protocol=group.protocol_data,
-        coordinator=coordinator,
-        members=tuple(_member(member, group.protocol_type) for member in group.members),
-    )
-
-
-def _member(member: DescribedGroupMember, protocol_type: str) -> MemberDescription:
-    """A member of another protocol, or one whose assignment is garbled, is shown without partitions."""
-    assignment: tuple[TopicPartition, ...] = ()
-    if protocol_type == PROTOCOL_TYPE:
-        try:
-            assignment = read_assignment(member.member_assignment).partitions
-        except WireError:
-            assignment = ()
-    return MemberDescription(
-        member_id=member.member_id,
-        instance_id=member.group_instance_id,
-        client_id=member.client_id,
-        host=member.client_host,
-        assignment=assignment,
-    )

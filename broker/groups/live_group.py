@@ -87,6 +87,7 @@ class LiveGroup:
         """While it becomes a consumer group: what the log says of the classic one."""
         self._deletion: asyncio.Future[ErrorCode] | None = None
         """While a consumer group is being deleted: who waits for it."""
+        self._has_left = False
         self._timers: GroupTimers[Timer | MemberTimer] = GroupTimers(
             surroundings.clock, surroundings.config.timer_lateness_max_ms, self._timer_fired
         )
@@ -295,7 +296,7 @@ class LiveGroup:
     def _round_settled(
         self, error: ErrorCode, retirement: Retirement | None, unhandled: Sequence[ConsumerEvent]
     ) -> None:
-        if self._rounds is not None and not self._rounds.group.image.exists:
+        if self._rounds is not None and not self._has_left and not self._rounds.group.image.exists:
             self._rounds = None
             self._timers.stop()
             if retirement is not None and retirement.metadata is not None:
@@ -448,6 +449,7 @@ class LiveGroup:
 
     def leave_node(self) -> None:
         """This node no longer coordinates the group: waiters are sent away, timers stop."""
+        self._has_left = True
         self._tell_classic(CoordinatorMoved())
         if self._rounds is not None:
             self._rounds.leave_node(ErrorCode.NOT_COORDINATOR)

@@ -591,6 +591,22 @@ def test_an_upgrade_that_the_log_refuses_leaves_the_classic_group() -> None:
     run(scenario())
 
 
+def test_a_coordinator_that_moves_during_an_upgrade_leaves_the_classic_group() -> None:
+    async def scenario() -> None:
+        async with node() as at:
+            joined = await classic_group(at)
+            at.log.gate.clear()
+            joining = asyncio.create_task(at.join("m1"))
+            await asyncio.sleep(0.1)
+            await at.move()
+            assert (await joining).error_code == ErrorCode.NOT_COORDINATOR
+            at.log.gate.set()
+            assert await at.listed() == [("g", "classic", "Stable")]
+            assert await at.classic_beat(joined) == NONE
+
+    run(scenario())
+
+
 def test_the_group_is_classic_again_when_the_last_consumer_has_left() -> None:
     async def scenario() -> None:
         async with node() as at:

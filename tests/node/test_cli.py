@@ -63,7 +63,7 @@ def test_a_group_goes_on_where_it_stopped_and_is_described(bootstrap: str, topic
     assert done(*reading, "--max-messages", "1").lines == ["three"]
     (group,) = done("groups", "describe", f"group-of-{topic}", bootstrap, "--output", "json").json
     assert group["offsets"] == [{"topic": topic, "partition": 0, "offset": 3, "end": 3, "lag": 0}]
-    assert f"group-of-{topic}\tEmpty" in done("groups", "list", bootstrap).lines
+    assert f"group-of-{topic}\tEmpty\tclassic" in done("groups", "list", bootstrap).lines
     done("groups", "delete", f"group-of-{topic}", bootstrap)
     assert not any(topic in line for line in done("groups", "list", bootstrap).lines)
 

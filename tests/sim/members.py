@@ -117,9 +117,10 @@ class Member(Client):
             try:
                 await self._join()
                 while not self.world.is_over and not self.is_leaving:
+                    reached = self.ledger.next()
                     await self._pause()
+                    await self._commit(reached)
                     await self._beat()
-                    await self._commit()
             except LostError:
                 self.has = frozenset()
                 self.epoch = 0
@@ -166,10 +167,10 @@ class Member(Client):
 
     # Offsets
 
-    async def _commit(self) -> None:
+    async def _commit(self, offset: int) -> None:
         if not self.has:
             return
-        offset = self.ledger.next()
+        known = dict(self.ledger.acknowledged)
         request = OffsetCommitRequest(
             group_id=GROUP,
             generation_id_or_member_epoch=self.epoch,
@@ -193,6 +194,10 @@ class Member(Client):
                 return
             self.check(each.error_code)
         for number in sent:
+            if offset < known.get(number, -1):
+                raise ViolationError(
+                    f"{self.name} was let commit {offset} of partition {number} after {known[number]}"
+                )
             self.ledger.stored(number, offset)
 
 

@@ -1,0 +1,334 @@
+"""The commands on groups: list, describe, reset offsets, delete; groups of both protocols alike."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from broker.admin_commands import connected, print_answer, raise_first
+from broker.client.admin import Admin, GroupDescription, MemberDescription
+from broker.client.cluster import Cluster
+from broker.client.group_descriptions import CONSUMER, DEAD
+from broker.client.offsets import NO_OFFSET, earliest_offsets, latest_offsets, list_offsets
+from broker.errors import ErrorCode, ProtocolError
+from broker.types import TopicPartition
+
+_RESETTABLE = frozenset({"Empty", DEAD})
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
+
+
+# List
+
+
+def add_list_options(parser: argparse.ArgumentParser) -> None:
+    """Which groups to list."""
+    parser.add_argument("--state", type=_words, default=(), metavar="STATE[,STATE]", help="of these states")
+    parser.add_argument(
+        "--type", type=_words, default=(), metavar="TYPE[,TYPE]", help="of these types: classic, consumer"
+    )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+async def list_groups(options: argparse.Namespace) -> None:
+    """Print groups with their states and types."""
+    async with connected(options) as cluster:
+        groups = await Admin(cluster).list_groups(states=options.state, types=options.type)
+    rows = [
+        {
+            "group": group.group_id,
+            "state": group.state,
+            "type": group.type,
+            "protocol_type": group.protocol_type,
+        }
+        for group in groups
+    ]
+    print_answer(options, rows, (f"{row['group']}\t{row['state']}\t{row['type']}" for row in rows))
+
+
+# Describe
+
+
+def add_describe_options(parser: argparse.ArgumentParser) -> None:
+    """Which groups to describe, and how much of them."""
+    parser.add_argument("names", nargs="+", metavar="GROUP")
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument("--state", action="store_true", help="the state alone")
+    parts.add_argument("--members", action="store_true", help="state and members")
+    parts.add_argument("--offsets", action="store_true", help="state and offsets")
+    parser.add_argument(
+        "--verbose", action="store_true", help="epochs, targets and subscriptions of members as well"
+    )
+
+
+async def describe_groups(options: argparse.Namespace) -> None:
+    """Print state, members, and committed offsets with their lag. Raises ProtocolError, for a group that
+    does not exist too.
+    """
+    shows_members = not (options.state or options.offsets)
+    shows_offsets = not (options.state or options.members)
+    async with connected(options) as cluster:
+        admin = Admin(cluster)
+        described = await admin.describe_groups(options.names)
+        groups = []
+        for name, group in described.items():
+            _require(name, group)
+            shown = _shown(group)
+            shown["members"] = list(map(_shown_member, group.members)) if shows_members else []
+            shown["offsets"] = await _offsets(cluster, admin, name) if shows_offsets else []
+            groups.append(shown)
+    lines = (line for group in groups for line in _group_lines(group, verbose=options.verbose))
+    print_answer(options, groups, lines)
+
+
+def _require(name: str, group: GroupDescription) -> None:
+    if group.state == DEAD:
+        raise ProtocolError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name}")
+
+
+def _shown(group: GroupDescription) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "group": group.group_id,
+        "type": group.type,
+        "state": group.state,
+        "protocol": group.protocol,
+        "coordinator": group.coordinator,
+        "member_count": len(group.members),
+    }
+    if group.type == CONSUMER:
+        shown |= {"epoch": group.epoch, "target_epoch": group.target_epoch}
+    return shown
+
+
+def _shown_member(member: MemberDescription) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "member": member.member_id,
+        "instance": member.instance_id,
+        "client": member.client_id,
+        "host": member.host,
+        "partitions": [str(partition) for partition in member.assignment],
+    }
+    if member.epoch is not None:
+        shown |= {
+            "epoch": member.epoch,
+            "target": [str(partition) for partition in member.target or ()],
+            "topics": list(member.topics),
+            "pattern": member.pattern,
+            "type": "classic" if member.is_classic else "consumer",
+        }
+    return shown
+
+
+async def _offsets(cluster: Cluster, admin: Admin, group: str) -> list[dict[str, Any]]:
+    committed = await admin.group_offsets(group)
+    ends: dict[TopicPartition, int] = await latest_offsets(cluster, committed) if committed else {}
+    return [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "offset": offset.offset,
+            "end": ends[partition],
+            "lag": max(0, ends[partition] - offset.offset),
+        }
+        for partition, offset in sorted(committed.items())
+    ]
+
+
+def _group_lines(group: Mapping[str, Any], *, verbose: bool) -> Iterable[str]:
+    head = (
+        f"Group: {group['group']}\tType: {group['type']}\tState: {group['state']}\t"
+        f"Coordinator: {group['coordinator']}\tAssignor: {group['protocol']}\t"
+        f"Members: {group['member_count']}"
+    )
+    if verbose and "epoch" in group:
+        head += f"\tEpoch: {group['epoch']}\tTarget epoch: {group['target_epoch']}"
+    yield head
+    for member in group["members"]:
+        yield _member_line(member, verbose=verbose)
+    for row in group["offsets"]:
+        yield (
+            f"Topic: {row['topic']}\tPartition: {row['partition']}\tOffset: {row['offset']}\t"
+            f"End: {row['end']}\tLag: {row['lag']}"
+        )
+
+
+def _member_line(member: Mapping[str, Any], *, verbose: bool) -> str:
+    has = _joined(member["partitions"])
+    line = f"Member: {member['member']}\tClient: {member['client']}\tPartitions: {has}"
+    if not verbose:
+        return line
+    line += f"\tHost: {member['host']}\tInstance: {member['instance'] or '-'}"
+    if "epoch" in member:
+        line += (
+            f"\tEpoch: {member['epoch']}\tTarget: {_joined(member['target'])}\tProtocol: {member['type']}\t"
+            f"Topics: {_joined(member['topics'])}\tPattern: {member['pattern'] or '-'}"
+        )
+    return line
+
+
+def _joined(words: Iterable[str]) -> str:
+    return ",".join(words)
+
+
+# Reset offsets
+
+
+def add_reset_options(parser: argparse.ArgumentParser) -> None:
+    """What to move, where to, and whether to do it."""
+    parser.add_argument("name", metavar="GROUP")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--topic",
+        action="append",
+        type=_topic_choice,
+        metavar="TOPIC[:PARTITION,…]",
+        help="may be given several times",
+    )
+    what.add_argument("--all-topics", action="store_true", help="all that the group has offsets of")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to-earliest", action="store_true", help="the first record that is kept")
+    where.add_argument("--to-latest", action="store_true", help="after the last record")
+    where.add_argument("--to-offset", type=int, metavar="OFFSET", help="within what is kept")
+    where.add_argument("--shift-by", type=int, metavar="COUNT", help="from where it is; may be negative")
+    where.add_argument("--to-datetime", type=_timestamp_ms, metavar="2026-01-31T12:00:00Z", help="since then")
+    where.add_argument("--by-duration", type=_duration, metavar="P1DT2H", help="since so long ago")
+    parser.add_argument("--execute", action="store_true", help="without it, only show what would be done")
+
+
+TopicChoice = tuple[str, frozenset[int] | None]
+
+
+def _topic_choice(text: str) -> TopicChoice:
+    name, colon, numbers = text.partition(":")
+    if not colon:
+        return name, None
+    try:
+        return name, frozenset(int(number) for number in numbers.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{numbers!r} are no partitions") from None
+
+
+def _timestamp_ms(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 2026-01-31T12:00:00") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def _duration(text: str) -> timedelta:
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration such as P1DT2H30M")
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+async def reset_offsets(options: argparse.Namespace) -> None:
+    """Print where offsets go, and with `--execute` put them there. Raises ProtocolError, for a group with
+    members too.
+    """
+    async with connected(options) as cluster:
+        admin = Admin(cluster)
+        group = (await admin.describe_groups([options.name]))[options.name]
+        if group.state not in _RESETTABLE:
+            raise ProtocolError(
+                ErrorCode.NON_EMPTY_GROUP,
+                f"offsets can only be moved while nobody is in the group: {options.name} is {group.state}",
+            )
+        committed = {
+            partition: each.offset for partition, each in (await admin.group_offsets(options.name)).items()
+        }
+        partitions = sorted(await _chosen(options, admin, committed))
+        offsets = await _destinations(options, cluster, partitions, committed)
+        if options.execute and offsets:
+            await admin.reset_group_offsets(options.name, offsets)
+    rows = [
+        {"topic": partition.topic, "partition": partition.partition, "offset": offset}
+        for partition, offset in offsets.items()
+    ]
+    document = {"group": options.name, "executed": options.execute, "offsets": rows}
+    lines = (f"Topic: {row['topic']}\tPartition: {row['partition']}\tOffset: {row['offset']}" for row in rows)
+    print_answer(options, document, lines)
+
+
+async def _chosen(
+    options: argparse.Namespace, admin: Admin, committed: Collection[TopicPartition]
+) -> set[TopicPartition]:
+    if options.all_topics:
+        return set(committed)
+    topics = await admin.describe_topics([name for name, _ in options.topic])
+    chosen = set()
+    for name, numbers in options.topic:
+        existing = set(topics[name].partitions)
+        if numbers is not None and not numbers <= existing:
+            raise ProtocolError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{name} has no partition {min(numbers - existing)}",
+            )
+        wanted = existing if numbers is None else numbers
+        chosen |= {TopicPartition(name, number) for number in wanted}
+    return chosen
+
+
+async def _destinations(
+    options: argparse.Namespace,
+    cluster: Cluster,
+    partitions: Collection[TopicPartition],
+    committed: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Where each goes, never outside of what is kept."""
+    if not partitions:
+        return {}
+    first = await earliest_offsets(cluster, partitions)
+    end = await latest_offsets(cluster, partitions)
+    if options.to_earliest:
+        return first
+    if options.to_latest:
+        return end
+    if options.to_offset is not None:
+        wanted = dict.fromkeys(partitions, options.to_offset)
+    elif options.shift_by is not None:
+        missing = [str(partition) for partition in partitions if partition not in committed]
+        if missing:
+            raise ProtocolError(
+                ErrorCode.INVALID_REQUEST, f"nothing is committed that could be shifted: {missing[0]}"
+            )
+        wanted = {partition: committed[partition] + options.shift_by for partition in partitions}
+    else:
+        wanted = await _by_time(options, cluster, partitions, end)
+    return {
+        partition: min(max(wanted[partition], first[partition]), end[partition]) for partition in partitions
+    }
+
+
+async def _by_time(
+    options: argparse.Namespace,
+    cluster: Cluster,
+    partitions: Collection[TopicPartition],
+    end: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    if options.to_datetime is not None:
+        when_ms = options.to_datetime
+    else:
+        when_ms = round((datetime.now(UTC) - options.by_duration).timestamp() * 1000)
+    found = await list_offsets(cluster, dict.fromkeys(partitions, max(when_ms, 0)))
+    return {
+        partition: at.offset if at.offset != NO_OFFSET else end[partition] for partition, at in found.items()
+    }
+
+
+# Delete
+
+
+async def delete_groups(options: argparse.Namespace) -> None:
+    """Delete groups. Raises ProtocolError for the first that could not be."""
+    async with connected(options) as cluster:
+        raise_first(await Admin(cluster).delete_groups(options.names))
