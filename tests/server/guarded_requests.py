@@ -39,6 +39,8 @@ from broker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from broker.wire.messages.api_versions import ApiVersionsRequest
+from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -105,6 +107,8 @@ from broker.wire.messages.write_txn_markers import (
 )
 
 SECRET = "secret"
+SECRET_CONSUMERS = "secret consumers"
+"""A group of the consumer protocol."""
 
 TRANSACTIONS_FROM = 3
 BATCHES_FROM = 4
@@ -330,6 +334,16 @@ GUARDED: Mapping[type[Request[Any]], Build] = {
             )
         ],
         validate_only=True,
+    ),
+    ConsumerGroupHeartbeatRequest: lambda version, _: ConsumerGroupHeartbeatRequest(
+        group_id=SECRET_CONSUMERS,
+        member_id="m",
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[SECRET],
+        topic_partitions=[],
+    ),
+    ConsumerGroupDescribeRequest: lambda version, _: ConsumerGroupDescribeRequest(
+        group_ids=[SECRET_CONSUMERS]
     ),
     DescribeClusterRequest: lambda version, _: DescribeClusterRequest(
         include_cluster_authorized_operations=True

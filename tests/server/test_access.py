@@ -16,6 +16,7 @@ from broker.server.routes import ROUTES
 from broker.server.security import CLUSTER, Operation, Requester, Resource, ResourceKind
 from broker.wire.message import Request
 from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
@@ -79,7 +80,7 @@ class DenySome:
 
 
 class Guarded(NamedTuple):
-    """A node with a topic and a group called `secret`, its authoriser, and a way to ask."""
+    """A node with a topic and groups of both protocols, its authoriser, and a way to ask."""
 
     authoriser: DenySome
     connection: Connection
@@ -121,6 +122,8 @@ async def guarded_node(directory: Path) -> AsyncIterator[Guarded]:
         answer = await connection.request(commit)
         assert answer.topics[0].partitions[0].error_code == 0
         await open_transaction(connection)
+        joined = await node.ask(ConsumerGroupHeartbeatRequest, 1)
+        assert joined.error_code == 0
         authoriser.asked.clear()
         yield node
 
