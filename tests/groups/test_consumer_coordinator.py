@@ -47,9 +47,9 @@ from broker.wire.messages.offset_delete import (
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from tests.coordinators.memory_log import MemoryLog
+from tests.coordinators.virtual_time import VirtualClock, run
 from tests.groups.fixed_topics import FixedTopics
 from tests.groups.scripted_consumers import cooperative
-from tests.groups.virtual_time import VirtualClock, run
 
 CONFIG = GroupConfig(initial_rebalance_delay_ms=0)
 CLIENT = Client(client_id="client", host="/127.0.0.1")

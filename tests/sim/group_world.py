@@ -6,16 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from broker.coordinators.placement import partition_of
 from broker.types import TopicPartition
 from tests.sim.faults import Faults
 from tests.sim.machine import Machine
-from tests.sim.members import GROUP, SESSION_MS, Auditor, Ledger, Member
+from tests.sim.members import SESSION_MS, Auditor, Ledger, Member
 from tests.sim.scenario import Scenario
 from tests.sim.world import Note, World
 
 OFFSETS = "__consumer_offsets"
-OFFSETS_PARTITIONS = 3
 SETTLED_WITHIN_SECONDS = 60.0
 STORY_SECONDS = 3.0
 """What a story asks for has happened by then."""
@@ -114,7 +112,7 @@ class GroupWorld(World):
     @property
     def coordinator(self) -> Machine | None:
         """The machine whose node leads the group's partition."""
-        wanted = TopicPartition(OFFSETS, partition_of(GROUP, OFFSETS_PARTITIONS))
+        wanted = TopicPartition(OFFSETS, 0)
         for machine in self.machines:
             replica = machine.replica(wanted)
             if replica is not None and replica.machine.is_leader:
