@@ -61,6 +61,7 @@ class GroupMember:
     def start(self, changed: Callable[[], None]) -> None:
         """Join, and be a member until `stop`; `changed` is called with every new assignment."""
         self._task = asyncio.create_task(self._live(changed))
+        self._task.add_done_callback(lambda _: changed())
 
     async def stop(self) -> None:
         """Leave the group."""

@@ -30,6 +30,7 @@ from uuid import UUID
 from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
 from broker.embedded import EmbeddedZooKeeper
+from broker.errors import ErrorCode, ProtocolError
 from broker.types import HostPort
 from ops.bench._group_members import ClassicMember, ConsumerMember, GroupMember, Work, are_stable
 from ops.bench.comparison.processor_time import cpu_seconds
@@ -103,14 +104,16 @@ class Group:
         figures.cpu[case].append(cpu_seconds(self._server.pid) - cpu)
 
 
-async def topic_id(address: HostPort, partitions: int) -> UUID:
-    """The id of the benchmark's topic, which is made if it is not there."""
+async def prepare(address: HostPort, partitions: int, groups: Sequence[str]) -> UUID:
+    """Make the benchmark's topic, and have the groups coordinated; returns the topic's id."""
     cluster = Cluster([address])
     await cluster.start()
     try:
         admin = Admin(cluster)
         if TOPIC not in await admin.list_topics():
-            await admin.create_topic(NewTopic(name=TOPIC, partitions=partitions, replication_factor=1))
+            await _create(admin, partitions)
+        for group in groups:
+            await admin.group_offsets(group)
         while True:
             topic = (await admin.describe_topics([TOPIC]))[TOPIC]
             if len(topic.partitions) == partitions:
@@ -120,13 +123,23 @@ async def topic_id(address: HostPort, partitions: int) -> UUID:
         await cluster.close()
 
 
+async def _create(admin: Admin, partitions: int) -> None:
+    """Some servers answer before the topic is there; it comes."""
+    try:
+        await admin.create_topic(NewTopic(name=TOPIC, partitions=partitions, replication_factor=1))
+    except ProtocolError as error:
+        if error.code is not ErrorCode.REQUEST_TIMED_OUT:
+            raise
+
+
 def measure(
     server: Server, name: str, kinds: Sequence[type[GroupMember]], options: argparse.Namespace
 ) -> None:
     """Print the figures of one server, for each kind of member."""
 
     async def run() -> None:
-        its_id = await topic_id(server.address, options.partitions)
+        groups = [f"{kind.__name__}-{number}" for kind in kinds for number in range(options.rounds + 1)]
+        its_id = await prepare(server.address, options.partitions, groups)
         for kind in kinds:
             figures = Figures()
             for number in range(options.rounds + 1):
@@ -152,13 +165,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--directory", type=Path, help="where files go; default: a temporary directory")
     options = parser.parse_args()
+    reason = missing_tool()
     os.sched_setaffinity(0, {CLIENT_CORE})
     directory = Path(tempfile.mkdtemp(prefix="rebalance-", dir=options.directory))
     try:
         with EmbeddedZooKeeper(directory / "zookeeper", fsync=False) as zookeeper:
             with our_nodes(directory / "ours", zookeeper) as (ours,):
                 measure(ours, "our node", (ClassicMember, ConsumerMember), options)
-            reason = missing_tool()
             if reason is not None:
                 print(f"Apache Kafka is not measured: {reason}")
                 return

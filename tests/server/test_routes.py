@@ -65,6 +65,7 @@ def test_a_refused_request_of_every_api_has_an_answer_or_closes_by_decision() ->
     }
     assert silent == {
         "AlterConfigs",
+        "ConsumerGroupDescribe",
         "CreatePartitions",
         "CreateTopics",
         "DeleteGroups",
