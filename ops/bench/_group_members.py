@@ -126,7 +126,9 @@ class ClassicMember(GroupMember):
             self._member_id = joined.member_id
             if joined.error_code == ErrorCode.NONE:
                 return joined
-            if joined.error_code not in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS):
+            if joined.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                self._member_id = ""
+            elif joined.error_code not in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS):
                 raise RuntimeError(f"JoinGroup: {ErrorCode.of(joined.error_code).name}")
 
     async def _sync(self, joined: JoinGroupResponse) -> bool:
