@@ -7,16 +7,18 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import yaml
 
 from broker.child_process import ChildProcess
 from broker.client.admin import Admin, NewTopic
+from broker.coordination.znodes import TopicZnode
 from broker.embedded import EmbeddedZooKeeper
 from broker.errors import ErrorCode, ProtocolError
 from broker.loopback import accepts, free_ports
-from broker.types import HostPort, TopicPartition
+from broker.types import BrokerId, HostPort, TopicId, TopicPartition
 from tests.chaos.load import Follower, Writer, assert_written_once_and_in_order, read_all
 from tests.conftest import until
 from tests.node.raw_client import batch_of, connected, fetch, produce, produce_request, values_of
@@ -261,7 +263,9 @@ def test_the_logs_of_a_topic_that_was_made_anew_meanwhile_are_set_aside(nodes: T
         nodes.znodes.delete(f"/brokers/topics/{topic}", recursive=True)
         nodes.znodes.delete(f"/config/topics/{topic}")
     until(lambda: all("t" not in nodes.ask(Admin.list_topics, node) for node in (1, 2)))
-    nodes.create_topic("t", EVERYWHERE)
+    topic = TopicZnode(topic_id=TopicId(uuid4()), partitions={0: tuple(map(BrokerId, EVERYWHERE))})
+    nodes.znodes.create("/brokers/topics/t", topic.encode())  # no node makes one on a node that is away
+    until(lambda: nodes.znodes.exists("/brokers/topics/t/partitions/0/state") is not None)
     write(nodes, "t", b"of the new one")
     nodes.cluster.start_node(3)
     until(lambda: nodes.are_in_sync("t"))
