@@ -93,9 +93,17 @@ def consumer_id(group: str, consumer: str) -> str:
     return f"{consumer_ids(group)}/{consumer}"
 
 
+def consumer_owners(group: str, topic: str) -> str:
+    return f"{CONSUMERS}/{group}/owners/{topic}"
+
+
 def consumer_owner(group: str, topic_partition: TopicPartition) -> str:
-    return f"{CONSUMERS}/{group}/owners/{topic_partition.topic}/{topic_partition.partition}"
+    return f"{consumer_owners(group, topic_partition.topic)}/{topic_partition.partition}"
+
+
+def consumer_offsets(group: str, topic: str) -> str:
+    return f"{CONSUMERS}/{group}/offsets/{topic}"
 
 
 def consumer_offset(group: str, topic_partition: TopicPartition) -> str:
-    return f"{CONSUMERS}/{group}/offsets/{topic_partition.topic}/{topic_partition.partition}"
+    return f"{consumer_offsets(group, topic_partition.topic)}/{topic_partition.partition}"

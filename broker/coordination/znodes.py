@@ -323,23 +323,30 @@ class ConfigChangeZnode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerZnode:
-    """`/consumers/G/ids/C`, ephemeral: streams per topic, or per pattern (`white_list`, `black_list`)."""
+    """`/consumers/G/ids/C`, ephemeral: streams per topic, or per pattern (`white_list`, `black_list`).
+
+    `sorts_by_broker` is no field of Kafka's, whose consumers pass over it: the consumer can sort partitions
+    by preferred broker.
+    """
 
     STATIC: ClassVar[str] = "static"
+    ALLOW: ClassVar[str] = "white_list"
+    DENY: ClassVar[str] = "black_list"
+    BY_BROKER: ClassVar[str] = "broker"
 
     subscription: Mapping[str, int]
     pattern: str
     timestamp_ms: int
+    sorts_by_broker: bool = False
 
     def encode(self) -> bytes:
-        return to_json(
-            {
-                "version": 1,
-                "subscription": dict(self.subscription),
-                "pattern": self.pattern,
-                "timestamp": str(self.timestamp_ms),
-            }
-        )
+        fields: dict[str, object] = {
+            "version": 1,
+            "subscription": dict(self.subscription),
+            "pattern": self.pattern,
+            "timestamp": str(self.timestamp_ms),
+        }
+        return to_json(fields | ({"order": self.BY_BROKER} if self.sorts_by_broker else {}))
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> Self:
@@ -348,6 +355,7 @@ class ConsumerZnode:
             subscription=document.integer_map("subscription"),
             pattern=document.text("pattern", cls.STATIC),
             timestamp_ms=document.integer("timestamp", -1),
+            sorts_by_broker=document.text("order", "") == cls.BY_BROKER,
         )
 
 
