@@ -28,6 +28,7 @@ from broker.coordination.protocol import Coordination
 from broker.disk_threads import DiskThreads
 from broker.errors import CoordinationError, RequestTimedOutError
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from broker.listening import Front, Listening
 from broker.live_config import LiveConfig
 from broker.node_metrics import NodeMetrics
@@ -301,6 +302,9 @@ class Node:
             topics=topics,
             topic_configs=configs,
             groups=GroupCoordinator(groups_log, self._clock, group_config(config), ClusterTopics(view)),
+            zookeeper_offsets=ZooKeeperOffsets(
+                self._coordination, metadata_size_max=config.offset_metadata_max_bytes
+            ),
             controller=ControllerDriver(
                 self._coordination,
                 broker_id=self._broker_id,

@@ -91,7 +91,7 @@ class ZooKeeperMember:
         """Raises ValueError for ids that cannot name a znode."""
         consumer_id = settings.consumer_id or new_consumer_id()
         for what, name in (("group", group_id), ("consumer", consumer_id)):
-            if not name or "/" in name:
+            if not paths.is_name(name):
                 raise ValueError(f"{name!r} cannot be the id of a {what}: it names a znode")
         self.group_id = group_id
         self.settings = settings

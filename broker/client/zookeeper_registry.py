@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 
 from broker.client.zookeeper_assignment import PartitionNames, partition_of_name
 from broker.coordination import paths
-from broker.coordination.protocol import Coordination, NodeExistsError, NoNodeError
-from broker.coordination.znodes import Assignment, ConsumerOffsetZnode, ConsumerZnode, TopicZnode
+from broker.coordination.consumer_offsets import keep_offset, kept_offset
+from broker.coordination.protocol import Coordination, NodeExistsError
+from broker.coordination.znodes import Assignment, ConsumerZnode, TopicZnode
 from broker.types import TopicPartition
 
 _Result = TypeVar("_Result")
@@ -180,11 +181,7 @@ class GroupRegistry:
 
     async def _keep(self, partition: TopicPartition, offset: int) -> None:
         path = f"{paths.consumer_offsets(self._group_id, partition.topic)}/{self._name(partition)}"
-        data = ConsumerOffsetZnode(offset=offset).encode()
-        try:
-            await self._coordination.set(path, data)
-        except NoNodeError:
-            await self._coordination.create(path, data)
+        await keep_offset(self._coordination, path, offset)
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets that are kept; those without are left out."""
@@ -199,11 +196,8 @@ class GroupRegistry:
         parent = paths.consumer_offsets(self._group_id, topic)
 
         async def read(name: str, number: int) -> tuple[TopicPartition, int] | None:
-            found = await self._coordination.get(f"{parent}/{name}")
-            if found is None or not found.data:
-                return None
-            offset = ConsumerOffsetZnode.decode(found.data, f"{parent}/{name}").offset
-            return TopicPartition(topic, number), offset
+            offset = await kept_offset(self._coordination, f"{parent}/{name}")
+            return None if offset is None else (TopicPartition(topic, number), offset)
 
         numbers = {name: partition_of_name(name) for name in await self._coordination.children(parent)}
         reads = [

@@ -85,6 +85,11 @@ def broker_config(broker_id: BrokerId | None) -> str:
     return f"{BROKER_CONFIGS}/{'<default>' if broker_id is None else broker_id}"
 
 
+def is_name(text: str) -> bool:
+    """Whether this can be the name of a znode."""
+    return text not in ("", ".", "..") and "/" not in text and text.isprintable()
+
+
 def consumer_ids(group: str) -> str:
     return f"{CONSUMERS}/{group}/ids"
 

@@ -11,6 +11,7 @@ from broker.cluster.driver import ControllerDriver
 from broker.cluster.entity_configs import EntityConfigs
 from broker.cluster.features import Features
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from broker.replication.fetchers import Fetchers
 from broker.replication.isr_changes import IsrChanges
 from broker.replication.log_moves import LogMoves
@@ -71,6 +72,7 @@ class Services:
     transactions: TransactionCoordinator
     transaction_partitions: TransactionPartitions
     forwarding: ProduceForwarding
+    zookeeper_offsets: ZooKeeperOffsets
     controller: ControllerDriver
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions

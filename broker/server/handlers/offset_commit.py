@@ -1,4 +1,7 @@
-"""OffsetCommit: a group keeps its positions; those in topics that do not exist are refused one by one."""
+"""OffsetCommit: a group keeps its positions; those in topics that do not exist are refused one by one.
+
+Version 0 keeps them in ZooKeeper.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from broker.wire.messages.offset_commit import (
 async def handle(
     services: Services, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
-    """The coordinator commits what exists; answers keep the order of the request."""
+    """What exists is committed; answers keep the order of the request."""
     asked = request.topics
     denied = {
         topic.name
@@ -39,7 +42,8 @@ async def handle(
         for partition in topic.partitions
     }
     if request.topics or not asked:
-        response = await services.groups.commit_offsets(request, version=context.api_version)
+        kept_by = services.groups if context.api_version else services.zookeeper_offsets
+        response = await kept_by.commit_offsets(request, version=context.api_version)
         errors |= {
             TopicPartition(topic.name, partition.partition_index): ErrorCode.of(partition.error_code)
             for topic in response.topics

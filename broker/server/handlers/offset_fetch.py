@@ -1,4 +1,7 @@
-"""OffsetFetch: what a group committed; several groups at once from version 8 on."""
+"""OffsetFetch: what a group committed; several groups at once from version 8 on.
+
+Version 0 finds it in ZooKeeper.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,11 @@ _GROUPS_FROM = 8
 async def handle(
     services: Services, context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
-    """Answered by the group coordinator, for groups and topics that may be described."""
+    """Answered by whoever keeps them, for groups and topics that may be described."""
     if context.api_version < _GROUPS_FROM:
         require(services, context, Operation.DESCRIBE, group_named(request.group_id))
-        response = await services.groups.fetch_offsets(request, version=context.api_version)
+        kept_by = services.groups if context.api_version else services.zookeeper_offsets
+        response = await kept_by.fetch_offsets(request, version=context.api_version)
         response.topics = _shown(services, context, response.topics, asked=request.topics)
         return response
     denied = [
