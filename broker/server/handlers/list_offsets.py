@@ -173,14 +173,18 @@ def _epoch_of(replica: Replica, offset: int) -> int:
 
 
 def _old_style(replica: Replica, partition: ListOffsetsPartition) -> list[int]:
-    """At most so many offsets at or before a time, the largest first: version 0."""
+    """At most so many offsets at or before a time, the largest first: where it is, and where the segments
+    before begin. Version 0.
+    """
     log = replica.log
     match partition.timestamp:
         case Special.LATEST:
-            offsets = [replica.high_watermark, log.log_start_offset]
+            last = replica.high_watermark
         case Special.EARLIEST:
-            offsets = [log.log_start_offset]
+            last = log.log_start_offset
         case timestamp:
             found = log.offset_for_timestamp(timestamp)
-            offsets = [replica.high_watermark if found is None else found.offset, log.log_start_offset]
-    return sorted(set(offsets), reverse=True)[: max(partition.max_num_offsets, 0)]
+            last = replica.high_watermark if found is None else min(found.offset, replica.high_watermark)
+    begins = {max(segment.base_offset, log.log_start_offset) for segment in log.segments}
+    offsets = sorted({last, *(begin for begin in begins if begin < last)}, reverse=True)
+    return offsets[: max(partition.max_num_offsets, 0)]
