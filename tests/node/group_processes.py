@@ -67,9 +67,9 @@ async def take_part(plan: MemberPlan) -> None:
     """Be a member until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    journal = os.open(plan.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     session = ZooKeeper(plan.zookeeper, session_timeout_ms=SESSION_TIMEOUT_MS)
     await session.start(timeout_ms=START_TIMEOUT_MS)
-    journal = os.open(plan.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     async with (
         Cluster([HostPort.parse(plan.bootstrap)]) as cluster,
         ConsumerConnector(
@@ -97,9 +97,9 @@ async def take_part(plan: MemberPlan) -> None:
 
 
 async def write_down(stream: RecordStream, journal: int) -> None:
-    """A line for every record."""
+    """A line for every record, with the first word of its value."""
     async for record in stream:
-        value = (record.value or b"").decode()
+        value = (record.value or b"-").split(maxsplit=1)[0].decode()
         line = f"{time.monotonic_ns()} {record.topic} {record.partition} {record.offset} {value}\n"
         os.write(journal, line.encode())
 
@@ -122,7 +122,8 @@ class GroupProcess:
         return self._process.pid
 
     def stop(self) -> None:
-        """Let it leave in order."""
+        """Let it leave in order, once it can."""
+        self._process.wait_until(self._journal.exists, timeout_ms=START_TIMEOUT_MS)
         assert self._process.stop(timeout_ms=20_000) == 0, self._process.log_tail()
         self.is_gone = True
 
