@@ -2,7 +2,7 @@
 
 A process asks for N streams of each of some topics, or of all topics that a pattern allows, and reads each
 with a task of its own. Every partition goes to exactly one stream of the whole group. Who is in the group
-and how far it has read is kept in ZooKeeper, as Kafka's consumers did up to 0.10, or by a coordinator
+and how far it has read is kept in ZooKeeper, as Kafka's consumers did up to 1.1, or by a coordinator
 (`GroupKind`).
 
     async with ConsumerConnector(cluster, GroupSettings(group_id="readers")) as connector:
@@ -48,7 +48,7 @@ class GroupKind(Enum):
     """Where a group meets, and where it keeps its positions."""
 
     ZOOKEEPER = "zookeeper"
-    """Both in ZooKeeper: along with Apache Kafka's consumers from 0.8.2 on."""
+    """Both in ZooKeeper: along with Apache Kafka's consumers from 0.8 to 1.1."""
     COORDINATOR = "coordinator"
     """Both at the group's coordinator: along with all consumers since."""
     DUAL = "dual"

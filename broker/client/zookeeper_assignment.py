@@ -23,6 +23,9 @@ from broker.types import TopicPartition
 
 _Item = TypeVar("_Item")
 
+STREAMS_MAX = 10_000
+"""More streams of one consumer than anybody has tasks for: what asks for more is not right."""
+
 _PATTERNS = {ConsumerZnode.ALLOW: False, ConsumerZnode.DENY: True}
 
 
@@ -72,8 +75,11 @@ def topics_of(
 ) -> dict[str, int]:
     """The topics, of those there are, that a registered consumer reads, with the number of streams.
 
-    Raises ValueError for a pattern that is no regular expression.
+    Raises ValueError for a pattern that is no regular expression, and for numbers that count no streams.
     """
+    for topic, count in registration.subscription.items():
+        if not 0 <= count <= STREAMS_MAX:
+            raise ValueError(f"{count} streams of {topic}: from 0 to {STREAMS_MAX} are possible")
     if registration.pattern not in _PATTERNS:
         return {topic: count for topic, count in registration.subscription.items() if topic in existing}
     matched: dict[str, int] = {}

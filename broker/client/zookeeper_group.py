@@ -40,7 +40,7 @@ _log = logger("zookeeper_group")
 
 
 class RebalanceFailedError(BrokerError):
-    """A new member did not get its share within the retries it has; the owners in its way are named."""
+    """A new member did not get its share within the retries it has; what is in its way is named."""
 
 
 class ShareListener(Protocol):
@@ -108,6 +108,8 @@ class ZooKeeperMember:
         """The group, or what it reads, is perhaps not what it was when it was last looked at."""
         self._certainty = 0
         """Counts what raised doubts: whoever began before the last of them must not assign anything."""
+        self._trouble = ""
+        """What made the last attempt fail, where no obstacle did."""
         self._closing = False
         self._settled = asyncio.Event()
         self._ended = asyncio.Event()
@@ -267,14 +269,16 @@ class ZooKeeperMember:
         await self.registry.release()
 
     def _failed(self, error: BrokerError) -> Sequence[str]:
-        _log.warning("group_rebalance_failed", **self._names, error=str(error))
+        self._trouble = str(error)
+        _log.warning("group_rebalance_failed", **self._names, error=self._trouble)
         return ()
 
     def _report(self, tries: int, obstacles: Sequence[str]) -> None:
         """All retries are used up. Raises RebalanceFailedError for a new member."""
         text = f"{self.consumer_id} has no share in group {self.group_id} after {tries} tries"
         if not self._settled.is_set():
-            raise RebalanceFailedError(f"{text}; in its way: {', '.join(obstacles) or 'errors'}")
+            reason = f"in its way: {', '.join(obstacles)}" if obstacles else self._trouble
+            raise RebalanceFailedError(f"{text}; {reason}")
         _log.error("group_rebalance_given_up", **self._names, tries=tries, obstacles=list(obstacles))
 
     async def _wait_for(self, obstacles: Sequence[str], *, for_ever: bool) -> None:

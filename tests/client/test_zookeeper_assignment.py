@@ -155,9 +155,17 @@ def test_what_is_no_regular_expression_is_refused(make: type[TopicPattern]) -> N
         make("a(")
 
 
-def test_a_registration_that_is_no_regular_expression_is_told() -> None:
-    registration = ConsumerZnode(subscription={"a(": 1}, pattern="white_list", timestamp_ms=1)
-    with pytest.raises(ValueError, match="no regular expression"):
+@pytest.mark.parametrize(
+    ("subscription", "told"),
+    [
+        ({"a(": 1}, "no regular expression"),
+        ({"a": 10**9}, "1000000000 streams of a"),
+        ({"a": -1}, "-1 streams"),
+    ],
+)
+def test_what_is_wrong_with_a_registration_is_told(subscription: dict[str, int], told: str) -> None:
+    registration = ConsumerZnode(subscription=subscription, pattern="white_list", timestamp_ms=1)
+    with pytest.raises(ValueError, match=told):
         topics_of(registration, ["a"])
 
 
