@@ -207,8 +207,8 @@ class ConsumerConnector:
         self._streams = StreamSet(
             every, choice, commits_on_release=automatic, reader_grace_ms=self.reader_grace_ms
         )
-        await self._streams.start()
         self._membership, self._streams.kept = self._join(subscription, self._streams)
+        await self._streams.start()
         self._work = asyncio.create_task(self._run(self._membership, self._streams), name="connector")
         await self._membership.settled()
         if self._failure is not None:

@@ -199,7 +199,7 @@ class ZooKeeperMember:
         if not await self.registry.register(registration):
             return [self.registry.id_path]
         share = await self._computed_share()
-        if share == self._share and await self._still_owns(share):
+        if share == self._share and await self._still_owns_all():
             self._assure(certainty)
             return None
         await self._let_go()
@@ -229,14 +229,11 @@ class ZooKeeperMember:
             return self._subscription.keys()
         return await self.registry.topics()
 
-    async def _still_owns(self, share: Collection[TopicPartition]) -> bool:
+    async def _still_owns_all(self) -> bool:
         """Whether all of the share is still owned; what is not is told lost."""
-        owned = await asyncio.gather(*(self.registry.is_owner(partition) for partition in share))
-        lost = [partition for partition, is_owned in zip(share, owned, strict=True) if not is_owned]
-        if lost:
-            _log.warning(
-                "group_partitions_lost", **self._names, count=len(lost), reason="owner znodes are gone"
-            )
+        if lost := await self.registry.lost():
+            reason = "owner znodes are gone"
+            _log.warning("group_partitions_lost", **self._names, count=len(lost), reason=reason)
             self._listener.lost(lost)
         return not lost
 
@@ -252,9 +249,9 @@ class ZooKeeperMember:
         if certainty != self._certainty:
             raise SessionLostError("something happened while partitions were claimed")
         self._share = share
-        for partition in share:
-            watch = self._coordination.watch_data(self.registry.owner_path(partition), self._doubt)
-            self._owner_watches.append(watch)
+        self._owner_watches = [
+            self._coordination.watch_data(path, self._doubt) for path in self.registry.owner_paths()
+        ]
         _log.info("group_share_taken", **self._names, partitions=len(share))
         self._listener.assigned(share, positions)
         self._listener.assured()
@@ -287,7 +284,7 @@ class ZooKeeperMember:
         try:
             async with asyncio.timeout(None if for_ever else self.settings.rebalance_backoff_ms / 1000):
                 while not self._changed and not self._closing:
-                    if obstacles and not await self._any_exists(obstacles):
+                    if obstacles and not await self.registry.any_exists(obstacles):
                         return
                     await self._news.wait()
                     self._news.clear()
@@ -296,10 +293,6 @@ class ZooKeeperMember:
         finally:
             for end in ends:
                 end()
-
-    async def _any_exists(self, znodes: Sequence[str]) -> bool:
-        found = await asyncio.gather(*map(self._coordination.get, znodes))
-        return any(znode is not None for znode in found)
 
     async def _leave(self) -> None:
         try:

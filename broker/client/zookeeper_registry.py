@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Coroutine, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from broker.client.zookeeper_assignment import PartitionNames, partition_of_name
 from broker.coordination import paths
@@ -23,6 +23,14 @@ from broker.coordination.znodes import Assignment, ConsumerZnode, TopicZnode
 from broker.types import TopicPartition
 
 _Result = TypeVar("_Result")
+
+
+class _Claim(NamedTuple):
+    """An owner znode, the session that it lives with, and what it holds."""
+
+    path: str
+    session_id: int
+    stream: bytes
 
 
 class GroupRegistry:
@@ -38,8 +46,8 @@ class GroupRegistry:
         self._group_id = group_id
         self._names = names
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
-        self._claims: dict[str, tuple[int, bytes]] = {}
-        """Owner znodes that are or may be this member's: the session that made them, and what they hold."""
+        self._claims: dict[TopicPartition, _Claim] = {}
+        """Owner znodes that are or may be this member's."""
 
     @property
     def id_path(self) -> str:
@@ -106,71 +114,79 @@ class GroupRegistry:
         the way. Whatever comes of it, `release` gives up what was claimed.
         """
 
-        async def claim(partition: TopicPartition, stream: str) -> str | None:
-            path = self.owner_path(partition)
-            return None if await self._own(path, stream.encode()) else path
+        async def claim(claimed: _Claim) -> str | None:
+            return None if await self._own(claimed) else claimed.path
 
         for topic in {partition.topic for partition in streams}:
             await self._create_missing(paths.consumer_owners(self._group_id, topic))
-        taken = await _all(claim(partition, stream) for partition, stream in streams.items())
-        return [path for path in taken if path is not None] or await self._owners_by_other_names(streams)
-
-    async def _own(self, path: str, stream: bytes) -> bool:
         session_id = self._coordination.session_id
-        self._claims[path] = session_id, stream
+        self._claims = {
+            partition: _Claim(self._owner_path(partition), session_id, stream.encode())
+            for partition, stream in streams.items()
+        }
+        taken = await _all(claim(claimed) for claimed in self._claims.values())
+        return [path for path in taken if path is not None] or await self._owners_by_other_names()
+
+    async def _own(self, claim: _Claim) -> bool:
         try:
-            await self._coordination.create(path, stream, ephemeral=True)
+            await self._coordination.create(claim.path, claim.stream, ephemeral=True)
         except NodeExistsError:
-            found = await self._coordination.get(path)
-            if found is None or found.ephemeral_owner != session_id:
-                del self._claims[path]
+            found = await self._coordination.get(claim.path)
+            if found is None or found.ephemeral_owner != claim.session_id:
                 return False
-            if found.data != stream:
-                await self._coordination.set(path, stream)
+            if found.data != claim.stream:
+                await self._coordination.set(claim.path, claim.stream)
         return True
 
-    async def _owners_by_other_names(self, partitions: Collection[TopicPartition]) -> list[str]:
-        """Owner znodes of the same partitions that are not called as this member calls them: others may,
-        for a moment, see another preferred broker. Of two who claim at once one sees the other.
+    async def _owners_by_other_names(self) -> list[str]:
+        """Owner znodes of claimed partitions that are not called as this member calls them: others may, for a
+        moment, see another preferred broker. Of two who claim at once one sees the other.
         """
         wanted: dict[str, set[int]] = defaultdict(set)
-        for partition in partitions:
+        for partition in self._claims:
             wanted[partition.topic].add(partition.partition)
+        mine = {claim.path for claim in self._claims.values()}
 
-        async def look(topic: str, numbers: set[int]) -> list[str]:
+        async def look(topic: str, numbers: set[int]) -> set[str]:
             parent = paths.consumer_owners(self._group_id, topic)
-            found = [
-                f"{parent}/{name}"
-                for name in await self._coordination.children(parent)
-                if partition_of_name(name) in numbers
-            ]
-            return [path for path in found if path not in self._claims]
+            names = await self._coordination.children(parent)
+            return {f"{parent}/{name}" for name in names if partition_of_name(name) in numbers} - mine
 
-        return [path for found in await _all(look(*item) for item in wanted.items()) for path in found]
+        return sorted(set().union(*await _all(look(*each) for each in wanted.items())))
 
     async def release(self) -> None:
         """Let others own what was claimed."""
 
-        async def release(path: str, session_id: int) -> None:
-            if session_id == self._coordination.session_id:
-                await self._coordination.delete(path)
-            self._claims.pop(path, None)
+        async def release(partition: TopicPartition, claim: _Claim) -> None:
+            if await self._is_held(claim):
+                await self._coordination.delete(claim.path)
+            self._claims.pop(partition, None)
 
-        await _all(release(path, session_id) for path, (session_id, _) in list(self._claims.items()))
+        await _all(release(*each) for each in list(self._claims.items()))
 
     def forget_claims(self) -> None:
         """The session has ended, and with it what it owned."""
         self._claims.clear()
 
-    async def is_owner(self, partition: TopicPartition) -> bool:
-        """Whether a claimed partition still is this member's."""
-        path = self.owner_path(partition)
-        found = await self._coordination.get(path)
-        claim = found and (found.ephemeral_owner, found.data)
-        return claim is not None and claim == self._claims.get(path)
+    async def lost(self) -> list[TopicPartition]:
+        """Claimed partitions whose owner is another, or nobody."""
+        claims = dict(self._claims)
+        held = await _all(self._is_held(claim) for claim in claims.values())
+        return [partition for partition, is_held in zip(claims, held, strict=True) if not is_held]
 
-    def owner_path(self, partition: TopicPartition) -> str:
-        """Where the owner of a partition is told."""
+    def owner_paths(self) -> list[str]:
+        """Where this member is told as an owner."""
+        return [claim.path for claim in self._claims.values()]
+
+    async def any_exists(self, znodes: Collection[str]) -> bool:
+        """Whether one of these is there."""
+        return any(found is not None for found in await _all(map(self._coordination.get, znodes)))
+
+    async def _is_held(self, claim: _Claim) -> bool:
+        found = await self._coordination.get(claim.path)
+        return found is not None and (found.ephemeral_owner, found.data) == (claim.session_id, claim.stream)
+
+    def _owner_path(self, partition: TopicPartition) -> str:
         return f"{paths.consumer_owners(self._group_id, partition.topic)}/{self._name(partition)}"
 
     # Offsets

@@ -24,6 +24,12 @@ from broker.coordination import paths
 from broker.coordination.memory import MemorySession, MemoryTree
 from broker.errors import BrokerError
 from broker.types import HostPort, TopicPartition
+from broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from tests.client.running import QUICK, run, until
 from tests.server.running_node import running_node
 
@@ -272,6 +278,36 @@ def test_of_two_positions_the_larger_counts(in_zookeeper: int, at_coordinator: i
         async with await scene.connector(GroupKind.DUAL) as connector:
             (stream,) = (await connector.create_message_streams({"t": 1}))["t"]
             assert await take(stream, 1) == [b"2"]
+
+    played(tmp_path, play)
+
+
+def test_what_a_client_of_version_0_committed_is_where_the_group_goes_on(tmp_path: Path) -> None:
+    async def play(scene: Scene) -> None:
+        await scene.produce(b"0", b"1", b"2", partition=0)
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+        commit = OffsetCommitRequest(
+            group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])]
+        )
+        await scene.cluster.request(1, commit, at_most=0)
+        async with await scene.connector(GroupKind.ZOOKEEPER) as connector:
+            (stream,) = (await connector.create_message_streams({"t": 1}))["t"]
+            assert await take(stream, 1) == [b"1"]
+        asked = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+        fetch = OffsetFetchRequest(group_id="g", topics=asked)
+        response = await scene.cluster.request(1, fetch, at_most=0)
+        assert response.topics[0].partitions[0].committed_offset == 2
+        assert await scene.committed(GroupKind.COORDINATOR) is None
+
+    played(tmp_path, play)
+
+
+def test_ids_that_cannot_name_a_znode_are_refused(tmp_path: Path) -> None:
+    async def play(scene: Scene) -> None:
+        group = replace(GROUP, group_id="a/b")
+        async with await scene.connector(GroupKind.ZOOKEEPER, group=group) as connector:
+            with pytest.raises(ValueError, match="'a/b' cannot be the id of a group"):
+                await connector.create_message_streams({"t": 1})
 
     played(tmp_path, play)
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from random import Random
 
 from broker.client.topic_pattern import TopicPattern
-from broker.client.zookeeper_assignment import PartitionNames, share_of
+from broker.client.zookeeper_assignment import PartitionNames, partition_of_name, share_of
 from broker.client.zookeeper_group import (
     PatternStreams,
     RebalanceFailedError,
@@ -269,11 +269,12 @@ class SimulatedGroup:
 
     async def _owners(self) -> dict[TopicPartition, str]:
         found = {}
-        for topic, partitions in self.topics.items():
+        for topic in self.topics:
             parent = paths.consumer_owners(GROUP, topic)
-            names = {self.names.name_of(number, replicas): number for number, replicas in partitions.items()}
             for name in await self._admin.children(parent):
-                znode = await self._admin.get(f"{parent}/{name}")
+                znode, number = await self._admin.get(f"{parent}/{name}"), partition_of_name(name)
                 assert znode is not None
-                found[TopicPartition(topic, names[name])] = znode.data.decode()
+                assert number is not None
+                assert TopicPartition(topic, number) not in found, "one owner by either name"
+                found[TopicPartition(topic, number)] = znode.data.decode()
         return found

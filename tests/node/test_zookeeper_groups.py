@@ -58,7 +58,7 @@ def test_every_partition_has_one_owner_and_no_record_is_lost(cluster: ClusterFac
         load.send(COUNT)
         group.join()
         load.send(COUNT)
-        until(lambda: group.is_shared_out({TOPIC: PARTITIONS}))
+        until(lambda: group.is_shared_out({TOPIC: PARTITIONS}) and len(set(group.owners().values())) == 3)
         first.stop()
         load.send(COUNT)
         until(lambda: group.is_shared_out({TOPIC: PARTITIONS}))
