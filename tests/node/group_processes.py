@@ -159,7 +159,8 @@ class Group:
         self.members: list[GroupProcess] = []
         self._plan = {"bootstrap": bootstrap, "zookeeper": zookeeper, "pattern": pattern, "kind": kind.value}
         self._directory = directory
-        self._client = KazooClient(hosts=zookeeper)
+        patience = {"max_tries": -1, "max_delay": 1.0}
+        self._client = KazooClient(hosts=zookeeper, connection_retry=patience, command_retry=patience)
 
     def __enter__(self) -> Group:
         self._client.start()
@@ -213,12 +214,12 @@ class Group:
 
     def _children(self, path: str) -> list[str]:
         with contextlib.suppress(NoNodeError):
-            return list(self._client.get_children(path))
+            return list(self._client.retry(self._client.get_children, path))
         return []
 
     def _get(self, path: str) -> str:
         with contextlib.suppress(NoNodeError):
-            data: bytes = self._client.get(path)[0]
+            data: bytes = self._client.retry(self._client.get, path)[0]
             return data.decode()
         return ""
 
