@@ -325,6 +325,11 @@ def _add_records(commands: Any) -> None:
     consume.add_argument("--key-separator", metavar="TEXT", help="print keys too, parted by this")
     consume.add_argument("--from-beginning", action="store_true", help="default: what comes from now on")
     consume.add_argument("--group", metavar="GROUP", help="read as a member of a group, with its offsets")
+    consume.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT[,...][/CHROOT]",
+        help="the group meets there, as those of Kafka's old consumers do",
+    )
     consume.add_argument("--partition", type=int, help="default: all")
     consume.add_argument("--rack", default="", metavar="RACK", help="read from replicas in this rack")
     consume.add_argument("--max-messages", type=_positive, metavar="N", help="end after so many")

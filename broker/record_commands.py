@@ -10,13 +10,16 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
-from broker.admin_commands import connected
+from broker.admin_commands import CONNECT_TIMEOUT_MS, connected
 from broker.client.cluster import Cluster
 from broker.client.consumer import Consumer
+from broker.client.consumer_connector import ConsumerConnector, GroupKind
 from broker.client.consumer_settings import ConsumerSettings, OffsetReset
 from broker.client.group_settings import GroupSettings
 from broker.client.producer import Delivery, Producer, ProducerSettings
 from broker.client.record_cursor import ConsumerRecord
+from broker.client.record_stream import RecordStream
+from broker.coordination.zookeeper import ZooKeeper
 from broker.errors import ConfigurationError, ErrorCode, ProtocolError
 from broker.records.batch import Codec
 from broker.types import TopicPartition
@@ -24,6 +27,7 @@ from broker.types import TopicPartition
 LINE_SIZE_MAX = 64 * 1024 * 1024
 REQUEST_SIZE_MAX = 16 * 1024 * 1024
 """Bound of one request: how large a record may be is for the topic to say."""
+ZOOKEEPER_SESSION_TIMEOUT_MS = 6_000
 DELIVERIES_WATCHED_MAX = 10_000
 """Records whose outcome is not looked at yet while more are read."""
 
@@ -69,8 +73,13 @@ async def consume(options: argparse.Namespace) -> None:
     group = GroupSettings(group_id=options.group) if options.group else None
     if group is not None and options.partition is not None:
         raise ConfigurationError(["--partition and --group exclude each other: the group assigns partitions"])
+    if options.zookeeper is not None and group is None:
+        raise ConfigurationError(["--zookeeper says where a group meets: --group says which one"])
     reset = OffsetReset.EARLIEST if options.from_beginning else OffsetReset.LATEST
     settings = ConsumerSettings(offset_reset=reset, rack=options.rack)
+    if options.zookeeper is not None and group is not None:
+        await _consume_with_old_consumers(options, group, settings)
+        return
     async with connected(options) as cluster, Consumer(cluster, settings=settings, group=group) as consumer:
         if group is not None:
             consumer.subscribe([options.topic])
@@ -81,6 +90,36 @@ async def consume(options: argparse.Namespace) -> None:
         await _print_records(consumer, options)
         if group is not None:
             await consumer.commit()
+
+
+async def _consume_with_old_consumers(
+    options: argparse.Namespace, group: GroupSettings, settings: ConsumerSettings
+) -> None:
+    """Be a member of a group that meets in ZooKeeper."""
+    session = ZooKeeper(options.zookeeper, session_timeout_ms=ZOOKEEPER_SESSION_TIMEOUT_MS)
+    await session.start(timeout_ms=CONNECT_TIMEOUT_MS)
+    try:
+        async with (
+            connected(options) as cluster,
+            ConsumerConnector(
+                cluster, group, kind=GroupKind.ZOOKEEPER, coordination=session, settings=settings
+            ) as connector,
+        ):
+            streams = await connector.create_message_streams({options.topic: 1})
+            await _print_stream(streams[options.topic][0], options)
+    finally:
+        await session.close()
+
+
+async def _print_stream(stream: RecordStream, options: argparse.Namespace) -> None:
+    printed = 0
+    while options.max_messages is None or printed < options.max_messages:
+        record = await (anext(stream) if options.timeout_ms is None else stream.next(options.timeout_ms))
+        if record is None:
+            return
+        sys.stdout.buffer.write(_rendered(record, options))
+        sys.stdout.buffer.flush()
+        printed += 1
 
 
 async def _partitions(cluster: Cluster, options: argparse.Namespace) -> list[TopicPartition]:

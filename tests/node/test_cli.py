@@ -68,6 +68,21 @@ def test_a_group_goes_on_where_it_stopped_and_is_described(bootstrap: str, topic
     assert not any(topic in line for line in done("groups", "list", bootstrap).lines)
 
 
+def test_a_group_in_zookeeper_goes_on_where_it_stopped(
+    bootstrap: str, topic: str, node: EmbeddedCluster
+) -> None:
+    done("topics", "create", topic, bootstrap)
+    done("produce", topic, bootstrap, stdin="one\ntwo\nthree\n")
+    meeting = ("--group", f"group-of-{topic}", "--zookeeper", node.spec.zookeeper_connect)
+    reading = ("consume", topic, *meeting, "--from-beginning", bootstrap)
+    assert done(*reading, "--max-messages", "2").lines == ["one", "two"]
+    assert done(*reading, "--timeout-ms", "500").lines == ["three"]
+    assert f"group-of-{topic}" not in "".join(done("groups", "list", bootstrap).lines)
+    outcome = broker("consume", topic, *meeting[2:], bootstrap)
+    assert (outcome.code, outcome.lines) == (1, [])
+    assert "--group says which one" in outcome.errors
+
+
 def test_how_large_a_line_may_be_is_for_the_topic_to_say(bootstrap: str, topic: str) -> None:
     done("topics", "create", topic, "--config", "max.message.bytes=1600000", bootstrap)
     line = "x" * 1_500_000
