@@ -7,9 +7,10 @@ or after `rebalance_backoff_ms`: all members see the same change and come to the
 own time.
 
 A partition is read only while its owner znode is this member's. Whatever raises a doubt about that (the
-connection is down, the znode was touched) is told at once by `doubted`, before it is known whether the
-znode is still there: then nothing may be handed out until `assured`. A session that ended takes all owner
-znodes with it: `lost`. All three are plain functions, so nothing happens between the news and its effect.
+connection is down, the znode was touched, the process stood still) is told at once by `doubted`, before it is
+known whether the znode is still there: then nothing may be handed out until `assured`. A session that ended
+takes all owner znodes with it: `lost`. All three are plain functions, so nothing happens between the news and
+its effect.
 """
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ class ZooKeeperMember:
         self._ended.set()
         self._watches: dict[str, Callable[[], None]] = {}
         self._owner_watches: list[Callable[[], None]] = []
+        self._beat: asyncio.TimerHandle | None = None
         coordination.on_state(self._session_changed)
 
     @property
@@ -136,6 +138,7 @@ class ZooKeeperMember:
         """
         self._ended.clear()
         self._watch_group()
+        self._listen_to_itself(asyncio.get_running_loop().time())
         self._change()
         try:
             while not self._closing:
@@ -318,7 +321,17 @@ class ZooKeeperMember:
         for path in wanted - watched:
             self._watches[path] = self._coordination.watch_data(path, self._change)
 
+    def _listen_to_itself(self, before: float) -> None:
+        """Notice when this process stood still: what it owned may be another's since."""
+        loop = asyncio.get_running_loop()
+        pause_max = self.settings.pause_max_ms / 1000
+        if loop.time() - before > pause_max:
+            self._doubt()
+        self._beat = loop.call_later(pause_max / 4, self._listen_to_itself, loop.time())
+
     def _end_watches(self) -> None:
+        if self._beat is not None:
+            self._beat.cancel()
         self._end_owner_watches()
         while self._watches:
             self._watches.popitem()[1]()

@@ -21,6 +21,10 @@ class ZooKeeperGroupSettings:
     """`rebalance.max.retries`: how often a rebalance is tried again while partitions are another's."""
     rebalance_backoff_ms: int = 2_000
     """`rebalance.backoff.ms`: the longest wait for them to be let go before the next try."""
+    pause_max_ms: int = 2_000
+    """A process that stood still for longer looks whether it still owns its partitions, before it goes on;
+    less than the session timeout.
+    """
     names: PartitionNames = PartitionNames.NUMBER
     internal_topics: bool = False
     """Whether patterns match internal topics, too."""

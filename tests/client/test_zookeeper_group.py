@@ -101,6 +101,22 @@ def test_a_connection_that_comes_back_in_time_costs_nothing() -> None:
     simulate(group, live)
 
 
+def test_a_process_that_stood_still_reads_nothing_before_it_knows_what_it_owns() -> None:
+    group = SimulatedGroup(2)
+
+    async def live() -> None:
+        first, second = group.join({"topic-0": 1}), group.join({"topic-0": 1})
+        await group.end_faults()
+        first.pause()
+        await asyncio.sleep(20)
+        assert len(second.reader.reading) == len(group.topics["topic-0"])
+        first.resume()  # the ledger looks at what it reads as soon as it did what was due
+        await group.end_faults()
+        await group.check_settled()
+
+    simulate(group, live)
+
+
 def test_an_owner_znode_that_somebody_removes_is_claimed_again() -> None:
     group = SimulatedGroup(3)
 

@@ -127,9 +127,24 @@ class SimulatedMember:
         if self.member is None:
             self.kill()
             return
+        self.resume()
         await self.member.close()
         await self.task
         self._group.gone(self)
+
+    def pause(self) -> None:
+        """Let it stand still; as long as it does it reads nothing."""
+        if not self.process.is_paused:
+            self._group.loop.pause(self.process)
+            self.session.unheard()
+            self._group.ledger.gone(self.reader)
+
+    def resume(self) -> None:
+        """Let it go on: once it has done what was due, it has to know what it may read."""
+        if self.process.is_paused:
+            self._group.loop.call_soon(self._group.ledger.note, self.reader, context=self.process.context)
+            self._group.loop.resume(self.process)
+            self.session.heard()
 
     def kill(self) -> None:
         self.session.died(lost=self._group.random.random() < 0.5)
@@ -214,10 +229,14 @@ class SimulatedGroup:
             await member.leave()
         elif draw < 0.5:
             member.kill()
-        elif draw < 0.7:
+        elif draw < 0.6:
             member.session.cut()
-        elif draw < 0.85:
+        elif draw < 0.7:
             member.session.heal()
+        elif draw < 0.78:
+            member.pause()
+        elif draw < 0.85:
+            member.resume()
         elif draw < 0.89:
             self.zookeeper.stop()
         elif draw < 0.93:
@@ -230,6 +249,7 @@ class SimulatedGroup:
     async def end_faults(self) -> None:
         self.zookeeper.restart()
         for member in self.members.values():
+            member.resume()
             member.session.heal()
         await asyncio.sleep(QUIET_SECONDS)
 
