@@ -132,9 +132,14 @@ class SimulatedMember:
         await self.task
         self._group.gone(self)
 
+    def cut(self) -> None:
+        """Cut its connection to ZooKeeper, once there is one."""
+        if self.member is not None:
+            self.session.cut()
+
     def pause(self) -> None:
         """Let it stand still; as long as it does it reads nothing."""
-        if not self.process.is_paused:
+        if self.member is not None and not self.process.is_paused:
             self._group.loop.pause(self.process)
             self.session.unheard()
             self._group.ledger.gone(self.reader)
@@ -230,7 +235,7 @@ class SimulatedGroup:
         elif draw < 0.5:
             member.kill()
         elif draw < 0.6:
-            member.session.cut()
+            member.cut()
         elif draw < 0.7:
             member.session.heal()
         elif draw < 0.78:
@@ -262,8 +267,11 @@ class SimulatedGroup:
 
     async def check_settled(self) -> None:
         """Each member reads exactly its share, and owns it; nobody owns anything else."""
+        for member in self.members.values():
+            if member.task.done():
+                await member.task  # which says what went wrong
         registrations = await self._registrations()
-        assert registrations.keys() == self.members.keys(), self.loop.unexpected
+        assert registrations.keys() == self.members.keys()
         owners: dict[TopicPartition, str] = {}
         for name, member in self.members.items():
             share = share_of(name, registrations, self.topics)
