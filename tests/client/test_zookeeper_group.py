@@ -22,7 +22,7 @@ from broker.types import TopicPartition
 from tests.client.running import run, until
 from tests.client.zookeeper_groups import GROUP, Ledger, Reader, SimulatedGroup
 
-STEPS = 30
+STEPS = 25
 
 
 def simulate(group: SimulatedGroup, live: Callable[[], Awaitable[None]]) -> None:
@@ -48,7 +48,7 @@ async def _cancel_all() -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 1 << 32), names=st.sampled_from(PartitionNames))
 def test_any_joins_leaves_and_expiries_end_with_one_reader_of_every_partition(
     seed: int, names: PartitionNames
