@@ -86,13 +86,11 @@ def test_every_partition_has_one_owner_and_no_record_is_lost(cluster: ClusterFac
                 assert offsets == sorted(set(offsets)), f"{partition} was read out of order"
 
 
-def test_a_group_moves_to_a_coordinator_and_back_with_its_processes(
-    cluster: ClusterFactory, tmp_path: Path
-) -> None:
+def test_a_group_moves_to_a_coordinator_with_its_processes(cluster: ClusterFactory, tmp_path: Path) -> None:
     running = cluster()
     load = Load(running)
     load.create(TOPIC, PARTITIONS)
-    kinds = (GroupKind.ZOOKEEPER, GroupKind.DUAL, GroupKind.COORDINATOR, GroupKind.DUAL, GroupKind.ZOOKEEPER)
+    kinds = (GroupKind.ZOOKEEPER, GroupKind.DUAL, GroupKind.COORDINATOR)
     entries: list[Entry] = []
     for turn, kind in enumerate(kinds):
         directory = tmp_path / str(turn)
