@@ -77,7 +77,10 @@ class Consumer:
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """As `close`; what was handed out last does not count as processed when the body failed."""
+        if kind is not None:
+            self._taken.clear()
         await self.close()
 
     async def start(self) -> None:
@@ -296,6 +299,12 @@ class Consumer:
             return await self._await_found(read, timeout_ms)
         finally:
             watch.left()
+
+    def stay(self) -> None:
+        """Tell that the reader is there, however long it takes for what it has taken."""
+        if self._watch is not None:
+            self._watch.came()
+            self._watch.left()
 
     async def _await_found(
         self, read: Callable[[PartitionState], _Taken | None], timeout_ms: float | None
