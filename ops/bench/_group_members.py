@@ -137,6 +137,8 @@ class ClassicMember(GroupMember):
                 group_id=self.work.group,
                 generation_id=joined.generation_id,
                 member_id=self._member_id,
+                protocol_type="consumer",
+                protocol_name=joined.protocol_name,
                 assignments=self._assignments(joined),
             )
         )
