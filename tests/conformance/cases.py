@@ -14,6 +14,8 @@ from broker.wire.messages.alter_configs import AlterConfigsRequest
 from broker.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from broker.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from broker.wire.messages.api_versions import ApiVersionsRequest
+from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from broker.wire.messages.create_partitions import CreatePartitionsRequest
 from broker.wire.messages.create_topics import CreateTopicsRequest
@@ -53,6 +55,7 @@ from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from broker.wire.messages.update_features import UpdateFeaturesRequest
 from broker.wire.messages.update_metadata import UpdateMetadataRequest
 from broker.wire.messages.write_txn_markers import WriteTxnMarkersRequest
+from tests.conformance import consumer_group_cases as consumer_groups
 from tests.conformance import coordinated_cases as coordinated
 from tests.conformance import group_cases as groups
 from tests.conformance import node_cases as nodes
@@ -306,6 +309,18 @@ CASES: tuple[Case, ...] = (
         DescribeGroupsRequest,
         groups.describe_groups_shows_members,
         groups.describe_groups_shows_the_unknown_as_dead,
+    ),
+    *_cases(
+        ConsumerGroupHeartbeatRequest,
+        consumer_groups.heartbeat_joins_and_assigns,
+        consumer_groups.heartbeat_leaves,
+        consumer_groups.heartbeat_fences_a_member_of_another_epoch,
+        consumer_groups.heartbeat_refuses_strangers,
+    ),
+    *_cases(
+        ConsumerGroupDescribeRequest,
+        consumer_groups.describe_shows_members,
+        consumer_groups.describe_does_not_find_the_unknown,
     ),
     *_cases(
         ListGroupsRequest,
