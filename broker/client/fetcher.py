@@ -5,6 +5,10 @@ One dispatcher starts whatever can be started whenever something has changed. Ea
 fetch at a time, and is fetched as long as the bounds on buffered bytes leave room. A node may have several
 fetches under way, each on a connection of its own, so that a partition whose data was just taken need not
 wait for the long poll of the others.
+
+A fetch under way counts as what it may bring at most, so long polls take up room that they do not use. So
+each asks for no more than a share of the whole, which leaves room for every node, and partitions that were
+not asked for lack of room come before those that were.
 """
 
 from __future__ import annotations
@@ -171,6 +175,9 @@ class Fetcher:
                     self._stale_topics.add(partition.topic_partition.topic)
                 else:
                     by_source.setdefault(source, []).append(partition)
+        for node_id in by_source:
+            if node_id not in self._free_lanes:
+                self._free_lanes[node_id] = [self._new_lane() for _ in range(self._settings.fetches_per_node)]
         work = [fetch for source in by_source.items() if (fetch := self._begin_fetch(*source)) is not None]
         if unplaced:
             _mark_busy(unplaced)
@@ -197,15 +204,17 @@ class Fetcher:
         self, node_id: int, partitions: list[PartitionState]
     ) -> Coroutine[Any, Any, None] | None:
         """A fetch from a node, if it has a free lane and the buffer has room."""
-        if node_id not in self._free_lanes:
-            self._free_lanes[node_id] = [self._new_lane() for _ in range(self._settings.fetches_per_node)]
         buffered = sum(partition.buffered_bytes for partition in self.partitions.values())
         room = self._settings.buffer_bytes - buffered - self._reserved_bytes
         if not self._free_lanes[node_id] or room <= 0:
             return None
-        max_bytes = min(self._settings.fetch_max_bytes, room)
+        share = max(1, self._settings.buffer_bytes // len(self._lanes))
+        asked_bytes = sum(partition.max_bytes for partition in partitions)
+        max_bytes = min(self._settings.fetch_max_bytes, room, share, asked_bytes)
         self._reserved_bytes += max_bytes
         _mark_busy(partitions)
+        for partition in partitions:
+            self._queue_last(partition)
         return self._fetch(node_id, self._free_lanes[node_id].pop(), partitions, max_bytes)
 
     def _new_lane(self) -> str:
@@ -293,7 +302,7 @@ class Fetcher:
         if fetched is not None:
             partition.max_bytes = self._settings.partition_max_bytes
             # Whoever brought something goes to the end, so that the bound on answers starves nobody.
-            self.partitions[partition.topic_partition] = self.partitions.pop(partition.topic_partition)
+            self._queue_last(partition)
             self.counters.fetched_bytes += len(fetched.records)
             was_readable = partition.readable
             partition.buffer(fetched)
@@ -304,6 +313,10 @@ class Fetcher:
         if partition.max_bytes > self._cluster.settings.max_frame_bytes:
             message = f"its next batch needs {partition.max_bytes} bytes, over the limit of a frame"
             raise ProtocolError(ErrorCode.RECORD_LIST_TOO_LARGE, message)
+
+    def _queue_last(self, partition: PartitionState) -> None:
+        """Have all other partitions asked for before this one, where there is not room for all."""
+        self.partitions[partition.topic_partition] = self.partitions.pop(partition.topic_partition)
 
     def _serve(self, partition: PartitionState) -> None:
         if partition.readable:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -169,6 +171,36 @@ def test_no_more_is_fetched_ahead_than_the_bounds_allow() -> None:
             assert all(request.max_bytes <= 25_000 for request in peer.seen(FetchRequest))
             assert len(peer.seen(FetchRequest)) == asked
             assert len(await take(consumer, 39)) == 39
+
+    run(main)
+
+
+@pytest.mark.parametrize("settings", [EARLIEST, replace(EARLIEST, buffer_bytes=1_000_000)])
+def test_every_node_is_asked_while_the_others_have_nothing_new(settings: ConsumerSettings) -> None:
+    async def main() -> None:
+        async with consuming(settings, partitions=5, nodes=5) as (consumer, scripted, _):
+            scripted.leaders["t"] = [1, 2, 3, 4, 5]
+            for peer in scripted.peers.values():
+                peer.on(FetchRequest, lambda _: asyncio.Event().wait())
+            consumer.assign([TopicPartition("t", number) for number in range(5)])
+            await until(lambda: all(peer.seen(FetchRequest) for peer in scripted.peers.values()))
+
+    run(main)
+
+
+def test_partitions_take_turns_where_only_one_may_be_fetched_at_a_time() -> None:
+    async def main() -> None:
+        settings = replace(EARLIEST, partition_max_bytes=8_000, buffer_bytes=9_500)
+        async with consuming(settings, partitions=3, nodes=3) as (consumer, scripted, peer):
+            scripted.leaders["t"] = [1, 2, 3]
+            peer.log("t", 0).append(b"x" * 9_400)
+            consumer.assign([ZERO])
+            held = consumer._fetcher.partitions[ZERO]
+            await until(lambda: held.buffered_bytes > 0)
+            consumer.pause([ZERO])
+            for number in (1, 2):
+                consumer.add(TopicPartition("t", number), 0)
+            await until(lambda: all(scripted.peers[node].seen(FetchRequest) for node in (2, 3)))
 
     run(main)
 
