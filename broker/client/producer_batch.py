@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, NamedTuple
 
 from broker.client.producer_identity import NO_IDENTITY, ProducerIdentity
@@ -218,6 +218,10 @@ class Delivery:
     def done(self) -> bool:
         """Whether the record is written or given up."""
         return self._batch.done.done()
+
+    def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
+        """Have `callback` called with this delivery once it is done, on the producer's loop."""
+        self._batch.done.add_done_callback(lambda _: callback(self))
 
     def is_with(self, other: Delivery) -> bool:
         """Whether both records are in one batch, which is written or given up as a whole."""
