@@ -70,6 +70,7 @@ from broker.server.cluster_view import ClusterView
 from broker.server.controlled_shutdown import hand_over
 from broker.server.conversions import Conversions
 from broker.server.dispatch import Dispatcher
+from broker.server.fetch_filters import FetchFilters
 from broker.server.internal_topic_log import InternalTopicLog
 from broker.server.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from broker.server.loop_stalls import LoopStalls
@@ -195,6 +196,7 @@ class Node:
                 replication_quotas=services.replication_quotas,
                 view=services.view,
                 openings=services.openings,
+                fetch_filters=services.fetch_filters,
                 transactions=services.transactions,
                 transaction_partitions=services.transaction_partitions,
                 stalls=self._stalls,
@@ -329,6 +331,7 @@ class Node:
             forwarding=ProduceForwarding(self._broker_id, view, links.forwarding),
             fetch_sessions=fetch_sessions(config, self._rng),
             conversions=Conversions(self._clock),
+            fetch_filters=FetchFilters(),
             entity_configs=self._entity_configs,
             node_settings=self._live.settings,
             api_versions=ADVERTISED,

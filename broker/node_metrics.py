@@ -20,6 +20,7 @@ from broker.replication.isr_health import IsrHealth
 from broker.replication.replicas import Replicas
 from broker.replication.replication_quotas import ReplicationQuotas
 from broker.server.cluster_view import ClusterView
+from broker.server.fetch_filters import FetchFilters
 from broker.server.loop_stalls import LoopStalls
 from broker.server.openings import Openings
 from broker.server.transaction_partitions import TransactionPartitions
@@ -38,6 +39,7 @@ class NodeMetrics(Collector):
     replication_quotas: ReplicationQuotas
     view: ClusterView
     openings: Openings
+    fetch_filters: FetchFilters
     transactions: TransactionCoordinator
     transaction_partitions: TransactionPartitions
     stalls: LoopStalls
@@ -61,6 +63,16 @@ class NodeMetrics(Collector):
         for reason, count in list(self.openings.counts.items()):
             opened.add_metric([reason.value], count)
         yield opened
+        yield CounterMetricFamily(
+            "broker_fetch_filter_looked_at_bytes",
+            "Bytes of batches, as stored, that were looked into for fetches with a filter.",
+            self.fetch_filters.looked_at_bytes,
+        )
+        yield CounterMetricFamily(
+            "broker_fetch_filter_dropped_bytes",
+            "Bytes of those that were not sent.",
+            self.fetch_filters.dropped_bytes,
+        )
         yield CounterMetricFamily(
             "broker_loop_stalls", "Times that the event loop came late to what was due.", self.stalls.count
         )

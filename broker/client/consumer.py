@@ -275,6 +275,7 @@ class Consumer:
                 max_records,
                 committed_only=self.settings.committed_only,
                 decoded_bytes_max=self.settings.decoded_bytes_max,
+                wanted=self.settings.record_filter,
             )
 
         records = await self._take(take_records, timeout_ms) or []
@@ -330,6 +331,8 @@ class Consumer:
             if found:
                 self._taken.add(partition.topic_partition)
                 return found
+            if partition.topic_partition not in self._taken:
+                partition.processed = partition.position  # nothing there that was for the reader
         return None
 
     def _raise_failure(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from broker.records.record_filter import RecordFilter
+
 
 class OffsetReset(Enum):
     """Where to begin when there is no position, or one that the log no longer has."""
@@ -44,6 +46,10 @@ class ConsumerSettings:
     offset_reset: OffsetReset = OffsetReset.LATEST
     offset_reset_duration_ms: int = 0
     """With OffsetReset.BY_DURATION: how far back from now to begin."""
+    record_filter: RecordFilter | None = None
+    """Which records are handed out: the others are passed over, and committed with what is around them."""
+    filter_at_nodes: bool = True
+    """Nodes that can leave out what the filter does not match, so that it does not cross the network."""
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     auto_commit_interval_ms: int = 5_000
     """In a group: how often positions are committed, 0 for never."""

@@ -67,6 +67,8 @@ class FetchTerms:
     max_bytes: int
     read_committed: bool
     rack: str = ""
+    record_filter: str = ""
+    """Which records are wanted, for nodes that know filters."""
 
 
 def build_fetch(
@@ -91,6 +93,7 @@ def build_fetch(
         max_bytes=terms.max_bytes,
         isolation_level=int(terms.read_committed),
         rack_id=terms.rack,
+        record_filter=terms.record_filter,
         topics=[
             FetchTopic(topic=name, topic_id=_topic_id(metadata, name), partitions=partitions)
             for name, partitions in topics.items()
@@ -125,20 +128,23 @@ def read_fetch(
 def cut_batches(position: PartitionPosition, answer: PartitionData) -> FetchedBatches | None:
     """The whole batches of an answer without an error;
 
-    None when there is none. Raises CorruptRecordsError.
+    None when there is none, unless a filter left none of a stretch. Raises CorruptRecordsError.
     """
     records = memoryview(answer.records or b"")
     end = last = 0
     for start, size in iterate_entries(records):
         last, end = start, start + size
-    if not end:
+    if end:
+        next_offset, leader_epoch = _end_of(records[last:end])
+    elif answer.filtered_to > position.offset:
+        next_offset, leader_epoch = answer.filtered_to, -1
+    else:
         return None
-    next_offset, leader_epoch = _end_of(records[last:end])
     return FetchedBatches(
         topic_partition=position.topic_partition,
         records=records[:end],
         start_offset=position.offset,
-        next_offset=max(next_offset, position.offset),
+        next_offset=max(next_offset, position.offset, answer.filtered_to),
         leader_epoch=leader_epoch,
         high_watermark=answer.high_watermark,
         last_stable_offset=answer.last_stable_offset,

@@ -12,6 +12,7 @@ from broker.client.consumer_metrics import PartitionProgress
 from broker.client.fetch import FetchedBatches, PartitionPosition
 from broker.client.record_cursor import ConsumerRecord, RecordCursor
 from broker.errors import BrokerError, ErrorCode, ProtocolError
+from broker.records.record_filter import RecordFilter
 from broker.types import NO_TOPIC_ID, TopicPartition
 
 
@@ -132,7 +133,10 @@ class PartitionState:
 
     def buffer(self, fetched: FetchedBatches) -> None:
         """Keep an answer for the reader; fetching goes on behind it."""
-        self._buffered.append(fetched)
+        if self._buffered and not len(fetched.records):  # nothing but filtered: else they might become many
+            self._buffered[-1] = replace(self._buffered[-1], next_offset=fetched.next_offset)
+        else:
+            self._buffered.append(fetched)
         self.buffered_bytes += len(fetched.records)
         self.fetch_offset = fetched.next_offset
 
@@ -149,7 +153,12 @@ class PartitionState:
         return fetched
 
     def take_records(
-        self, max_records: int, *, committed_only: bool, decoded_bytes_max: int
+        self,
+        max_records: int,
+        *,
+        committed_only: bool,
+        decoded_bytes_max: int,
+        wanted: RecordFilter | None = None,
     ) -> list[ConsumerRecord]:
         """The next records, of one batch; empty when what is buffered holds no more.
 
@@ -161,7 +170,10 @@ class PartitionState:
                     return []
                 fetched = self._next_buffered()
                 cursor = RecordCursor(
-                    fetched, committed_only=committed_only, decoded_bytes_max=decoded_bytes_max
+                    fetched,
+                    committed_only=committed_only,
+                    decoded_bytes_max=decoded_bytes_max,
+                    wanted=wanted,
                 )
                 self._cursor = (fetched, cursor)
             records = self._take_from_cursor(max_records)

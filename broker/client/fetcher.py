@@ -39,6 +39,7 @@ from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicPartition
+from broker.wire.features import FETCH_FILTER
 from broker.wire.framing import FrameTooLargeError
 from broker.wire.messages.fetch import FetchRequest, PartitionData
 
@@ -250,16 +251,19 @@ class Fetcher:
         self, node_id: int, lane: str, positions: list[PartitionPosition], max_bytes: int
     ) -> list[tuple[TopicPartition, PartitionData]]:
         settings, metadata = self._settings, self._cluster.metadata
+        connection = await self._cluster.connection(node_id, lane)
+        wanted = settings.record_filter
+        filters_there = settings.filter_at_nodes and FETCH_FILTER in connection.supported_features
         terms = FetchTerms(
             max_wait_ms=settings.fetch_max_wait_ms,
             min_bytes=settings.fetch_min_bytes,
             max_bytes=max_bytes,
             read_committed=settings.committed_only,
             rack=settings.rack,
+            record_filter=wanted.text if wanted is not None and filters_there else "",
         )
         self.counters.fetches += 1
         request = build_fetch(positions, terms, metadata)
-        connection = await self._cluster.connection(node_id, lane)
         version = connection.version_of(FetchRequest, at_most=version_limit(positions, metadata))
         timeout_ms = self._cluster.settings.request_timeout_ms + settings.fetch_max_wait_ms
         response = await connection.request(request, version, timeout_ms=timeout_ms)

@@ -1,6 +1,7 @@
 """From fetched batches to records, a bounded number at a time. Pure.
 
-Control records are left out, and those of aborted transactions when asked for committed ones only. The
+Control records are left out, those of aborted transactions when asked for committed ones only, and those that
+a filter does not match. The
 position counts all of them, so that it moves past what is left out.
 """
 
@@ -15,6 +16,7 @@ from broker.client.aborted import AbortedBatches
 from broker.client.fetch import FetchedBatches
 from broker.records.reader import FetchedBatch, read_batches
 from broker.records.record import Header, Record
+from broker.records.record_filter import RecordFilter
 from broker.types import TopicPartition
 
 
@@ -38,8 +40,16 @@ _CONSUMER_RECORD = partial(tuple.__new__, ConsumerRecord)
 class RecordCursor:
     """A walk over one answer. `position` is the offset after the records handed out so far."""
 
-    def __init__(self, fetched: FetchedBatches, *, committed_only: bool, decoded_bytes_max: int) -> None:
+    def __init__(
+        self,
+        fetched: FetchedBatches,
+        *,
+        committed_only: bool,
+        decoded_bytes_max: int,
+        wanted: RecordFilter | None = None,
+    ) -> None:
         """`decoded_bytes_max` bounds the uncompressed bytes of each batch."""
+        self._wanted = wanted
         self.topic_partition: TopicPartition = fetched.topic_partition
         self.position = fetched.start_offset
         self.exhausted = False
@@ -71,8 +81,13 @@ class RecordCursor:
         if batch is None:
             return False
         self._batch_end = batch.next_offset
-        self._records = iter(batch.records if self._is_visible(batch) else ())
+        records = batch.records if self._is_visible(batch) else ()
+        self._records = iter(records) if self._wanted is None else filter(self._is_wanted, records)
         return True
+
+    def _is_wanted(self, record: Record) -> bool:
+        assert self._wanted is not None
+        return self._wanted.matches(record.key, record.value, record.headers)
 
     def _is_visible(self, batch: FetchedBatch) -> bool:
         """Consumers see no markers, and nothing of the transactions that were aborted."""

@@ -23,6 +23,7 @@ from broker.replication.strays import Strays
 from broker.replication.topic_configs import TopicConfigs
 from broker.server.cluster_view import ClusterView
 from broker.server.conversions import Conversions
+from broker.server.fetch_filters import FetchFilters
 from broker.server.fetch_sessions import FetchSessions
 from broker.server.node_settings import NodeSettings
 from broker.server.openings import Openings
@@ -77,6 +78,7 @@ class Services:
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     conversions: Conversions
+    fetch_filters: FetchFilters
     entity_configs: EntityConfigs
     node_settings: NodeSettings
     quotas: Quotas

@@ -7,5 +7,8 @@ PRODUCE_BATCHES = "mirrormaker.produce.batches"
 """As many batches of one partition as its level says may share a produce request (Kafka's nodes take one)."""
 PRODUCE_BATCHES_MAX = 1024
 
+FETCH_FILTER = "mirrormaker.fetch.filter"
+"""Fetches may bring a filter of records, and their answers then leave out batches without any that match."""
+
 PRODUCE_FORWARDING = "mirrormaker.produce.forwarding"
 """Records for partitions of other leaders are passed on to them, for clients that ask for it."""

@@ -8,7 +8,7 @@ from broker.cluster.features import SUPPORTED, UNKNOWN_EPOCH
 from broker.errors import ErrorCode, ProtocolError
 from broker.server.naming import Served
 from broker.server.request import RequestContext
-from broker.wire.features import PRODUCE_BATCHES, PRODUCE_BATCHES_MAX, PRODUCE_FORWARDING
+from broker.wire.features import FETCH_FILTER, PRODUCE_BATCHES, PRODUCE_BATCHES_MAX, PRODUCE_FORWARDING
 from broker.wire.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -18,6 +18,7 @@ from broker.wire.messages.api_versions import (
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _NAMED_FROM = 3
+_OWN_FEATURES = {PRODUCE_BATCHES: PRODUCE_BATCHES_MAX, PRODUCE_FORWARDING: 1, FETCH_FILTER: 1}
 _LEVEL_ZERO_FROM = 4
 """First version whose clients take a feature that may be off (KAFKA-17011)."""
 
@@ -29,19 +30,18 @@ def handle(services: Served, context: RequestContext, request: ApiVersionsReques
         if not all(map(_SOFTWARE.fullmatch, software)):
             raise ProtocolError(ErrorCode.INVALID_REQUEST, f"client software {software}")
         context.session.client_software = software
-    batches = SupportedFeatureKey(name=PRODUCE_BATCHES, min_version=1, max_version=PRODUCE_BATCHES_MAX)
-    forwarding = SupportedFeatureKey(name=PRODUCE_FORWARDING, min_version=1, max_version=1)
+    own = [
+        SupportedFeatureKey(name=name, min_version=1, max_version=highest)
+        for name, highest in _OWN_FEATURES.items()
+    ]
     features = services.features
     if features.epoch == UNKNOWN_EPOCH:
-        return ApiVersionsResponse(
-            api_keys=list(services.api_versions), supported_features=[batches, forwarding]
-        )
+        return ApiVersionsResponse(api_keys=list(services.api_versions), supported_features=own)
     lowest = 0 if context.api_version >= _LEVEL_ZERO_FROM else 1
     return ApiVersionsResponse(
         api_keys=list(services.api_versions),
         supported_features=[
-            batches,
-            forwarding,
+            *own,
             *(
                 SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
                 for name, highest in SUPPORTED.items()

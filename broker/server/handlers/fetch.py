@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 from broker.cluster.image import ClusterImage
 from broker.errors import ErrorCode, ProtocolError, code_for_old_clients
+from broker.records.record_filter import RecordFilter
 from broker.replication.replica import Replica
 from broker.replication.waits import wait_for_bytes
 from broker.server.access import is_allowed, topic_named
@@ -74,7 +75,7 @@ def handle(
     """
     fetch = _Fetch(services, context, request)
     size = fetch.read()
-    if fetch.is_enough(size) and fetch.version > CONVERTED_TO:
+    if fetch.is_enough(size) and fetch.version > CONVERTED_TO and fetch.wanted is None:
         return fetch.response()
     return fetch.response_later(size)
 
@@ -115,6 +116,7 @@ class _Fetch:
         "services",
         "turn",
         "version",
+        "wanted",
     )
 
     def __init__(self, services: Services, context: RequestContext, request: FetchRequest) -> None:
@@ -122,6 +124,7 @@ class _Fetch:
         self.context = context
         self.request = request
         self.version = context.api_version
+        self.wanted = services.fetch_filters.of(request)
         self.follower = FollowingNode.of(
             request, services.isr_changes, services.replication_quotas.leader, services.clock.monotonic_ms()
         )
@@ -142,7 +145,7 @@ class _Fetch:
         )
         self.answers: list[PartitionData | None] = [None] * len(self.turn.partitions)
         self.bytes_max = min(request.max_bytes, services.limits.fetch_size_max)
-        if self.version <= CONVERTED_TO:
+        if self.version <= CONVERTED_TO or self.wanted is not None:
             self.bytes_max = min(self.bytes_max, ANSWER_MAX)
         self.first = 0
         """The partition that is read first; a session has its own order."""
@@ -196,6 +199,8 @@ class _Fetch:
             if not has_waited and self._is_void():  # markers only: a client would ask again at once
                 await self._wait(0)
                 await self._convert()
+        if self.wanted is not None:
+            await self._filter(self.wanted)
         return self.response()
 
     async def _wait(self, size: int) -> None:
@@ -301,15 +306,33 @@ class _Fetch:
                 further = await self._behind(further)
         conversions.settle(session, self._size())
 
+    async def _filter(self, wanted: RecordFilter) -> None:
+        """Leave out what the client does not want."""
+        session, services = self.context.session, self.services
+        if not self._stored():
+            return
+        if await services.conversions.take_room(session):
+            await self._read_from_disk(self.read())  # the files may have gone meanwhile
+        await services.fetch_filters.apply(
+            self._stored(),
+            wanted,
+            services.conversions.slots,
+            batch_size_max=services.limits.batch_size_max,
+        )
+        services.conversions.settle(session, self._size())
+
     def _stored(self) -> list[StoredAnswer]:
-        """The answers with records that are to be converted, in the order in which they were read."""
+        """The answers with records that are to be looked into, in the order in which they were read."""
         found: list[StoredAnswer] = []
         count = len(self.answers)
         for place in chain(range(self.first, count), range(self.first)):
             partition, answer = self.turn.partitions[place], self.answers[place]
             records = None if answer is None else cast(object, answer.records)
             if answer is not None and isinstance(records, FileRange):
-                if self.services.topic_configs.of(partition.topic).message_downconversion_enable:
+                if (
+                    self.version > CONVERTED_TO
+                    or self.services.topic_configs.of(partition.topic).message_downconversion_enable
+                ):
                     size_max = partition.wanted.partition_max_bytes
                     found.append(StoredAnswer(place, partition.topic, answer, records, size_max))
                 else:

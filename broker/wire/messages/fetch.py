@@ -50,6 +50,8 @@ class FetchRequest(Request["FetchResponse"], key=1, versions="0-17", flexible="1
     topics: list[FetchTopic] = array(FetchTopic)
     forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, "7+")
     rack_id: str = string("11+", ignorable=True)
+    record_filter: str = string("12+", tag=100, ignorable=True)
+    """Of nodes that have the feature `mirrormaker.fetch.filter`: which records are wanted."""
 
 
 class EpochEndOffset(Struct):
@@ -81,6 +83,8 @@ class PartitionData(Struct):
     diverging_epoch: EpochEndOffset = nested(EpochEndOffset, "12+", tag=0)
     current_leader: LeaderIdAndEpoch = nested(LeaderIdAndEpoch, "12+", tag=1)
     snapshot_id: SnapshotId = nested(SnapshotId, "12+", tag=2)
+    filtered_to: int = int64("12+", default=-1, tag=100, ignorable=True)
+    """Of a fetch with a filter: behind which offset to go on."""
     aborted_transactions: list[AbortedTransaction] | None = array(
         AbortedTransaction, "4+", nullable="4+", ignorable=True
     )
