@@ -45,6 +45,7 @@ MESSAGES: list[type[Versioned]] = [
 _INTEGER_BITS = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
 _UNSIGNED_BITS = {Kind.UINT16: 16, Kind.UINT32: 32}
 _TEXTS = ("", "a", "orders.eu", "Grüße", "日本", "x" * 127, "y" * 128, "z" * 300)
+_OWN_TAGS_FROM = 100
 _MANY = 130
 """An array length whose compact form takes two bytes."""
 
@@ -64,14 +65,22 @@ def every_message_and_version() -> Iterator[tuple[type[Versioned], int]]:
 def sample(struct: type[Struct], version: int, random: Random, *, tame: bool = False) -> Any:
     """A `struct` with random values in the fields that `version` carries, and defaults in the others.
 
-    `tame` keeps error codes, durations and timestamps within what the oracle can represent.
+    `tame` keeps error codes, durations and timestamps within what oracles can represent, and leaves out the
+    tagged fields that only our nodes know.
     """
     values = {
         field.name: _value(field, version, random, tame=tame)
         for field in struct.__fields__
-        if version in field.versions and (field.tag is None or random.random() < 0.5)
+        if version in field.versions
+        and (field.tag is None or random.random() < 0.5)
+        and not (tame and is_our_own(field))
     }
     return struct(**values)
+
+
+def is_our_own(field: Field) -> bool:
+    """Whether Kafka has no such field: others skip it, as they skip every tag that they do not know."""
+    return field.tag is not None and field.tag >= _OWN_TAGS_FROM
 
 
 def samples(struct: type[Struct], version: int) -> st.SearchStrategy[Any]:
