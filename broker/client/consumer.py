@@ -264,7 +264,9 @@ class Consumer:
         """
         return await self._take(PartitionState.take_batches, timeout_ms)
 
-    async def take(self, timeout_ms: float | None = None, max_records: int = 500) -> list[ConsumerRecord]:
+    async def take(
+        self, timeout_ms: float | None = None, max_records: int | None = None
+    ) -> list[ConsumerRecord]:
         """The next records, of one batch; empty when there are none within `timeout_ms`.
 
         Raises as `take_batches`.
@@ -272,7 +274,7 @@ class Consumer:
 
         def take_records(partition: PartitionState) -> list[ConsumerRecord]:
             return partition.take_records(
-                max_records,
+                self.settings.records_max if max_records is None else max_records,
                 committed_only=self.settings.committed_only,
                 decoded_bytes_max=self.settings.decoded_bytes_max,
                 wanted=self.settings.record_filter,

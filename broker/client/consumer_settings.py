@@ -57,6 +57,8 @@ class ConsumerSettings:
     """In a group: a reader that stays away for longer loses its partitions until it comes back (KIP-62), 0
     for never.
     """
+    records_max: int = 500
+    """What one `take` hands out at most, unless it says otherwise."""
     topic_gone_timeout_ms: int = 30_000
     """How long a leader may say that it does not know a topic before that is an error."""
     decoded_bytes_max: int = 256 * 1024 * 1024

@@ -10,17 +10,14 @@ name that only those producers knew.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from broker.client.backoff import Backoff
-from broker.client.cluster import Cluster, Routing
-from broker.client.connection import ConnectionSettings
-from broker.client.discovery import discovered
+from broker.client.cluster_options import CLUSTER_OPTIONS, ClusterOptions
 from broker.client.encoders import DefaultEncoder, Encoder, JsonEncoder, StringEncoder
 from broker.client.event_handler import EventHandler
-from broker.client.option_names import Option, broker_list, numbered, read_options
+from broker.client.option_names import Option, numbered, read_options
 from broker.client.partitioner import (
     ConsistentPartitioner,
     Crc32Partitioner,
@@ -35,11 +32,9 @@ from broker.client.producer import Producer
 from broker.client.producer_parts import ProducerParts
 from broker.client.producer_settings import ProducerSettings, WhenFull
 from broker.client.transactional_producer import TransactionalProducer
-from broker.coordination.zookeeper import ZooKeeper
 from broker.errors import ConfigurationError
 from broker.records.batch import Codec
 from broker.settings import INT_MAX, boolean, double, integer, long, names, optional_string, string
-from broker.types import HostPort
 
 PARTITIONERS: Mapping[str, type[Partitioner]] = {
     "murmur2": Murmur2Partitioner,
@@ -70,23 +65,8 @@ ENCODERS: Mapping[str, type[Encoder]] = {
 _ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 _CODECS = {codec.name.lower(): codec.value for codec in Codec}
 
-CONNECTION_OPTIONS = (
-    Option(name="bootstrap.servers", kind=broker_list(), aliases=("metadata.broker.list", "broker.list")),
-    Option(name="zookeeper.connect", kind=string(), aliases=("zk.connect",)),
-    Option(name="zookeeper.session.timeout.ms", kind=integer(1), aliases=("zk.sessiontimeout.ms",)),
-    Option(name="zookeeper.connection.timeout.ms", kind=integer(1), aliases=("zk.connectiontimeout.ms",)),
-    Option(name="routing", kind=string(tuple(routing.value for routing in Routing))),
-    Option(name="client.id", kind=string()),
-    Option(name="socket.connection.setup.timeout.ms", kind=long(1), aliases=("connect.timeout.ms",)),
-    Option(name="send.buffer.bytes", kind=integer(-1), aliases=("buffer.size",)),
-    Option(name="receive.buffer.bytes", kind=integer(-1)),
-    Option(name="retry.backoff.ms", kind=long(0)),
-    Option(name="retry.backoff.max.ms", kind=long(0)),
-)
-"""What any client may be given."""
-
 PRODUCER_OPTIONS = (
-    *CONNECTION_OPTIONS,
+    *CLUSTER_OPTIONS,
     Option(name="producer.type", kind=string(("sync", "async"))),
     Option(name="acks", kind=numbered(_ACKS), aliases=("request.required.acks",)),
     Option(name="enable.idempotence", kind=boolean()),
@@ -103,7 +83,6 @@ PRODUCER_OPTIONS = (
     Option(name="max.block.ms", kind=long(0)),
     Option(name="max.in.flight.requests.per.connection", kind=integer(1)),
     Option(name="max.request.size", kind=integer(1), aliases=("max.message.size",)),
-    Option(name="request.timeout.ms", kind=integer(1), aliases=("socket.timeout.ms",)),
     Option(name="delivery.timeout.ms", kind=integer(1)),
     Option(name="retries", kind=integer(0), aliases=("message.send.max.retries", "num.retries")),
     Option(name="metadata.max.age.ms", kind=long(1), aliases=("topic.metadata.refresh.interval.ms",)),
@@ -140,27 +119,13 @@ _SETTINGS: Mapping[str, str] = {
     "transactional.id": "transactional_id",
     "transaction.timeout.ms": "transaction_timeout_ms",
 }
-_CONNECTION_SETTINGS: Mapping[str, str] = {
-    "client.id": "client_id",
-    "socket.connection.setup.timeout.ms": "connect_timeout_ms",
-    "request.timeout.ms": "request_timeout_ms",
-}
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
     """Everything that makes a producer."""
 
-    bootstrap: Sequence[HostPort] = ()
-    """Empty where the brokers are found in ZooKeeper."""
-    zookeeper: str = ""
-    zookeeper_session_timeout_ms: int = 6_000
-    zookeeper_connect_timeout_ms: int = 6_000
-    routing: Routing = Routing.LEADERS
-    connection: ConnectionSettings
-    backoff: Backoff
+    cluster: ClusterOptions
     settings: ProducerSettings
     parts: ProducerParts
 
@@ -170,30 +135,14 @@ class ProducerOptions:
         values = read_options(_with_counted_batches(given), PRODUCER_OPTIONS)
         problems: list[str] = []
         parts = _parts(values, problems)
-        if ("bootstrap.servers" in values) == ("zookeeper.connect" in values):
-            problems.append("bootstrap.servers or zookeeper.connect: exactly one of them is needed")
+        cluster = ClusterOptions.of(values, problems)
         try:
             settings = _settings(values)
         except ConfigurationError as error:
             problems += error.problems
         if problems:
             raise ConfigurationError(problems)
-        pauses = {
-            field: values[name]
-            for name, field in (("retry.backoff.ms", "initial_ms"), ("retry.backoff.max.ms", "max_ms"))
-            if name in values
-        }
-        return cls(
-            bootstrap=values.get("bootstrap.servers", ()),
-            zookeeper=values.get("zookeeper.connect", ""),
-            zookeeper_session_timeout_ms=values.get("zookeeper.session.timeout.ms", 6_000),
-            zookeeper_connect_timeout_ms=values.get("zookeeper.connection.timeout.ms", 6_000),
-            routing=Routing(values.get("routing", Routing.LEADERS.value)),
-            connection=_connection(values),
-            backoff=Backoff(**pauses),
-            settings=settings,
-            parts=parts,
-        )
+        return cls(cluster=cluster, settings=settings, parts=parts)
 
 
 @asynccontextmanager
@@ -203,21 +152,10 @@ async def open_producer(given: Mapping[str, object] | ProducerOptions) -> AsyncI
     Raises ConfigurationError, ConnectionFailedError, and CoordinationError when ZooKeeper is not reached.
     """
     options = given if isinstance(given, ProducerOptions) else ProducerOptions.read(given)
-    async with AsyncExitStack() as stack:
-        bootstrap, follow = options.bootstrap, None
-        if options.zookeeper:
-            session = ZooKeeper(options.zookeeper, session_timeout_ms=options.zookeeper_session_timeout_ms)
-            await session.start(timeout_ms=options.zookeeper_connect_timeout_ms)
-            stack.push_async_callback(session.close)
-            discovery = await stack.enter_async_context(discovered(session))
-            bootstrap, follow = discovery.addresses, discovery.follow
-        cluster = await stack.enter_async_context(
-            Cluster(bootstrap, settings=options.connection, backoff=options.backoff, routing=options.routing)
-        )
-        if follow is not None:
-            follow(cluster)
+    async with options.cluster.opened() as cluster:
         kind = Producer if options.settings.transactional_id is None else TransactionalProducer
-        yield await stack.enter_async_context(kind(cluster, settings=options.settings, parts=options.parts))
+        async with kind(cluster, settings=options.settings, parts=options.parts) as producer:
+            yield producer
 
 
 def _with_counted_batches(given: Mapping[str, object]) -> Mapping[str, object]:
@@ -246,16 +184,6 @@ def _settings(values: Mapping[str, Any]) -> ProducerSettings:
         case wait_ms:
             fields["when_full"], fields["drop_after_ms"] = WhenFull.DROP, wait_ms
     return ProducerSettings(**fields)
-
-
-def _connection(values: Mapping[str, Any]) -> ConnectionSettings:
-    fields = {field: values[name] for name, field in _CONNECTION_SETTINGS.items() if name in values}
-    for name, field in (
-        ("send.buffer.bytes", "send_buffer_bytes"),
-        ("receive.buffer.bytes", "receive_buffer_bytes"),
-    ):
-        fields[field] = max(values.get(name, 0), 0)
-    return ConnectionSettings(**fields)
 
 
 def _parts(values: Mapping[str, Any], problems: list[str]) -> ProducerParts:

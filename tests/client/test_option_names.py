@@ -44,7 +44,7 @@ def test_names_of_the_first_producers_mean_what_they_meant() -> None:
         }
     )
     settings, parts = options.settings, options.parts
-    assert options.bootstrap == (HostPort("10.0.0.1", 9092), HostPort("10.0.0.2", 9092))
+    assert options.cluster.bootstrap == (HostPort("10.0.0.1", 9092), HostPort("10.0.0.2", 9092))
     assert (settings.linger_ms, settings.buffer_records, settings.batch_records) == (5000, 10000, 200)
     assert (settings.when_full, settings.sync, settings.retries) == (WhenFull.DROP, False, 0)
     assert (settings.codec, settings.codec_for("a"), settings.codec_for("c")) == (
@@ -53,7 +53,10 @@ def test_names_of_the_first_producers_mean_what_they_meant() -> None:
         Codec.NONE,
     )
     assert (settings.request_timeout_ms, settings.max_request_bytes) == (30_000, 1_000_000)
-    assert (options.connection.send_buffer_bytes, options.connection.connect_timeout_ms) == (102_400, 5_000)
+    assert (options.cluster.connection.send_buffer_bytes, options.cluster.connection.connect_timeout_ms) == (
+        102_400,
+        5_000,
+    )
     assert isinstance(parts.partitioner, RoundRobinPartitioner)
     assert isinstance(parts.key_encoder, StringEncoder)
     assert isinstance(parts.value_encoder, StringEncoder)
@@ -82,7 +85,7 @@ def test_names_of_the_second_producers_mean_what_they_meant() -> None:
     assert (settings.linger_ms, settings.batch_records, settings.retries) == (7, 9, 3)
     assert (settings.when_full, settings.max_block_ms) == (WhenFull.BLOCK, 2**31 - 1)
     assert settings.metadata_max_age_ms == 600_000
-    assert options.backoff.initial_ms == 100
+    assert options.cluster.backoff.initial_ms == 100
     assert settings.codec is Codec.GZIP
     assert isinstance(options.parts.key_encoder, DefaultEncoder)
 
@@ -105,7 +108,7 @@ def test_present_names_mean_what_javas_clients_mean() -> None:
     assert (settings.acks, settings.idempotent, settings.batch_bytes) == (-1, True, 1000)
     assert (settings.when_full, settings.drop_after_ms) == (WhenFull.DROP, 5)
     assert settings.transactional_id == "orders"
-    assert options.routing is Routing.SINGLE
+    assert options.cluster.routing is Routing.SINGLE
     assert isinstance(options.parts.partitioner, ConsistentPartitioner)
 
 

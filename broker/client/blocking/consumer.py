@@ -160,11 +160,12 @@ class Consumer(Facade[AsyncConsumer]):
     def poll(self, timeout_ms: float | None = None) -> ConsumerRecord | None:
         """The next record; None when there is none within `timeout_ms`."""
         if not self._ready:
-            self._fill(timeout_ms, max_records=500)
+            self._fill(timeout_ms, self.settings.records_max)
         return self._next_ready()
 
-    def take(self, timeout_ms: float | None = None, max_records: int = 500) -> list[ConsumerRecord]:
+    def take(self, timeout_ms: float | None = None, max_records: int | None = None) -> list[ConsumerRecord]:
         """The next records, of one batch; empty when there are none within `timeout_ms`."""
+        max_records = self.settings.records_max if max_records is None else max_records
         if not self._ready:
             self._fill(timeout_ms, max_records)
         records: list[ConsumerRecord] = []

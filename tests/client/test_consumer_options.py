@@ -1,0 +1,117 @@
+"""Consumers by the options that people know."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from broker.client.assignors import CooperativeStickyAssignor, RangeAssignor
+from broker.client.consumer_options import CONSUMER_OPTIONS, ConsumerOptions, open_consumer
+from broker.client.consumer_settings import ConsumerSettings, Isolation, OffsetReset
+from broker.client.producer_options import open_producer
+from broker.errors import ConfigurationError
+from broker.types import HostPort
+from tests.conftest import ClusterFactory
+
+
+def test_names_of_the_first_consumers_mean_what_they_meant() -> None:
+    options = ConsumerOptions.read(
+        {
+            "zk.connect": "127.0.0.1:2181/jfk",
+            "groupid": "g",
+            "autooffset.reset": "smallest",
+            "autocommit.enable": "true",
+            "autocommit.interval.ms": 10_000,
+            "fetch.size": 307_200,
+            "socket.buffersize": 65_536,
+            "socket.timeout.ms": 30_000,
+        }
+    )
+    assert options.cluster.zookeeper == "127.0.0.1:2181/jfk"
+    assert options.cluster.connection.receive_buffer_bytes == 65_536
+    assert options.cluster.connection.request_timeout_ms == 30_000
+    assert options.settings == ConsumerSettings(
+        offset_reset=OffsetReset.EARLIEST, auto_commit_interval_ms=10_000, partition_max_bytes=307_200
+    )
+    assert options.group is not None
+    assert options.group.group_id == "g"
+
+
+def test_present_names_mean_what_javas_clients_mean() -> None:
+    options = ConsumerOptions.read(
+        {
+            "bootstrap.servers": ["a:1", "b:2"],
+            "group.id": "g",
+            "group.instance.id": "one",
+            "client.rack": "east",
+            "enable.auto.commit": False,
+            "auto.commit.interval.ms": 7,
+            "auto.offset.reset": "by_duration:P1DT2H3M4.5S",
+            "isolation.level": "read_committed",
+            "max.poll.records": 10,
+            "max.poll.interval.ms": 60_000,
+            "partition.assignment.strategy": [
+                "cooperative-sticky",
+                "org.apache.kafka.clients.consumer.RangeAssignor",
+            ],
+            "record.filter": 'key = "a"',
+            "security.protocol": "SSL",
+        }
+    )
+    assert options.cluster.bootstrap == (HostPort("a", 1), HostPort("b", 2))
+    assert options.cluster.connection.security.tls is not None
+    settings, group = options.settings, options.group
+    assert (settings.auto_commit_interval_ms, settings.records_max, settings.rack) == (0, 10, "east")
+    assert settings.offset_reset is OffsetReset.BY_DURATION
+    assert settings.offset_reset_duration_ms == 93_784_500
+    assert settings.isolation is Isolation.READ_COMMITTED
+    assert settings.record_filter is not None
+    assert group is not None
+    assert (group.instance_id, group.rack_id, group.rebalance_timeout_ms) == ("one", "east", 60_000)
+    assert [type(assignor) for assignor in options.assignors] == [CooperativeStickyAssignor, RangeAssignor]
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        ConsumerOptions.read(
+            {"auto.offset.rest": "x", "auto.offset.reset": "by_duration:P", "record.filter": "key ="}
+        )
+    unknown, reset, wanted = raised.value.problems
+    assert unknown == "auto.offset.rest: unknown option (did you mean auto.offset.reset?)"
+    assert "by_duration:PnDTnHnMnS" in reset
+    assert "column 6" in wanted
+    with pytest.raises(ConfigurationError) as raised:
+        ConsumerOptions.read(
+            {"group.instance.id": "x", "partition.assignment.strategy": "none", "ssl.key.password": "x"}
+        )
+    assert len(raised.value.problems) == 5
+
+
+def test_a_consumer_by_name_reads_what_a_producer_by_name_wrote(cluster: ClusterFactory) -> None:
+    async def main() -> list[bytes | None]:
+        async with open_producer({"zk.connect": node.spec.zookeeper_connect}) as producer:
+            for value in (b"a", b"b", b"c"):
+                await producer.send("t", value, b"k")
+        given = {
+            "bootstrap.servers": node.bootstrap,
+            "groupid": "g",
+            "autooffset.reset": "smallest",
+            "record.filter": 'value != "b"',
+        }
+        async with asyncio.timeout(30), open_consumer(given) as consumer:
+            consumer.subscribe(["t"])
+            found: list[bytes | None] = []
+            while len(found) < 2:
+                found += [record.value for record in await consumer.take()]
+            return found
+
+    node = cluster()
+    assert asyncio.run(main()) == [b"a", b"c"]
+
+
+def test_the_page_on_clients_names_every_option_of_consumers() -> None:
+    page = (Path(__file__).parents[2] / "ops/docs/clients.md").read_text()
+    named = [name for option in CONSUMER_OPTIONS for name in (option.name, *option.aliases)]
+    assert [name for name in named if f"`{name}" not in page] == []
