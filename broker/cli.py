@@ -324,6 +324,9 @@ def _add_records(commands: Any) -> None:
     consume.add_argument("topic", metavar="TOPIC")
     consume.add_argument("--key-separator", metavar="TEXT", help="print keys too, parted by this")
     consume.add_argument("--from-beginning", action="store_true", help="default: what comes from now on")
+    consume.add_argument(
+        "--filter", metavar="EXPRESSION", help="only records that match, as: 'key starts with \"JFK\"'"
+    )
     consume.add_argument("--group", metavar="GROUP", help="read as a member of a group, with its offsets")
     consume.add_argument(
         "--zookeeper",

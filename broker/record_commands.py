@@ -22,6 +22,7 @@ from broker.client.record_stream import RecordStream
 from broker.coordination.zookeeper import ZooKeeper
 from broker.errors import ConfigurationError, ErrorCode, ProtocolError
 from broker.records.batch import Codec
+from broker.records.record_filter import RecordFilter
 from broker.types import TopicPartition
 
 LINE_SIZE_MAX = 64 * 1024 * 1024
@@ -76,7 +77,8 @@ async def consume(options: argparse.Namespace) -> None:
     if options.zookeeper is not None and group is None:
         raise ConfigurationError(["--zookeeper says where a group meets: --group says which one"])
     reset = OffsetReset.EARLIEST if options.from_beginning else OffsetReset.LATEST
-    settings = ConsumerSettings(offset_reset=reset, rack=options.rack)
+    wanted = None if options.filter is None else RecordFilter.parse(options.filter)
+    settings = ConsumerSettings(offset_reset=reset, rack=options.rack, record_filter=wanted)
     if options.zookeeper is not None and group is not None:
         await _consume_with_old_consumers(options, group, settings)
         return

@@ -48,6 +48,8 @@ def test_lines_are_produced_and_consumed(bootstrap: str, topic: str) -> None:
     reading = ("consume", topic, "--from-beginning", "--max-messages", "5", bootstrap)
     assert done(*reading).lines == ["one", "two", "three", "four", "five"]
     assert done(*reading, "--key-separator", "=").lines[3:] == ["k=four", "=five"]
+    wanted = ("--filter", 'value starts with "t" and not key exists', "--timeout-ms", "1000")
+    assert done("consume", topic, "--from-beginning", *wanted, bootstrap).lines == ["two", "three"]
     last = [json.loads(line) for line in done(*reading, "--output", "json").lines][-2:]
     assert [(record["offset"], record["key"], record["value"]) for record in last] == [
         (3, "k", "four"),
