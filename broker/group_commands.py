@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from broker.admin_commands import connected, print_answer, raise_first
-from broker.client.admin import Admin, GroupDescription, MemberDescription
-from broker.client.cluster import Cluster
+from broker.client.admin import (
+    Admin,
+    Destination,
+    GroupDescription,
+    MemberDescription,
+    ShiftBy,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    ToTime,
+)
 from broker.client.group_descriptions import CONSUMER, DEAD
-from broker.client.offsets import NO_OFFSET, earliest_offsets, latest_offsets, list_offsets
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
 
-_RESETTABLE = frozenset({"Empty", DEAD})
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
 
 
@@ -80,7 +87,7 @@ async def describe_groups(options: argparse.Namespace) -> None:
             _require(name, group)
             shown = _shown(group)
             shown["members"] = list(map(_shown_member, group.members)) if shows_members else []
-            shown["offsets"] = await _offsets(cluster, admin, name) if shows_offsets else []
+            shown["offsets"] = await _offsets(admin, name) if shows_offsets else []
             groups.append(shown)
     lines = (line for group in groups for line in _group_lines(group, verbose=options.verbose))
     print_answer(options, groups, lines)
@@ -124,18 +131,16 @@ def _shown_member(member: MemberDescription) -> dict[str, Any]:
     return shown
 
 
-async def _offsets(cluster: Cluster, admin: Admin, group: str) -> list[dict[str, Any]]:
-    committed = await admin.group_offsets(group)
-    ends: dict[TopicPartition, int] = await latest_offsets(cluster, committed) if committed else {}
+async def _offsets(admin: Admin, group: str) -> list[dict[str, Any]]:
     return [
         {
             "topic": partition.topic,
             "partition": partition.partition,
-            "offset": offset.offset,
-            "end": ends[partition],
-            "lag": max(0, ends[partition] - offset.offset),
+            "offset": at.offset,
+            "end": at.end,
+            "lag": at.lag,
         }
-        for partition, offset in sorted(committed.items())
+        for partition, at in (await admin.group_lags(group)).items()
     ]
 
 
@@ -237,19 +242,10 @@ async def reset_offsets(options: argparse.Namespace) -> None:
     """
     async with connected(options) as cluster:
         admin = Admin(cluster)
-        group = (await admin.describe_groups([options.name]))[options.name]
-        if group.state not in _RESETTABLE:
-            raise ProtocolError(
-                ErrorCode.NON_EMPTY_GROUP,
-                f"offsets can only be moved while nobody is in the group: {options.name} is {group.state}",
-            )
-        committed = {
-            partition: each.offset for partition, each in (await admin.group_offsets(options.name)).items()
-        }
-        partitions = sorted(await _chosen(options, admin, committed))
-        offsets = await _destinations(options, cluster, partitions, committed)
-        if options.execute and offsets:
-            await admin.reset_group_offsets(options.name, offsets)
+        partitions = None if options.all_topics else await _chosen(options, admin)
+        offsets = await admin.move_group_offsets(
+            options.name, _destination(options), partitions, validate_only=not options.execute
+        )
     rows = [
         {"topic": partition.topic, "partition": partition.partition, "offset": offset}
         for partition, offset in offsets.items()
@@ -259,11 +255,7 @@ async def reset_offsets(options: argparse.Namespace) -> None:
     print_answer(options, document, lines)
 
 
-async def _chosen(
-    options: argparse.Namespace, admin: Admin, committed: Collection[TopicPartition]
-) -> set[TopicPartition]:
-    if options.all_topics:
-        return set(committed)
+async def _chosen(options: argparse.Namespace, admin: Admin) -> set[TopicPartition]:
     topics = await admin.describe_topics([name for name, _ in options.topic])
     chosen = set()
     for name, numbers in options.topic:
@@ -278,51 +270,18 @@ async def _chosen(
     return chosen
 
 
-async def _destinations(
-    options: argparse.Namespace,
-    cluster: Cluster,
-    partitions: Collection[TopicPartition],
-    committed: Mapping[TopicPartition, int],
-) -> dict[TopicPartition, int]:
-    """Where each goes, never outside of what is kept."""
-    if not partitions:
-        return {}
-    first = await earliest_offsets(cluster, partitions)
-    end = await latest_offsets(cluster, partitions)
+def _destination(options: argparse.Namespace) -> Destination:
     if options.to_earliest:
-        return first
+        return ToEarliest()
     if options.to_latest:
-        return end
+        return ToLatest()
     if options.to_offset is not None:
-        wanted = dict.fromkeys(partitions, options.to_offset)
-    elif options.shift_by is not None:
-        missing = [str(partition) for partition in partitions if partition not in committed]
-        if missing:
-            raise ProtocolError(
-                ErrorCode.INVALID_REQUEST, f"nothing is committed that could be shifted: {missing[0]}"
-            )
-        wanted = {partition: committed[partition] + options.shift_by for partition in partitions}
-    else:
-        wanted = await _by_time(options, cluster, partitions, end)
-    return {
-        partition: min(max(wanted[partition], first[partition]), end[partition]) for partition in partitions
-    }
-
-
-async def _by_time(
-    options: argparse.Namespace,
-    cluster: Cluster,
-    partitions: Collection[TopicPartition],
-    end: Mapping[TopicPartition, int],
-) -> dict[TopicPartition, int]:
+        return ToOffset(options.to_offset)
+    if options.shift_by is not None:
+        return ShiftBy(options.shift_by)
     if options.to_datetime is not None:
-        when_ms = options.to_datetime
-    else:
-        when_ms = round((datetime.now(UTC) - options.by_duration).timestamp() * 1000)
-    found = await list_offsets(cluster, dict.fromkeys(partitions, max(when_ms, 0)))
-    return {
-        partition: at.offset if at.offset != NO_OFFSET else end[partition] for partition, at in found.items()
-    }
+        return ToTime(options.to_datetime)
+    return ToTime(round((datetime.now(UTC) - options.by_duration).timestamp() * 1000))
 
 
 # Delete

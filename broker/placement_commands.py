@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
-from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +15,6 @@ from broker.client.reassignment_admin import OngoingReassignment
 from broker.errors import ConfigurationError, ErrorCode, ProtocolError
 from broker.moves import Plan, drained, parse_plan, rendered_plan, spread
 from broker.types import TopicPartition
-
-POLL_SECONDS = 0.5
-
-_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-_LEADERS, _FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 
 
 def add_reassign_options(parser: argparse.ArgumentParser) -> None:
@@ -87,10 +79,10 @@ async def _move(options: argparse.Namespace, cluster: Cluster) -> None:
     plan = await _plan(options, cluster)
     if plan and not options.dry_run:
         admin = Admin(cluster)
-        async with _throttled(admin, cluster, plan, options.throttle):
+        if options.wait:
+            _raise_all(await admin.move(plan, bytes_per_second=options.throttle))
+        else:
             _raise_all(await admin.reassign(plan))
-            if options.wait:
-                await _until_done(admin, plan)
     print_answer(options, rendered_plan(plan), _plan_lines(plan))
 
 
@@ -148,51 +140,6 @@ async def _plan(options: argparse.Namespace, cluster: Cluster) -> Plan:
     if options.drain is not None:
         return drained(metadata, names, options.drain)
     return spread(metadata, names, options.brokers, options.replication_factor)
-
-
-async def _until_done(admin: Admin, plan: Plan) -> None:
-    while True:
-        under_way = await admin.reassignments()
-        if not under_way.keys() & plan.keys():
-            return
-        await asyncio.sleep(POLL_SECONDS)
-
-
-@contextlib.asynccontextmanager
-async def _throttled(
-    admin: Admin, cluster: Cluster, plan: Plan, bytes_per_second: int | None
-) -> AsyncIterator[None]:
-    """Have what the plan moves copied no faster, until the end."""
-    if bytes_per_second is None or not plan:
-        yield
-        return
-    rates = dict.fromkeys(_RATES, str(bytes_per_second))
-    replicas = _throttled_replicas(plan, await admin.describe_topics({tp.topic for tp in plan}))
-    nodes = sorted(cluster.metadata.nodes)
-    try:
-        for topic, settings in replicas.items():
-            await admin.alter_topic_configs(topic, settings)
-        for node in nodes:
-            await admin.alter_broker_configs(node, rates)
-        yield
-    finally:
-        for node in nodes:
-            await admin.alter_broker_configs(node, dict.fromkeys(_RATES))
-        for topic in replicas:
-            await admin.alter_topic_configs(topic, dict.fromkeys((_LEADERS, _FOLLOWERS)))
-
-
-def _throttled_replicas(plan: Plan, topics: Any) -> dict[str, dict[str, str]]:
-    """By topic: replicas that are copied from, and those that are copied to, as `partition:broker`."""
-    leaders, followers = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
-    for tp, wanted in plan.items():
-        had = topics[tp.topic].partitions[tp.partition].replicas
-        leaders[tp.topic] += [f"{tp.partition}:{broker}" for broker in had]
-        followers[tp.topic] += [f"{tp.partition}:{broker}" for broker in wanted if broker not in had]
-    return {
-        topic: {_LEADERS: ",".join(leaders[topic]), _FOLLOWERS: ",".join(followers[topic])}
-        for topic in leaders
-    }
 
 
 def _print_moves(options: argparse.Namespace, moves: dict[TopicPartition, OngoingReassignment]) -> None:

@@ -14,11 +14,9 @@ from broker.client.transaction_admin import (
     TransactionDescription,
     TransactionListing,
 )
-from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
 
 _MINUTE_MS = 60_000
-_NO_OFFSET = -1
 
 
 def add_list_options(parser: argparse.ArgumentParser) -> None:
@@ -100,10 +98,12 @@ async def find_hanging(options: argparse.Namespace) -> None:
     """Print open transactions that no coordinator will ever end, a line each. Raises ProtocolError."""
     heard_before_ms = time.time_ns() // 1_000_000 - options.max_transaction_timeout * _MINUTE_MS
     async with connected(options) as cluster:
-        metadata = await cluster.refresh(None if options.topic is None else [options.topic])
-        names = metadata.topics if options.topic is None else [options.topic]
-        partitions = metadata.topic_partitions(sorted(names))
-        hanging = await Admin(cluster).find_hanging_transactions(partitions, heard_before_ms=heard_before_ms)
+        admin = Admin(cluster)
+        partitions = None
+        if options.topic is not None:
+            topics = await admin.describe_topics([options.topic])
+            partitions = [TopicPartition(options.topic, n) for n in sorted(topics[options.topic].partitions)]
+        hanging = await admin.find_hanging_transactions(partitions, heard_before_ms=heard_before_ms)
     rows = [
         {"topic": each.partition.topic, "partition": each.partition.partition, **asdict(each.producer)}
         for each in hanging
@@ -122,13 +122,9 @@ async def abort_transaction(options: argparse.Namespace) -> None:
     """
     partition = TopicPartition(options.topic, options.partition)
     async with connected(options) as cluster:
-        admin = Admin(cluster)
-        for producer in await admin.describe_producers(partition):
-            if producer.first_offset == _NO_OFFSET:
-                continue
-            if options.start_offset == producer.first_offset or options.producer_id == producer.producer_id:
-                return await admin.abort_transaction(partition, producer)
-    raise ProtocolError(ErrorCode.INVALID_TXN_STATE, f"{partition} has no such transaction open")
+        await Admin(cluster).abort_open_transaction(
+            partition, start_offset=options.start_offset, producer_id=options.producer_id
+        )
 
 
 def _listing_line(each: TransactionListing) -> str:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from broker.client.config_admin import ConfigAdmin, ConfigEntry
-from broker.client.group_admin import GroupAdmin
+from broker.client.config_admin import ConfigEntry
 from broker.client.group_descriptions import GroupDescription, GroupListing, MemberDescription
+from broker.client.group_offset_admin import (
+    Destination,
+    GroupLag,
+    GroupOffsetAdmin,
+    ShiftBy,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    ToTime,
+)
+from broker.client.move_admin import MoveAdmin
 from broker.client.quota_admin import QuotaAdmin
-from broker.client.reassignment_admin import OngoingReassignment, ReassignmentAdmin
-from broker.client.topic_admin import CLUSTER_DEFAULT, HIGH_WATERMARK, NewTopic, TopicAdmin
+from broker.client.reassignment_admin import OngoingReassignment
+from broker.client.topic_admin import CLUSTER_DEFAULT, HIGH_WATERMARK, NewTopic
 from broker.client.transaction_admin import (
     HangingTransaction,
     ProducerDescription,
@@ -21,19 +31,26 @@ __all__ = [
     "HIGH_WATERMARK",
     "Admin",
     "ConfigEntry",
+    "Destination",
     "GroupDescription",
+    "GroupLag",
     "GroupListing",
     "HangingTransaction",
     "MemberDescription",
     "NewTopic",
     "OngoingReassignment",
     "ProducerDescription",
+    "ShiftBy",
+    "ToEarliest",
+    "ToLatest",
+    "ToOffset",
+    "ToTime",
     "TransactionDescription",
     "TransactionListing",
 ]
 
 
-class Admin(TopicAdmin, ReassignmentAdmin, GroupAdmin, TransactionAdmin, ConfigAdmin, QuotaAdmin):
+class Admin(MoveAdmin, GroupOffsetAdmin, TransactionAdmin, QuotaAdmin):
     """Everything that can be asked of a cluster beside producing and consuming. Needs no closing: the
     connections are the cluster's.
     """

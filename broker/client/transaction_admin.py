@@ -129,11 +129,14 @@ class TransactionAdmin(AdminRequests):
         return await self._retried(attempt)
 
     async def find_hanging_transactions(
-        self, partitions: Iterable[TopicPartition], *, heard_before_ms: int
+        self, partitions: Iterable[TopicPartition] | None = None, *, heard_before_ms: int
     ) -> list[HangingTransaction]:
-        """Open transactions of the partitions whose producer has not written since `heard_before_ms`, and
-        which no coordinator has as open or being ended in that partition.
+        """Open transactions of the partitions (None: all) whose producer has not written since
+        `heard_before_ms`, and which no coordinator has as open or being ended in that partition.
         """
+        if partitions is None:
+            metadata = await self._retried(lambda: self._cluster.refresh())
+            partitions = metadata.topic_partitions(sorted(metadata.topics))
         suspects = [
             HangingTransaction(partition=partition, producer=producer)
             for partition in partitions
@@ -172,6 +175,20 @@ class TransactionAdmin(AdminRequests):
                 raise ProtocolError(code, f"{partition}: {code.meaning}")
 
         await self._retried(attempt)
+
+    async def abort_open_transaction(
+        self, partition: TopicPartition, *, start_offset: int | None = None, producer_id: int | None = None
+    ) -> None:
+        """As `abort_transaction`, of the transaction that begins at `start_offset`, or that the producer has.
+
+        Raises ProtocolError INVALID_TXN_STATE when the partition has none such open.
+        """
+        for producer in await self.describe_producers(partition):
+            is_named = producer.first_offset == start_offset or producer.producer_id == producer_id
+            if producer.first_offset >= 0 and is_named:
+                await self.abort_transaction(partition, producer)
+                return
+        raise ProtocolError(ErrorCode.INVALID_TXN_STATE, f"{partition} has no such transaction open")
 
     async def _leader(self, partition: TopicPartition) -> int:
         await self._cluster.refresh([partition.topic])

@@ -20,6 +20,7 @@ from broker.client.connection import ConnectionSettings
 from broker.client.consumer import Consumer as AsyncConsumer
 from broker.client.consumer import ConsumerSettings, Isolation, OffsetReset, PartitionError
 from broker.client.consumer_connector import ConsumerConnector as AsyncConsumerConnector
+from broker.client.group_offset_admin import ShiftBy, ToEarliest
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.group_settings import GroupSettings
 from broker.client.offsets import LATEST
@@ -335,9 +336,14 @@ def test_everything_works_on_a_real_node(cluster: ClusterFactory) -> None:
             keeper.assign([ONE])
             assert len(list(islice(keeper, 3))) == 3
         assert committed(admin, "k") == 3  # and not what was fetched with these
+        assert admin.group_lags("k")[ONE].lag == 2
         with pytest.raises(ValueError, match="7"):
             fail_on_a_record(blocking.Consumer(client, settings=keeping, group=GroupSettings(group_id="k")))
         assert committed(admin, "k") == 3
+        assert admin.move_group_offsets("k", ShiftBy(-2), validate_only=True) == {ONE: 1}
+        assert committed(admin, "k") == 3
+        assert admin.move_group_offsets("k", ToEarliest(), [ZERO, ONE]) == {ZERO: 0, ONE: 0}
+        assert committed(admin, "k") == 0
 
 
 def fail_on_a_record(consumer: blocking.Consumer) -> None:

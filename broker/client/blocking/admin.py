@@ -28,6 +28,8 @@ class Admin(Facade[AsyncAdmin]):
 
     reassign = blocking(AsyncAdmin.reassign)
     reassignments = blocking(AsyncAdmin.reassignments)
+    move = blocking(AsyncAdmin.move)
+    await_moves = blocking(AsyncAdmin.await_moves)
 
     list_groups = blocking(AsyncAdmin.list_groups)
     describe_groups = blocking(AsyncAdmin.describe_groups)
@@ -35,12 +37,15 @@ class Admin(Facade[AsyncAdmin]):
     group_offsets = blocking(AsyncAdmin.group_offsets)
     reset_group_offsets = blocking(AsyncAdmin.reset_group_offsets)
     delete_group_offsets = blocking(AsyncAdmin.delete_group_offsets)
+    group_lags = blocking(AsyncAdmin.group_lags)
+    move_group_offsets = blocking(AsyncAdmin.move_group_offsets)
 
     list_transactions = blocking(AsyncAdmin.list_transactions)
     describe_transactions = blocking(AsyncAdmin.describe_transactions)
     describe_producers = blocking(AsyncAdmin.describe_producers)
     find_hanging_transactions = blocking(AsyncAdmin.find_hanging_transactions)
     abort_transaction = blocking(AsyncAdmin.abort_transaction)
+    abort_open_transaction = blocking(AsyncAdmin.abort_open_transaction)
 
     describe_topic_configs = blocking(AsyncAdmin.describe_topic_configs)
     describe_broker_configs = blocking(AsyncAdmin.describe_broker_configs)
