@@ -19,7 +19,7 @@ from broker.client.security.connection_security import PLAINTEXT, ConnectionSecu
 from broker.client.security.given_options import OPTION_NAMES
 from broker.coordination.zookeeper import ZooKeeper
 from broker.errors import ConfigurationError
-from broker.settings import integer, long, string
+from broker.settings import Kind, SettingType, integer, long, string
 from broker.types import HostPort
 
 CLUSTER_OPTIONS = (
@@ -39,7 +39,7 @@ CLUSTER_OPTIONS = (
     ),
     Option(name="retry.backoff.ms", kind=long(0)),
     Option(name="retry.backoff.max.ms", kind=long(0)),
-    *(Option(name=name, kind=string()) for name in OPTION_NAMES),
+    *(Option(name=name, kind=Kind(type=SettingType.STRING, parse=str)) for name in OPTION_NAMES),
 )
 
 _CONNECTION_SETTINGS: Mapping[str, str] = {
@@ -79,7 +79,7 @@ class ClusterOptions:
             zookeeper=values.get("zookeeper.connect", ""),
             zookeeper_session_timeout_ms=values.get("zookeeper.session.timeout.ms", 6_000),
             zookeeper_connect_timeout_ms=values.get("zookeeper.connection.timeout.ms", 6_000),
-            security_protocol=values.get("security.protocol", "PLAINTEXT").upper(),
+            security_protocol=values.get("security.protocol", "PLAINTEXT").strip().upper(),
             routing=Routing(values.get("routing", Routing.LEADERS.value)),
             connection=_connection(values, problems),
             backoff=Backoff(**pauses),

@@ -9,6 +9,7 @@ from broker.client.option_names import read_options
 from broker.client.partitioner import ConsistentPartitioner, RoundRobinPartitioner
 from broker.client.producer import WhenFull
 from broker.client.producer_options import PRODUCER_OPTIONS, ProducerOptions, open_producer
+from broker.client.security.connection_security import ConnectionSecurity
 from broker.errors import ConfigurationError
 from broker.records.batch import Codec
 from broker.types import HostPort
@@ -176,3 +177,15 @@ def test_a_producer_is_opened_by_its_options() -> None:
         assert peer.log("t", 0).values == [b"text"]
 
     run(main)
+
+
+def test_passwords_are_taken_as_they_are() -> None:
+    given = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "ada",
+        "sasl.password": " pencil ",
+    }
+    options = ProducerOptions.read({"bootstrap.servers": "127.0.0.1:9093", **given})
+    assert options.cluster.connection.security == ConnectionSecurity.from_options(given)
+    assert "pencil" not in repr(options)
