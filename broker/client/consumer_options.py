@@ -150,14 +150,21 @@ class ConsumerOptions:
     @classmethod
     def read(cls, given: Mapping[str, object]) -> ConsumerOptions:
         """Options by name. Raises ConfigurationError with all that is wrong with them."""
-        values = read_options(given, CONSUMER_OPTIONS)
         problems: list[str] = []
-        cluster = ClusterOptions.of(values, problems)
-        group = _group(values, problems)
-        assignors = tuple(_assignors(values, problems))
+        options = cls.of(read_options(given, CONSUMER_OPTIONS), problems)
         if problems:
             raise ConfigurationError(problems)
-        return cls(cluster=cluster, settings=_settings(values), group=group, assignors=assignors)
+        return options
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], problems: list[str]) -> ConsumerOptions:
+        """Those among options that were read; what is wrong with them is added to `problems`."""
+        return cls(
+            cluster=ClusterOptions.of(values, problems),
+            settings=_settings(values),
+            group=_group(values, problems),
+            assignors=tuple(_assignors(values, problems)),
+        )
 
 
 @asynccontextmanager

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from broker.client.assignors import CooperativeStickyAssignor, RangeAssignor
+from broker.client.connector_options import CONNECTOR_OPTIONS, ConnectorOptions, open_connector
+from broker.client.consumer_connector import GroupKind
 from broker.client.consumer_options import CONSUMER_OPTIONS, ConsumerOptions, open_consumer
 from broker.client.consumer_settings import ConsumerSettings, Isolation, OffsetReset
 from broker.client.producer_options import open_producer
+from broker.client.zookeeper_settings import ZooKeeperGroupSettings
 from broker.errors import ConfigurationError
 from broker.types import HostPort
 from tests.conftest import ClusterFactory
@@ -111,7 +114,56 @@ def test_a_consumer_by_name_reads_what_a_producer_by_name_wrote(cluster: Cluster
     assert asyncio.run(main()) == [b"a", b"c"]
 
 
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({"zk.connect": "z:1"}, GroupKind.ZOOKEEPER),
+        ({"zookeeper.connect": "z:1", "offsets.storage": "zookeeper"}, GroupKind.ZOOKEEPER),
+        ({"zookeeper.connect": "z:1", "offsets.storage": "kafka"}, GroupKind.DUAL),
+        (
+            {"zookeeper.connect": "z:1", "offsets.storage": "kafka", "dual.commit.enabled": "false"},
+            GroupKind.COORDINATOR,
+        ),
+        ({"bootstrap.servers": "b:1"}, GroupKind.COORDINATOR),
+    ],
+)
+def test_options_of_connectors_say_where_a_group_meets(given: dict[str, object], kind: GroupKind) -> None:
+    options = ConnectorOptions.read(
+        {"groupid": "g", "rebalance.retries.max": 9, "rebalance.backoff.ms": 7, "consumerid": "me", **given}
+    )
+    assert options.kind is kind
+    assert options.zookeeper == ZooKeeperGroupSettings(
+        rebalance_retries_max=9, rebalance_backoff_ms=7, consumer_id="me"
+    )
+
+
+def test_a_connector_needs_a_group_and_for_one_in_zookeeper_a_zookeeper() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        ConnectorOptions.read({"bootstrap.servers": "b:1", "offsets.storage": "zookeeper"})
+    assert raised.value.problems == [
+        "group.id: a connector is a member of a group",
+        "offsets.storage: zookeeper needs zookeeper.connect",
+    ]
+
+
+def test_a_connector_by_name_reads_what_a_producer_by_name_wrote(cluster: ClusterFactory) -> None:
+    async def main() -> list[bytes | None]:
+        zookeeper = {"zk.connect": node.spec.zookeeper_connect}
+        async with open_producer(zookeeper) as producer:
+            for value in (b"a", b"b"):
+                await producer.send("t", value, partition=0)
+        given = {**zookeeper, "groupid": "g", "autooffset.reset": "smallest", "rebalance.backoff.ms": 50}
+        async with asyncio.timeout(30), open_connector(given) as connector:
+            (stream,) = (await connector.create_message_streams({"t": 1}))["t"]
+            return [(await anext(stream)).value for _ in range(2)]
+
+    node = cluster()
+    assert asyncio.run(main()) == [b"a", b"b"]
+
+
 def test_the_page_on_clients_names_every_option_of_consumers() -> None:
     page = (Path(__file__).parents[2] / "ops/docs/clients.md").read_text()
-    named = [name for option in CONSUMER_OPTIONS for name in (option.name, *option.aliases)]
+    named = [
+        name for option in (*CONSUMER_OPTIONS, *CONNECTOR_OPTIONS) for name in (option.name, *option.aliases)
+    ]
     assert [name for name in named if f"`{name}" not in page] == []
