@@ -18,12 +18,13 @@ from broker.client.admin import Admin as AsyncAdmin
 from broker.client.blocking.loop_thread import LoopThread
 from broker.client.connection import ConnectionSettings
 from broker.client.consumer import Consumer as AsyncConsumer
-from broker.client.consumer import ConsumerSettings, Isolation, OffsetReset, PartitionError
+from broker.client.consumer import ConsumerRecord, ConsumerSettings, Isolation, OffsetReset, PartitionError
 from broker.client.consumer_connector import ConsumerConnector as AsyncConsumerConnector
 from broker.client.group_offset_admin import ShiftBy, ToEarliest
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.group_settings import GroupSettings
 from broker.client.offsets import LATEST
+from broker.client.parking import Handler, ParkedRecord, RetryPolicy
 from broker.client.producer import Producer as AsyncProducer
 from broker.client.producer import ProducerRecord, ProducerSettings
 from broker.client.record_stream import RecordStream as AsyncRecordStream
@@ -218,6 +219,36 @@ def test_an_interrupted_call_leaves_nothing_behind() -> None:
         assert consumer.poll(timeout_ms=0) is None
 
 
+class Drawer:
+    """Where records are put aside."""
+
+    def __init__(self) -> None:
+        self.parked: list[bytes | None] = []
+        self.is_filled = threading.Event()
+
+    async def park(self, parked: ParkedRecord) -> None:
+        self.parked.append(parked.record.value)
+        self.is_filled.set()
+
+    async def retry(self, handler: Handler) -> None:
+        return
+
+
+def test_records_that_a_handler_fails_on_are_parked_and_the_others_go_on() -> None:
+    handled: list[bytes | None] = []
+
+    def handle(record: ConsumerRecord) -> None:
+        handled.append(record.value)
+        if record.value == b"b":
+            raise ValueError("b is bad")
+
+    with consuming(b"a", b"b") as consumer:
+        drawer = Drawer()
+        with interrupted_once(drawer.is_filled), pytest.raises(KeyboardInterrupt):
+            consumer.process(handle, RetryPolicy(attempts_max=1), parking=drawer)
+        assert (handled, drawer.parked) == ([b"a", b"b"], [b"b"])
+
+
 def test_calls_after_the_end_are_refused() -> None:
     peer = ProducingPeer(1, logs={})
     with connected(peer) as (cluster, _):
@@ -315,6 +346,16 @@ def test_everything_works_on_a_real_node(cluster: ClusterFactory) -> None:
             with pytest.raises(ProtocolError), transactional.transaction():
                 transactional.send("t", b"never", partition=9)
             assert [record.value for record in islice(consumer, 4)].count(b"last") == 1
+
+        options = {
+            "bootstrap.servers": str(node.bootstrap[0]),
+            "group.id": "o",
+            "auto.offset.reset": "earliest",
+        }
+        with blocking.open_consumer(options) as reader:
+            reader.assign([ONE])
+            assert [record.offset for record in islice(reader, 2)] == [0, 1]
+        assert committed(admin, "o") == 2
 
         simple = blocking.SimpleConsumer(client)
         assert simple.get_offsets_before("t", 1, LATEST, 1) == [5]

@@ -10,7 +10,7 @@ is forked off. Errors are those of the asyncio client; Ctrl-C ends a call that w
 
 from broker.client.blocking.admin import Admin
 from broker.client.blocking.cluster import Cluster, ZooKeeper
-from broker.client.blocking.consumer import Consumer
+from broker.client.blocking.consumer import Consumer, open_consumer
 from broker.client.blocking.consumer_connector import ConsumerConnector, RecordStream
 from broker.client.blocking.producer import Producer, TransactionalProducer, open_producer
 from broker.client.blocking.simple_consumer import SimpleConsumer
@@ -25,5 +25,6 @@ __all__ = [
     "SimpleConsumer",
     "TransactionalProducer",
     "ZooKeeper",
+    "open_consumer",
     "open_producer",
 ]

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from broker.client.assignors import Assignor, RangeAssignor
 from broker.client.blocking.cluster import Cluster
 from broker.client.blocking.facade import Facade, blocking, on_loop
+from broker.client.blocking.loop_thread import LoopThread
 from broker.client.consumer import Consumer as AsyncConsumer
 from broker.client.consumer_commits import CommitCallback, Offsets
 from broker.client.consumer_metrics import ConsumerMetrics
+from broker.client.consumer_options import ConsumerOptions
+from broker.client.consumer_options import open_consumer as open_async_consumer
 from broker.client.consumer_settings import ConsumerSettings
 from broker.client.group import PartitionsCallback, TopicFilter
 from broker.client.group_offsets import NO_MEMBERSHIP, Membership, OffsetAndMetadata
 from broker.client.group_settings import GroupSettings
+from broker.client.parking import Parking, RetryPolicy
+from broker.client.parking import process as process_on_loop
 from broker.client.record_cursor import ConsumerRecord
 from broker.types import TopicPartition
 
@@ -49,6 +55,12 @@ class Consumer(Facade[AsyncConsumer]):
         super().__init__(cluster.thread, cluster.thread.run(make))
         self._ready: deque[ConsumerRecord] = deque()
         """Taken, of one partition, and yet to be handed out. Filled on the loop, emptied by the reader."""
+
+    @classmethod
+    def around(cls, thread: LoopThread, behind: Any) -> Self:
+        consumer = super().around(thread, behind)
+        consumer._ready = deque()
+        return consumer
 
     def __enter__(self) -> Self:
         self.start()
@@ -215,6 +227,27 @@ class Consumer(Facade[AsyncConsumer]):
             return self._ready[0].offset
         return position
 
+    def process(
+        self,
+        handler: Callable[[ConsumerRecord], object],
+        policy: RetryPolicy | None = None,
+        *,
+        parking: Parking,
+    ) -> None:
+        """Hand every record to the handler, in a thread of its own, until interrupted; what it fails on is
+        tried again, then parked: `parking.process` with its errors. A dead-letter topic is
+        `DeadLetterTopic(producer.behind)`.
+        """
+
+        async def called(record: ConsumerRecord) -> None:
+            await asyncio.to_thread(handler, record)
+
+        async def work() -> None:
+            self._prepare()
+            await process_on_loop(self.behind, called, policy, parking=parking)
+
+        self.thread.call(work)
+
     # Committing
 
     def commit(self, offsets: Offsets | None = None) -> None:
@@ -247,6 +280,22 @@ class Consumer(Facade[AsyncConsumer]):
             for partition in self.behind.assignment
             if (position := self._position(partition)) is not None
         }
+
+
+@contextmanager
+def open_consumer(given: Mapping[str, object] | ConsumerOptions) -> Iterator[Consumer]:
+    """A running consumer with connections and a thread of its own, out of options by name, to be subscribed
+    or assigned partitions.
+
+    Raises ConfigurationError, ConnectionFailedError, and CoordinationError when ZooKeeper is not reached.
+    """
+    options = given if isinstance(given, ConsumerOptions) else ConsumerOptions.read(given)
+    with ExitStack() as stack:
+        thread = stack.enter_context(LoopThread())
+        behind = stack.enter_context(thread.held(lambda: open_async_consumer(options)))
+        consumer = Consumer.around(thread, behind)
+        stack.push(consumer.__exit__)
+        yield consumer
 
 
 def _in_thread(callback: BlockingCallback) -> PartitionsCallback:
