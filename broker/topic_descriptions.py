@@ -8,17 +8,14 @@ from typing import Any
 
 from broker.admin_commands import connected, print_answer
 from broker.client.admin import Admin
-from broker.client.cluster import Cluster
 from broker.client.metadata import PartitionMetadata
-from broker.client.offsets import replica_ends
+from broker.client.partition_admin import ReplicaProgress
 from broker.client.reassignment_admin import OngoingReassignment
-from broker.errors import ProtocolError
 from broker.types import TopicPartition
 
 _Partitions = Mapping[TopicPartition, PartitionMetadata]
 _Moves = Mapping[TopicPartition, OngoingReassignment]
 _Row = dict[str, Any]
-_MIN_ISR = "min.insync.replicas"
 
 
 def add_describe_options(parser: argparse.ArgumentParser) -> None:
@@ -60,48 +57,18 @@ async def describe_topics(options: argparse.Namespace) -> None:
     """
     async with connected(options) as cluster:
         admin = Admin(cluster)
-        described = await admin.describe_topics(options.names or await admin.list_topics())
-        moves = await _moves(admin)
-        live = cluster.metadata.nodes.keys()
-        found = {
-            TopicPartition(name, number): partition
-            for name, topic in described.items()
-            for number, partition in sorted(topic.partitions.items())
-        }
-        if options.under_replicated:
-            found = {tp: each for tp, each in found.items() if _is_under_replicated(each, moves.get(tp))}
-        if options.unavailable:
-            found = {tp: each for tp, each in found.items() if each.leader not in live}
-        if options.under_min_isr or options.at_min_isr:
-            needed = await _min_isr(admin, {tp.topic for tp in found})
-            found = {
-                tp: each
-                for tp, each in found.items()
-                if (options.under_min_isr and len(each.isr) < needed[tp.topic])
-                or (options.at_min_isr and len(each.isr) == needed[tp.topic])
-            }
-        rows = await _replica_rows(cluster, found) if options.lag else list(_partition_rows(found, moves))
+        found = await admin.find_partitions(
+            options.names or None,
+            under_replicated=options.under_replicated,
+            unavailable=options.unavailable,
+            under_min_isr=options.under_min_isr,
+            at_min_isr=options.at_min_isr,
+        )
+        if options.lag:
+            rows = list(_replica_rows(await admin.replica_progress(found)))
+        else:
+            rows = list(_partition_rows(found, await admin.visible_reassignments()))
     print_answer(options, rows, map(_replica_line if options.lag else _partition_line, rows))
-
-
-async def _moves(admin: Admin) -> _Moves:
-    """The moves under way; none where the cluster does not tell, being older or not letting everybody see."""
-    try:
-        return await admin.reassignments()
-    except ProtocolError:
-        return {}
-
-
-async def _min_isr(admin: Admin, topics: Iterable[str]) -> dict[str, int]:
-    """How many replicas each topic wants in sync."""
-    settings = {topic: await admin.describe_topic_configs(topic, [_MIN_ISR]) for topic in sorted(topics)}
-    return {topic: int(entries[_MIN_ISR].value or 1) for topic, entries in settings.items()}
-
-
-def _is_under_replicated(partition: PartitionMetadata, move: OngoingReassignment | None) -> bool:
-    """Whether any is out of sync of those that were to have it before a move began."""
-    adding = move.adding if move is not None else ()
-    return bool(set(partition.replicas) - set(partition.isr) - set(adding))
 
 
 def _partition_rows(partitions: _Partitions, moves: _Moves) -> Iterator[_Row]:
@@ -118,25 +85,17 @@ def _partition_rows(partitions: _Partitions, moves: _Moves) -> Iterator[_Row]:
         yield row
 
 
-async def _replica_rows(cluster: Cluster, partitions: _Partitions) -> list[_Row]:
-    ends = await replica_ends(cluster, {tp: each.replicas for tp, each in partitions.items()})
-    rows = []
-    for tp, partition in partitions.items():
-        known = [end for replica in partition.replicas if (end := ends.get((tp, replica))) is not None]
-        furthest = ends.get((tp, partition.leader), max(known, default=0))
-        for replica in partition.replicas:
-            end = ends.get((tp, replica))
-            rows.append(
-                {
-                    "topic": tp.topic,
-                    "partition": tp.partition,
-                    "replica": replica,
-                    "in_sync": replica in partition.isr,
-                    "end": end,
-                    "lag": None if end is None else max(furthest - end, 0),
-                }
-            )
-    return rows
+def _replica_rows(progress: Mapping[TopicPartition, list[ReplicaProgress]]) -> Iterator[_Row]:
+    for tp, replicas in progress.items():
+        for replica in replicas:
+            yield {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "replica": replica.broker,
+                "in_sync": replica.in_sync,
+                "end": replica.end,
+                "lag": replica.lag,
+            }
 
 
 def _partition_line(row: _Row) -> str:

@@ -14,7 +14,7 @@ from broker.client.group_offset_admin import (
     ToOffset,
     ToTime,
 )
-from broker.client.move_admin import MoveAdmin
+from broker.client.partition_admin import PartitionAdmin, ReplicaProgress
 from broker.client.quota_admin import QuotaAdmin
 from broker.client.reassignment_admin import OngoingReassignment
 from broker.client.topic_admin import CLUSTER_DEFAULT, HIGH_WATERMARK, NewTopic
@@ -40,6 +40,7 @@ __all__ = [
     "NewTopic",
     "OngoingReassignment",
     "ProducerDescription",
+    "ReplicaProgress",
     "ShiftBy",
     "ToEarliest",
     "ToLatest",
@@ -50,7 +51,7 @@ __all__ = [
 ]
 
 
-class Admin(MoveAdmin, GroupOffsetAdmin, TransactionAdmin, QuotaAdmin):
+class Admin(PartitionAdmin, GroupOffsetAdmin, TransactionAdmin, QuotaAdmin):
     """Everything that can be asked of a cluster beside producing and consuming. Needs no closing: the
     connections are the cluster's.
     """

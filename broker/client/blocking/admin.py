@@ -28,6 +28,9 @@ class Admin(Facade[AsyncAdmin]):
 
     reassign = blocking(AsyncAdmin.reassign)
     reassignments = blocking(AsyncAdmin.reassignments)
+    visible_reassignments = blocking(AsyncAdmin.visible_reassignments)
+    find_partitions = blocking(AsyncAdmin.find_partitions)
+    replica_progress = blocking(AsyncAdmin.replica_progress)
     move = blocking(AsyncAdmin.move)
     await_moves = blocking(AsyncAdmin.await_moves)
 
