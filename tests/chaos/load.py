@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos.background import Background
+from tests.chaos.closing import close
 
 PARTITIONS = 4
 PATIENCE_SECONDS = 90
@@ -201,7 +202,7 @@ class Follower(Background):
         )
 
     def _after(self, *, failed: bool) -> None:
-        self._consumer.close()
+        close(self._consumer)
 
     def has_seen(self, placed: Placed) -> bool:
         """Whether it has read every one of these records, and never another at its offset."""

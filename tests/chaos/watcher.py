@@ -7,6 +7,7 @@ from collections import defaultdict
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from tests.chaos.background import Background
+from tests.chaos.closing import close
 from tests.chaos.load import CLIENT_SETTINGS, PARTITIONS, Placed, number_in
 
 
@@ -44,7 +45,7 @@ class Watcher(Background):
             assert list(enumerate(self.seen[partition])) == records, f"partition {partition} was another"
 
     def _after(self, *, failed: bool) -> None:
-        self._consumer.close()
+        close(self._consumer)
 
     def _run(self) -> None:
         self._consumer.assign([TopicPartition(self._topic, number, 0) for number in range(PARTITIONS)])
