@@ -179,6 +179,8 @@ class World:
         await self._until(
             lambda: all(each.is_done for each in self._clients), HEALED_WITHIN_SECONDS, "clients do not end"
         )
+        # What the administrator asked for last may have begun since.
+        await self._until(self._is_well, HEALED_WITHIN_SECONDS, self._what_is_wrong)
         self.checks.final(self.machines, self.partitions)
         for reader in self.committed_readers:
             require_outcomes(self.desks, reader)
