@@ -22,8 +22,8 @@ class Step:
     `writes` are states and `topics` assignments still to be written, `written` the states that were.
     Everything else says what brokers are to be told: `roles` of these partitions, to every replica;
     `metadata` of these, to everyone; everything to brokers that `joined`, all their roles to those
-    `asked_again`. `new` are partitions without a log yet, and `added` replicas that have none. `halted`
-    replicas stop, those in `deletions` are deleted.
+    `asked_again`. `new` are partitions without a log yet, and `added` replicas that have none. Replicas
+    in `deletions` are deleted.
     """
 
     writes: dict[TopicPartition, PartitionStateZnode] = field(default_factory=dict)

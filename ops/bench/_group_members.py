@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -45,7 +46,7 @@ class Work:
     partitions: int
 
 
-class GroupMember:
+class GroupMember(ABC):
     """One member on a connection of its own; `has` are its partitions, `calls` the requests that it sent."""
 
     def __init__(self, work: Work, number: int) -> None:
@@ -85,11 +86,13 @@ class GroupMember:
             self._connection = await Connection.open(self.work.address, settings)
         return await self._connection.request(request)
 
+    @abstractmethod
     async def _live(self, changed: Callable[[], None]) -> None:
-        raise NotImplementedError
+        """Be a member until cancelled, and call `changed` whenever the partitions are others."""
 
+    @abstractmethod
     async def _leave(self) -> None:
-        raise NotImplementedError
+        """Tell the coordinator, if it knows of the member."""
 
 
 class ClassicMember(GroupMember):
