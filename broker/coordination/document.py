@@ -33,6 +33,10 @@ class Document:
             raise CoordinationError(f"{path} holds no JSON object: {data[:80]!r}")
         return cls(fields, path)
 
+    def has(self, name: str) -> bool:
+        """Whether the field is there, and not null."""
+        return self._fields.get(name) is not None
+
     def integer(self, name: str, default: int | None = None) -> int:
         """An integer, also one written as a string as some versions do; required without a default."""
         value = self._value(name, default)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
@@ -350,13 +351,31 @@ class ConsumerZnode:
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> Self:
+        """Raises CoordinationError for registrations of Kafka 0.7 too, which later consumers do not read."""
+        if _OF_KAFKA_0_7.match(data):
+            raise _foreign_to_group(data, path)
         document = Document.parse(data, path)
+        if not document.has("subscription"):
+            raise _foreign_to_group(data, path)
         return cls(
             subscription=document.integer_map("subscription"),
             pattern=document.text("pattern", cls.STATIC),
             timestamp_ms=document.integer("timestamp", -1),
             sorts_by_broker=document.text("order", "") == cls.BY_BROKER,
         )
+
+
+_OF_KAFKA_0_7 = re.compile(rb"([*!])\d+\1")
+"""How Kafka 0.7 wrote down a pattern: `*streams*expression`, `!streams!expression`. What it wrote for topics
+by name is a JSON object of nothing but streams by topic.
+"""
+
+
+def _foreign_to_group(data: bytes, path: str) -> CoordinationError:
+    return CoordinationError(
+        f"{path} has no subscription as consumers write it since Kafka 0.8, but {data[:80]!r}: one of"
+        " Kafka 0.7 cannot read from these nodes, and nobody else can share a group with it"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -197,13 +197,16 @@ def test_a_new_member_that_gets_nothing_within_its_retries_says_who_is_in_its_wa
     run(main)
 
 
-def test_a_registration_that_nobody_understands_is_named() -> None:
+@pytest.mark.parametrize(
+    ("registered", "told"), [(b"{", "holds no JSON"), (b'{ "t": 1 }', "has no subscription .*Kafka 0.7")]
+)
+def test_a_registration_that_nobody_understands_is_named(registered: bytes, told: str) -> None:
     async def main() -> None:
         group = SimulatedGroup(9)
         session, member = await _one_member(group.zookeeper.tree, Reader("r", Ledger(), group.random), "me")
         broken = paths.consumer_id(GROUP, "other")
-        await session.create(broken, b"{")
-        with pytest.raises(RebalanceFailedError, match=f"3 tries; {broken} holds no JSON"):
+        await session.create(broken, registered)
+        with pytest.raises(RebalanceFailedError, match=f"3 tries; {broken} {told}"):
             await member.run()
         await session.close()
         group.loop.close()

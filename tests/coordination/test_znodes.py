@@ -96,13 +96,17 @@ def test_a_znode_is_written_as_the_layout_says_and_read_back(value: Any, text: s
 @pytest.mark.parametrize(("value", "text"), VALUES, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("garbage", [b"", b"{", b"\xff\xfe", b"[]", b"null", b'"x"', b'{"version":1}'])
 def test_garbage_is_an_error_that_names_the_path(value: Any, text: str, garbage: bytes) -> None:
-    optional = isinstance(
-        value, TopicZnode | PartitionListZnode | ReassignmentZnode | ConfigZnode | ConsumerZnode
-    )
+    optional = isinstance(value, TopicZnode | PartitionListZnode | ReassignmentZnode | ConfigZnode)
     if garbage.startswith(b'{"version"') and optional:
         return
     with pytest.raises(CoordinationError, match=PATH):
         type(value).decode(garbage, PATH)
+
+
+@pytest.mark.parametrize("registered", [b'{ "t": 2,"u": 1 }', b"{  }", b"*4*white.*", b"!1!black.*"])
+def test_a_registration_of_kafka_0_7_is_refused_by_name(registered: bytes) -> None:
+    with pytest.raises(CoordinationError, match=rf"{PATH} .*Kafka 0\.7"):
+        ConsumerZnode.decode(registered, PATH)
 
 
 STATE = {"controller_epoch": 1, "leader": 1, "leader_epoch": 0, "isr": [1]}
