@@ -1,4 +1,4 @@
-"""Other projects' suites that a node is held to, out of `foreign_suites.yaml`, and the document about them.
+"""Other projects' suites that nodes are held to, out of `foreign_suites.yaml`, and the document about them.
 
 `python -m ops.foreign_suites` writes `ops/docs/foreign-suites.md` anew; a test fails where the file is not
 what this would write.
@@ -21,8 +21,8 @@ DOCUMENT = Path(__file__).parent / "docs" / "foreign-suites.md"
 _INTRODUCTION = """\
 # Suites of other projects
 
-Tests that nobody wrote for this project, run against one node by `make interop`. All of them pass but for
-those below.
+Tests that nobody wrote for this project, run against nodes by `make interop`. All of them pass but for those
+below.
 
 This file is written by `python -m ops.foreign_suites` out of `ops/foreign_suites.yaml`.
 """
@@ -31,7 +31,7 @@ _HEADINGS = ("Test", "Why not")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """One suite, and the tests of it that a node does not pass, with the reason for each.
+    """One suite, and the tests of it that nodes do not pass, with the reason for each.
 
     Those of `fails` fail; those of `skips` the suite leaves out by itself.
     """

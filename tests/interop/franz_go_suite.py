@@ -1,11 +1,11 @@
-"""The tests that franz-go's client brings, run against one broker, and its own broker in memory, kfake."""
+"""The tests that franz-go's client brings, run against any brokers, and its own broker in memory, kfake."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,17 +20,34 @@ TIMEOUT_SECONDS = 900
 _VERDICT = re.compile(r"^ *--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)
 
 
-def run(program: Path, broker: HostPort, *, without: Iterable[str]) -> Outcome:
-    """Run the tests but for those `without`, whose time-outs are long. `program` is `go test -c PACKAGE`."""
-    leaving_out = f"^({'|'.join(without)})$"
+def run(program: Path, brokers: Sequence[HostPort], *, without: Collection[str] = ()) -> Outcome:
+    """Run the tests but for those `without`, whose time-outs are long. `program` is `go test -c PACKAGE`.
+
+    Topics get a replica on every broker, up to three.
+    """
+    arguments = [f"-test.skip=^({'|'.join(without)})$"] if without else []
+    return _run(program, brokers, arguments, {})
+
+
+def run_with_breaking_connections(program: Path, brokers: Sequence[HostPort]) -> Outcome:
+    """Run the tests that take part in the suite's mode of chaos: each connection of their clients breaks
+    within 1.5 s, and still every record has to come through the group once.
+    """
+    return _run(program, brokers, ["-test.run=^TestGroupETL$"], {"KGO_TEST_CHAOS": "1"})
+
+
+def _run(
+    program: Path, brokers: Sequence[HostPort], arguments: Sequence[str], mode: Mapping[str, str]
+) -> Outcome:
     finished = subprocess.run(
-        [str(program), "-test.v", f"-test.skip={leaving_out}", f"-test.timeout={TIMEOUT_SECONDS}s"],
+        [str(program), "-test.v", f"-test.timeout={TIMEOUT_SECONDS}s", *arguments],
         cwd=_sources(),
         env={
             **os.environ,
-            "KGO_SEEDS": str(broker),
-            "KGO_TEST_RF": "1",
+            "KGO_SEEDS": ",".join(map(str, brokers)),
+            "KGO_TEST_RF": str(min(3, len(brokers))),
             "KGO_TEST_RECORDS": str(RECORDS),
+            **mode,
         },
         capture_output=True,
         text=True,
