@@ -27,6 +27,7 @@ from broker.groups.group_administration import GroupAdministration
 from broker.groups.offset_requests import OffsetRequests
 from broker.groups.requests import (
     Client,
+    check_sync,
     heartbeat_event,
     join_event,
     join_response,
@@ -137,9 +138,10 @@ class GroupCoordinator(OffsetRequests, GroupAdministration):
         )
         return join_response(await answer, version=version)
 
-    async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
+    async def sync(self, request: SyncGroupRequest, *, version: int) -> SyncGroupResponse:
         """SyncGroup: answered when the leader's assignment is stored."""
         try:
+            check_sync(request, version=version)
             group = self._group(request.group_id)
         except ProtocolError as error:
             # Members that know this group go on, where a rebalance was under way they start over.

@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import attrgetter
 from uuid import UUID
 
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, ProtocolError
 from broker.groups.events import (
     Heartbeat,
     Join,
@@ -61,6 +61,7 @@ from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 JOIN_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 JOIN_VERSION_WITH_NULL_PROTOCOL = 7
 JOIN_VERSION_WITH_SKIP_ASSIGNMENT = 9
+SYNC_VERSION_WITH_PROTOCOL = 5
 LEAVE_VERSION_WITH_MEMBERS = 3
 COMMIT_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 COMMIT_VERSION_WITH_MEMBER_EPOCHS = 9
@@ -132,6 +133,16 @@ def join_response(reply: JoinReply, *, version: int) -> JoinGroupResponse:
             for member in reply.members
         ],
     )
+
+
+def check_sync(request: SyncGroupRequest, *, version: int) -> None:
+    """Raises ProtocolError INCONSISTENT_GROUP_PROTOCOL where a member does not say what it was told that the
+    group speaks, though its version asks for it (KIP-559).
+    """
+    if version >= SYNC_VERSION_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+        raise ProtocolError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "SyncGroup without protocol type and protocol name"
+        )
 
 
 def sync_event(request: SyncGroupRequest, *, waiter: Waiter) -> Sync:

@@ -53,10 +53,13 @@ _OPERATIONS = {
 
 
 class Whole(NamedTuple):
-    """A question about a whole request: the operation, and the resource that the request is about."""
+    """A question about a whole request: the operation, and the resource that the request is about. `instead`:
+    an operation there that is enough, too.
+    """
 
     operation: Operation
     resource_of: Callable[[Any], Resource]
+    instead: Operation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +75,10 @@ ANYONE = Rule()
 """Open to all: what a client must know before it can be anyone."""
 
 
-def on_cluster(operation: Operation) -> Rule:
-    """The request as a whole acts on the cluster."""
+def on_cluster(operation: Operation, *, instead: Operation | None = None) -> Rule:
+    """The request as a whole acts on the cluster; whoever may do `instead` there may send it, too."""
     needs = frozenset({(operation, ResourceKind.CLUSTER)})
-    return Rule(needs=needs, whole=Whole(operation, lambda _: CLUSTER))
+    return Rule(needs=needs, whole=Whole(operation, lambda _: CLUSTER, instead))
 
 
 def on_group(operation: Operation, *further: tuple[Operation, ResourceKind]) -> Rule:
@@ -114,6 +117,14 @@ def require(services: Authorised, context: RequestContext, operation: Operation,
     """Raise ProtocolError with the code for this kind of resource unless that is allowed."""
     if not services.authoriser.allows(context.session, operation, resource):
         raise refusal(context, operation, resource)
+
+
+def require_whole(services: Authorised, context: RequestContext, whole: Whole, request: Any) -> None:
+    """Raise ProtocolError unless the sender may send the request at all."""
+    resource = whole.resource_of(request)
+    enough = (whole.operation,) if whole.instead is None else (whole.operation, whole.instead)
+    if not any(is_allowed(services, context, operation, resource) for operation in enough):
+        raise refusal(context, whole.operation, resource)
 
 
 def refusal(context: RequestContext, operation: Operation, resource: Resource) -> ProtocolError:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.server.access import Rule, require
+from broker.server.access import Rule, require_whole
 from broker.server.connection import Answer, Connection
 from broker.server.later_answers import LaterAnswer
 from broker.server.naming import Served
@@ -135,7 +135,7 @@ class Dispatcher:
         try:
             whole = entry.route.rule.whole
             if whole is not None:
-                require(self._services, context, whole.operation, whole.resource_of(request))
+                require_whole(self._services, context, whole, request)
             return entry.route.handle(self._services, context, request)
         except ProtocolError as error:
             return _refusal(entry, request, error, context.api_version)

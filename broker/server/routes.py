@@ -239,7 +239,8 @@ ROUTES = (
     ),
     Route(
         request=WriteTxnMarkersRequest,
-        rule=on_cluster(Operation.CLUSTER_ACTION),
+        # To end what hangs is administration, too (KAFKA-16513).
+        rule=on_cluster(Operation.CLUSTER_ACTION, instead=Operation.ALTER),
         handle=write_txn_markers.handle,
         refuse=write_txn_markers.refuse,
     ),

@@ -117,7 +117,8 @@ class Node:
                     SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
                     for member_id, assignment in (assignments or {}).items()
                 ],
-            )
+            ),
+            version=4,
         )
 
     async def classic_beat(self, joined: JoinGroupResponse) -> int:

@@ -83,7 +83,8 @@ class Node:
                     SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
                     for member_id, assignment in (assignments or {}).items()
                 ],
-            )
+            ),
+            version=4,
         )
 
     async def heartbeat(self, joined: JoinGroupResponse, *, group: str = "g") -> int:
@@ -247,6 +248,42 @@ def test_the_group_is_stored_before_anyone_is_told_its_assignment() -> None:
             assert isinstance(stored, GroupRecord)
             assert stored.metadata is not None
             assert stored.metadata.members[0].assignment == b"all"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("version", "protocol_type", "protocol", "error", "error_when_stale"),
+    [
+        (4, None, None, ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION),
+        (5, "consumer", "range", ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION),
+        (5, "consumer", "sticky", ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ErrorCode.ILLEGAL_GENERATION),
+        (5, None, None, *[ErrorCode.INCONSISTENT_GROUP_PROTOCOL] * 2),
+        (5, "consumer", None, *[ErrorCode.INCONSISTENT_GROUP_PROTOCOL] * 2),
+        (5, None, "range", *[ErrorCode.INCONSISTENT_GROUP_PROTOCOL] * 2),
+    ],
+)
+def test_a_sync_says_what_the_group_speaks_from_the_version_on_that_can(
+    version: int,
+    protocol_type: str | None,
+    protocol: str | None,
+    error: ErrorCode,
+    error_when_stale: ErrorCode,
+) -> None:
+    async def scenario() -> None:
+        async with node() as here:
+            joined = await here.join()
+            current = joined.generation_id
+            for generation, expected in ((current - 1, error_when_stale), (current, error)):
+                request = SyncGroupRequest(
+                    group_id="g",
+                    generation_id=generation,
+                    member_id=joined.member_id,
+                    protocol_type=protocol_type,
+                    protocol_name=protocol,
+                )
+                answer = await here.coordinator.sync(request, version=version)
+                assert answer.error_code == expected
 
     run(scenario())
 

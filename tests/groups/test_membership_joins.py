@@ -1,4 +1,4 @@
-"""How members come together: the four basic rebalances, the delayed join, protocols, bounds."""
+"""How members come together: the delayed join, protocols, bounds."""
 
 from __future__ import annotations
 
@@ -16,70 +16,6 @@ from tests.groups.scripted_group import (
     ScriptedGroup,
     subscription,
 )
-
-
-def test_scenario_1_in_the_first_rebalance_all_joins_are_answered_together_and_the_first_member_leads() -> (
-    None
-):
-    group = ScriptedGroup(CONFIG)
-    first = group.join()
-    assert group.state is State.PREPARING_REBALANCE
-    second, third = group.join(), group.join()
-    assert group.facts.count("rebalance_started") == 1
-    assert group.waits(first, second, third)
-    group.advance(2 * CONFIG.initial_rebalance_delay_ms)
-    replies = [group.joined(waiter) for waiter in (first, second, third)]
-    assert {reply.generation for reply in replies} == {1}
-    assert {reply.leader for reply in replies} == {replies[0].member_id}
-    assert [len(reply.members) for reply in replies] == [3, 0, 0]
-    assert group.state is State.COMPLETING_REBALANCE
-
-
-def test_scenario_2_when_the_leader_joins_again_first_all_others_have_to_and_it_stays_leader() -> None:
-    group = ScriptedGroup()
-    leader, second, third = group.stable(3)
-    generation = group.machine.standing.generation
-    joins = [group.join(leader)]
-    assert group.state is State.PREPARING_REBALANCE
-    joins += [group.join(second)]
-    assert group.waits(*joins)
-    joins += [group.join(third)]
-    replies = [group.joined(waiter) for waiter in joins]
-    assert {reply.generation for reply in replies} == {generation + 1}
-    assert {reply.leader for reply in replies} == {leader}
-    assert [len(reply.members) for reply in replies] == [3, 0, 0]
-
-
-def test_scenario_3_a_follower_that_joins_again_unchanged_before_the_leader_is_answered_at_once() -> None:
-    group = ScriptedGroup()
-    leader, second, third, fourth = group.stable(4)
-    generation = group.machine.standing.generation
-    for follower in (second, third):
-        reply = group.joined(group.join(follower))
-        assert (reply.error, reply.generation, reply.members) == (ErrorCode.NONE, generation, ())
-        assert group.state is State.STABLE
-    leader_join = group.join(leader)
-    fourth_join = group.join(fourth)
-    assert group.waits(leader_join, fourth_join)
-    group.join(second)
-    group.join(third)
-    assert group.joined(fourth_join).generation == generation + 1
-    assert group.joined(leader_join).leader == leader
-
-
-def test_scenario_4_a_new_member_starts_the_rebalance_but_does_not_become_leader() -> None:
-    group = ScriptedGroup()
-    leader, second = group.stable(2)
-    generation = group.machine.standing.generation
-    assert group.joined(group.join(second)).generation == generation
-    newcomer = group.join()
-    assert group.state is State.PREPARING_REBALANCE
-    leader_join, second_join = group.join(leader), group.join(second)
-    replies = [group.joined(waiter) for waiter in (newcomer, leader_join, second_join)]
-    assert {reply.leader for reply in replies} == {leader}
-    assert {reply.generation for reply in replies} == {generation + 1}
-    assert [len(reply.members) for reply in replies] == [0, 3, 0]
-    assert group.facts.count("generation_started") == group.machine.standing.generation
 
 
 def test_the_first_wait_is_drawn_out_by_joins_but_not_beyond_the_rebalance_timeout() -> None:

@@ -288,7 +288,9 @@ GUARDED: Mapping[type[Request[Any]], Build] = {
     JoinGroupRequest: _join,
     HeartbeatRequest: lambda version, _: HeartbeatRequest(group_id=SECRET, member_id="m"),
     LeaveGroupRequest: _leave,
-    SyncGroupRequest: lambda version, _: SyncGroupRequest(group_id=SECRET, member_id="m"),
+    SyncGroupRequest: lambda version, _: SyncGroupRequest(
+        group_id=SECRET, member_id="m", protocol_type="consumer", protocol_name="range"
+    ),
     DescribeGroupsRequest: lambda version, _: DescribeGroupsRequest(groups=[SECRET]),
     ListGroupsRequest: lambda version, _: ListGroupsRequest(),
     ApiVersionsRequest: lambda version, _: ApiVersionsRequest(

@@ -34,6 +34,7 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from broker.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from broker.wire.registry import api_of
 from broker.wire.schema import Struct
 from tests.server.guarded_requests import GUARDED, SECRET, VERSIONS, guarded
@@ -58,6 +59,7 @@ WIDER = {
     (Operation.CREATE, ResourceKind.TOPIC): {(Operation.CREATE, ResourceKind.CLUSTER)},
     (Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER): {(Operation.WRITE, ResourceKind.TOPIC)},
     (Operation.DESCRIBE, ResourceKind.TOPIC): {(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)},
+    (Operation.CLUSTER_ACTION, ResourceKind.CLUSTER): {(Operation.ALTER, ResourceKind.CLUSTER)},
 }
 """Other rights that let the same request pass."""
 LOG_DIRS_ERROR_FROM = 3
@@ -279,6 +281,22 @@ def test_neither_the_name_behind_an_id_nor_the_id_of_a_name_is_told(tmp_path: Pa
             by_name, by_id = answer.responses
             assert (by_name.name, by_name.topic_id) == (SECRET, UUID(int=0))
             assert (by_id.name, by_id.topic_id) == (None, node.topic_id)
+
+    asyncio.run(scenario())
+
+
+def test_whoever_may_alter_the_cluster_may_end_a_transaction_that_hangs(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with guarded_node(tmp_path) as node:
+            action, alter = (
+                (operation, ResourceKind.CLUSTER) for operation in (Operation.CLUSTER_ACTION, Operation.ALTER)
+            )
+            for denied in ({alter}, {action}):
+                node.authoriser.denied = denied
+                assert not any(codes_in(await node.ask(WriteTxnMarkersRequest, 1))), denied
+            node.authoriser.denied = {action, alter}
+            refused = set(codes_in(await node.ask(WriteTxnMarkersRequest, 1)))
+            assert refused == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
 
     asyncio.run(scenario())
 

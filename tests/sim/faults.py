@@ -70,7 +70,7 @@ class Faults:
         if not flushes and (world.is_moving or not world.checks.may_lose(machine)):
             return
         world.note(machine.name, "loses power")
-        world.checks.machine_lost(machine, flushes=flushes)
+        world.checks.machine_lost(machine, flushes=flushes or machine.is_flushed)
         machine.kill(machine=True)
 
         def boot() -> None:

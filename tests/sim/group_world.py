@@ -143,6 +143,8 @@ class GroupWorld(World):
         await self._until(lambda: self.auditor.is_done, SETTLED_WITHIN_SECONDS, "the offsets cannot be read")
 
     def _what_is_wrong(self) -> str:
+        if self.is_over:
+            return super()._what_is_wrong()  # the members have gone home
         held = sorted(number for member in self.living for number in member.has)
         everything = list(range(self.scenario.partitions))
         if held != everything:

@@ -43,6 +43,8 @@ class Machine:
         self.session: SimSession | None = None
         self.is_down = True
         """Whether the world wants no node to run."""
+        self.is_flushed = False
+        """Whether the last node ended in order, and the disk has all that it wrote."""
         self._world = world
         self._stop: asyncio.Event | None = None
         self._starts = 0
@@ -68,6 +70,7 @@ class Machine:
         if self.process is not None or world.is_gone:
             return
         self._starts += 1
+        self.is_flushed = False
         process = self.process = world.loop.new_process(self.name)
         self.session = world.zookeeper.session(process)
         listener = Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, address=self.address)
@@ -132,6 +135,7 @@ class Machine:
             self._world.failed(self.name, error)
         self._world.note(self.name, f"ended: {error!r}")
         assert self.session is not None, "a process has one"
+        self.is_flushed = error is None
         self._world.network.died(process, silently=False)
         self.session.died(lost=False)
         self._gone(process)

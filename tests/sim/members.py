@@ -311,6 +311,8 @@ class ClassicMember(Member):
                 group_id=GROUP,
                 generation_id=self.epoch,
                 member_id=self.member_id,
+                protocol_type="consumer",
+                protocol_name="range",
                 assignments=assignments,
             )
         )

@@ -80,3 +80,7 @@ def test_a_group_comes_through(kinds: str, story: Story) -> None:
 def test_a_group_comes_through_whatever_goes_wrong(kinds: str) -> None:
     for seed in range(SEEDS):
         GroupWorld(seed, KINDS[kinds]).run()
+
+
+def test_nobody_has_anything_to_do_when_the_members_have_gone_home() -> None:
+    GroupWorld(400, KINDS["consumer"]).run()

@@ -29,6 +29,11 @@ def test_transactions_are_all_or_nothing_whatever_goes_wrong(first: int) -> None
     assert not [str(outcome) for outcome in outcomes if outcome.failure]
 
 
+def test_a_machine_that_loses_power_after_its_node_ended_in_order_may_be_the_last_one_in_sync() -> None:
+    outcome = run_seed(167, scenario=with_transactions(167))
+    assert not outcome.failure
+
+
 def test_a_seed_is_the_same_run_every_time() -> None:
     first, again = run_seed(3), run_seed(3)
     assert first == again

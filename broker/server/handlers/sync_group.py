@@ -9,4 +9,4 @@ from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 async def handle(services: Services, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     """Answered by the group coordinator."""
-    return await services.groups.sync(request)
+    return await services.groups.sync(request, version=context.api_version)
