@@ -252,3 +252,10 @@ class BufferFullError(BrokerError):
 
 class CoordinationError(BrokerError):
     """ZooKeeper could not be reached or refused an operation."""
+
+
+def first_failure(failure: BaseException) -> BaseException:
+    """The first single failure inside exception groups."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure

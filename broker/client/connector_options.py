@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from broker.client.consumer_connector import ConsumerConnector, GroupKind
@@ -28,12 +28,18 @@ CONNECTOR_OPTIONS = (
     Option(name="rebalance.max.retries", kind=integer(0), aliases=("rebalance.retries.max",)),
     Option(name="rebalance.backoff.ms", kind=integer(0)),
     Option(name="exclude.internal.topics", kind=boolean()),
+    Option(name="num.consumer.fetchers", kind=integer(1)),
+    Option(name="queued.max.message.chunks", kind=integer(1), aliases=("queuedchunks.max",)),
 )
 
 _ZOOKEEPER_SETTINGS: Mapping[str, str] = {
     "consumer.id": "consumer_id",
     "rebalance.max.retries": "rebalance_retries_max",
     "rebalance.backoff.ms": "rebalance_backoff_ms",
+}
+_FETCHING_SETTINGS: Mapping[str, str] = {
+    "num.consumer.fetchers": "fetches_per_node",
+    "queued.max.message.chunks": "stream_answers_max",
 }
 
 
@@ -62,6 +68,8 @@ class ConnectorOptions:
         zookeeper = ZooKeeperGroupSettings(
             **fields, internal_topics=not values.get("exclude.internal.topics", True)
         )
+        fetching = {field: values[name] for name, field in _FETCHING_SETTINGS.items() if name in values}
+        consumer = replace(consumer, settings=replace(consumer.settings, **fetching))
         return cls(consumer=consumer, kind=kind, zookeeper=zookeeper)
 
 

@@ -27,6 +27,7 @@ from broker.client.group_settings import GroupSettings
 from broker.client.offsets import EARLIEST, LATEST
 from broker.client.reader_watch import ReaderWatch
 from broker.client.record_cursor import ConsumerRecord
+from broker.errors import first_failure
 from broker.telemetry import logger
 from broker.types import TopicPartition
 
@@ -62,8 +63,7 @@ class Consumer:
         self._group = group
         self._assignors = assignors
         self._fetcher = Fetcher(cluster, self.settings)
-        self._taken: set[TopicPartition] = set()
-        """Partitions whose reader has not come back yet."""
+        self._queue = self._fetcher.new_queue(self.settings.buffer_bytes)
         self._member: GroupMember | None = None
         self._commits = None if group is None else Commits(cluster, group.group_id, self._fetcher.partitions)
         self._watch: ReaderWatch | None = None
@@ -80,7 +80,7 @@ class Consumer:
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """As `close`; what was handed out last does not count as processed when the body failed."""
         if kind is not None:
-            self._taken.clear()
+            self._queue.forget_taken()
         await self.close()
 
     async def start(self) -> None:
@@ -97,7 +97,7 @@ class Consumer:
         """
         if self._supervisor is None or self._closing.is_set():
             return
-        self._note_processed()
+        self._queue.note_processed()
         if self._commits is not None:
             await self._commits.settle()
         if self._member is not None:
@@ -134,19 +134,18 @@ class Consumer:
         self.remove([partition for partition in self._fetcher.partitions if partition not in wanted])
         for partition, offset in wanted.items():
             if partition not in self._fetcher.partitions:
-                self._fetcher.add(partition, offset)
+                self._fetcher.add(partition, offset, self._queue)
             elif offset is not None:
                 self._fetcher.seek(partition, offset)
 
     def add(self, topic_partition: TopicPartition, offset: int | None = None) -> None:
         """Read one more partition; one that is read already begins anew."""
-        self._fetcher.add(topic_partition, offset)
+        self._fetcher.add(topic_partition, offset, self._queue)
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop reading partitions; what is buffered of them is dropped."""
         for topic_partition in list(partitions):
             self._fetcher.remove(topic_partition)
-            self._taken.discard(topic_partition)
 
     def subscribe(
         self,
@@ -293,13 +292,13 @@ class Consumer:
         self, read: Callable[[PartitionState], _Taken | None], timeout_ms: float | None
     ) -> _Taken | None:
         """What `read` finds in the first partition that has something, awaited. Partitions take turns."""
-        self._note_processed()
+        self._queue.note_processed()
         watch = self._watch
         if watch is None:
-            return await self._await_found(read, timeout_ms)
+            return await self._queue.take(read, check=self._raise_failure, timeout_ms=timeout_ms)
         watch.came()
         try:
-            return await self._await_found(read, timeout_ms)
+            return await self._queue.take(read, check=self._raise_failure, timeout_ms=timeout_ms)
         finally:
             watch.left()
 
@@ -309,50 +308,11 @@ class Consumer:
             self._watch.came()
             self._watch.left()
 
-    async def _await_found(
-        self, read: Callable[[PartitionState], _Taken | None], timeout_ms: float | None
-    ) -> _Taken | None:
-        self._raise_failure()
-        if (found := self._read_next(read)) is not None:
-            return found
-        try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                while True:
-                    await self._fetcher.news.wait()
-                    self._fetcher.news.clear()
-                    self._raise_failure()
-                    if (found := self._read_next(read)) is not None:
-                        return found
-        except TimeoutError:
-            return None
-
-    def _read_next(self, read: Callable[[PartitionState], _Taken | None]) -> _Taken | None:
-        while (partition := self._fetcher.next_readable()) is not None:
-            found = read(partition)
-            self._fetcher.done_reading(partition)
-            if found:
-                self._taken.add(partition.topic_partition)
-                return found
-            if partition.topic_partition not in self._taken:
-                partition.processed = partition.position  # nothing there that was for the reader
-        return None
-
     def _raise_failure(self) -> None:
         if self._supervisor is None or self._closing.is_set():
             raise RuntimeError("the consumer is not running")
         if self._supervisor.done() and (failure := self._supervisor.exception()) is not None:
-            raise _first(failure)
-        while self._fetcher.errors:
-            error = self._fetcher.errors.popleft()
-            if error.topic_partition in self._fetcher.partitions:
-                raise error
-
-    def _note_processed(self) -> None:
-        """Whoever comes back for more is done with what was taken before."""
-        for topic_partition in self._taken:
-            partition = self._fetcher.partitions[topic_partition]
-            partition.processed = partition.position
-        self._taken.clear()
+            raise first_failure(failure)
 
     # Committing
 
@@ -401,7 +361,7 @@ class Consumer:
             if callback is not None:
                 await callback(partitions)
             for partition in sorted(partitions - self.assignment):
-                self._fetcher.add(partition, None)
+                self._fetcher.add(partition, None, self._queue)
 
         return assigned
 
@@ -445,12 +405,5 @@ class Consumer:
 
     def _on_ended(self, supervisor: asyncio.Task[None]) -> None:
         if not supervisor.cancelled() and (failure := supervisor.exception()) is not None:
-            _log.warning("consumer_failed", error=str(_first(failure)))
-        self._fetcher.news.set()
-
-
-def _first(failure: BaseException) -> BaseException:
-    """The first single failure inside exception groups."""
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-    return failure
+            _log.warning("consumer_failed", error=str(first_failure(failure)))
+        self._queue.wake()

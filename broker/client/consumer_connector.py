@@ -19,19 +19,18 @@ it again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Protocol, Self
 
 from broker.client.cluster import Cluster
-from broker.client.consumer import Consumer
 from broker.client.consumer_settings import ConsumerSettings
 from broker.client.coordinated_streams import CoordinatedStreams
 from broker.client.group_positions import CoordinatorPositions, DualPositions, GroupPositions
 from broker.client.group_settings import GroupSettings
 from broker.client.offsets import earliest_offsets, latest_offsets
 from broker.client.record_stream import RecordStream
+from broker.client.stream_fetching import StreamFetching
 from broker.client.stream_set import StreamChoice, StreamSet
 from broker.client.topic_pattern import TopicPattern
 from broker.client.zookeeper_group import PatternStreams, StreamCounts, ZooKeeperMember
@@ -91,6 +90,7 @@ class ConsumerConnector:
         self._cluster = cluster
         self._coordination = coordination
         self._zookeeper = zookeeper or ZooKeeperGroupSettings()
+        self._fetching = StreamFetching(cluster, self.settings)
         self._streams: StreamSet | None = None
         self._membership: _Membership | None = None
         self._work: asyncio.Task[None] | None = None
@@ -110,8 +110,10 @@ class ConsumerConnector:
         Raises RuntimeError the second time, ValueError for a count below 1; RebalanceFailedError,
         ProtocolError and others of BrokerError when the group cannot be joined.
         """
-        streams = {topic: self._new_streams(count, sum(counts.values())) for topic, count in counts.items()}
-        await self._start(dict(counts), streams, lambda topic, number: streams[topic][number])
+        self._check_counts(counts.values())
+        total = sum(counts.values())
+        streams = {topic: self._new_streams(count, total) for topic, count in counts.items()}
+        await self._start(dict(counts), lambda topic, number: streams[topic][number])
         return streams
 
     async def create_message_streams_by_filter(
@@ -120,8 +122,9 @@ class ConsumerConnector:
         """So many streams of all topics that match, also of those that will be created. Raises as
         `create_message_streams`.
         """
+        self._check_counts([count])
         streams = self._new_streams(count, count)
-        await self._start((pattern, count), {"": streams}, lambda _, number: streams[number])
+        await self._start((pattern, count), lambda _, number: streams[number])
         return streams
 
     @property
@@ -184,31 +187,24 @@ class ConsumerConnector:
             raise RuntimeError("there are no streams yet")
         return self._streams
 
-    def _new_streams(self, count: int, total: int) -> list[RecordStream]:
-        """So many of `total` streams, which share the buffer."""
-        if count < 1:
-            raise ValueError(f"{count} streams: at least one is needed")
-        settings = self.settings
-        if total > 1:
-            buffer_bytes = max(settings.partition_max_bytes, settings.buffer_bytes // total)
-            settings = replace(settings, buffer_bytes=buffer_bytes, fetches_per_node=1)
-        return [RecordStream(Consumer(self._cluster, settings=settings)) for _ in range(count)]
-
-    async def _start(
-        self,
-        subscription: StreamCounts | PatternStreams,
-        streams: Mapping[str, list[RecordStream]],
-        choice: StreamChoice,
-    ) -> None:
+    def _check_counts(self, counts: Iterable[int]) -> None:
         if self._streams is not None:
             raise RuntimeError("a connector makes streams once")
-        every = [stream for listed in streams.values() for stream in listed]
+        for count in counts:
+            if count < 1:
+                raise ValueError(f"{count} streams: at least one is needed")
+
+    def _new_streams(self, count: int, total: int) -> list[RecordStream]:
+        """So many of `total` streams, which share the buffer."""
+        return [self._fetching.new_stream(total) for _ in range(count)]
+
+    async def _start(self, subscription: StreamCounts | PatternStreams, choice: StreamChoice) -> None:
         automatic = self.settings.auto_commit_interval_ms > 0
         self._streams = StreamSet(
-            every, choice, commits_on_release=automatic, reader_grace_ms=self.reader_grace_ms
+            self._fetching, choice, commits_on_release=automatic, reader_grace_ms=self.reader_grace_ms
         )
         self._membership, self._streams.kept = self._join(subscription, self._streams)
-        await self._streams.start()
+        self._streams.start()
         self._work = asyncio.create_task(self._run(self._membership, self._streams), name="connector")
         await self._membership.settled()
         if self._failure is not None:

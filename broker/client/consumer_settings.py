@@ -41,6 +41,11 @@ class ConsumerSettings:
     buffer_bytes: int = 64 * 1024 * 1024
     """Fetched and not yet taken, over all partitions; what fetches under way may bring counts in."""
     fetches_per_node: int = 2
+    """Each on a connection of its own; `num.consumer.fetchers` of connectors."""
+    stream_answers_max: int = 0
+    """`queued.max.message.chunks`: how many answers, of one partition each, may wait for a connector's stream
+    when more are asked for; 0 for any number within its part of the buffer.
+    """
     rack: str = ""
     """Where the consumer is: leaders that know racks send it to a replica there."""
     offset_reset: OffsetReset = OffsetReset.LATEST

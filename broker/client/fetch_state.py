@@ -87,6 +87,11 @@ class PartitionState:
         return (self._cursor is not None or bool(self._buffered)) and not self.paused and not self.resting
 
     @property
+    def buffered_answers(self) -> int:
+        """How many answers wait; the one that is being read is none of them."""
+        return len(self._buffered)
+
+    @property
     def progress(self) -> PartitionProgress:
         """How far the partition is read."""
         known = self.end is not None and self.position is not None

@@ -9,12 +9,15 @@ wait for the long poll of the others.
 A fetch under way counts as what it may bring at most, so long polls take up room that they do not use. So
 each asks for no more than a share of the whole, which leaves room for every node, and partitions that were
 not asked for lack of room come before those that were.
+
+Readers that share a fetcher have a queue each, with its own bound. A fetch asks for the partitions of all who
+have room, up to the room of all: as an answer has no bound for each of them, one may get what others had room
+for, and is not fetched for until it has taken that. At the worst twice the bounds are buffered.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any
 
@@ -31,10 +34,11 @@ from broker.client.fetch import (
     read_fetch,
     version_limit,
 )
-from broker.client.fetch_state import PartitionError, PartitionState
+from broker.client.fetch_state import PartitionState
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.offsets import EARLIEST, LATEST, NO_OFFSET, list_offsets
 from broker.client.read_replicas import ReadReplicas
+from broker.client.reader_queue import ReaderQueue
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
@@ -61,7 +65,7 @@ _log = logger("fetcher")
 
 
 class Fetcher:
-    """Keeps a consumer's partitions fetched ahead.
+    """Keeps partitions fetched ahead, each for the queue of its reader.
 
     `run` is its task; everything else is called from the same loop.
     """
@@ -69,22 +73,14 @@ class Fetcher:
     def __init__(self, cluster: Cluster, settings: ConsumerSettings, *, clock: Clock | None = None) -> None:
         self.counters = FetchCounters()
         self.partitions: dict[TopicPartition, PartitionState] = {}
-        self.errors: deque[PartitionError] = deque()
-        """What went wrong with single partitions, to be raised once."""
-        self.news = asyncio.Event()
-        """Set when there may be something to take, or an error."""
         self.committed_offsets: CommittedOffsets | None = None
         """Where the group's positions are to be had, when there is a group."""
         self._cluster = cluster
         self._settings = settings
         self._clock = clock or SystemClock()
         self._sources = ReadReplicas()
-        self._ready: deque[PartitionState] = deque()
-        """Partitions with something to read, in the order in which they are served; some may have left
-        meanwhile.
-        """
-        self._reserved_bytes = 0
-        """What fetches under way may bring."""
+        self._queues: list[ReaderQueue] = []
+        self._queue_of: dict[TopicPartition, ReaderQueue] = {}
         self._free_lanes: dict[int, list[str]] = {}
         self._lanes: list[str] = []
         self._stale_topics: set[str] = set()
@@ -93,12 +89,23 @@ class Fetcher:
 
     # The reader's side
 
-    def add(self, topic_partition: TopicPartition, offset: int | None) -> None:
-        """Fetch one more partition, from `offset` or from wherever it is found to begin."""
+    def new_queue(self, buffer_bytes: int, answers_max: int = 0) -> ReaderQueue:
+        """Room for one more reader. Bounds as ReaderQueue says."""
+        queue = ReaderQueue(buffer_bytes=buffer_bytes, answers_max=answers_max, made_room=self._wake.set)
+        self._queues.append(queue)
+        return queue
+
+    def add(self, topic_partition: TopicPartition, offset: int | None, queue: ReaderQueue) -> None:
+        """Fetch one more partition, from `offset` or from wherever it is found to begin; one that is fetched
+        already begins anew.
+        """
+        if topic_partition in self._queue_of:
+            self._queue_of[topic_partition].discard(topic_partition)
         added = PartitionState(topic_partition, self._settings.partition_max_bytes)
         if offset is not None:
             added.place(offset)
-        self.partitions[topic_partition] = added
+        self.partitions[topic_partition] = queue.partitions[topic_partition] = added
+        self._queue_of[topic_partition] = queue
         self._wake.set()
 
     def remove(self, topic_partition: TopicPartition) -> None:
@@ -106,6 +113,7 @@ class Fetcher:
         removed = self.partitions.pop(topic_partition, None)
         self._sources.recall(topic_partition)
         if removed is not None:
+            self._queue_of.pop(topic_partition).discard(topic_partition)
             removed.drop_buffered()
             self._wake.set()
 
@@ -120,22 +128,7 @@ class Fetcher:
         partition.paused = partition.resting = False
         partition.topic_id = NO_TOPIC_ID
         partition.forget_failures()
-        if partition.readable:
-            self._serve(partition)
-        self._wake.set()
-
-    def next_readable(self) -> PartitionState | None:
-        """The partition whose turn it is to be read; `done_reading` ends its turn."""
-        while self._ready:
-            partition = self._ready.popleft()
-            if self._is_current(partition) and partition.readable:
-                return partition
-        return None
-
-    def done_reading(self, partition: PartitionState) -> None:
-        """Room has been made; a partition with more to read gets in line again."""
-        if partition.readable:
-            self._ready.append(partition)
+        self._queue_of[topic_partition].serve(partition)
         self._wake.set()
 
     async def close(self) -> None:
@@ -204,25 +197,48 @@ class Fetcher:
     def _begin_fetch(
         self, node_id: int, partitions: list[PartitionState]
     ) -> Coroutine[Any, Any, None] | None:
-        """A fetch from a node, if it has a free lane and the buffer has room."""
-        buffered = sum(partition.buffered_bytes for partition in self.partitions.values())
-        room = self._settings.buffer_bytes - buffered - self._reserved_bytes
-        if not self._free_lanes[node_id] or room <= 0:
+        """A fetch from a node, if it has a free lane and readers have room."""
+        if not self._free_lanes[node_id]:
             return None
-        share = max(1, self._settings.buffer_bytes // len(self._lanes))
-        asked_bytes = sum(partition.max_bytes for partition in partitions)
-        max_bytes = min(self._settings.fetch_max_bytes, room, share, asked_bytes)
-        self._reserved_bytes += max_bytes
-        _mark_busy(partitions)
+        asked_bytes: dict[ReaderQueue, int] = {}
+        room = {queue: queue.room_bytes for queue in self._queues}
         for partition in partitions:
+            queue = self._queue_of[partition.topic_partition]
+            if room[queue] > 0:
+                asked_bytes[queue] = asked_bytes.get(queue, 0) + partition.max_bytes
+        if not asked_bytes:
+            return None
+        asked = [each for each in partitions if self._queue_of[each.topic_partition] in asked_bytes]
+        # Answers are bound for all readers together: one that had used up the room of all others is
+        # no reason to stop those.
+        room_bytes = max(sum(room.values()), min(room[queue] for queue in asked_bytes))
+        max_bytes = min(
+            self._settings.fetch_max_bytes, room_bytes, self._share(room), sum(asked_bytes.values())
+        )
+        reserved = {queue: min(size, max_bytes, self._share([queue])) for queue, size in asked_bytes.items()}
+        for queue, size in reserved.items():
+            queue.reserve(size)
+        _mark_busy(asked)
+        for partition in asked:
             self._queue_last(partition)
-        return self._fetch(node_id, self._free_lanes[node_id].pop(), partitions, max_bytes)
+        return self._fetch(node_id, self._free_lanes[node_id].pop(), asked, max_bytes, reserved)
+
+    def _share(self, queues: Iterable[ReaderQueue]) -> int:
+        """One fetch's share of what these may hold."""
+        return max(1, sum(queue.buffer_bytes for queue in queues) // len(self._lanes))
 
     def _new_lane(self) -> str:
         self._lanes.append(self._cluster.new_lane("fetch"))
         return self._lanes[-1]
 
-    async def _fetch(self, node_id: int, lane: str, partitions: list[PartitionState], max_bytes: int) -> None:
+    async def _fetch(
+        self,
+        node_id: int,
+        lane: str,
+        partitions: list[PartitionState],
+        max_bytes: int,
+        reserved: Mapping[ReaderQueue, int],
+    ) -> None:
         """One fetch, from request to buffer."""
         asked = {
             partition.topic_partition: (partition, partition.seeks, partition.fetch_position)
@@ -243,7 +259,8 @@ class Fetcher:
                 if self._is_current(partition) and partition.seeks == seeks:
                     self._fail(partition, error)
         finally:
-            self._reserved_bytes -= max_bytes
+            for queue, size in reserved.items():
+                queue.reserve(-size)
             self._free_lanes[node_id].append(lane)
             self._end(partitions)
 
@@ -311,7 +328,7 @@ class Fetcher:
             was_readable = partition.readable
             partition.buffer(fetched)
             if not was_readable:
-                self._serve(partition)
+                self._queue_of[partition.topic_partition].serve(partition)
             return
         partition.max_bytes = bytes_needed(answer, position.max_bytes)
         if partition.max_bytes > self._cluster.settings.max_frame_bytes:
@@ -321,11 +338,6 @@ class Fetcher:
     def _queue_last(self, partition: PartitionState) -> None:
         """Have all other partitions asked for before this one, where there is not room for all."""
         self.partitions[partition.topic_partition] = self.partitions.pop(partition.topic_partition)
-
-    def _serve(self, partition: PartitionState) -> None:
-        if partition.readable:
-            self._ready.append(partition)
-            self.news.set()
 
     def _lose_place(self, partition: PartitionState, error: ProtocolError) -> None:
         """The log does not have the position: the reset policy decides."""
@@ -360,8 +372,7 @@ class Fetcher:
 
     def _put_to_rest(self, partition: PartitionState, error: BrokerError) -> None:
         partition.resting = True
-        self.errors.append(partition.error_of(error))
-        self.news.set()
+        self._queue_of[partition.topic_partition].fail(partition.error_of(error))
 
     async def _refresh(self) -> None:
         """Ask for the metadata of topics whose leaders are unknown or were wrong."""

@@ -1,8 +1,8 @@
 """One of the streams of a connector: an endless iterator over the records of the partitions it was given.
 
-Each stream has a consumer of its own, so that a slow one holds back nobody else. Records are taken a batch
-at a time and handed out one by one; what was taken and not handed out of a partition that is given up is
-dropped.
+All streams share one fetcher, and each has a queue of its own, so that a slow one holds back nobody else.
+Records are taken a batch at a time and handed out one by one; what was taken and not handed out of a
+partition that is given up is dropped.
 
 A record counts as processed when the reader comes back for the next one.
 """
@@ -14,7 +14,10 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Self
 
-from broker.client.consumer import Consumer
+from broker.client.consumer_settings import ConsumerSettings
+from broker.client.fetch_state import PartitionState
+from broker.client.fetcher import Fetcher
+from broker.client.reader_queue import ReaderQueue
 from broker.client.record_cursor import ConsumerRecord
 from broker.types import TopicPartition
 
@@ -24,8 +27,10 @@ class RecordStream:
     does.
     """
 
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
+    def __init__(self, fetcher: Fetcher, queue: ReaderQueue, settings: ConsumerSettings) -> None:
+        self._fetcher = fetcher
+        self._queue = queue
+        self._settings = settings
         self._taken: deque[ConsumerRecord] = deque()
         """Records of one partition that are yet to be handed out."""
         self._in_hand: ConsumerRecord | None = None
@@ -44,7 +49,7 @@ class RecordStream:
     @property
     def partitions(self) -> frozenset[TopicPartition]:
         """The partitions that are this stream's at the moment."""
-        return self._consumer.assignment
+        return frozenset(self._queue.partitions)
 
     def __aiter__(self) -> Self:
         return self
@@ -58,13 +63,12 @@ class RecordStream:
         self._come_back()
         while True:
             await self._open.wait()
-            if self._ended:
-                raise self._failure or StopAsyncIteration
+            self._check()
             if self._taken:
                 self._in_hand = self._taken.popleft()
                 self._back.clear()
                 return self._in_hand
-            self._taken.extend(await self._take())
+            self._taken.extend(await self._queue.take(self._read, check=self._check) or ())
 
     async def next(self, timeout_ms: float) -> ConsumerRecord | None:
         """The next record, or None when there is none within `timeout_ms`, or at the end. Raises as
@@ -76,32 +80,34 @@ class RecordStream:
         except (TimeoutError, StopAsyncIteration):
             return None
 
-    async def _take(self) -> list[ConsumerRecord]:
-        try:
-            return await self._consumer.take()
-        except RuntimeError:
-            if self._ended:
-                return []
-            raise
+    def _check(self) -> None:
+        """Raises what ended the stream, StopAsyncIteration where nothing was wrong."""
+        if self._ended:
+            raise self._failure or StopAsyncIteration
+
+    def _read(self, partition: PartitionState) -> list[ConsumerRecord]:
+        return partition.take_records(
+            self._settings.records_max,
+            committed_only=self._settings.committed_only,
+            decoded_bytes_max=self._settings.decoded_bytes_max,
+            wanted=self._settings.record_filter,
+        )
 
     # The connector's side
 
-    async def start(self) -> None:
-        """Get ready for partitions."""
-        await self._consumer.start()
-
     def add(self, partition: TopicPartition, offset: int | None) -> None:
         """Read one more partition; without an offset from where the reset policy says."""
-        self._consumer.add(partition, offset)
+        self._fetcher.add(partition, offset, self._queue)
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         """Hand nothing more out of these partitions."""
-        self._consumer.remove(partitions)
+        for partition in partitions:
+            self._fetcher.remove(partition)
         self._drop(partitions)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at `offset`. Raises KeyError for a partition that is not this stream's."""
-        self._consumer.seek(partition, offset)
+        self._fetcher.seek(partition, offset)
         self._drop({partition})
 
     def position(self, partition: TopicPartition, *, processed: bool) -> int | None:
@@ -112,18 +118,20 @@ class RecordStream:
             return self._in_hand.offset
         if self._taken and _partition(self._taken[0]) == partition:
             return self._taken[0].offset
-        return self._consumer.position(partition)
+        return self._queue.partitions[partition].position
 
     def hold(self) -> None:
         """Hand nothing out, and fetch nothing, before `let_go`."""
         if not self._ended:
             self._open.clear()
-        self._consumer.pause(self._consumer.assignment)
+        for partition in self._queue.partitions.values():
+            partition.paused = True
 
     def let_go(self) -> None:
         """End what `hold` began."""
         self._open.set()
-        self._consumer.resume(self._consumer.assignment)
+        for partition in self._queue.partitions:
+            self._fetcher.resume(partition)
 
     async def reader_is_back(self) -> None:
         """Return when the reader is done with what it has."""
@@ -134,11 +142,11 @@ class RecordStream:
         self._come_back()
         self.hold()
 
-    async def end(self, failure: BaseException | None = None) -> None:
-        """Hand nothing out any more; `failure` is what readers are told."""
-        self._ended, self._failure = True, failure
+    def end(self, failure: BaseException | None = None) -> None:
+        """Hand nothing out any more; `failure` is what the reader is told, the first of several."""
+        self._ended, self._failure = True, self._failure or failure
         self._open.set()
-        await self._consumer.close()
+        self._queue.wake()
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
         if self._taken and _partition(self._taken[0]) in partitions:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from broker.client.group_positions import GroupPositions
 from broker.client.record_stream import RecordStream
+from broker.client.stream_fetching import StreamFetching
 from broker.errors import BrokerError
 from broker.telemetry import logger
 from broker.types import TopicPartition
@@ -26,7 +27,7 @@ class StreamSet:
 
     def __init__(
         self,
-        streams: Sequence[RecordStream],
+        fetching: StreamFetching,
         choice: StreamChoice,
         *,
         commits_on_release: bool,
@@ -34,7 +35,8 @@ class StreamSet:
     ) -> None:
         self.kept: GroupPositions | None = None
         """Where the group's positions are kept; set before anything is assigned."""
-        self._streams = streams
+        self._fetching = fetching
+        self._streams = fetching.streams
         self._choice = choice
         self._commits_on_release = commits_on_release
         self._reader_grace_ms = reader_grace_ms
@@ -52,10 +54,9 @@ class StreamSet:
         """The stream that reads a partition. Raises KeyError for one that is not this connector's."""
         return self._readers[partition]
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Get ready for partitions."""
-        for stream in self._streams:
-            await stream.start()
+        self._fetching.start()
 
     def finish(self) -> None:
         """Readers are done with what they have, and get no more."""
@@ -65,7 +66,8 @@ class StreamSet:
     async def end(self, failure: BaseException | None) -> None:
         """End all streams; `failure` is what their readers are told."""
         for stream in self._streams:
-            await stream.end(failure)
+            stream.end(failure)
+        await self._fetching.close()
 
     async def commit(self, *, processed: bool) -> None:
         """Keep how far the streams are: what was handed out, or only what readers are done with.

@@ -106,7 +106,7 @@ def test_without_a_position_reading_begins_a_duration_before_now() -> None:
         ):
             node.log().append(b"0", b"1", b"2", b"3", b"4")
             fetcher = Fetcher(cluster, settings, clock=_FixedClock())
-            fetcher.add(ZERO, None)
+            fetcher.add(ZERO, None, fetcher.new_queue(settings.buffer_bytes))
             running = asyncio.create_task(fetcher.run())
             await until(lambda: fetcher.partitions[ZERO].position == 3)
             running.cancel()

@@ -137,6 +137,15 @@ def test_options_of_connectors_say_where_a_group_meets(given: dict[str, object],
     )
 
 
+def test_options_of_connectors_say_how_streams_are_fetched_for() -> None:
+    given = {"zk.connect": "z:1", "groupid": "g"}
+    settings = ConnectorOptions.read(
+        {**given, "num.consumer.fetchers": 3, "queuedchunks.max": 10}
+    ).consumer.settings
+    assert (settings.fetches_per_node, settings.stream_answers_max) == (3, 10)
+    assert ConnectorOptions.read(given).consumer.settings == ConsumerSettings()
+
+
 def test_a_connector_needs_a_group_and_for_one_in_zookeeper_a_zookeeper() -> None:
     with pytest.raises(ConfigurationError) as raised:
         ConnectorOptions.read({"bootstrap.servers": "b:1", "offsets.storage": "zookeeper"})
