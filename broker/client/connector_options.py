@@ -14,6 +14,7 @@ from typing import Any
 from broker.client.consumer_connector import ConsumerConnector, GroupKind
 from broker.client.consumer_options import CONSUMER_OPTIONS, ConsumerOptions
 from broker.client.option_names import Option, read_options
+from broker.client.rebalance_listener import RebalanceListener
 from broker.client.zookeeper_settings import ZooKeeperGroupSettings
 from broker.coordination.zookeeper import ZooKeeper
 from broker.errors import ConfigurationError
@@ -74,7 +75,9 @@ class ConnectorOptions:
 
 
 @asynccontextmanager
-async def open_connector(given: Mapping[str, object] | ConnectorOptions) -> AsyncIterator[ConsumerConnector]:
+async def open_connector(
+    given: Mapping[str, object] | ConnectorOptions, *, rebalance_listener: RebalanceListener | None = None
+) -> AsyncIterator[ConsumerConnector]:
     """A connector with connections and, where its group meets in ZooKeeper, a session of its own.
 
     Raises ConfigurationError, ConnectionFailedError, and CoordinationError when ZooKeeper is not reached.
@@ -96,6 +99,7 @@ async def open_connector(given: Mapping[str, object] | ConnectorOptions) -> Asyn
             coordination=session,
             zookeeper=options.zookeeper,
             settings=options.consumer.settings,
+            rebalance_listener=rebalance_listener,
         )
         yield await stack.enter_async_context(connector)
 

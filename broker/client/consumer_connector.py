@@ -29,6 +29,7 @@ from broker.client.coordinated_streams import CoordinatedStreams
 from broker.client.group_positions import CoordinatorPositions, DualPositions, GroupPositions
 from broker.client.group_settings import GroupSettings
 from broker.client.offsets import earliest_offsets, latest_offsets
+from broker.client.rebalance_listener import RebalanceListener
 from broker.client.record_stream import RecordStream
 from broker.client.stream_fetching import StreamFetching
 from broker.client.stream_set import StreamChoice, StreamSet
@@ -36,7 +37,6 @@ from broker.client.topic_pattern import TopicPattern
 from broker.client.zookeeper_group import PatternStreams, StreamCounts, ZooKeeperMember
 from broker.client.zookeeper_settings import ZooKeeperGroupSettings
 from broker.coordination.protocol import Coordination
-from broker.errors import BrokerError
 from broker.telemetry import logger
 from broker.types import TopicPartition
 
@@ -77,6 +77,7 @@ class ConsumerConnector:
         zookeeper: ZooKeeperGroupSettings | None = None,
         settings: ConsumerSettings | None = None,
         reader_grace_ms: float = 1_000,
+        rebalance_listener: RebalanceListener | None = None,
     ) -> None:
         """`coordination` is a started session of the caller's, whose timeout is the group's. Raises
         ValueError when a group in ZooKeeper has none.
@@ -87,6 +88,7 @@ class ConsumerConnector:
         self.group = group
         self.settings = settings or ConsumerSettings()
         self.reader_grace_ms = reader_grace_ms
+        self._rebalance_listener = rebalance_listener or RebalanceListener()
         self._cluster = cluster
         self._coordination = coordination
         self._zookeeper = zookeeper or ZooKeeperGroupSettings()
@@ -94,7 +96,7 @@ class ConsumerConnector:
         self._streams: StreamSet | None = None
         self._membership: _Membership | None = None
         self._work: asyncio.Task[None] | None = None
-        self._failure: BrokerError | None = None
+        self._failure: Exception | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -201,7 +203,11 @@ class ConsumerConnector:
     async def _start(self, subscription: StreamCounts | PatternStreams, choice: StreamChoice) -> None:
         automatic = self.settings.auto_commit_interval_ms > 0
         self._streams = StreamSet(
-            self._fetching, choice, commits_on_release=automatic, reader_grace_ms=self.reader_grace_ms
+            self._fetching,
+            choice,
+            commits_on_release=automatic,
+            reader_grace_ms=self.reader_grace_ms,
+            rebalance_listener=self._rebalance_listener,
         )
         self._membership, self._streams.kept = self._join(subscription, self._streams)
         self._streams.start()
@@ -239,7 +245,7 @@ class ConsumerConnector:
                 commits = tasks.create_task(self._commit_periodically(streams))
                 try:
                     await membership.run()
-                except BrokerError as error:
+                except Exception as error:  # noqa: BLE001 a listener may raise anything: all streams tell it
                     self._failure = error
                     _log.warning("connector_failed", group=self.group.group_id, error=str(error))
                 commits.cancel()

@@ -68,8 +68,9 @@ class CoordinatedStreams:
         return {partition: position.offset for partition, position in found.items()}
 
     async def _assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        positions = await self._listener.positions(partitions)
-        self._listener.assigned(self._spread(partitions), positions)
+        share = self._spread(partitions)
+        positions = await self._listener.claimed(share)
+        self._listener.assigned(share, positions)
         self._listener.assured()
 
     async def _lost(self, partitions: frozenset[TopicPartition]) -> None:

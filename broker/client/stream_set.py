@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Collection, Mapping
 
 from broker.client.group_positions import GroupPositions
+from broker.client.rebalance_listener import RebalanceListener
 from broker.client.record_stream import RecordStream
 from broker.client.stream_fetching import StreamFetching
 from broker.errors import BrokerError
@@ -32,6 +33,7 @@ class StreamSet:
         *,
         commits_on_release: bool,
         reader_grace_ms: float,
+        rebalance_listener: RebalanceListener,
     ) -> None:
         self.kept: GroupPositions | None = None
         """Where the group's positions are kept; set before anything is assigned."""
@@ -40,6 +42,9 @@ class StreamSet:
         self._choice = choice
         self._commits_on_release = commits_on_release
         self._reader_grace_ms = reader_grace_ms
+        self._rebalance_listener = rebalance_listener
+        self._told: frozenset[TopicPartition] = frozenset()
+        """The partitions that the listener holds for this connector's."""
         self._readers: dict[TopicPartition, RecordStream] = {}
         self._committed: dict[TopicPartition, int] = {}
         """What is known to be kept; only what differs is committed."""
@@ -68,6 +73,8 @@ class StreamSet:
         for stream in self._streams:
             stream.end(failure)
         await self._fetching.close()
+        self.lost(self.partitions)
+        await self._tell_lost()
 
     async def commit(self, *, processed: bool) -> None:
         """Keep how far the streams are: what was handed out, or only what readers are done with.
@@ -97,9 +104,19 @@ class StreamSet:
 
     # What the membership says
 
-    async def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    async def claimed(self, share: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         assert self.kept is not None
-        return await self.kept.committed(partitions) if partitions else {}
+        await self._tell_lost()
+        if share:
+            self._told |= share.keys()
+            await self._rebalance_listener.before_starting_fetchers(share)
+        return await self.kept.committed(share.keys()) if share else {}
+
+    async def _tell_lost(self) -> None:
+        lost = self._told - self._readers.keys()
+        self._told -= lost
+        if lost:
+            await self._rebalance_listener.partitions_lost(lost)
 
     def assigned(self, share: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]) -> None:
         for partition, number in share.items():
@@ -109,10 +126,17 @@ class StreamSet:
 
     async def revoked(self, partitions: Collection[TopicPartition]) -> None:
         self.doubted()
-        if self._commits_on_release:
-            await self._await_readers()
-            await self.commit_logged(processed=True)
-        self.lost(partitions)
+        try:
+            if self._commits_on_release:
+                await self._await_readers()
+            await self._tell_lost()
+            if released := self._told & set(partitions):
+                self._told -= released
+                await self._rebalance_listener.before_releasing_partitions(released)
+            if self._commits_on_release:
+                await self.commit_logged(processed=True)
+        finally:
+            self.lost(partitions)
 
     async def _await_readers(self) -> None:
         """Give readers time to be done with the record that each has, so that nobody else gets it again."""

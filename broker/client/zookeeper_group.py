@@ -47,9 +47,9 @@ class RebalanceFailedError(BrokerError):
 class ShareListener(Protocol):
     """Who reads the partitions that a member of a group is given."""
 
-    async def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where the group is in these partitions, which are claimed already; those it never read are left
-        out.
+    async def claimed(self, share: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """These partitions are claimed, each for the stream of that number. Returns where the group is in
+        them; those it never read are left out.
 
         Raises BrokerError: they are claimed again, later.
         """
@@ -209,7 +209,7 @@ class ZooKeeperMember:
         names = {partition: stream_name(self.consumer_id, stream) for partition, stream in share.items()}
         if obstacles := await self.registry.claim(names):
             return obstacles
-        positions = await self._listener.positions(share.keys())
+        positions = await self._listener.claimed(share)
         self._assign(share, positions, certainty)
         return None
 
@@ -262,11 +262,13 @@ class ZooKeeperMember:
 
     async def _let_go(self) -> None:
         """Stop reading, commit, and let others own what this member owned."""
-        if self._share:
-            await self._listener.revoked(self._share.keys())
-        self._share = None
-        self._end_owner_watches()
-        await self.registry.release()
+        try:
+            if self._share:
+                await self._listener.revoked(self._share.keys())
+        finally:
+            self._share = None
+            self._end_owner_watches()
+            await self.registry.release()
 
     def _failed(self, error: BrokerError) -> Sequence[str]:
         self._trouble = str(error)

@@ -7,7 +7,7 @@ import inspect
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 
@@ -27,6 +27,7 @@ from broker.client.offsets import LATEST
 from broker.client.parking import Handler, ParkedRecord, RetryPolicy
 from broker.client.producer import Producer as AsyncProducer
 from broker.client.producer import ProducerRecord, ProducerSettings
+from broker.client.rebalance_listener import RebalanceListener as AsyncRebalanceListener
 from broker.client.record_stream import RecordStream as AsyncRecordStream
 from broker.client.simple_consumer import FetchAt
 from broker.client.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
@@ -49,6 +50,7 @@ COUNTERPARTS: list[tuple[type, type]] = [
     (blocking.Consumer, AsyncConsumer),
     (blocking.ConsumerConnector, AsyncConsumerConnector),
     (blocking.Producer, AsyncProducer),
+    (blocking.RebalanceListener, AsyncRebalanceListener),
     (blocking.RecordStream, AsyncRecordStream),
     (blocking.SimpleConsumer, AsyncSimpleConsumer),
     (blocking.TransactionalProducer, AsyncTransactionalProducer),
@@ -56,9 +58,22 @@ COUNTERPARTS: list[tuple[type, type]] = [
 OF_THE_LOOP_ALONE = {
     AsyncConsumer: {"member"},
     AsyncRecordStream: {
-        "add", "end", "finish", "hold", "let_go", "position", "reader_is_back", "remove", "seek", "start",
+        "add", "end", "finish", "hold", "let_go", "position", "reader_is_back", "remove", "seek",
     },
 }  # fmt: skip
+
+
+class Told(blocking.RebalanceListener):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, set[TopicPartition]]] = []
+
+    def before_releasing_partitions(self, partitions: frozenset[TopicPartition]) -> None:
+        self.events.append(("releasing", set(partitions)))
+
+    def before_starting_fetchers(self, share: Mapping[TopicPartition, int]) -> None:
+        self.events.append(("starting", set(share)))
 
 
 @contextmanager
@@ -362,15 +377,19 @@ def test_everything_works_on_a_real_node(cluster: ClusterFactory) -> None:
         fetched = simple.fetch(FetchAt(topic="t", partition=1, offset=3))
         assert [record.offset for record in fetched.records()] == [3, 4]
 
+        told = Told()
         streaming = blocking.ConsumerConnector(
             client,
             GroupSettings(group_id="s"),
             settings=ConsumerSettings(offset_reset=OffsetReset.EARLIEST),
+            rebalance_listener=told,
         )
         with streaming as connector:
             (stream,) = connector.create_message_streams({"t": 1})["t"]
             assert len({(record.partition, record.offset) for record in islice(stream, 10)}) == 10
+            assert told.events == [("starting", {ZERO, ONE})]
         assert list(stream) == []
+        assert told.events == [("starting", {ZERO, ONE}), ("releasing", {ZERO, ONE})]
 
         keeping = ConsumerSettings(offset_reset=OffsetReset.EARLIEST)
         with blocking.Consumer(client, settings=keeping, group=GroupSettings(group_id="k")) as keeper:

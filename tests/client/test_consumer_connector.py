@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from broker.client.consumer_settings import ConsumerSettings, OffsetReset
 from broker.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets
 from broker.client.group_settings import GroupSettings
 from broker.client.producer import Producer
+from broker.client.rebalance_listener import RebalanceListener
 from broker.client.record_stream import RecordStream
 from broker.client.topic_pattern import TopicPattern
 from broker.client.zookeeper_settings import ZooKeeperGroupSettings
@@ -59,7 +60,11 @@ class Scene:
         return session
 
     async def connector(
-        self, kind: GroupKind, settings: ConsumerSettings = SETTINGS, group: GroupSettings = GROUP
+        self,
+        kind: GroupKind,
+        settings: ConsumerSettings = SETTINGS,
+        group: GroupSettings = GROUP,
+        rebalance_listener: RebalanceListener | None = None,
     ) -> ConsumerConnector:
         return ConsumerConnector(
             self.cluster,
@@ -69,6 +74,7 @@ class Scene:
             zookeeper=IN_ZOOKEEPER,
             settings=settings,
             reader_grace_ms=50,
+            rebalance_listener=rebalance_listener,
         )
 
     async def produce(self, *values: bytes, topic: str = "t", partition: int | None = None) -> None:
@@ -120,6 +126,28 @@ def played(directory: Path, play: Callable[[Scene], Awaitable[None]]) -> None:
 async def take(stream: RecordStream, count: int) -> list[bytes]:
     """The values of so many records."""
     return [(await anext(stream)).value or b"" for _ in range(count)]
+
+
+class Told(RebalanceListener):
+    """Writes down what it is told, with the number of the partitions."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, int]] = []
+        self.releasing: Callable[[], Awaitable[None]] | None = None
+        self.failure: Exception | None = None
+
+    async def before_releasing_partitions(self, partitions: frozenset[TopicPartition]) -> None:
+        self.events.append(("releasing", len(partitions)))
+        if self.failure is not None:
+            raise self.failure
+        if self.releasing is not None:
+            await self.releasing()
+
+    async def before_starting_fetchers(self, share: Mapping[TopicPartition, int]) -> None:
+        self.events.append(("starting", len(share)))
+
+    async def partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        self.events.append(("lost", len(partitions)))
 
 
 KINDS = pytest.mark.parametrize("kind", list(GroupKind))
@@ -359,3 +387,66 @@ def test_streams_are_made_once_and_of_some_count(tmp_path: Path) -> None:
 def test_a_group_in_zookeeper_needs_a_session() -> None:
     with pytest.raises(ValueError, match="needs a session"):
         ConsumerConnector(Cluster([HostPort("127.0.0.1", 1)]), GROUP, kind=GroupKind.DUAL)
+
+
+@KINDS
+def test_a_listener_is_told_before_partitions_go_and_when_they_have_come(
+    kind: GroupKind, tmp_path: Path
+) -> None:
+    by_hand = replace(SETTINGS, auto_commit_interval_ms=0)
+
+    async def play(scene: Scene) -> None:
+        await scene.produce(b"0", b"1", partition=0)
+        told, others = Told(), Told()
+        async with await scene.connector(kind, by_hand, rebalance_listener=told) as connector:
+            (stream,) = (await connector.create_message_streams({"t": 1}))["t"]
+            await take(stream, 2)
+            assert told.events == [("starting", PARTITIONS)]
+            told.releasing = connector.commit_offsets
+            async with await scene.connector(kind, by_hand, rebalance_listener=others) as other:
+                await other.create_message_streams({"t": 1})
+                await until(lambda: len(connector.assignment) == PARTITIONS // 2)
+                assert others.events[-1] == ("starting", PARTITIONS // 2)
+                place = GroupKind.COORDINATOR if kind is GroupKind.COORDINATOR else GroupKind.ZOOKEEPER
+                assert await scene.committed(place) == 2, "what was committed while partitions were released"
+            assert others.events[-1] == ("releasing", PARTITIONS // 2)
+        assert told.events[1:3] == [("releasing", PARTITIONS), ("starting", PARTITIONS // 2)]
+        assert told.events[-1][0] == "releasing"
+
+    played(tmp_path, play)
+
+
+def test_a_listener_is_told_what_was_lost_before_anything_is_claimed_anew(tmp_path: Path) -> None:
+    async def play(scene: Scene) -> None:
+        told = Told()
+        async with await scene.connector(GroupKind.ZOOKEEPER, rebalance_listener=told) as connector:
+            await connector.create_message_streams({"t": 1})
+            session = scene.sessions[-1]
+            session.suspend()
+            session.expire()
+            session.resume()
+            await until(lambda: len(connector.assignment) == PARTITIONS and len(told.events) > 2)
+            assert told.events == [("starting", PARTITIONS), ("lost", PARTITIONS), ("starting", PARTITIONS)]
+
+    played(tmp_path, play)
+
+
+@KINDS
+def test_what_a_listener_raises_ends_the_connector_and_lets_others_go_on(
+    kind: GroupKind, tmp_path: Path
+) -> None:
+    async def play(scene: Scene) -> None:
+        await scene.produce(b"0")
+        told = Told()
+        told.failure = ValueError("no room for what was read")
+        async with await scene.connector(kind, rebalance_listener=told) as connector:
+            (stream,) = (await connector.create_message_streams({"t": 1}))["t"]
+            await take(stream, 1)
+            async with await scene.connector(kind) as other:
+                (others,) = (await other.create_message_streams({"t": 1}))["t"]
+                with pytest.raises(ValueError, match="no room for what was read"):
+                    await anext(stream)
+                await until(lambda: len(other.assignment) == PARTITIONS)
+                assert await take(others, 1) == [b"0"], "what was not committed comes again"
+
+    played(tmp_path, play)

@@ -64,7 +64,7 @@ class Reader:
     def reading(self) -> frozenset[TopicPartition]:
         return frozenset() if self._in_doubt else frozenset(self._held)
 
-    async def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    async def claimed(self, share: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         await asyncio.sleep(self._random.uniform(0, 0.5))
         return {}
 

@@ -11,7 +11,7 @@ is forked off. Errors are those of the asyncio client; Ctrl-C ends a call that w
 from broker.client.blocking.admin import Admin
 from broker.client.blocking.cluster import Cluster, ZooKeeper
 from broker.client.blocking.consumer import Consumer, open_consumer
-from broker.client.blocking.consumer_connector import ConsumerConnector, RecordStream
+from broker.client.blocking.consumer_connector import ConsumerConnector, RebalanceListener, RecordStream
 from broker.client.blocking.producer import Producer, TransactionalProducer, open_producer
 from broker.client.blocking.simple_consumer import SimpleConsumer
 
@@ -21,6 +21,7 @@ __all__ = [
     "Consumer",
     "ConsumerConnector",
     "Producer",
+    "RebalanceListener",
     "RecordStream",
     "SimpleConsumer",
     "TransactionalProducer",

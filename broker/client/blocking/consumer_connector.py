@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Self
@@ -12,6 +13,7 @@ from broker.client.consumer_connector import ConsumerConnector as AsyncConsumerC
 from broker.client.consumer_connector import GroupKind
 from broker.client.consumer_settings import ConsumerSettings
 from broker.client.group_settings import GroupSettings
+from broker.client.rebalance_listener import RebalanceListener as AsyncRebalanceListener
 from broker.client.record_cursor import ConsumerRecord
 from broker.client.record_stream import RecordStream as AsyncRecordStream
 from broker.client.topic_pattern import TopicPattern
@@ -44,6 +46,35 @@ class RecordStream(Facade[AsyncRecordStream]):
         return self.thread.run(lambda: self.behind.partitions)
 
 
+class RebalanceListener:
+    """As the asyncio listener. Called in a thread of its own, and may call the connector."""
+
+    def before_releasing_partitions(self, partitions: frozenset[TopicPartition]) -> None:
+        """Nothing is read any more; when this returns the partitions may be another's."""
+
+    def before_starting_fetchers(self, share: Mapping[TopicPartition, int]) -> None:
+        """The partitions are claimed, each for the stream with that number; they are not read before this
+        returns.
+        """
+
+    def partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        """The partitions are another's perhaps, and were so before anybody could be told."""
+
+
+class _ListenerOnLoop(AsyncRebalanceListener):
+    def __init__(self, listener: RebalanceListener) -> None:
+        self._listener = listener
+
+    async def before_releasing_partitions(self, partitions: frozenset[TopicPartition]) -> None:
+        await asyncio.to_thread(self._listener.before_releasing_partitions, partitions)
+
+    async def before_starting_fetchers(self, share: Mapping[TopicPartition, int]) -> None:
+        await asyncio.to_thread(self._listener.before_starting_fetchers, share)
+
+    async def partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        await asyncio.to_thread(self._listener.partitions_lost, partitions)
+
+
 class ConsumerConnector(Facade[AsyncConsumerConnector]):
     """One process's part of a group. Made, entered (`with`), then asked for streams, once."""
 
@@ -57,6 +88,7 @@ class ConsumerConnector(Facade[AsyncConsumerConnector]):
         zookeeper: ZooKeeperGroupSettings | None = None,
         settings: ConsumerSettings | None = None,
         reader_grace_ms: float = 1_000,
+        rebalance_listener: RebalanceListener | None = None,
     ) -> None:
         """`coordination` is a started session of the caller's, whose timeout is the group's. Raises
         ValueError when a group in ZooKeeper has none.
@@ -70,6 +102,7 @@ class ConsumerConnector(Facade[AsyncConsumerConnector]):
             zookeeper=zookeeper,
             settings=settings,
             reader_grace_ms=reader_grace_ms,
+            rebalance_listener=None if rebalance_listener is None else _ListenerOnLoop(rebalance_listener),
         )
         super().__init__(cluster.thread, cluster.thread.run(make))
 
