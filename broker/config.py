@@ -132,6 +132,9 @@ class NodeConfig(TransactionSettings, GroupSettings):
     request_timeout_ms: int = setting(integer(1), 30_000, "How long requests between nodes may take.")
     fetch_max_bytes: int = setting(integer(1024), 57_671_680, "Bytes of records in one fetch response.")
 
+    max_request_partition_size_limit: int = setting(
+        integer(1), 2000, "Partitions in one answer to DescribeTopicPartitions; its client asks for the rest."
+    )
     max_incremental_fetch_session_cache_slots: int = setting(
         integer(0), 1000, "Incremental fetch sessions that are kept; without one a client fetches in full."
     )

@@ -153,6 +153,7 @@ def serving_limits(config: NodeConfig) -> ServingLimits:
         fetch_size_max=config.fetch_max_bytes,
         request_timeout_ms=config.request_timeout_ms,
         batch_size_max=config.message_max_bytes,
+        partitions_described_max=config.max_request_partition_size_limit,
     )
 
 

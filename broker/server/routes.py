@@ -28,6 +28,7 @@ from broker.server.handlers import (
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_topic_partitions,
     describe_transactions,
     elect_leaders,
     end_txn,
@@ -78,6 +79,7 @@ from broker.wire.messages.describe_configs import DescribeConfigsRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from broker.wire.messages.describe_producers import DescribeProducersRequest
+from broker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest
 from broker.wire.messages.end_txn import EndTxnRequest
@@ -364,6 +366,12 @@ ROUTES = (
         request=ListTransactionsRequest,
         rule=each((Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)),
         handle=list_transactions.handle,
+    ),
+    Route(
+        request=DescribeTopicPartitionsRequest,
+        rule=each((Operation.DESCRIBE, ResourceKind.TOPIC)),
+        handle=describe_topic_partitions.handle,
+        refuse=describe_topic_partitions.refuse,
     ),
 )
 

@@ -49,6 +49,8 @@ class ServingLimits:
     """`message.max.bytes`, which bounds what a batch may unpack to for an old client."""
     request_timeout_ms: int = 30_000
     """`request.timeout.ms`; how long markers of transactions may take."""
+    partitions_described_max: int = 2000
+    """`max.request.partition.size.limit`."""
 
 
 @dataclass(slots=True, kw_only=True)

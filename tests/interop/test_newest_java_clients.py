@@ -43,3 +43,19 @@ def test_the_newest_clients_find_nothing_missing(newest_java_tool: Tool, bootstr
     assert len(re.findall(rf"{topic}\s+[0-2]\s+\d+\s+\d+\s+0 ", described)) >= 1
     newest_java_tool(TOPICS, *server, "--delete", "--topic", topic)
     assert topic not in newest_java_tool(TOPICS, *server, "--list").split()
+
+
+def test_the_newest_tool_describes_topics_page_by_page(
+    newest_java_tool: Tool, bootstrap: str, topic: str
+) -> None:
+    server = ("--bootstrap-server", bootstrap)
+    for name, partitions in {topic: 7, f"{topic}-next": 2}.items():
+        newest_java_tool(TOPICS, *server, "--create", "--topic", name, "--partitions", str(partitions))
+    described = newest_java_tool(
+        TOPICS, *server, "--describe", "--topic", f"{topic}.*", "--partition-size-limit-per-response", "3"
+    )
+    found = re.findall(r"Topic: (\S+)\s+Partition: (\d+)\s+Leader: 1\s+Replicas: 1\s+Isr: 1", described)
+    assert sorted(found) == sorted(
+        [(topic, str(number)) for number in range(7)]
+        + [(f"{topic}-next", str(number)) for number in range(2)]
+    )

@@ -16,6 +16,7 @@ from broker.wire.message import Request
 from broker.wire.messages import (
     alter_client_quotas,
     alter_configs,
+    describe_topic_partitions,
     elect_leaders,
     incremental_alter_configs,
     offset_delete,
@@ -57,6 +58,7 @@ from broker.wire.messages.describe_configs import DescribeConfigsRequest, Descri
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from broker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest
 from broker.wire.messages.end_txn import EndTxnRequest
@@ -327,6 +329,9 @@ GUARDED: Mapping[type[Request[Any]], Build] = {
     WriteTxnMarkersRequest: _write_txn_markers,
     DescribeProducersRequest: lambda version, _: DescribeProducersRequest(
         topics=[TopicRequest(name=SECRET, partition_indexes=[0])]
+    ),
+    DescribeTopicPartitionsRequest: lambda version, _: DescribeTopicPartitionsRequest(
+        topics=[describe_topic_partitions.TopicRequest(name=SECRET)]
     ),
     DescribeClientQuotasRequest: lambda version, _: DescribeClientQuotasRequest(),
     AlterClientQuotasRequest: lambda version, _: AlterClientQuotasRequest(

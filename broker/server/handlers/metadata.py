@@ -181,13 +181,14 @@ def _asked(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id or NO_TOPIC_ID
         )
     return MetadataResponseTopic(
-        error_code=errors.get(name) or _reason_for_absence(name),
+        error_code=errors.get(name) or reason_for_absence(name),
         name=name,
         is_internal=name in INTERNAL_TOPICS,
     )
 
 
-def _reason_for_absence(name: str) -> ErrorCode:
+def reason_for_absence(name: str) -> ErrorCode:
+    """The error for a topic that there is not: whether there could be one of that name."""
     try:
         validate_topic_name(name)
     except ProtocolError as error:
@@ -201,14 +202,15 @@ def _topic(image: ClusterImage, topic: TopicImage, listener: str) -> MetadataRes
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
-            _partition(image, number, partition, listener) for number, partition in topic.partitions.items()
+            partition_on(image, number, partition, listener) for number, partition in topic.partitions.items()
         ],
     )
 
 
-def _partition(
+def partition_on(
     image: ClusterImage, number: int, partition: PartitionImage, listener: str
 ) -> MetadataResponsePartition:
+    """A partition as those on one listener see it."""
     leader: BrokerInfo | None = image.brokers.get(partition.leader)
     error = ErrorCode.NONE
     if leader is None:
