@@ -8,16 +8,15 @@ position counts all of them, so that it moves past what is left out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from broker.client.aborted import AbortedBatches
 from broker.client.fetch import FetchedBatches
-from broker.records.reader import FetchedBatch, read_batches
-from broker.records.record import Header, Record
+from broker.records.reader import FetchedBatch, read_shaped_batches
+from broker.records.record import Header
 from broker.records.record_filter import RecordFilter
-from broker.types import TopicPartition
+from broker.records.record_shape import RecordShape
 
 
 class ConsumerRecord(NamedTuple):
@@ -33,10 +32,6 @@ class ConsumerRecord(NamedTuple):
     headers: Sequence[Header]
 
 
-_CONSUMER_RECORD = partial(tuple.__new__, ConsumerRecord)
-"""Twice as quick as the class itself; takes all fields as one tuple."""
-
-
 class RecordCursor:
     """A walk over one answer. `position` is the offset after the records handed out so far."""
 
@@ -50,22 +45,23 @@ class RecordCursor:
     ) -> None:
         """`decoded_bytes_max` bounds the uncompressed bytes of each batch."""
         self._wanted = wanted
-        self.topic_partition: TopicPartition = fetched.topic_partition
         self.position = fetched.start_offset
         self.exhausted = False
         self._end = fetched.next_offset
-        self._batches = read_batches(
-            fetched.records, start_offset=fetched.start_offset, size_max=decoded_bytes_max
+        self._batches = read_shaped_batches(
+            fetched.records,
+            RecordShape(ConsumerRecord, prefix=fetched.topic_partition),
+            start_offset=fetched.start_offset,
+            size_max=decoded_bytes_max,
         )
         self._aborted = AbortedBatches(fetched.aborted if committed_only else ())
-        self._records: Iterator[Record] = iter(())
+        self._records: Iterator[ConsumerRecord] = iter(())
         self._batch_end = fetched.start_offset
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
         """The next records, all of one batch; empty at the end only. Raises CorruptRecordsError."""
-        place = (*self.topic_partition,)
         while True:
-            taken = [_CONSUMER_RECORD(place + record) for record in islice(self._records, max_records)]
+            taken = list(islice(self._records, max_records))
             if taken:
                 whole = len(taken) < max_records
                 self.position = self._batch_end if whole else taken[-1].offset + 1
@@ -85,11 +81,11 @@ class RecordCursor:
         self._records = iter(records) if self._wanted is None else filter(self._is_wanted, records)
         return True
 
-    def _is_wanted(self, record: Record) -> bool:
+    def _is_wanted(self, record: ConsumerRecord) -> bool:
         assert self._wanted is not None
         return self._wanted.matches(record.key, record.value, record.headers)
 
-    def _is_visible(self, batch: FetchedBatch) -> bool:
+    def _is_visible(self, batch: FetchedBatch[ConsumerRecord]) -> bool:
         """Consumers see no markers, and nothing of the transactions that were aborted."""
         header = batch.header
         return header is None or not (self._aborted.includes(header) or header.is_control)

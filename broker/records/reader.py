@@ -8,12 +8,12 @@ records costs in memory is then up to whoever keeps them (as a `Record` about 25
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import chain, islice
 from operator import attrgetter, lt
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -32,19 +32,20 @@ from broker.records.batch import (
 from broker.records.compression import decompress_view
 from broker.records.message_set import read_message
 from broker.records.record import Header, Record, parse_records
+from broker.records.record_shape import RECORDS, RecordShape, RowType, headers_of
 from broker.types import Buffer
 
-_CHUNK_COUNT = 4096
+_COLUMNS_CHUNK = 4096
+_ROWS_CHUNK = 128
+"""What is parsed dies before the garbage collector, which counts what lives, has cause to look at it."""
 _PADDING = bytes(32)
 _ATTRIBUTES = Struct(">h")
+_OFFSET_MIN = -(1 << 63)
 
 _OFFSET = attrgetter("offset")
 _TIMESTAMP = attrgetter("timestamp")
 _KEY = attrgetter("key")
 _VALUE = attrgetter("value")
-_HEADERS = attrgetter("headers")
-_FIELDS = attrgetter(*Record._fields)
-_RECORD = partial(tuple.__new__, Record)
 
 
 class Columns(NamedTuple):
@@ -57,14 +58,14 @@ class Columns(NamedTuple):
     headers: list[Sequence[Header]]
 
 
-class FetchedBatch(NamedTuple):
+class FetchedBatch(NamedTuple, Generic[RowType]):
     """What one batch, or one entry of magic 0 or 1, holds."""
 
     next_offset: int
     """Where to fetch after it; also past records that compaction removed."""
     header: BatchHeader | None
     """None for magic 0 and 1."""
-    records: list[Record]
+    records: list[RowType]
 
 
 def read_records(batch: Buffer, header: BatchHeader, *, size_max: int) -> list[Record]:
@@ -73,16 +74,13 @@ def read_records(batch: Buffer, header: BatchHeader, *, size_max: int) -> list[R
     The CRC is not looked at. Raises CorruptRecordsError when the content is not what the header says, or too
     large.
     """
-    records: list[Record] = []
-    for parsed, _ in _parse(batch, header, size_max):
-        records += map(_RECORD, map(_FIELDS, parsed))
-    return records
+    return _read_rows(batch, header, RECORDS, size_max)
 
 
 def iterate_records(batch: Buffer, header: BatchHeader, *, size_max: int) -> Iterator[Record]:
     """As `read_records` in bounded memory; corruption may come after records before it were yielded."""
-    for parsed, _ in _parse(batch, header, size_max):
-        yield from map(_RECORD, map(_FIELDS, parsed))
+    for parsed, offsets in _parse(batch, header, size_max, _ROWS_CHUNK):
+        yield from RECORDS.of_parsed(parsed, offsets)
 
 
 def read_columns(batch: Buffer, header: BatchHeader, *, size_max: int) -> Columns:
@@ -93,7 +91,7 @@ def read_columns(batch: Buffer, header: BatchHeader, *, size_max: int) -> Column
         columns.keys.extend(map(_KEY, parsed))
         columns.values.extend(map(_VALUE, parsed))
         columns.timestamps.extend(map(_TIMESTAMP, parsed))
-        columns.headers.extend(map(_HEADERS, parsed))
+        columns.headers.extend(headers_of(parsed))
     return columns
 
 
@@ -115,13 +113,27 @@ def iterate_columns(batch: Buffer, header: BatchHeader, *, size_max: int) -> Ite
             list(map(_VALUE, parsed)),
             offsets,
             list(map(_TIMESTAMP, parsed)),
-            list(map(_HEADERS, parsed)),
+            list(headers_of(parsed)),
         )
 
 
 def read_batches(
     buffer: Buffer, *, start_offset: int = 0, size_max: int, check_crc: bool = True
-) -> Iterator[FetchedBatch]:
+) -> Iterator[FetchedBatch[Record]]:
+    """As `read_shaped_batches`, as `Record`s."""
+    return read_shaped_batches(
+        buffer, RECORDS, start_offset=start_offset, size_max=size_max, check_crc=check_crc
+    )
+
+
+def read_shaped_batches(
+    buffer: Buffer,
+    shape: RecordShape[RowType],
+    *,
+    start_offset: int = 0,
+    size_max: int,
+    check_crc: bool = True,
+) -> Iterator[FetchedBatch[RowType]]:
     """Every batch and legacy entry of a fetch answer, control batches too; a torn tail ends the walk quietly.
 
     Batches wholly below `start_offset` and, in the others, records below it are left out: a fetch that starts
@@ -130,7 +142,8 @@ def read_batches(
     """
     view = memoryview(buffer)
     for position, size in iterate_entries(view):
-        fetched = _read_entry(view[position : position + size], start_offset, size_max, check_crc)
+        entry = view[position : position + size]
+        fetched = _read_entry(entry, shape, start_offset, size_max, check_crc)
         if fetched.next_offset > start_offset:
             yield fetched
 
@@ -155,28 +168,42 @@ def iterate_entries(buffer: Buffer) -> Iterator[tuple[int, int]]:
         position += size
 
 
-def _read_entry(entry: memoryview, start_offset: int, size_max: int, check_crc: bool) -> FetchedBatch:
+def _read_entry(
+    entry: memoryview, shape: RecordShape[RowType], start_offset: int, size_max: int, check_crc: bool
+) -> FetchedBatch[RowType]:
     magic = entry[MAGIC_POSITION]
     if magic < 2:
         records = read_message(entry, size_max=size_max, check_crc=check_crc)
-        return FetchedBatch(records[-1].offset + 1, None, _from_offset(records, start_offset))
+        wanted = [shape.of_record(record) for record in records if record.offset >= start_offset]
+        return FetchedBatch(records[-1].offset + 1, None, wanted)
     header = read_header(entry)
     if check_crc:
         verify_crc(entry, 0, header)
     if header.next_offset <= start_offset:
         return FetchedBatch(header.next_offset, header, [])
-    records = read_records(entry, header, size_max=size_max)
-    return FetchedBatch(header.next_offset, header, _from_offset(records, start_offset))
+    rows = _read_rows(entry, header, shape, size_max, start_offset)
+    return FetchedBatch(header.next_offset, header, rows)
 
 
-def _from_offset(records: list[Record], start_offset: int) -> list[Record]:
-    if not records or records[0].offset >= start_offset:
-        return records
-    return [record for record in records if record.offset >= start_offset]
+def _read_rows(
+    batch: Buffer,
+    header: BatchHeader,
+    shape: RecordShape[RowType],
+    size_max: int,
+    start_offset: int = _OFFSET_MIN,
+) -> list[RowType]:
+    """The records of a batch from `start_offset` on."""
+    rows: list[RowType] = []
+    for parsed, offsets in _parse(batch, header, size_max, _ROWS_CHUNK):
+        skipped = bisect_left(offsets, start_offset)
+        rows += islice(shape.of_parsed(parsed, offsets), skipped, None)
+    return rows
 
 
-def _parse(batch: Buffer, header: BatchHeader, size_max: int) -> Iterator[tuple[list[Any], list[int]]]:
-    """Parsed records, `_CHUNK_COUNT` at a time, and their offsets, checked."""
+def _parse(
+    batch: Buffer, header: BatchHeader, size_max: int, chunk_count: int = _COLUMNS_CHUNK
+) -> Iterator[tuple[list[Any], list[int]]]:
+    """Parsed records, `chunk_count` at a time, and their offsets, checked."""
     padded = _uncompressed(batch, header, size_max)
     content = memoryview(padded)[: -len(_PADDING)]
     # The compiled parser must be iterated once only and not asked on after its end; chain sees to both.
@@ -184,7 +211,7 @@ def _parse(batch: Buffer, header: BatchHeader, size_max: int) -> Iterator[tuple[
     parsed_count, last_offset = 0, header.base_offset - 1
     while True:
         try:
-            parsed = list(islice(records, _CHUNK_COUNT))
+            parsed = list(islice(records, chunk_count))
         except CorruptRecordException as error:
             raise CorruptRecordsError(
                 f"records of the batch at offset {header.base_offset}: {error}"

@@ -78,7 +78,7 @@ def _parse_record(content: Buffer, position: int, header: BatchHeader) -> tuple[
     ), position
 
 
-def _parse_headers(content: Buffer, position: int) -> tuple[list[Header], int]:
+def _parse_headers(content: Buffer, position: int) -> tuple[tuple[Header, ...], int]:
     count, position = parse_varint(content, position)
     if not 0 <= count <= len(content) - position:
         raise CorruptRecordsError(f"record with {count} headers")
@@ -89,7 +89,7 @@ def _parse_headers(content: Buffer, position: int) -> tuple[list[Header], int]:
         if key is None:
             raise CorruptRecordsError("record header without a key")
         headers.append((key.decode("utf-8", "replace"), value))
-    return headers, position
+    return tuple(headers), position
 
 
 def _parse_bytes(content: Buffer, position: int) -> tuple[bytes | None, int]:

@@ -77,7 +77,7 @@ def test_records_come_in_order_with_all_that_belongs_to_them() -> None:
             peer.log().append(b"c")
             consumer.assign([ZERO])
             assert await take(consumer, 3) == [
-                ConsumerRecord("t", 0, offset, offset * 1000, 0, b"k", value, [])
+                ConsumerRecord("t", 0, offset, offset * 1000, 0, b"k", value, ())
                 for offset, value in enumerate([b"a", b"b", b"c"])
             ]
             assert consumer.position(ZERO) == 3

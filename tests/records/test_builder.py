@@ -86,7 +86,7 @@ def test_keys_and_values_may_be_any_buffer() -> None:
     builder = BatchBuilder(size_max=1000)
     builder.append(NOW_MS, memoryview(b"key"), bytearray(b"value"), (header for header in [("a", b"b")]))
     (record,) = read(builder.build())
-    assert (record.key, record.value, record.headers) == (b"key", b"value", [("a", b"b")])
+    assert (record.key, record.value, record.headers) == (b"key", b"value", (("a", b"b"),))
 
 
 @pytest.mark.parametrize("timestamps", [[-1, -1], [-1, 5], [-1, NOW_MS, -1], [5, -1], [0, -1, 0]])

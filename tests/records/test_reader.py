@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from struct import pack_into
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -30,8 +32,10 @@ from broker.records.reader import (
     read_batches,
     read_columns,
     read_records,
+    read_shaped_batches,
 )
-from broker.records.record import Record, parse_records
+from broker.records.record import Header, Record, parse_records
+from broker.records.record_shape import RecordShape
 from tests.records.samples import (
     CODECS,
     NOW_MS,
@@ -98,11 +102,41 @@ def test_the_plain_parser_agrees_with_the_compiled_one(samples: list[Sample]) ->
     assert list(parse_records(batch[HEADER_SIZE:], read_header(batch))) == read(batch)
 
 
-@pytest.mark.parametrize("count", [4095, 4096, 4097, 8192, 10_000])
+@pytest.mark.parametrize("count", [127, 128, 129, 4095, 4096, 4097, 8192, 10_000])
 def test_batches_of_many_records_are_read_in_every_way(count: int) -> None:
     batch = build([Sample(NOW_MS + index, None, b"%d" % index, []) for index in range(count)], Codec.LZ4)
     records = read_every_way(batch, read_header(batch))
     assert [int(record.value or b"") for record in records] == list(range(count))
+
+
+def test_headers_are_tuples_whether_there_are_any_or_not() -> None:
+    batch = build([Sample(NOW_MS, None, b"", []), Sample(NOW_MS, None, b"", [("h", b"v")])])
+    assert [record.headers for record in read_every_way(batch, read_header(batch))] == [(), (("h", b"v"),)]
+    without = build([Sample(NOW_MS, None, b"", [])])
+    assert [record.headers for record in read_every_way(without, read_header(without))] == [()]
+
+
+def test_records_are_read_in_the_shape_asked_for() -> None:
+    class Placed(NamedTuple):
+        place: str
+        offset: int
+        timestamp: int
+        timestamp_type: int
+        key: bytes | None
+        value: bytes | None
+        headers: Sequence[Header]
+
+    records = [Record(offset, NOW_MS + offset, 0, None, b"v", ()) for offset in range(3)]
+    stream = build_message_set(records[:1], 1, Codec.NONE) + build(as_samples(records))
+    shape = RecordShape(Placed, prefix=("here",))
+    batches = list(read_shaped_batches(stream, shape, size_max=SIZE_MAX))
+    assert [batch.records for batch in batches] == [
+        [Placed("here", *records[0])],
+        [Placed("here", *record) for record in records],
+    ]
+    assert all(type(record) is Placed for batch in batches for record in batch.records)
+    later = list(read_shaped_batches(stream, shape, start_offset=2, size_max=SIZE_MAX))
+    assert [batch.records for batch in later] == [[Placed("here", *records[2])]]
 
 
 def test_a_batch_may_be_followed_by_more() -> None:
@@ -132,7 +166,7 @@ def test_records_without_a_timestamp_under_append_time_have_its_type() -> None:
 def test_header_keys_that_are_not_utf_8_are_replaced_as_in_java() -> None:
     content = FULL_RECORD.replace(b"h", b"\xff")
     (record,) = read_every_way(*claim(content))
-    assert record == Record(0, NOW_MS, 0, b"key", b"ab", [("\ufffd", b"v")])
+    assert record == Record(0, NOW_MS, 0, b"key", b"ab", (("\ufffd", b"v"),))
 
 
 def test_the_reading_goes_on_in_the_plain_parser_where_the_compiled_one_stopped() -> None:
@@ -143,7 +177,7 @@ def test_the_reading_goes_on_in_the_plain_parser_where_the_compiled_one_stopped(
     header = read_header(batch)
     records = read_every_way(batch, header)
     assert len(records) == 5000
-    assert records[-1].headers == [("\ufffd", b"")]
+    assert records[-1].headers == (("\ufffd", b""),)
     assert as_samples(records[:-1]) == samples[:-1]
 
 
