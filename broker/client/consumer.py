@@ -218,9 +218,11 @@ class Consumer:
         return self._fetcher.partitions[topic_partition].position
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand nothing out of these partitions, and fetch nothing more. Raises KeyError."""
+        """Hand nothing out of these partitions, and fetch nothing more. What is buffered of them stays until
+        others need the room. Raises KeyError.
+        """
         for topic_partition in partitions:
-            self._fetcher.partitions[topic_partition].paused = True
+            self._fetcher.pause(topic_partition)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """End a pause, or the rest after an error. Raises KeyError."""

@@ -76,7 +76,9 @@ class PartitionState:
         self.failing_since = 0.0
         self.retry_at = 0.0
         self.seeks = 0
-        """Answers to fetches from before the last seek are dropped."""
+        """Answers to fetches from before the last seek, or before what was buffered was given back, are
+        dropped.
+        """
         self.buffered_bytes = 0
         self._buffered: deque[FetchedBatches] = deque()
         self._cursor: tuple[FetchedBatches, RecordCursor] | None = None
@@ -144,6 +146,14 @@ class PartitionState:
             self._buffered.append(fetched)
         self.buffered_bytes += len(fetched.records)
         self.fetch_offset = fetched.next_offset
+
+    def give_back(self) -> None:
+        """Forget what was fetched ahead, to be fetched again when it is wanted."""
+        if self._buffered:
+            self.fetch_offset = self._buffered[0].start_offset
+            self.seeks += 1
+            self._buffered.clear()
+            self.buffered_bytes = 0
 
     def take_batches(self) -> FetchedBatches | None:
         """The rest of the answer that the reader is in, else the next one."""

@@ -122,6 +122,11 @@ class Fetcher:
         self.partitions[topic_partition].place(offset)
         self._wake.set()
 
+    def pause(self, topic_partition: TopicPartition) -> None:
+        """Fetch nothing more of it, and hand nothing out. Raises KeyError."""
+        self.partitions[topic_partition].paused = True
+        self._wake.set()  # others may have its room
+
     def resume(self, topic_partition: TopicPartition) -> None:
         """End a pause, or the rest after an error. Raises KeyError."""
         partition = self.partitions[topic_partition]
@@ -200,12 +205,14 @@ class Fetcher:
         """A fetch from a node, if it has a free lane and readers have room."""
         if not self._free_lanes[node_id]:
             return None
-        asked_bytes: dict[ReaderQueue, int] = {}
-        room = {queue: queue.room_bytes for queue in self._queues}
+        wanted_bytes: dict[ReaderQueue, int] = {}
         for partition in partitions:
             queue = self._queue_of[partition.topic_partition]
-            if room[queue] > 0:
-                asked_bytes[queue] = asked_bytes.get(queue, 0) + partition.max_bytes
+            wanted_bytes[queue] = wanted_bytes.get(queue, 0) + partition.max_bytes
+        for queue, size in wanted_bytes.items():
+            queue.make_room(min(size, self._share([queue])))
+        room = {queue: queue.room_bytes for queue in self._queues}
+        asked_bytes = {queue: size for queue, size in wanted_bytes.items() if room[queue] > 0}
         if not asked_bytes:
             return None
         asked = [each for each in partitions if self._queue_of[each.topic_partition] in asked_bytes]

@@ -60,6 +60,16 @@ class ReaderQueue:
     def _answers(self) -> int:
         return sum(partition.buffered_answers for partition in self.partitions.values())
 
+    def make_room(self, wanted_bytes: int) -> None:
+        """As far as less than that is free, have partitions that nobody may read now give back what they
+        hold: otherwise paused ones could stop all others.
+        """
+        for partition in self.partitions.values():
+            if partition.buffered_answers and (partition.paused or partition.resting):
+                if self.room_bytes >= wanted_bytes:
+                    return
+                partition.give_back()
+
     def reserve(self, size: int) -> None:
         """Keep room for a fetch; a negative size gives it back."""
         self._reserved_bytes += size

@@ -190,14 +190,13 @@ def test_every_node_is_asked_while_the_others_have_nothing_new(settings: Consume
 
 def test_partitions_take_turns_where_only_one_may_be_fetched_at_a_time() -> None:
     async def main() -> None:
-        settings = replace(EARLIEST, partition_max_bytes=8_000, buffer_bytes=9_500)
+        settings = replace(EARLIEST, partition_max_bytes=4_000, buffer_bytes=9_500)
         async with consuming(settings, partitions=3, nodes=3) as (consumer, scripted, peer):
             scripted.leaders["t"] = [1, 2, 3]
             peer.log("t", 0).append(b"x" * 9_400)
             consumer.assign([ZERO])
             held = consumer._fetcher.partitions[ZERO]
             await until(lambda: held.buffered_bytes > 0)
-            consumer.pause([ZERO])
             for number in (1, 2):
                 consumer.add(TopicPartition("t", number), 0)
             await until(lambda: all(scripted.peers[node].seen(FetchRequest) for node in (2, 3)))
@@ -255,6 +254,31 @@ def test_a_paused_partition_keeps_its_place() -> None:
             assert await consumer.take(timeout_ms=30) == []
             consumer.resume([paused])
             assert [record.offset for record in await take(consumer, 2)] == [1, 2]
+
+    run(main)
+
+
+def test_paused_partitions_leave_the_others_room_and_lose_nothing() -> None:
+    async def main() -> None:
+        settings = replace(EARLIEST, partition_max_bytes=10_000, buffer_bytes=20_000)
+        async with consuming(settings, partitions=3) as (consumer, _, peer):
+            full = [TopicPartition("t", 0), TopicPartition("t", 1)]
+            for partition in full:
+                for _ in range(3):
+                    peer.log("t", partition.partition).append(*[b"x" * 4_500] * 2)
+            peer.log("t", 2).append(b"small")
+            consumer.assign(full)
+            begun = await consumer.take(max_records=1)  # whose partition is in the middle of a batch then
+            states = [consumer._fetcher.partitions[partition] for partition in full]
+            await until(lambda: sum(state.buffered_bytes for state in states) >= 20_000)
+            consumer.pause(full)
+            consumer.add(TopicPartition("t", 2), 0)
+            assert [record.value for record in await take(consumer, 1)] == [b"small"]
+            consumer.resume(full)
+            rest = await take(consumer, 11)
+            read = sorted((record.partition, record.offset) for record in [*begun, *rest])
+            assert read == [(partition, offset) for partition in (0, 1) for offset in range(6)]
+            assert await consumer.take(timeout_ms=30) == []
 
     run(main)
 
