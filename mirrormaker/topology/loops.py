@@ -2,38 +2,89 @@
 Pure.
 
 For every include pattern a topic name that it matches is made up and followed from route to route. A name
-that comes back to a cluster where it has been, and is taken there again, would circle for ever: with names
-kept it meets itself, with prefixes it grows (`b.a.b.a.topic`). Examples cannot prove the absence of a loop
-between exotic patterns, but they find the usual ones: names kept both ways, and patterns that match
-everything.
+that comes back to a cluster where it has been, and is taken there again, would circle for ever. One that
+keeps its name meets itself: provenance cuts that circle, if every route on it has it. One that is renamed on
+its way grows (`b.a.b.a.topic`), and would make new topics without end: nothing allows that. Examples cannot
+prove the absence of a loop between exotic patterns, but they find the usual ones: names kept both ways, and
+patterns that match everything.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
 from mirrormaker.topology.model import ClusterName, RouteSpec
-from mirrormaker.topology.naming import TOPIC_NAME_SIZE_MAX, TopicNaming, compile_naming
+from mirrormaker.topology.naming import (
+    TOPIC_NAME_SIZE_MAX,
+    compile_naming,
+    pattern_problem,
+    template_problem,
+)
 
 _SAMPLE_CHARACTER = "x"
 _OTHER_CHARACTER = "o"
+_PLACES_MAX = 2000
+"""Places that one example is followed to; only meshes without any circle have so many."""
 
 
-def find_echoes(routes: Sequence[RouteSpec]) -> Iterator[tuple[int, str]]:
-    """For each route that starts a circle: its number, and how an example topic goes round."""
-    namings = [compile_naming(route.source, route.topics) for route in routes]
-    for index, route in enumerate(routes):
-        for pattern in route.topics.include:
-            example = example_of(pattern)
-            if namings[index].selects(example):
-                circle = _follow(routes, namings, index, example)
-                if circle is not None:
-                    yield index, circle
-                    break
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """How an example topic comes back to the cluster where it started, and is taken again."""
+
+    way: tuple[str, ...]
+    topic: str
+    renamed: str
+
+    @property
+    def grows(self) -> bool:
+        """Whether it comes back under another name, so that names grow without end."""
+        return self.topic != self.renamed
+
+    @property
+    def message(self) -> str:
+        """One line for people."""
+        taken = "and taken again" if self.grows else "and taken again: 'provenance' would cut it"
+        way = " -> ".join(self.way)
+        return f"topic {self.topic!r} would go in circles: {way}, where it is {self.renamed!r} {taken}"
+
+
+def find_circles(routes: Sequence[RouteSpec]) -> Iterator[tuple[int, Circle]]:
+    """For each route on a circle: its number and the circle; one on which names grow comes before others.
+
+    Patterns and templates must be legal.
+    """
+    mesh = _Mesh(routes)
+    for index in range(len(routes)):
+        circles = [circle for example in mesh.examples if (circle := mesh.follow(index, example))]
+        if circles:
+            yield index, next((circle for circle in circles if circle.grows), circles[0])
+
+
+def with_provenance(routes: tuple[RouteSpec, ...]) -> tuple[RouteSpec, ...]:
+    """The routes, with `provenance` decided where it was left open: on where a route is on a circle that it
+    cuts.
+    """
+    circles = find_circles(routes) if is_compilable(routes) else ()
+    circling = {index for index, circle in circles if not circle.grows}
+    return tuple(
+        route if route.provenance is not None else replace(route, provenance=index in circling)
+        for index, route in enumerate(routes)
+    )
+
+
+def is_compilable(routes: Sequence[RouteSpec]) -> bool:
+    """Whether all patterns and templates are legal."""
+    return all(
+        template_problem(route.topics.name) is None
+        and not any(pattern_problem(pattern) for pattern in (*route.topics.include, *route.topics.exclude))
+        for route in routes
+    )
 
 
 def example_of(pattern: str) -> str:
@@ -43,30 +94,41 @@ def example_of(pattern: str) -> str:
     return "".join(islice(_characters(_parser.parse(pattern)), TOPIC_NAME_SIZE_MAX + 1))
 
 
-def _follow(
-    routes: Sequence[RouteSpec], namings: Sequence[TopicNaming], start: int, topic: str
-) -> str | None:
-    """Send `topic` along every chain of routes from `start`; how it comes round, or None when it never
-    does.
-    """
-    origin = routes[start].source
-    paths: list[tuple[int, str, tuple[ClusterName, ...]]] = [(start, topic, (origin,))]
-    while paths:
-        index, name, visited = paths.pop()
-        arrived, renamed = routes[index].destination, namings[index].destination_of(name)
-        if arrived == origin:
-            if namings[start].selects(renamed):
-                way = " -> ".join((*visited, arrived))
-                return f"topic {topic!r} would go in circles: {way}, where it is {renamed!r} and taken again"
-            continue
-        if arrived in visited:
-            continue
-        paths += [
-            (following, renamed, (*visited, arrived))
-            for following, route in enumerate(routes)
-            if route.source == arrived and namings[following].selects(renamed)
-        ]
-    return None
+class _Mesh:
+    """The routes by where they start, and the example topics that are sent along them."""
+
+    def __init__(self, routes: Sequence[RouteSpec]) -> None:
+        self._routes = routes
+        self._namings = [compile_naming(route.source, route.topics) for route in routes]
+        self._leaving: dict[str, list[int]] = {}
+        for index, route in enumerate(routes):
+            self._leaving.setdefault(route.source, []).append(index)
+        patterns = dict.fromkeys(pattern for route in routes for pattern in route.topics.include)
+        self.examples = list(dict.fromkeys(map(example_of, patterns)))
+
+    def follow(self, start: int, topic: str) -> Circle | None:
+        """Send `topic` along every way from the route `start`; how it comes round first, if it does."""
+        if not self._namings[start].selects(topic):
+            return None
+        origin = self._routes[start].source
+        places: deque[tuple[int, str, tuple[ClusterName, ...]]] = deque([(start, topic, (origin,))])
+        met: set[tuple[ClusterName, str]] = set()
+        while places and len(met) < _PLACES_MAX:
+            index, name, way = places.popleft()
+            arrived, renamed = self._routes[index].destination, self._namings[index].destination_of(name)
+            if arrived == origin:
+                if self._namings[start].selects(renamed):
+                    return Circle(way=(*way, arrived), topic=topic, renamed=renamed)
+                continue
+            if arrived in way or (arrived, renamed) in met:
+                continue
+            met.add((arrived, renamed))
+            places += [
+                (following, renamed, (*way, arrived))
+                for following in self._leaving.get(arrived, ())
+                if self._namings[following].selects(renamed)
+            ]
+        return None
 
 
 def _characters(parsed: Any) -> Iterator[str]:

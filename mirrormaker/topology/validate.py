@@ -1,34 +1,34 @@
-"""Checks across the parts of a topology: names, references, patterns, and names that would clash at a
-destination. Pure.
+"""Checks across the parts of a topology: names, references, patterns, names that would clash at a
+destination, circles, and settings that do not go together. Pure.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import combinations
 
 from broker.coordination.connect_string import ConnectString
 from broker.errors import ConfigurationError
 from broker.types import HostPort
-from mirrormaker.topology.loops import example_of, find_echoes
-from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteSpec, Topology
-from mirrormaker.topology.naming import compile_naming, pattern_problem, template_problem
+from mirrormaker.topology.combinations import check_combinations
+from mirrormaker.topology.findings import Finding
+from mirrormaker.topology.loops import example_of, find_circles, is_compilable
+from mirrormaker.topology.model import ClusterName, ClusterSpec, LinkSpec, RouteSpec, Topology
+from mirrormaker.topology.naming import (
+    TopicNaming,
+    compile_naming,
+    is_legal_topic,
+    pattern_problem,
+    template_problem,
+)
 
 CLUSTER_NAME_SIZE_MAX = 80
 ROUTE_NAME_SIZE_MAX = 200
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that is wrong, by the path of where it is said."""
-
-    path: str
-    message: str
+_LOOPBACKS = re.compile(r"localhost|127(\.\d+){3}|::1|0:0:0:0:0:0:0:1")
 
 
 def validate(topology: Topology) -> None:
@@ -42,14 +42,14 @@ def check(topology: Topology) -> Iterator[Finding]:
     """Every problem of `topology`, in the order of its parts."""
     for cluster in topology.clusters.values():
         yield from _check_cluster(cluster)
-    yield from _check_shared_addresses(topology.clusters.values())
+    yield from _check_identities(topology.clusters.values())
+    yield from _check_links(topology)
     for index, route in enumerate(topology.routes):
         yield from _check_route(f"routes[{index}]", route, topology)
     yield from _check_route_names(topology.routes)
-    if all(_compiles(route) and template_problem(route.topics.name) is None for route in topology.routes):
+    if is_compilable(topology.routes):
         yield from _check_clashes(topology.routes)
-        for index, echo in find_echoes(topology.routes):
-            yield Finding(path=f"routes[{index}].topics", message=echo)
+        yield from _check_circles(topology.routes)
 
 
 def _check_cluster(cluster: ClusterSpec) -> Iterator[Finding]:
@@ -58,37 +58,77 @@ def _check_cluster(cluster: ClusterSpec) -> Iterator[Finding]:
         yield Finding(path=path, message=problem)
     if cluster.zookeeper is not None and (problem := _connect_problem(cluster.zookeeper)):
         yield Finding(path=f"{path}.zookeeper", message=problem)
+    for name, topic in cluster.topics.items():
+        if not is_legal_topic(name):
+            message = f"{name!r} is not a topic's name: up to 249 letters, digits, '.', '_' and '-'"
+            yield Finding(path=f"{path}.topics.{name}", message=message)
+        if cluster.embedded is not None and (topic.replication or 1) > cluster.embedded.brokers:
+            message = (
+                f"{topic.replication} replicas need as many nodes, and there are {cluster.embedded.brokers}"
+            )
+            yield Finding(path=f"{path}.topics.{name}.replication", message=message)
 
 
-def _check_shared_addresses(clusters: Iterable[ClusterSpec]) -> Iterator[Finding]:
-    owners: dict[HostPort, ClusterName] = {}
+def _check_identities(clusters: Iterable[ClusterSpec]) -> Iterator[Finding]:
+    """Two names for what is surely one cluster."""
+    owners: dict[HostPort | str, ClusterName] = {}
     for cluster in clusters:
         key = "embedded.port" if cluster.embedded else "bootstrap"
         for address in cluster.bootstrap:
-            owner = owners.setdefault(address, cluster.name)
+            owner = owners.setdefault(_normal(address), cluster.name)
             if owner != cluster.name:
                 message = f"{address} belongs to the cluster {owner!r} already"
                 yield Finding(path=f"clusters.{cluster.name}.{key}", message=message)
                 break
+        if cluster.cluster_id is not None:
+            owner = owners.setdefault(cluster.cluster_id, cluster.name)
+            if owner != cluster.name:
+                message = f"the cluster {owner!r} has this id: both names mean one cluster"
+                yield Finding(path=f"clusters.{cluster.name}.cluster_id", message=message)
+
+
+def _normal(address: HostPort) -> HostPort:
+    """The address, written so that two ways of saying the same are alike where that is certain."""
+    host = address.host.lower().removesuffix(".")
+    return HostPort("127.0.0.1" if _LOOPBACKS.fullmatch(host) else host, address.port)
+
+
+def _check_links(topology: Topology) -> Iterator[Finding]:
+    first: dict[tuple[ClusterName, ClusterName], int] = {}
+    for index, link in enumerate(topology.links):
+        path = f"links[{index}]"
+        yield from _check_ends(path, link, topology)
+        if link.bytes_per_second is None and not link.windows:
+            yield Finding(path=path, message="limits nothing: say 'bytes_per_second' or 'windows'")
+        known = first.setdefault((link.source, link.destination), index)
+        if known != index:
+            message = f"links[{known}] is from {link.source!r} to {link.destination!r} too"
+            yield Finding(path=path, message=message)
 
 
 def _check_route(path: str, route: RouteSpec, topology: Topology) -> Iterator[Finding]:
     named = route.source and route.destination
     if named and (problem := _name_problem(route.name, ROUTE_NAME_SIZE_MAX)):
         yield Finding(path=f"{path}.name", message=problem)
-    for key, name in (("from", route.source), ("to", route.destination)):
-        if name not in topology.clusters:
-            close = get_close_matches(name, topology.clusters.keys(), n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            yield Finding(path=f"{path}.{key}", message=f"there is no cluster {name!r}{hint}")
-    if route.source == route.destination:
-        yield Finding(path=f"{path}.to", message="a route must lead to another cluster than it comes from")
+    yield from _check_ends(path, route, topology)
     if not route.topics.include:
         yield Finding(path=f"{path}.topics.include", message="names no topics")
     yield from _check_patterns(f"{path}.topics", route)
     if problem := template_problem(route.topics.name):
         yield Finding(path=f"{path}.topics.name", message=problem)
-    yield from _check_resources(f"{path}.resources", route)
+    yield from check_combinations(path, route, topology)
+
+
+def _check_ends(path: str, line: RouteSpec | LinkSpec, topology: Topology) -> Iterator[Finding]:
+    for key, name in (("from", line.source), ("to", line.destination)):
+        if name not in topology.clusters:
+            close = get_close_matches(name, topology.clusters.keys(), n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            yield Finding(path=f"{path}.{key}", message=f"there is no cluster {name!r}{hint}")
+    if line.source == line.destination:
+        kind = "route" if isinstance(line, RouteSpec) else "link"
+        message = f"a {kind} must lead to another cluster than it comes from"
+        yield Finding(path=f"{path}.to", message=message)
 
 
 def _check_patterns(path: str, route: RouteSpec) -> Iterator[Finding]:
@@ -98,17 +138,7 @@ def _check_patterns(path: str, route: RouteSpec) -> Iterator[Finding]:
                 yield Finding(path=f"{path}.{key}[{index}]", message=problem)
 
 
-def _check_resources(path: str, route: RouteSpec) -> Iterator[Finding]:
-    resources = route.resources
-    if resources.partition_buffer_bytes > resources.buffer_bytes:
-        message = f"exceeds buffer_bytes, which is {resources.buffer_bytes}"
-        yield Finding(path=f"{path}.partition_buffer_bytes", message=message)
-    if resources.fetch_partition_bytes > resources.fetch_bytes:
-        message = f"exceeds fetch_bytes, which is {resources.fetch_bytes}"
-        yield Finding(path=f"{path}.fetch_partition_bytes", message=message)
-
-
-def _check_route_names(routes: tuple[RouteSpec, ...]) -> Iterator[Finding]:
+def _check_route_names(routes: Sequence[RouteSpec]) -> Iterator[Finding]:
     by_name: dict[str, list[int]] = defaultdict(list)
     for index, route in enumerate(routes):
         by_name[route.name].append(index)
@@ -118,32 +148,40 @@ def _check_route_names(routes: tuple[RouteSpec, ...]) -> Iterator[Finding]:
             yield Finding(path=f"routes[{index}].name", message=message)
 
 
-def _check_clashes(routes: tuple[RouteSpec, ...]) -> Iterator[Finding]:
+def _check_clashes(routes: Sequence[RouteSpec]) -> Iterator[Finding]:
     """Routes that would surely write the same topic: both take a topic, same name there, same destination."""
-    for (first, one), (second, other) in combinations(enumerate(routes), 2):
-        same_names = one.destination == other.destination and _written_name(one) == _written_name(other)
-        if same_names and _share_topics(one, other):
-            message = (
-                f"writes the same topics of {one.destination!r} as routes[{first}]: use {{cluster}} in 'name'"
-            )
-            yield Finding(path=f"routes[{second}].topics", message=message)
+    alike: dict[tuple[ClusterName, str], list[int]] = defaultdict(list)
+    for index, route in enumerate(routes):
+        alike[route.destination, route.topics.name.replace("{cluster}", route.source)].append(index)
+    for numbers in alike.values():
+        takers = [
+            (number, compile_naming(routes[number].source, routes[number].topics)) for number in numbers
+        ]
+        for (first, one), (second, other) in combinations(takers, 2):
+            merged = routes[first].topics.merge and routes[second].topics.merge
+            if not merged and _share_topics(one, other):
+                yield Finding(path=f"routes[{second}].topics", message=_clash(routes, first, second))
 
 
-def _share_topics(one: RouteSpec, other: RouteSpec) -> bool:
+def _clash(routes: Sequence[RouteSpec], first: int, second: int) -> str:
+    destination = routes[second].destination
+    wanted = "use {cluster} in 'name', or say 'merge: true' in both"
+    return f"writes the same topics of {destination!r} as routes[{first}]: {wanted}"
+
+
+def _share_topics(one: TopicNaming, other: TopicNaming) -> bool:
     """Whether a pattern stands in both, or both take a topic made up from a pattern of either."""
-    if set(one.topics.include) & set(other.topics.include):
+    patterns = [{pattern.pattern for pattern in taker.include} for taker in (one, other)]
+    if patterns[0] & patterns[1]:
         return True
-    takers = [compile_naming(route.source, route.topics) for route in (one, other)]
-    examples = map(example_of, (*one.topics.include, *other.topics.include))
-    return any(all(taker.selects(example) for taker in takers) for example in examples)
+    examples = map(example_of, patterns[0] | patterns[1])
+    return any(one.selects(example) and other.selects(example) for example in examples)
 
 
-def _written_name(route: RouteSpec) -> str:
-    return route.topics.name.replace("{cluster}", route.source)
-
-
-def _compiles(route: RouteSpec) -> bool:
-    return not any(_check_patterns("", route))
+def _check_circles(routes: Sequence[RouteSpec]) -> Iterator[Finding]:
+    for index, circle in find_circles(routes):
+        if circle.grows or not routes[index].provenance:
+            yield Finding(path=f"routes[{index}].topics", message=circle.message)
 
 
 def _name_problem(name: str, size_max: int) -> str | None:

@@ -1,0 +1,99 @@
+"""Settings of one route that do not go together. Pure.
+
+What is not refused here is meant to work together: every delivery with every copy mode, codec, filter,
+transform and partition policy; provenance with all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mirrormaker.topology.findings import Finding
+from mirrormaker.topology.model import (
+    ClusterSpec,
+    Compression,
+    CopyMode,
+    Membership,
+    PartitionPolicy,
+    RouteSpec,
+    StartAtOffsets,
+    Topology,
+)
+from mirrormaker.topology.naming import compile_naming, pattern_problem
+
+
+def check_combinations(path: str, route: RouteSpec, topology: Topology) -> Iterator[Finding]:
+    """What does not fit together in a route; `path` is where it stands."""
+    yield from _check_resources(f"{path}.resources", route)
+    yield from _check_shallow(path, route)
+    yield from _check_groups(path, route)
+    yield from _check_membership(path, route, topology.clusters.get(route.source))
+    yield from _check_start(path, route)
+
+
+def decoding_keys(route: RouteSpec) -> list[str]:
+    """The keys of the route because of which batches must be decoded."""
+    asked = {
+        "compression": route.compression is not Compression.PRESERVE,
+        "batch.bytes": route.batch.bytes is not None,
+        "batch.linger_ms": route.batch.linger_ms is not None,
+        "filters": bool(route.filters),
+        "transforms": bool(route.transforms),
+        "topics.partitions": route.topics.partitions is not PartitionPolicy.SAME,
+    }
+    return [key for key, holds in asked.items() if holds]
+
+
+def _check_resources(path: str, route: RouteSpec) -> Iterator[Finding]:
+    resources = route.resources
+    parts = (
+        ("partition_buffer_bytes", "buffer_bytes"),
+        ("fetch_partition_bytes", "fetch_bytes"),
+        ("catch_up_bytes_per_second", "bytes_per_second"),
+    )
+    for part, whole in parts:
+        limit, of = getattr(resources, part), getattr(resources, whole)
+        if limit is not None and of is not None and limit > of:
+            yield Finding(path=f"{path}.{part}", message=f"exceeds {whole}, which is {of}")
+    if resources.workers > route.buckets:
+        message = f"exceeds 'buckets', which is {route.buckets}: the others would have nothing to do"
+        yield Finding(path=f"{path}.workers", message=message)
+
+
+def _check_shallow(path: str, route: RouteSpec) -> Iterator[Finding]:
+    if route.copy is CopyMode.SHALLOW:
+        for key in decoding_keys(route):
+            yield Finding(path=f"{path}.{key}", message="decodes batches, and the route says 'copy: shallow'")
+
+
+def _check_groups(path: str, route: RouteSpec) -> Iterator[Finding]:
+    """A group's position is carried over by what became of the records of its partition: they must be
+    together.
+    """
+    if route.sync.groups is None:
+        return
+    if route.topics.partitions is not PartitionPolicy.SAME:
+        message = "positions cannot be carried over where 'topics.partitions' is not 'same'"
+        yield Finding(path=f"{path}.sync.groups", message=message)
+    if route.topics.merge:
+        message = "positions cannot be carried over into topics that several routes write"
+        yield Finding(path=f"{path}.sync.groups", message=message)
+
+
+def _check_membership(path: str, route: RouteSpec, source: ClusterSpec | None) -> Iterator[Finding]:
+    if route.membership is not Membership.ZOOKEEPER or source is None:
+        return
+    if source.zookeeper is None and source.embedded is None:
+        message = f"the cluster {source.name!r} does not say where its 'zookeeper' is"
+        yield Finding(path=f"{path}.membership", message=message)
+
+
+def _check_start(path: str, route: RouteSpec) -> Iterator[Finding]:
+    patterns = (*route.topics.include, *route.topics.exclude)
+    if not isinstance(route.start, StartAtOffsets) or any(map(pattern_problem, patterns)):
+        return
+    naming = compile_naming(route.source, route.topics)
+    for topic in route.start.offsets:
+        if not naming.selects(topic):
+            message = "the route does not take this topic"
+            yield Finding(path=f"{path}.start.offsets.{topic}", message=message)

@@ -1,0 +1,129 @@
+"""Lists, mappings with free keys, and values of several kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import yaml
+
+from mirrormaker.topology.document import INT, Place, line_of
+from mirrormaker.topology.kinds.kind import JsonSchema, Kind, T, UnreadableError, unexpected
+
+
+class ListOf(Kind[tuple[T, ...]]):
+    """A list. An item that is unreadable is reported and left out; where `keeps_numbers`, a stand-in takes
+    its place, so that the others are still found by their numbers.
+    """
+
+    def __init__(self, item: Kind[T], *, empty: bool = True, keeps_numbers: bool = False) -> None:
+        self.item = item
+        self._empty = empty
+        self._keeps_numbers = keeps_numbers
+
+    @property
+    def words(self) -> str:
+        return f"list of {self.item.words}"
+
+    @property
+    def stand_in(self) -> tuple[T, ...]:
+        return ()
+
+    def read(self, place: Place) -> tuple[T, ...]:
+        if not isinstance(place.node, yaml.SequenceNode):
+            raise unexpected("a list", place)
+        if not place.node.value and not self._empty:
+            raise UnreadableError("is empty")
+        found = []
+        for index, node in enumerate(place.node.value):
+            item = place.item(index, node)
+            try:
+                found.append(self.item.read(item))
+            except UnreadableError as error:
+                item.report(str(error))
+                found += [self.item.stand_in] * self._keeps_numbers
+        return tuple(found)
+
+    def schema(self) -> JsonSchema:
+        return {"type": "array", "items": self.item.schema()} | ({} if self._empty else {"minItems": 1})
+
+    def render(self, value: tuple[T, ...]) -> str:
+        return "[" + ", ".join(map(self.item.render, value)) + "]"
+
+
+class MapOf(Kind[Mapping[str, T]]):
+    """A mapping whose keys are names; what is unreadable is reported and left out."""
+
+    def __init__(self, name: str, value: Kind[T]) -> None:
+        """`name` says for people what the keys are."""
+        self.name = name
+        self.value = value
+
+    @property
+    def words(self) -> str:
+        return f"mapping: {self.name} -> {self.value.words}"
+
+    @property
+    def stand_in(self) -> Mapping[str, T]:
+        return {}
+
+    def read(self, place: Place) -> Mapping[str, T]:
+        if not isinstance(place.node, yaml.MappingNode):
+            raise unexpected("a mapping", place)
+        found: dict[str, T] = {}
+        for key, entry in place.entries().items():
+            try:
+                found[key] = self.value.read(entry)
+            except UnreadableError as error:
+                entry.report(str(error))
+        return found
+
+    def schema(self) -> JsonSchema:
+        return {"type": "object", "additionalProperties": self.value.schema()}
+
+    def render(self, value: Mapping[str, T]) -> str:
+        return "{" + ", ".join(f"{key}: {self.value.render(item)}" for key, item in value.items()) + "}"
+
+
+class NumberedOf(Kind[Mapping[int, T]]):
+    """A mapping whose keys are whole numbers from 0 on."""
+
+    def __init__(self, name: str, value: Kind[T]) -> None:
+        """`name` says for people what the keys are."""
+        self.name = name
+        self.value = value
+
+    @property
+    def words(self) -> str:
+        return f"mapping: {self.name} -> {self.value.words}"
+
+    @property
+    def stand_in(self) -> Mapping[int, T]:
+        return {}
+
+    def read(self, place: Place) -> Mapping[int, T]:
+        if not isinstance(place.node, yaml.MappingNode):
+            raise unexpected("a mapping", place)
+        found: dict[int, T] = {}
+        for key, value in place.node.value:
+            entry = place.below(str(key.value), value, line_of(key))
+            try:
+                number = _number(key)
+                if number in found:
+                    raise UnreadableError(f"the {self.name} {number} stands here twice")
+                found[number] = self.value.read(entry)
+            except UnreadableError as error:
+                entry.report(str(error))
+        return found
+
+    def schema(self) -> JsonSchema:
+        return {
+            "type": "object",
+            "patternProperties": {"^[0-9]+$": self.value.schema()},
+            "additionalProperties": False,
+        }
+
+
+def _number(key: yaml.Node) -> int:
+    if not isinstance(key, yaml.ScalarNode) or key.tag != INT or not key.value.isdecimal():
+        raise UnreadableError("the key is not a number: whole, from 0 on")
+    return int(key.value)

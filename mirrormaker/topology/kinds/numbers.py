@@ -1,0 +1,124 @@
+"""Whole numbers, and sizes in bytes."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from mirrormaker.topology.document import INT, STR, Place, clipped
+from mirrormaker.topology.kinds.kind import JsonSchema, Kind, UnreadableError, scalar, unexpected
+
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
+_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([a-zA-Z]+)")
+_SIZE_UNITS = {
+    "B": 1,
+    "kB": 1000,
+    "KB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+    "TB": 1000**4,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
+}
+
+
+def whole_number(place: Place) -> int:
+    """The number at `place`. Raises UnreadableError when there is none, or one of absurdly many digits."""
+    node = place.node
+    if isinstance(node, yaml.ScalarNode) and node.tag == STR and _LEADING_ZERO.fullmatch(node.value):
+        raise UnreadableError(
+            f"{clipped(node.value)} starts with 0, which some read as octal: write it without"
+        )
+    text = scalar(place, INT, "a whole number")
+    try:
+        return int(text.replace("_", ""), 0)
+    except ValueError as error:
+        raise UnreadableError(f"{clipped(text)} is too long a number") from error
+
+
+def amount(text: str) -> tuple[float, str] | None:
+    """A number and its unit, such as `1.5 MiB`; None for anything else."""
+    found = _AMOUNT.fullmatch(text)
+    return (float(found[1]), found[2]) if found else None
+
+
+def require_between(number: int, low: int, high: int, shown: str) -> int:
+    """The number, which must be within bounds. Raises UnreadableError."""
+    if not low <= number <= high:
+        raise UnreadableError(f"{clipped(shown)} is not between {low} and {high}")
+    return number
+
+
+class Integer(Kind[int]):
+    """A whole number within bounds."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self._low = low
+        self._high = high
+
+    @property
+    def words(self) -> str:
+        return f"{self._low} to {self._high}"
+
+    @property
+    def stand_in(self) -> int:
+        return self._low
+
+    def read(self, place: Place) -> int:
+        try:
+            number = whole_number(place)
+        except UnreadableError:
+            if isinstance(place.node, yaml.ScalarNode) and place.node.tag == INT:
+                raise UnreadableError(
+                    f"{clipped(place.node.value)} is not between {self._low} and {self._high}"
+                ) from None
+            raise
+        return require_between(number, self._low, self._high, str(place.node.value))
+
+    def schema(self) -> JsonSchema:
+        return {"type": "integer", "minimum": self._low, "maximum": self._high}
+
+
+class Size(Kind[int]):
+    """Bytes: a whole number, or one with a unit."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self._low = low
+        self._high = high
+
+    @property
+    def words(self) -> str:
+        return f"bytes, or with a unit: {self.render(self._low)} to {self.render(self._high)}"
+
+    @property
+    def stand_in(self) -> int:
+        return self._low
+
+    def read(self, place: Place) -> int:
+        node = place.node
+        if not isinstance(node, yaml.ScalarNode) or node.tag not in (INT, STR):
+            raise unexpected("a size in bytes", place)
+        if node.tag == INT or _LEADING_ZERO.fullmatch(node.value):
+            return Integer(self._low, self._high).read(place)
+        found = amount(node.value)
+        if found is None or found[1] not in _SIZE_UNITS:
+            raise unexpected("a size such as 1048576, 64KiB, 8MiB or 50MB", place)
+        return require_between(round(found[0] * _SIZE_UNITS[found[1]]), self._low, self._high, node.value)
+
+    def schema(self) -> JsonSchema:
+        units = "|".join(_SIZE_UNITS)
+        return {
+            "anyOf": [
+                {"type": "integer", "minimum": self._low, "maximum": self._high},
+                {"type": "string", "pattern": rf"^[0-9]+(\.[0-9]+)? ?({units})$"},
+            ]
+        }
+
+    def render(self, value: int) -> str:
+        for unit in ("TiB", "GiB", "MiB", "KiB"):
+            if value and value % _SIZE_UNITS[unit] == 0:
+                return f"{value // _SIZE_UNITS[unit]}{unit}"
+        return str(value)

@@ -1,0 +1,11 @@
+"""What things in a topology are called, and where local state lives by default."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+ClusterName = NewType("ClusterName", str)
+RouteName = NewType("RouteName", str)
+
+DEFAULT_TOPIC_TEMPLATE = "{cluster}.{topic}"
+LOOPBACK = "127.0.0.1"

@@ -1,0 +1,28 @@
+"""The whole of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mirrormaker.topology.model.clusters import ClusterSpec
+from mirrormaker.topology.model.links import LinkSpec
+from mirrormaker.topology.model.names import ClusterName
+from mirrormaker.topology.model.routes import RouteSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Everything that one file declares."""
+
+    clusters: Mapping[ClusterName, ClusterSpec]
+    """Clusters by name: letters, digits, `.`, `_` and `-`."""
+    routes: tuple[RouteSpec, ...]
+    """The mirrors."""
+    data_dir: Path
+    """Where embedded clusters and the daemon keep state; relative to the file's folder."""
+    links: tuple[LinkSpec, ...] = ()
+    """Limits that all routes between two clusters share."""
+    generation: int = 1
+    """Raised when the file moves to another writer: a daemon whose file has a lower one is refused."""

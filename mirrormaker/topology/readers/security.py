@@ -1,0 +1,59 @@
+"""`security` of a cluster in a topology: Kafka's options, with secrets by reference only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from broker.client.security.connection_security import PLAINTEXT, ConnectionSecurity
+from broker.client.security.given_options import OPTION_NAMES
+from broker.client.security.options import read_options
+from mirrormaker.topology.document import STR, Place, describe_hidden
+from mirrormaker.topology.kinds.kind import JsonSchema, Kind, unexpected
+
+
+class Security(Kind[ConnectionSecurity]):
+    """How to reach a cluster; relative paths are below `folder`. Values are never shown in complaints."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def words(self) -> str:
+        return "[options of Kafka's clients](clients.md#secured-clusters), flat"
+
+    @property
+    def stand_in(self) -> ConnectionSecurity:
+        return PLAINTEXT
+
+    def read(self, place: Place) -> ConnectionSecurity:
+        if not isinstance(place.node, yaml.MappingNode):
+            raise unexpected("a mapping", place)
+        entries = place.entries()
+        options = {name: _hidden_text(entry) for name, entry in entries.items()}
+        read = read_options(options, folder=self._folder, inline_secrets=False)
+        for option, message in read.problems:
+            if option in entries:
+                entries[option].report(message)
+            else:
+                place.report(f"{option} {message}")
+        return ConnectionSecurity(tls=read.tls, credentials=read.credentials)
+
+    def schema(self) -> JsonSchema:
+        return {
+            "type": "object",
+            "properties": {name: {"type": "string"} for name in OPTION_NAMES},
+            "additionalProperties": False,
+        }
+
+    def render(self, value: ConnectionSecurity) -> str:
+        return "plaintext" if value == PLAINTEXT else "secured"
+
+
+def _hidden_text(place: Place) -> str:
+    node = place.node
+    if isinstance(node, yaml.ScalarNode) and node.tag == STR:
+        return str(node.value)
+    place.report(f"expected text, found {describe_hidden(node)}: put it in quotes")
+    return ""

@@ -1,0 +1,160 @@
+"""`filters` and `transforms` of a route."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mirrormaker.topology.document import Place
+from mirrormaker.topology.kinds.collections import ListOf, MapOf
+from mirrormaker.topology.kinds.kind import Checked, JsonSchema, Kind, UnreadableError
+from mirrormaker.topology.kinds.records import Given, Key, Record
+from mirrormaker.topology.kinds.scalars import AnyScalar, Text
+from mirrormaker.topology.kinds.unions import Alternative, Named, OneKey
+from mirrormaker.topology.model import (
+    AllOf,
+    AnyOf,
+    CallFunction,
+    Condition,
+    DropParts,
+    FilterAction,
+    FilterSpec,
+    HeaderTest,
+    JsonScalar,
+    JsonTest,
+    KeyPrefix,
+    MaskParts,
+    Not,
+    RenameParts,
+    RouteTo,
+    TransformSpec,
+)
+from mirrormaker.topology.naming import pattern_problem, template_problem
+
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_NAME = Text("name", empty=False)
+
+
+def _check_pattern(pattern: str) -> str:
+    if problem := pattern_problem(pattern):
+        raise UnreadableError(problem)
+    return pattern
+
+
+def _check_template(template: str) -> str:
+    if "{" in template and (problem := template_problem(template)):
+        raise UnreadableError(problem)
+    return template
+
+
+def _check_anything(parts: Any, given: Given) -> Any:
+    if not parts.fields and not parts.headers:
+        given.place.report("names neither 'fields' nor 'headers'")
+    return parts
+
+
+def _make_function(path: str) -> CallFunction:
+    module, _, name = path.partition(":")
+    return CallFunction(module=module, name=name)
+
+
+def _check_function(path: str) -> str:
+    if not _FUNCTION.fullmatch(path):
+        raise UnreadableError(f"{path!r} is not a function: write package.module:function")
+    return path
+
+
+PATTERN = Checked(Text("regular expression"), _check_pattern)
+_CONDITION: Kind[Condition] = Named("condition", "[condition](#conditions)", lambda: CONDITION)
+_CONDITIONS = ListOf(_CONDITION, empty=False)
+
+
+class _Single(Kind[tuple[JsonScalar, ...]]):
+    """One value, as the only one of a list."""
+
+    def __init__(self, kind: Kind[Any]) -> None:
+        self._kind = kind
+
+    @property
+    def words(self) -> str:
+        return self._kind.words
+
+    @property
+    def stand_in(self) -> tuple[JsonScalar, ...]:
+        return ()
+
+    def read(self, place: Place) -> tuple[JsonScalar, ...]:
+        return (self._kind.read(place),)
+
+    def schema(self) -> JsonSchema:
+        return self._kind.schema()
+
+
+def _tests_of(value: Kind[Any]) -> dict[str, Key | Kind[Any]]:
+    return {
+        "equals": Key(_Single(value), "one_of"),
+        "in": Key(ListOf(value, empty=False), "one_of"),
+        "matches": PATTERN,
+    }
+
+
+HEADER_TEST = Record(HeaderTest, {"name": _NAME, **_tests_of(Text())})
+JSON_TEST = Record(JsonTest, {"field": _NAME, **_tests_of(AnyScalar())})
+
+CONDITION: OneKey[Condition] = OneKey(
+    {
+        "key_prefix": Alternative(Text(empty=False), lambda prefix: KeyPrefix(prefix=prefix), KeyPrefix),
+        "header": Alternative(HEADER_TEST, lambda test: test, HeaderTest),
+        "json": Alternative(JSON_TEST, lambda test: test, JsonTest),
+        "not": Alternative(_CONDITION, lambda condition: Not(condition=condition), Not),
+        "any": Alternative(_CONDITIONS, lambda conditions: AnyOf(conditions=conditions), AnyOf),
+        "all": Alternative(_CONDITIONS, lambda conditions: AllOf(conditions=conditions), AllOf),
+    },
+    stand_in=AllOf(conditions=()),
+)
+
+
+def _filter(action: FilterAction) -> Alternative:
+    def make(condition: Condition, **beside: Any) -> FilterSpec:
+        return FilterSpec(action=action, condition=condition, **beside)
+
+    return Alternative(_CONDITION, make, FilterSpec)
+
+
+def _transform(kind: Kind[Any], documented: type) -> Alternative:
+    def make(step: Any, **beside: Any) -> TransformSpec:
+        return TransformSpec(step=_make_function(step) if isinstance(step, str) else step, **beside)
+
+    return Alternative(kind, make, documented)
+
+
+_TOPICS = {"topics": ListOf(PATTERN)}
+FILTERS = ListOf(
+    OneKey(
+        {action.value: _filter(action) for action in FilterAction},
+        beside=_TOPICS,
+        stand_in=FilterSpec(action=FilterAction.DROP, condition=CONDITION.stand_in),
+    )
+)
+
+_PARTS = {"fields": ListOf(_NAME), "headers": ListOf(_NAME)}
+_RENAMED = {"fields": MapOf("name", _NAME), "headers": MapOf("name", _NAME)}
+TRANSFORMS = ListOf(
+    OneKey(
+        {
+            "drop": _transform(Record(DropParts, _PARTS, check=_check_anything), DropParts),
+            "mask": _transform(
+                Record(MaskParts, {**_PARTS, "with": Key(Text(), "replacement")}, check=_check_anything),
+                MaskParts,
+            ),
+            "rename": _transform(Record(RenameParts, _RENAMED, check=_check_anything), RenameParts),
+            "route": _transform(
+                Record(RouteTo, {"to": Checked(Text("template"), _check_template), "when": _CONDITION}),
+                RouteTo,
+            ),
+            "function": _transform(Checked(Text("`package.module:function`"), _check_function), CallFunction),
+        },
+        beside=_TOPICS,
+        stand_in=TransformSpec(step=DropParts()),
+    )
+)

@@ -1,0 +1,166 @@
+"""What does not fit together across the parts of a topology."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.topology.files import CLUSTERS, load, load_route, problem_of_route, problems_of
+
+pytestmark = pytest.mark.usefixtures("all_built")
+
+
+@pytest.mark.parametrize("other", ["localhost", "LOCALHOST", "127.0.0.1", "127.0.1.1", "[::1]"])
+def test_one_address_written_in_two_ways_is_one_cluster(tmp_path: Path, other: str) -> None:
+    text = f"clusters:\n  a: {{embedded: {{port: 9092}}}}\n  b: {{bootstrap: ['{other}:9092']}}\n"
+    (problem,) = problems_of(tmp_path, text)
+    assert problem.startswith("3: clusters.b.bootstrap: ")
+    assert problem.endswith(":9092 belongs to the cluster 'a' already")
+
+
+def test_names_of_hosts_are_the_same_in_any_case_and_ports_are_not(tmp_path: Path) -> None:
+    text = "clusters:\n  a: {bootstrap: ['Kafka.example:9092']}\n  b: {bootstrap: ['kafka.example.:9092']}\n"
+    assert len(problems_of(tmp_path, text)) == 1
+    assert load(tmp_path, text.replace("example.:9092", "example.:9093"))
+
+
+def test_two_clusters_have_two_ids(tmp_path: Path) -> None:
+    text = """\
+clusters:
+  a: {bootstrap: ["a:1"], cluster_id: x}
+  b: {bootstrap: ["b:1"], cluster_id: x}
+"""
+    assert problems_of(tmp_path, text) == [
+        "3: clusters.b.cluster_id: the cluster 'a' has this id: both names mean one cluster"
+    ]
+
+
+def test_topics_of_a_cluster_must_be_possible_there(tmp_path: Path) -> None:
+    text = """\
+clusters:
+  a:
+    embedded: {port: 9092, brokers: 2}
+    topics:
+      a b: {}
+      wide: {replication: 3}
+      none: {partitions: 0, config: {x: null}}
+"""
+    assert problems_of(tmp_path, text) == [
+        "5: clusters.a.topics.a b: 'a b' is not a topic's name: up to 249 letters, digits, '.', '_' and '-'",
+        "6: clusters.a.topics.wide.replication: 3 replicas need as many nodes, and there are 2",
+        "7: clusters.a.topics.none.partitions: 0 is not between 1 and 100000",
+        "7: clusters.a.topics.none.config.x: expected the value of a setting, found nothing",
+    ]
+
+
+def test_links_lead_between_clusters_that_are_there_and_are_said_once(tmp_path: Path) -> None:
+    text = (
+        CLUSTERS
+        + """\
+links:
+  - {from: a, to: b, bytes_per_second: 1}
+  - {from: b, to: a, bytes_per_second: 1}
+  - {from: a, to: b, bytes_per_second: 2}
+  - {from: a, to: bb, bytes_per_second: 2}
+  - {from: c, to: c, bytes_per_second: 2}
+  - {from: a, to: c}
+"""
+    )
+    assert problems_of(tmp_path, text) == [
+        "5: links[2]: links[0] is from 'a' to 'b' too",
+        "6: links[3].to: there is no cluster 'bb'; did you mean 'b'?",
+        "7: links[4].to: a link must lead to another cluster than it comes from",
+        "8: links[5]: limits nothing: say 'bytes_per_second' or 'windows'",
+    ]
+
+
+@pytest.mark.parametrize("who", [(True, True), (True, False), (False, True)])
+def test_routes_write_one_topic_where_all_of_them_say_so(tmp_path: Path, who: tuple[bool, bool]) -> None:
+    routes = "".join(
+        f"  - {{from: {source}, to: c, "
+        f"topics: {{include: [x], name: '{{topic}}', merge: {str(merge).lower()}}}}}\n"
+        for source, merge in zip("ab", who, strict=True)
+    )
+    text = f"{CLUSTERS}routes:\n{routes}"
+    if all(who):
+        assert load(tmp_path, text)
+    else:
+        assert problems_of(tmp_path, text) == [
+            "4: routes[1].topics: writes the same topics of 'c' as routes[0]: "
+            "use {cluster} in 'name', or say 'merge: true' in both"
+        ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        (
+            "copy: shallow, compression: zstd",
+            "compression: decodes batches, and the route says 'copy: shallow'",
+        ),
+        (
+            "copy: shallow, batch: {linger_ms: 5}",
+            "batch.linger_ms: decodes batches, and the route says 'copy: shallow'",
+        ),
+        (
+            "copy: shallow, filters: [{drop: {key_prefix: a}}]",
+            "filters: decodes batches, and the route says 'copy: shallow'",
+        ),
+        (
+            "topics: {include: [x], partitions: round_robin}, copy: shallow",
+            "topics.partitions: decodes batches, and the route says 'copy: shallow'",
+        ),
+        (
+            "topics: {include: [x], partitions: key}, sync: {groups: {}}",
+            "sync.groups: positions cannot be carried over where 'topics.partitions' is not 'same'",
+        ),
+        (
+            "topics: {include: [x], merge: true}, sync: {groups: {}}",
+            "sync.groups: positions cannot be carried over into topics that several routes write",
+        ),
+        ("membership: zookeeper", "membership: the cluster 'a' does not say where its 'zookeeper' is"),
+        (
+            "resources: {bytes_per_second: 10, catch_up_bytes_per_second: 11}",
+            "resources.catch_up_bytes_per_second: exceeds bytes_per_second, which is 10",
+        ),
+        (
+            "buckets: 4, resources: {workers: 5}",
+            "resources.workers: exceeds 'buckets', which is 4: the others would have nothing to do",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together_are_told(tmp_path: Path, keys: str, told: str) -> None:
+    assert problem_of_route(tmp_path, keys) == told
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once", "at_most_once"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "topics: {include: [x], partitions: round_robin}",
+        "topics: {include: [x], merge: true}",
+        "copy: shallow",
+        "copy: deep, compression: zstd",
+        "provenance: true",
+        "isolation: read_uncommitted",
+        "resources: {workers: 16}",
+    ],
+)
+def test_every_delivery_goes_with_everything_else(tmp_path: Path, delivery: str, keys: str) -> None:
+    assert load_route(tmp_path, f"{keys}, delivery: {delivery}")
+
+
+def test_a_mesh_of_many_clusters_is_checked_in_no_time(tmp_path: Path) -> None:
+    names = [f"c{number}" for number in range(25)]
+    clusters = "".join(f"  {name}: {{bootstrap: ['{name}:9092']}}\n" for name in names)
+    routes = "".join(
+        f"  - {{from: {source}, to: {destination}, "
+        "topics: {include: [.*], name: '{topic}', merge: true}}\n"
+        for source in names
+        for destination in names
+        if source != destination
+    )
+    topology = load(tmp_path, f"clusters:\n{clusters}routes:\n{routes}")
+    assert len(topology.routes) == 600
+    assert all(route.provenance for route in topology.routes)

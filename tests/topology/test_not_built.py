@@ -1,0 +1,42 @@
+"""Keys whose effect does not exist yet are refused, not ignored."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from pathlib import Path
+
+import pytest
+
+from mirrormaker.topology.not_built import BUILT_VALUES, CLUSTER_FIELDS, ROUTE_FIELDS
+from tests.topology.files import load, load_route, problem_of_route
+from tests.topology.test_keys import EVERYTHING
+
+
+def test_what_is_left_at_its_default_is_not_refused(tmp_path: Path) -> None:
+    assert load_route(tmp_path, "delivery: at_least_once, on: {source_gap: skip_and_record}, enabled: true")
+    assert load_route(tmp_path, "copy: deep")
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ("resources: {priority: 9}", "resources.priority: 9 is not supported yet"),
+        ("objectives: {audit_window: 10m}", "objectives.audit_window: 600000 is not supported yet"),
+        ("enabled: false", "enabled: is not supported yet"),
+        ("sync: {groups: {}}", "sync.groups: is not supported yet"),
+    ],
+)
+def test_what_has_no_effect_yet_is_refused_by_its_path(tmp_path: Path, keys: str, told: str) -> None:
+    assert problem_of_route(tmp_path, keys) == told
+
+
+@pytest.mark.usefixtures("all_built")
+def test_the_table_names_fields_of_the_model(tmp_path: Path) -> None:
+    topology = load(tmp_path, EVERYTHING)
+    for fields, part in (
+        (CLUSTER_FIELDS, next(iter(topology.clusters.values()))),
+        (ROUTE_FIELDS, topology.routes[0]),
+    ):
+        for field in fields:
+            attrgetter(field)(part)
+    assert set(BUILT_VALUES) <= {*CLUSTER_FIELDS, *ROUTE_FIELDS}
