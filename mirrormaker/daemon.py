@@ -278,7 +278,7 @@ def _describe_partition(partition: Partition, reader: SourceReader, clock: Clock
     wall_shift_ms = clock.now_ms() - clock.monotonic_ms()
     copied = partition.copied_offsets
     return {
-        "destination": str(partition.destination),
+        "destination": ", ".join(str(lane.destination) for lane in partition.lanes),
         "state": partition.condition,
         "error": partition.error.name if partition.error is not None else None,
         "source_problem": partition.source_problem,

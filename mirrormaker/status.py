@@ -24,7 +24,7 @@ from broker.types import Buffer, TopicPartition
 from broker.wire.messages.fetch import FetchRequest
 from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.lag import NO_LAG, Lag
-from mirrormaker.flow.partition import PartitionState
+from mirrormaker.flow.lane import LaneState
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
@@ -161,7 +161,7 @@ async def _observe(
 
 def _knows_all(told: Mapping[str, Any]) -> bool:
     """Whether a look at the source tells nothing new. What a paused one has copied is unlike what waits."""
-    measured = told.get("bytes_per_offset") is not None and told.get("state") != PartitionState.PAUSED.value
+    measured = told.get("bytes_per_offset") is not None and told.get("state") != LaneState.PAUSED.value
     return measured and _waiting_since(told, 0) is not None
 
 

@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from mirrormaker.flow.chunk import Chunk
-from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.lane import Lane
 
 
 class Buffer:
-    """Counts; the chunks themselves are in the queues of their partitions."""
+    """Counts; the chunks themselves are in the queues of their lanes."""
 
     def __init__(self) -> None:
         self.size = 0
         """Bytes of all frames of which a chunk is held."""
 
-    def hold(self, partition: Partition, chunk: Chunk) -> None:
-        """A chunk of the partition came."""
+    def hold(self, lane: Lane, chunk: Chunk) -> None:
+        """A chunk of the lane came."""
         if not chunk.frame.holders:
             self.size += chunk.frame.size
         chunk.frame.holders += 1
-        partition.buffered_bytes += chunk.size
+        lane.partition.buffered_bytes += chunk.size
 
-    def let_go(self, partition: Partition, chunk: Chunk) -> None:
-        """A chunk of the partition is needed no more."""
+    def let_go(self, lane: Lane, chunk: Chunk) -> None:
+        """A chunk of the lane is needed no more."""
         chunk.frame.holders -= 1
         if not chunk.frame.holders:
             self.size -= chunk.frame.size
-        partition.buffered_bytes -= chunk.size
+        lane.partition.buffered_bytes -= chunk.size
 
-    def drop_queue(self, partition: Partition) -> None:
+    def drop_queue(self, lane: Lane) -> None:
         """Let all chunks go; those in flight keep their memory until their request ends."""
-        for chunk in partition.queue:
+        for chunk in lane.queue:
             if not chunk.in_flight:
-                self.let_go(partition, chunk)
-        partition.queue.clear()
-        partition.sent = 0
+                self.let_go(lane, chunk)
+        lane.queue.clear()
+        lane.sent = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from broker.errors import ErrorCode
 
@@ -40,6 +41,13 @@ class BatchSpan:
         self.count = count
 
 
+class SourceRun(NamedTuple):
+    """Source offsets without a gap."""
+
+    first: int
+    length: int
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Chunk:
     """A run of batches with where the source goes on after it, and how its sending stands."""
@@ -55,10 +63,22 @@ class Chunk:
     """Sequence numbers, which is records."""
     size: int
     """Of the records, in bytes."""
+    lane: int = 0
+    """Index of the lane that it takes."""
+    origin: int = 0
+    """Under whose producer id it goes: 0 for what was born at the source."""
+    runs: tuple[SourceRun, ...] = ()
+    """Source offsets of the records, where there are gaps; empty: `count` offsets from `first_offset` on."""
     base_sequence: int = -1
     """-1 until it is stamped; a repeat keeps it."""
     in_flight: bool = False
     acknowledged: bool = False
     maybe_written: bool = False
     """It is at the destination, or might be: its sequence may not be given to other records."""
+    is_former: bool = False
+    """Its offsets are those of a topic that is gone, one of the same name took its place."""
     error: ErrorCode | None = None
+    base_offset: int | None = None
+    """Of its first record at the destination, once acknowledged; None when the destination did not say."""
+    append_time_ms: int | None = None
+    """The time that the destination gave its records; None: they keep theirs."""

@@ -244,7 +244,7 @@ class RouteCopier:
         self._machine.assign(
             Assignment(
                 source=source,
-                destination=TopicPartition(self._topics[source.topic], source.partition),
+                destinations=(TopicPartition(self._topics[source.topic], source.partition),),
                 bucket=bucket_of(source, self.route.buckets),
                 position=position,
             )

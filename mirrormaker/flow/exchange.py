@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.client.aborted import AbortedTransaction
 from broker.client.fetch import PartitionPosition
+from broker.errors import ErrorCode
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.facts import Fact
-from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.lane import Lane
+from mirrormaker.flow.producers import ProducerKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +48,12 @@ class Assignment:
     """A partition to copy: where to, in which bucket, and the source offset to start at."""
 
     source: TopicPartition
-    destination: TopicPartition
+    destinations: tuple[TopicPartition, ...]
+    """A lane to each; more than one only with a `Transit` that spreads records over lanes."""
     bucket: int
     position: int
+    is_merged: bool = False
+    """Other source partitions may write to the same destinations: then its producer ids are its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +67,19 @@ class FetchedPartition:
     source_end: int
     """First offset that readers of committed records do not see yet."""
     aborted: Sequence[AbortedTransaction] = ()
+
+
+class ProduceAnswer(NamedTuple):
+    """What the destination said about one partition of a request."""
+
+    code: ErrorCode
+    base_offset: int | None = None
+    """Of the first record; None where it does not say, as for records that it had already."""
+    append_time_ms: int | None = None
+    """The time that it gave the records; None: they keep theirs."""
+
+
+NOT_ANSWERED = ProduceAnswer(ErrorCode.NETWORK_EXCEPTION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +97,12 @@ class ProduceCommand:
     """One produce request to send. Its bytes must leave unchanged; it ends with `answered` or `failed`."""
 
     broker: BrokerId
-    entries: list[tuple[Partition, Chunk]]
+    entries: list[tuple[Lane, Chunk]]
     bytes: int
 
     def parts(self) -> list[tuple[TopicPartition, bytearray | memoryview]]:
         """Destination partition and bytes of each entry."""
-        return [(partition.destination, chunk.records) for partition, chunk in self.entries]
+        return [(lane.destination, chunk.records) for lane, chunk in self.entries]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,7 +110,8 @@ class Ready:
     """What the driver is to do, in this order: look leaders up again, get producer ids, send the requests."""
 
     refresh_leaders: bool
-    buckets: list[int]
+    producers: list[ProducerKey]
+    """Identities that are needed: hand each to `set_producer`."""
     requests: list[ProduceCommand]
     facts: list[Fact]
     wake_at_ms: int | None

@@ -45,6 +45,7 @@ class ProducerLost:
     """The destination lost track of the producer id; what was unanswered may be there twice."""
 
     source: TopicPartition
+    destination: TopicPartition
     bucket: int
     error: ErrorCode
 
@@ -122,5 +123,7 @@ class FlowCounts:
     deep_batches: Counter[DeepReason] = field(default_factory=Counter)
     control_batches_dropped: int = 0
     aborted_batches_dropped: int = 0
+    returned_batches_dropped: int = 0
+    """Dropped for where they have been (`Origins`)."""
     offsets_lost_at_source: int = 0
     errors: Counter[ErrorCode] = field(default_factory=Counter)

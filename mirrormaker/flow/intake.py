@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Protocol
 
 from broker.client.aborted import AbortedBatches, AbortedTransaction
 from broker.errors import CorruptRecordsError
@@ -30,9 +32,17 @@ from broker.records.builder import BatchBuilder
 from broker.records.message_set import message_codec, read_message
 from broker.records.reader import read_records
 from broker.records.record import Record
-from mirrormaker.flow.chunk import BatchSpan, Chunk, DeepReason, Frame
+from mirrormaker.flow.chunk import BatchSpan, Chunk, DeepReason, Frame, SourceRun
 
 _LOOK_CLOSER = TIMESTAMP_TYPE_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
+
+
+class Origins(Protocol):
+    """Where batches have been before they came to the source."""
+
+    def origin_of(self, header: BatchHeader) -> int | None:
+        """The number of the batch's origin, 0 for what was born at the source; None: it must not go on."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +54,8 @@ class IntakeConfig:
     chunk_batches_max: int
     """1 toward stock brokers: they take one batch per partition and request."""
     deep: bool = False
+    origins: Origins | None = None
+    """None: all batches were born at the source."""
     decoded_bytes_max: int = 64 << 20
     """Bound on what one batch may decompress to."""
 
@@ -58,6 +70,8 @@ class Intake:
     deep: Counter[DeepReason] = field(default_factory=Counter)
     control_batches: int = 0
     aborted_batches: int = 0
+    returned_batches: int = 0
+    """Dropped for their origin."""
     damage: str | None = None
     """Why the bytes at `position` cannot be read; what came before them is in the chunks."""
 
@@ -101,6 +115,8 @@ class _Cutter:
         self._run_count = 0
         self._run_offset = 0
         self._run_timestamp = -1
+        self._origin = 0
+        """Of the run at hand."""
 
     def run(self) -> None:
         """Walk all whole batches. Raises CorruptRecordsError at the first that cannot be read."""
@@ -109,7 +125,10 @@ class _Cutter:
             if records[at + MAGIC_POSITION] < 2:
                 self._take_legacy(records[at : at + size])
             else:
-                self._take(at, size, read_header(records, at))
+                header = read_header(records, at)
+                origins = self._config.origins
+                if origins is None or header.is_control or self._goes_on(header, origins):
+                    self._take(at, size, header)
             at += size
 
     def flush(self) -> None:
@@ -126,6 +145,7 @@ class _Cutter:
                 max_timestamp=self._run_timestamp,
                 count=self._run_count,
                 size=self._run_size,
+                origin=self._origin,
             )
         )
         self._run, self._run_size, self._run_count, self._run_timestamp = [], 0, 0, -1
@@ -151,10 +171,25 @@ class _Cutter:
             self._append(at, size, header)
         self.intake.position = header.next_offset
 
+    def _goes_on(self, header: BatchHeader, origins: Origins) -> bool:
+        """Whether its origin lets the batch pass; a batch of another origin than the run's ends that."""
+        origin = origins.origin_of(header)
+        if origin != self._origin or origin is None:
+            self.flush()
+        if origin is not None:
+            self._origin = origin
+            return True
+        if header.next_offset > self.intake.position:
+            self.intake.returned_batches += 1
+            self.intake.position = header.next_offset
+        return False
+
     def _append(self, at: int, size: int, header: BatchHeader) -> None:
         config = self._config
         if self._run and (
-            len(self._run) >= config.chunk_batches_max or self._run_size + size > config.chunk_bytes
+            len(self._run) >= config.chunk_batches_max
+            or self._run_size + size > config.chunk_bytes
+            or header.base_offset != self.intake.position  # source offsets of a chunk have no gaps
         ):
             self.flush()
         if not self._run:
@@ -191,6 +226,7 @@ class _Cutter:
     def _take_legacy(self, entry: memoryview) -> None:
         """Take one entry of magic 0 or 1, compressed or not."""
         self.flush()
+        self._origin = 0
         records = read_message(entry, size_max=self._config.decoded_bytes_max)
         if records[-1].offset >= self.intake.position:
             self._rebuild(records, message_codec(entry), DeepReason.LEGACY_FORMAT)
@@ -198,12 +234,12 @@ class _Cutter:
 
     def _rebuild(self, records: Sequence[Record], codec: Codec, reason: DeepReason) -> None:
         wanted = [record for record in records if record.offset >= self.intake.position]
-        self.intake.chunks += build_chunks(wanted, codec, self._config.chunk_bytes)
+        self.intake.chunks += build_chunks(wanted, codec, self._config.chunk_bytes, self._origin)
         self.intake.deep[reason] += 1
 
 
-def build_chunks(records: Sequence[Record], codec: Codec, size_max: int) -> list[Chunk]:
-    """Batches of the given records with the given codec, one a chunk, in order.
+def build_chunks(records: Sequence[Record], codec: Codec, size_max: int, origin: int = 0) -> list[Chunk]:
+    """Batches of the given records, all of one origin, with the given codec, one a chunk, in order.
 
     Offsets are not kept (the destination gives its own), timestamps are; a log-append time becomes the create
     time.
@@ -212,23 +248,35 @@ def build_chunks(records: Sequence[Record], codec: Codec, size_max: int) -> list
     builder, first = BatchBuilder(codec, size_max=size_max), 0
     for index, record in enumerate(records):
         if not builder.append(record.timestamp, record.key, record.value, record.headers):
-            chunks.append(_chunk_of(builder, records[first:index]))
+            chunks.append(_chunk_of(builder, records[first:index], origin))
             builder, first = BatchBuilder(codec, size_max=size_max), index
             builder.append(record.timestamp, record.key, record.value, record.headers)
     if builder.count:
-        chunks.append(_chunk_of(builder, records[first:]))
+        chunks.append(_chunk_of(builder, records[first:], origin))
     return chunks
 
 
-def _chunk_of(builder: BatchBuilder, records: Sequence[Record]) -> Chunk:
+def _chunk_of(builder: BatchBuilder, records: Sequence[Record], origin: int) -> Chunk:
     built = builder.build()
+    first, last = records[0].offset, records[-1].offset
     return Chunk(
         records=built,
         batches=[BatchSpan(0, len(built), len(records))],
         frame=Frame(len(built)),
-        first_offset=records[0].offset,
-        next_offset=records[-1].offset + 1,
+        first_offset=first,
+        next_offset=last + 1,
         max_timestamp=max(record.timestamp for record in records),
         count=len(records),
         size=len(built),
+        origin=origin,
+        runs=() if last - first + 1 == len(records) else _runs_of(records),
     )
+
+
+def _runs_of(records: Sequence[Record]) -> tuple[SourceRun, ...]:
+    """The source offsets of the records, as runs without a gap."""
+    starts = [
+        index for index in range(1, len(records)) if records[index].offset != records[index - 1].offset + 1
+    ]
+    bounds = [0, *starts, len(records)]
+    return tuple(SourceRun(records[start].offset, end - start) for start, end in pairwise(bounds))

@@ -1,7 +1,7 @@
 """Who sends next to each destination broker, and the stamping of what is sent for the first time. Pure.
 
-A request carries at most one chunk of a partition, and as many partitions as fit, in turns: a busy one
-starves nobody. At most `requests_in_flight` requests are under way to a broker.
+A request carries at most one chunk of a lane, at most one for a destination partition, and as many lanes as
+fit, in turns: a busy one starves nobody. At most `requests_in_flight` requests are under way to a broker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from broker.types import BrokerId
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.exchange import FlowConfig, ProduceCommand
 from mirrormaker.flow.facts import FlowCounts
-from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.hooks import Admission
+from mirrormaker.flow.lane import Lane, LaneState
+from mirrormaker.flow.producers import LaneProducer, ProducerWishes
 from mirrormaker.flow.stamp import stamp
 
 
@@ -25,26 +27,40 @@ class _Broker:
 
     broker_id: BrokerId
     in_flight: int = 0
-    line: deque[Partition] = field(default_factory=deque)
+    line: deque[Lane] = field(default_factory=deque)
 
 
 class Lines:
-    """Partitions that have something to send stand in the line of their leader."""
+    """Lanes that have something to send stand in the line of their leader."""
 
-    def __init__(self, config: FlowConfig, counts: FlowCounts) -> None:
+    def __init__(
+        self,
+        config: FlowConfig,
+        admissions: tuple[Admission, ...],
+        wishes: ProducerWishes,
+        counts: FlowCounts,
+    ) -> None:
         self._config = config
+        self._admissions = admissions
+        self._wishes = wishes
         self._counts = counts
         self._brokers: dict[BrokerId, _Broker] = {}
+        self._refused: list[Lane] = []
+        """Lanes that had something to send and were not admitted."""
 
     def requests(self, now_ms: int) -> Iterator[ProduceCommand]:
         """All requests that may be sent now; those handed out count as sent."""
+        if self._refused:
+            refused, self._refused = self._refused, []
+            for lane in refused:
+                self.line_up(lane)
         while (broker := self._next_broker()) is not None:
             command = self._build(broker, now_ms)
             if command is not None:
                 yield command
 
     def _next_broker(self) -> _Broker | None:
-        """One that may be sent to; looked for anew each time, as a partition whose leader moved is put into
+        """One that may be sent to; looked for anew each time, as a lane whose leader moved is put into
         another line while requests are built.
         """
         bound = self._config.requests_in_flight
@@ -54,59 +70,87 @@ class Lines:
         """A request was answered, or will never be."""
         self._brokers[command.broker].in_flight -= 1
 
-    def line_up(self, partition: Partition) -> None:
-        """Put the partition into the line of its leader when it has something to send."""
-        if partition.queued or partition.next_to_send() is None:
+    def line_up(self, lane: Lane) -> None:
+        """Put the lane into the line of its leader when it has something to send."""
+        if lane.queued or self._next(lane) is None:
             return
-        assert partition.leader is not None
-        broker = self._brokers.get(partition.leader)
+        assert lane.leader is not None
+        broker = self._brokers.get(lane.leader)
         if broker is None:
-            broker = self._brokers[partition.leader] = _Broker(partition.leader)
-        partition.queued = True
-        broker.line.append(partition)
+            broker = self._brokers[lane.leader] = _Broker(lane.leader)
+        lane.queued = True
+        broker.line.append(lane)
+
+    def _next(self, lane: Lane) -> Chunk | None:
+        """What the lane can send now, `lane.producer` being its identity; a missing one is asked for."""
+        chunk = lane.next_to_send()
+        if chunk is None:
+            return None
+        if (lane.producer is None or lane.producer.origin != chunk.origin) and not lane.take_producer(
+            chunk.origin
+        ):
+            assert lane.awaits is not None
+            lane.enter(LaneState.AWAITING_PRODUCER)
+            self._wishes.add(lane.awaits)
+            return None
+        return chunk
 
     def _build(self, broker: _Broker, now_ms: int) -> ProduceCommand | None:
-        """Fill one request from the head of the line, one chunk a partition; None when nobody can send."""
-        entries: list[tuple[Partition, Chunk]] = []
+        """Fill one request from the head of the line, one chunk a lane; None when nobody can send."""
+        entries: list[tuple[Lane, Chunk]] = []
         size = 0
         while broker.line:
-            partition = broker.line[0]
-            chunk = partition.next_to_send() if partition.leader == broker.broker_id else None
-            if chunk is not None and entries and size + chunk.size > self._config.produce_bytes:
+            lane = broker.line[0]
+            chunk = self._next(lane) if lane.leader == broker.broker_id else None
+            if chunk is not None and entries and self._is_full(entries, size, lane, chunk):
                 break
             broker.line.popleft()
-            partition.queued = False
+            lane.queued = False
             if chunk is None:
-                self.line_up(partition)
+                self.line_up(lane)
                 continue
-            self._send(partition, chunk, broker.broker_id, now_ms)
-            entries.append((partition, chunk))
+            if self._admissions and not self._is_admitted(lane, chunk, now_ms):
+                self._refused.append(lane)
+                continue
+            self._send(lane, chunk, broker.broker_id, now_ms)
+            entries.append((lane, chunk))
             size += chunk.size
-        for partition, _ in entries:
-            self.line_up(partition)
+        for lane, _ in entries:
+            self.line_up(lane)
         if not entries:
             return None
         broker.in_flight += 1
         self._counts.requests += 1
         return ProduceCommand(broker=broker.broker_id, entries=entries, bytes=size)
 
-    def _send(self, partition: Partition, chunk: Chunk, broker: BrokerId, now_ms: int) -> None:
-        if not partition.in_flight and now_ms - partition.answered_at_ms > self._config.producer_quiet_ms:
-            partition.proven = False
+    def _is_full(self, entries: list[tuple[Lane, Chunk]], size: int, lane: Lane, chunk: Chunk) -> bool:
+        """Whether the chunk must wait for the next request."""
+        if size + chunk.size > self._config.produce_bytes:
+            return True
+        return lane.partition.is_merged and any(other.destination == lane.destination for other, _ in entries)
+
+    def _is_admitted(self, lane: Lane, chunk: Chunk, now_ms: int) -> bool:
+        return all(admission.may_send(lane, chunk, now_ms) for admission in self._admissions)
+
+    def _send(self, lane: Lane, chunk: Chunk, broker: BrokerId, now_ms: int) -> None:
+        producer = lane.producer
+        assert producer is not None
+        if not lane.in_flight and now_ms - producer.answered_at_ms > self._config.producer_quiet_ms:
+            producer.proven = False
         if chunk.base_sequence < 0:
-            self._stamp(partition, chunk)
+            _stamp(producer, chunk)
         else:
             self._counts.repeated_chunks += 1
         chunk.in_flight, chunk.error = True, None
-        partition.in_flight += 1
-        partition.sent += 1
-        partition.broker = broker
+        lane.in_flight += 1
+        lane.sent += 1
+        lane.broker = broker
 
-    def _stamp(self, partition: Partition, chunk: Chunk) -> None:
-        assert partition.producer is not None
-        producer_id, epoch = partition.producer
-        chunk.base_sequence = sequence = partition.next_sequence
-        for span in chunk.batches:
-            stamp(chunk.records, span.position, span.size, producer_id, epoch, sequence)
-            sequence = next_sequence(sequence, span.count)
-        partition.next_sequence = sequence
+
+def _stamp(producer: LaneProducer, chunk: Chunk) -> None:
+    producer_id, epoch, is_transactional = producer.identity
+    chunk.base_sequence = sequence = producer.next_sequence
+    for span in chunk.batches:
+        stamp(chunk.records, span.position, span.size, producer_id, epoch, sequence, is_transactional)
+        sequence = next_sequence(sequence, span.count)
+    producer.next_sequence = sequence

@@ -1,93 +1,97 @@
 """The copy machine of a route: fetched bytes in, produce requests out; answers in, positions out. Pure.
 
 Step it with what happened (`fetched`, `answered`, `disconnected`, ...), then perform what `ready` hands out.
-Rules of order and repetition are in `partition`; whose turn it is to send is in `lines`, what becomes of a
-failure in `setbacks`. Other rules for what partitions share:
+Rules of order and repetition are in `lane`; whose turn it is to send is in `lines`, what becomes of a failure
+in `setbacks` and `source_setbacks`; what others have a say in is in `hooks`. Other rules for what partitions
+share:
 - Fetching stops while half of the buffer is taken; answers under way may fill the other half (see
   `plan_fetch`).
-- A bucket's producer id is asked for when one of its partitions needs it, and stamped just before the first
-  sending.
+- A producer id is asked for when a lane needs it, and stamped just before the first sending.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from broker.client.fetch import PartitionPosition
 from broker.errors import ErrorCode
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.buffer import Buffer
 from mirrormaker.flow.chunk import Chunk, Frame
+from mirrormaker.flow.copied import describe_copied
 from mirrormaker.flow.exchange import (
+    NOT_ANSWERED,
     Assignment,
     FetchedPartition,
     FetchPlan,
     FlowConfig,
+    ProduceAnswer,
     ProduceCommand,
     Ready,
 )
-from mirrormaker.flow.facts import (
-    Fact,
-    FlowCounts,
-    PartitionRecovered,
-    SourceFailed,
-    SourceGap,
-    SourceTruncated,
-    TopicRecreated,
-)
-from mirrormaker.flow.intake import IntakeConfig, take_in
+from mirrormaker.flow.facts import Fact, FlowCounts, PartitionRecovered
+from mirrormaker.flow.hooks import Hooks
+from mirrormaker.flow.intake import IntakeConfig
+from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.lines import Lines
-from mirrormaker.flow.partition import (
-    LEADER_CODES,
-    SUCCESS_CODES,
-    UNKNOWN_OUTCOME_CODES,
-    Partition,
-    PartitionState,
-    ProducerIdentity,
-)
+from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.producers import ProducerIdentity, ProducerKey, ProducerWishes
+from mirrormaker.flow.remedies import LEADER_CODES, SUCCESS_CODES, UNKNOWN_OUTCOME_CODES
 from mirrormaker.flow.setbacks import Setbacks
+from mirrormaker.flow.source_setbacks import SourceSetbacks
 
 
 class FlowMachine:
     """See the module. Partitions are named by their source."""
 
-    def __init__(self, config: FlowConfig) -> None:
+    def __init__(self, config: FlowConfig, hooks: Hooks | None = None) -> None:
         self.counts = FlowCounts()
         self._config = config
+        self._hooks = hooks = hooks if hooks is not None else Hooks()
         self._partitions: dict[TopicPartition, Partition] = {}
         self._buffer = Buffer()
-        self._lines = Lines(config, self.counts)
+        self._wishes = ProducerWishes()
+        self._lines = Lines(config, hooks.admissions, self._wishes, self.counts)
         self._facts: list[Fact] = []
-        self._setbacks = Setbacks(config, self._buffer, self._facts)
+        self._setbacks = Setbacks(config, hooks.remedies, self._buffer, self._facts)
+        self._source_setbacks = SourceSetbacks(config, self.counts, self._facts)
         self._leaders: dict[TopicPartition, BrokerId] = {}
-        self._buckets_wanted: set[int] = set()
-        self._buckets_asked: set[int] = set()
         self._refresh_leaders = False
+        self._intake = IntakeConfig(
+            chunk_bytes=config.produce_bytes,
+            chunk_batches_max=config.chunk_batches_max,
+            deep=config.deep,
+            origins=hooks.origins,
+        )
+        self._intake_one_by_one = replace(self._intake, chunk_batches_max=1)
 
     # ---- partitions come and go
 
     def assign(self, assignments: Iterable[Assignment]) -> None:
-        """Take partitions over. Each waits for a producer id of its bucket that was asked for after this."""
+        """Take partitions over. Each waits for a producer id that was asked for after this."""
         for assignment in assignments:
             assert assignment.source not in self._partitions, f"{assignment.source} is assigned already"
+            assert assignment.destinations, f"{assignment.source} leads nowhere"
             partition = Partition(
                 assignment.source,
-                assignment.destination,
+                assignment.destinations,
                 assignment.bucket,
                 assignment.position,
                 self._config.fetch_partition_bytes,
+                is_merged=assignment.is_merged,
             )
             self._partitions[partition.source] = partition
-            partition.leader = self._leaders.get(partition.destination)
-            self._refresh_leaders |= partition.leader is None
-            self._want_producer(partition)
+            for lane in partition.lanes:
+                lane.leader = self._leaders.get(lane.destination)
+                self._refresh_leaders |= lane.leader is None
+                lane.awaits = lane.key_of(0)
+                self._wishes.add(lane.awaits)
 
     def stop(self, sources: Iterable[TopicPartition]) -> None:
         """Send nothing more of these; what is in flight is still awaited (see `in_flight`)."""
         for partition in self._known(sources):
-            if partition.state is not PartitionState.STOPPING:
-                partition.enter(PartitionState.STOPPING)
-                self._setbacks.forget(partition)
+            self._stop(partition)
 
     def in_flight(self, sources: Iterable[TopicPartition]) -> int:
         """Chunks of these partitions that have been sent and not answered."""
@@ -97,10 +101,25 @@ class FlowMachine:
         """Forget these partitions. What of theirs is in flight has an unknown end."""
         for partition in list(self._known(sources)):
             del self._partitions[partition.source]
-            if partition.state is not PartitionState.STOPPING:
-                partition.enter(PartitionState.STOPPING)
-            self._setbacks.forget(partition)
-            self._buffer.drop_queue(partition)
+            partition.is_released = True
+            self._stop(partition)
+            for lane in partition.lanes:
+                self._buffer.drop_queue(lane)
+
+    def rewind(self, sources: Iterable[TopicPartition]) -> None:
+        """Copy these once more from their committed positions on, under new producer ids: what was sent
+        since then does not count. Nothing of them may be in flight.
+        """
+        for partition in self._known(sources):
+            for lane in partition.lanes:
+                if lane.state is LaneState.STOPPING:
+                    continue
+                self._setbacks.forget(lane)
+                self._buffer.drop_queue(lane)
+                lane.go_back_to(partition.committed)
+                lane.acknowledged = partition.committed
+                lane.forget_producers()
+                self._await_producer(lane)
 
     # ---- the source side
 
@@ -125,13 +144,15 @@ class FlowMachine:
             ):
                 pressed = True
                 continue
-            positions.append(
-                PartitionPosition(
-                    topic_partition=partition.source,
-                    offset=partition.position,
-                    max_bytes=min(partition.fetch_bytes, answer_bytes),
+            wanted = min(partition.fetch_bytes, answer_bytes)
+            for admission in self._hooks.admissions:
+                wanted = admission.fetch_bytes(partition, wanted, now_ms) if wanted else 0
+            if wanted:
+                positions.append(
+                    PartitionPosition(
+                        topic_partition=partition.source, offset=partition.position, max_bytes=wanted
+                    )
                 )
-            )
         return FetchPlan(positions=positions, answer_bytes=answer_bytes, pressed=pressed)
 
     def fetched(self, answers: Iterable[FetchedPartition], frame_bytes: int, now_ms: int) -> None:
@@ -140,6 +161,8 @@ class FlowMachine:
         Parts of partitions that are gone, or have been sent elsewhere meanwhile, are ignored.
         """
         frame = Frame(frame_bytes)
+        for admission in self._hooks.admissions:
+            admission.fetched(frame_bytes, now_ms)
         for answer in answers:
             partition = self._partitions.get(answer.source)
             if partition is not None and partition.position == answer.offset:
@@ -155,33 +178,19 @@ class FlowMachine:
         """The source refused the fetch of one partition; it is fetched again after a wait."""
         partition = self._partitions.get(source)
         if partition is not None:
-            self._rest(partition, code.name, now_ms)
+            self._source_setbacks.rest(partition, code.name, now_ms)
 
     def restart(self, source: TopicPartition, log_start: int) -> None:
         """The source topic was deleted and created again: what is there now is new, from its start on."""
         partition = self._partitions.get(source)
         if partition is not None:
-            partition.fetch_not_before_ms = 0
-            fact = TopicRecreated(source=source, position=partition.position, resumed_at=log_start)
-            partition.begin_anew(log_start)
-            self._facts.append(fact)
+            self._source_setbacks.restart(partition, log_start)
 
     def resume_at(self, source: TopicPartition, log_start: int, log_end: int) -> None:
         """The position is out of the source's range: go on at its start if that is later, else its end."""
         partition = self._partitions.get(source)
-        if partition is None:
-            return
-        partition.fetch_not_before_ms = 0
-        if log_start <= partition.position <= log_end:
-            return
-        if partition.position < log_start:
-            self.counts.offsets_lost_at_source += log_start - partition.position
-            fact: Fact = SourceGap(source=source, lost_from=partition.position, resumed_at=log_start)
-            partition.extend_to(log_start)
-        else:
-            fact = SourceTruncated(source=source, position=partition.position, resumed_at=log_end)
-            partition.return_to(log_end)
-        self._facts.append(fact)
+        if partition is not None:
+            self._source_setbacks.resume_at(partition, log_start, log_end)
 
     # ---- the destination side
 
@@ -189,24 +198,30 @@ class FlowMachine:
         """Leaders of destination partitions, all that are known; a partition that is not named has none."""
         self._leaders = dict(leaders)
         for partition in self._partitions.values():
-            partition.leader = self._leaders.get(partition.destination)
-            self._lines.line_up(partition)
+            for lane in partition.lanes:
+                lane.leader = self._leaders.get(lane.destination)
+                self._lines.line_up(lane)
 
-    def set_producer(self, bucket: int, identity: ProducerIdentity) -> None:
-        """The producer id that `ready` asked for; it must never have been used before."""
-        self._buckets_asked.discard(bucket)
+    def set_producer(self, key: ProducerKey, identity: ProducerIdentity) -> None:
+        """The identity that `ready` asked for; it must never have been used before by lanes that await it."""
+        self._wishes.end(key)
         for partition in self._partitions.values():
-            if partition.bucket == bucket and partition.state is PartitionState.AWAITING_PRODUCER:
-                self._adopt(partition, identity)
+            if partition.bucket != key.bucket:
+                continue
+            for lane in partition.lanes:
+                if lane.awaits == key and lane.state is LaneState.AWAITING_PRODUCER:
+                    lane.adopt(key, identity)
+                    lane.enter(LaneState.COPYING)
+                    self._lines.line_up(lane)
 
     def answered(
-        self, command: ProduceCommand, codes: Mapping[TopicPartition, ErrorCode], now_ms: int
+        self, command: ProduceCommand, answers: Mapping[TopicPartition, ProduceAnswer], now_ms: int
     ) -> None:
         """The destination answered, by destination partition; one that is left out counts as not answered."""
         self._lines.ended(command)
-        for partition, chunk in command.entries:
-            code = codes.get(partition.destination, ErrorCode.NETWORK_EXCEPTION)
-            self._settle_chunk(partition, chunk, code, now_ms)
+        for lane, chunk in command.entries:
+            answer = answers.get(lane.destination, NOT_ANSWERED)
+            self._settle_chunk(lane, chunk, answer, now_ms)
 
     def failed(self, command: ProduceCommand, now_ms: int) -> None:
         """No answer will come: whether it took effect is unknown. No byte of it may leave any more."""
@@ -218,26 +233,24 @@ class FlowMachine:
         """What is to be done now. Requests handed out count as sent."""
         self._fire_timers(now_ms)
         requests = list(self._lines.requests(now_ms))
-        buckets = sorted(self._buckets_wanted - self._buckets_asked)
-        self._buckets_asked.update(buckets)
-        self._buckets_wanted.clear()
         facts = self._facts.copy()
         self._facts.clear()
         refresh, self._refresh_leaders = self._refresh_leaders, False
         return Ready(
             refresh_leaders=refresh,
-            buckets=buckets,
+            producers=self._wishes.take(),
             requests=requests,
             facts=facts,
-            wake_at_ms=self._setbacks.next_retry_at_ms,
+            wake_at_ms=self._wake_at_ms(now_ms),
         )
 
     def uncommitted(self) -> dict[TopicPartition, int]:
-        """Source positions that moved since they were last committed."""
+        """Source positions that moved since they were last committed, as far as they count (`Delivery`)."""
+        delivery = self._hooks.delivery
         return {
-            partition.source: partition.acknowledged
+            partition.source: position
             for partition in self._partitions.values()
-            if partition.acknowledged != partition.committed
+            if (position := delivery.position(partition)) != partition.committed
         }
 
     def committed(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -262,107 +275,100 @@ class FlowMachine:
     def _known(self, sources: Iterable[TopicPartition]) -> Iterable[Partition]:
         return (self._partitions[source] for source in sources if source in self._partitions)
 
+    def _stop(self, partition: Partition) -> None:
+        for lane in partition.lanes:
+            if lane.state is not LaneState.STOPPING:
+                lane.enter(LaneState.STOPPING)
+                self._setbacks.forget(lane)
+
     def _take(self, partition: Partition, answer: FetchedPartition, frame: Frame, now_ms: int) -> None:
         partition.source_end = answer.source_end
         if not len(answer.records):
-            self._end_rest(partition)
+            self._source_setbacks.end_rest(partition)
             return
         if not partition.may_fetch(now_ms):
             return
-        config = self._config
-        intake_config = IntakeConfig(
-            chunk_bytes=config.produce_bytes,
-            chunk_batches_max=1 if partition.one_by_one else config.chunk_batches_max,
-            deep=config.deep,
-        )
-        intake = take_in(answer.records, partition.position, intake_config, frame, answer.aborted)
+        config = self._intake_one_by_one if partition.one_by_one else self._intake
+        intake = self._hooks.transit.take(partition, answer, config, frame)
         if intake.position == partition.position:
             if intake.damage is not None:
-                self._rest(partition, f"{ErrorCode.CORRUPT_MESSAGE.name}: {intake.damage}", now_ms)
+                self._source_setbacks.rest_damaged(partition, intake.damage, now_ms)
             else:
-                partition.fetch_bytes = min(partition.fetch_bytes * 2, config.fetch_partition_bytes_max)
+                partition.fetch_bytes = min(partition.fetch_bytes * 2, self._config.fetch_partition_bytes_max)
             return
-        partition.fetch_bytes = config.fetch_partition_bytes
-        self._end_rest(partition)
+        partition.fetch_bytes = self._config.fetch_partition_bytes
+        self._source_setbacks.end_rest(partition)
         self.counts.deep_batches.update(intake.deep)
         self.counts.control_batches_dropped += intake.control_batches
         self.counts.aborted_batches_dropped += intake.aborted_batches
+        self.counts.returned_batches_dropped += intake.returned_batches
         for chunk in intake.chunks:
-            self._buffer.hold(partition, chunk)
-        partition.queue.extend(intake.chunks)
+            lane = partition.lanes[chunk.lane]
+            self._buffer.hold(lane, chunk)
+            lane.queue.append(chunk)
         partition.extend_to(intake.position)
-        self._lines.line_up(partition)
-
-    def _rest(self, partition: Partition, problem: str, now_ms: int) -> None:
-        """The source does not give readable records: fetch again later. What has been queued goes on."""
-        config = self._config
-        if partition.source_problem is None:
-            self._facts.append(
-                SourceFailed(source=partition.source, offset=partition.position, problem=problem)
-            )
-        partition.source_problem = problem
-        partition.source_failures += 1
-        wait_ms = min(config.retry_backoff_ms << min(partition.source_failures, 16), config.pause_ms)
-        partition.fetch_not_before_ms = now_ms + wait_ms
-
-    def _end_rest(self, partition: Partition) -> None:
-        if partition.source_problem is not None:
-            self._facts.append(
-                PartitionRecovered(source=partition.source, failures=partition.source_failures)
-            )
-        partition.source_problem, partition.source_failures, partition.fetch_not_before_ms = None, 0, 0
+        for lane in partition.lanes:
+            self._lines.line_up(lane)
 
     # ---- answers
 
-    def _settle_chunk(self, partition: Partition, chunk: Chunk, code: ErrorCode, now_ms: int) -> None:
-        partition.in_flight -= 1
+    def _settle_chunk(self, lane: Lane, chunk: Chunk, answer: ProduceAnswer, now_ms: int) -> None:
+        lane.in_flight -= 1
         chunk.in_flight = False
-        if self._partitions.get(partition.source) is not partition:
-            self._buffer.let_go(partition, chunk)
+        if lane.partition.is_released:
+            self._buffer.let_go(lane, chunk)
             return
-        if code in SUCCESS_CODES:
+        if answer.code in SUCCESS_CODES:
             chunk.acknowledged = chunk.maybe_written = True
-            partition.answered_at_ms = now_ms
-            self._take_acknowledged(partition)
+            chunk.base_offset, chunk.append_time_ms = answer.base_offset, answer.append_time_ms
+            self._take_acknowledged(lane, now_ms)
         else:
-            chunk.error = code
-            chunk.maybe_written |= code in UNKNOWN_OUTCOME_CODES
-            self.counts.errors[code] += 1
-            self._refresh_leaders |= code in LEADER_CODES
-            if partition.state is PartitionState.COPYING:
-                partition.enter(PartitionState.SETTLING)
-        if partition.state is PartitionState.SETTLING and not partition.in_flight:
-            self._setbacks.decide(partition, now_ms)
-        self._lines.line_up(partition)
+            self._note_failure(lane, chunk, answer.code)
+        if lane.state is LaneState.SETTLING and not lane.in_flight:
+            self._setbacks.decide(lane, now_ms)
+        self._lines.line_up(lane)
 
-    def _take_acknowledged(self, partition: Partition) -> None:
-        partition.proven = True
-        taken = partition.take_acknowledged()
+    def _note_failure(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> None:
+        chunk.error = code
+        chunk.maybe_written |= code in UNKNOWN_OUTCOME_CODES
+        self.counts.errors[code] += 1
+        self._refresh_leaders |= code in LEADER_CODES
+        if lane.state is LaneState.COPYING:
+            lane.enter(LaneState.SETTLING)
+
+    def _take_acknowledged(self, lane: Lane, now_ms: int) -> None:
+        assert lane.producer is not None
+        lane.producer.proven, lane.producer.answered_at_ms = True, now_ms
+        taken = lane.take_acknowledged()
         for chunk in taken:
             self.counts.batches += len(chunk.batches)
             self.counts.bytes += chunk.size
             self.counts.records += chunk.count
-            self._buffer.let_go(partition, chunk)
-        if taken and partition.error is not None:
-            self._facts.append(PartitionRecovered(source=partition.source, failures=partition.attempts))
-            partition.error, partition.attempts = None, 0
+            lane.partition.count_copied(chunk)
+            if self._hooks.on_copied is not None and not chunk.is_former:
+                self._hooks.on_copied(describe_copied(lane, chunk))
+            self._buffer.let_go(lane, chunk)
+        if taken and lane.error is not None:
+            self._facts.append(PartitionRecovered(source=lane.partition.source, failures=lane.attempts))
+            lane.error, lane.attempts = None, 0
+
+    # ---- timers
 
     def _fire_timers(self, now_ms: int) -> None:
-        for partition in self._setbacks.take_due(now_ms):
-            if partition.needs_producer:
-                partition.enter(PartitionState.AWAITING_PRODUCER)
-                self._want_producer(partition)
+        for lane in self._setbacks.take_due(now_ms):
+            if lane.awaits is not None:
+                self._await_producer(lane)
             else:
-                partition.enter(PartitionState.COPYING)
-                self._lines.line_up(partition)
+                lane.enter(LaneState.COPYING)
+                self._lines.line_up(lane)
 
-    def _want_producer(self, partition: Partition) -> None:
-        self._buckets_wanted.add(partition.bucket)
+    def _await_producer(self, lane: Lane) -> None:
+        assert lane.awaits is not None
+        if lane.state is not LaneState.AWAITING_PRODUCER:
+            lane.enter(LaneState.AWAITING_PRODUCER)
+        self._wishes.add(lane.awaits)
 
-    def _adopt(self, partition: Partition, identity: ProducerIdentity) -> None:
-        partition.producer = identity
-        partition.needs_producer = False
-        partition.next_sequence = 0
-        partition.proven = False
-        partition.enter(PartitionState.COPYING)
-        self._lines.line_up(partition)
+    def _wake_at_ms(self, now_ms: int) -> int | None:
+        wakes = [self._setbacks.next_retry_at_ms]
+        wakes += [admission.wake_at_ms(now_ms) for admission in self._hooks.admissions]
+        return min((wake for wake in wakes if wake is not None), default=None)

@@ -24,7 +24,7 @@ from broker.wire.messages.fetch import FetchRequest, FetchResponse, PartitionDat
 from mirrormaker.flow.exchange import FetchedPartition, FetchPlan
 from mirrormaker.flow.lag import EndHistory
 from mirrormaker.flow.machine import FlowMachine
-from mirrormaker.flow.partition import LEADER_CODES
+from mirrormaker.flow.remedies import LEADER_CODES
 from mirrormaker.flow.signal import Signal
 
 FETCH_LANE = "fetch"

@@ -12,7 +12,14 @@ from struct import Struct
 
 from crc32c import crc32c
 
-from broker.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, TRANSACTIONAL_FLAG, rebase
+from broker.records.batch import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
+    HEADER_SIZE,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    rebase,
+)
 
 _CRC = Struct(">I")
 _PRODUCER_POSITION = 43
@@ -28,13 +35,19 @@ _ZEROS = memoryview(bytes(1 << 20))
 
 
 def stamp(
-    buffer: bytearray | memoryview, position: int, size: int, producer_id: int, epoch: int, sequence: int
+    buffer: bytearray | memoryview,
+    position: int,
+    size: int,
+    producer_id: int,
+    epoch: int,
+    sequence: int,
+    is_transactional: bool = False,
 ) -> None:
     """Make the batch of `size` bytes at `position` the mirror's own, in place.
 
-    Producer fields are replaced (none of the new ones may be negative), the transactional flag is cleared,
-    the base offset becomes 0 and the leader epoch -1, as a stock broker expects of a producer. Stamping a
-    stamped batch again is fine.
+    Producer fields are replaced (none of the new ones may be negative), the transactional flag is set or
+    cleared, the base offset becomes 0 and the leader epoch -1, as a stock broker expects of a producer.
+    Stamping a stamped batch again is fine.
     """
     start = position + _PRODUCER_POSITION
     end = start + _PRODUCER_BYTES
@@ -42,7 +55,7 @@ def stamp(
     after = producer_id << 48 | epoch << 32 | sequence
     buffer[start:end] = after.to_bytes(_PRODUCER_BYTES, "big")
     changed = before ^ after
-    if buffer[position + _LOW_ATTRIBUTES] & TRANSACTIONAL_FLAG:
+    if bool(buffer[position + _LOW_ATTRIBUTES] & TRANSACTIONAL_FLAG) is not is_transactional:
         buffer[position + _LOW_ATTRIBUTES] ^= TRANSACTIONAL_FLAG
         changed |= TRANSACTIONAL_FLAG << _ATTRIBUTES_SHIFT
     rebase(buffer, position, 0, -1)
@@ -50,10 +63,25 @@ def stamp(
     _CRC.pack_into(buffer, position + CRC_POSITION, crc ^ _contribution(changed, size - _CHANGED_END))
 
 
+def records_crc(buffer: bytearray | memoryview, position: int, header: BatchHeader) -> int:
+    """CRC-32C of what follows the header of the batch at `position`, out of the batch's own: the records are
+    not looked at.
+    """
+    counted = position + ATTRIBUTES_POSITION
+    zeros = _over_zeros(
+        crc32c(buffer[counted : position + HEADER_SIZE]) ^ _ALL_ONES, header.size - HEADER_SIZE
+    )
+    return header.crc ^ zeros ^ _ALL_ONES
+
+
 def _contribution(changed: int, zeros_after: int) -> int:
     """What changed bits, and so many zero bytes after them, add to a CRC: the CRC without its inversions."""
-    crc: int = crc32c(changed.to_bytes(_CHANGED_BYTES, "big"), _ALL_ONES)
-    while zeros_after > len(_ZEROS):
+    return _over_zeros(crc32c(changed.to_bytes(_CHANGED_BYTES, "big"), _ALL_ONES), zeros_after) ^ _ALL_ONES
+
+
+def _over_zeros(crc: int, zeros: int) -> int:
+    """A CRC carried on over so many zero bytes."""
+    while zeros > len(_ZEROS):
         crc = crc32c(_ZEROS, crc)
-        zeros_after -= len(_ZEROS)
-    return int(crc32c(_ZEROS[:zeros_after], crc)) ^ _ALL_ONES
+        zeros -= len(_ZEROS)
+    return int(crc32c(_ZEROS[:zeros], crc))

@@ -22,14 +22,15 @@ from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.produce import (
     PartitionProduceData,
+    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from mirrormaker.flow.exchange import ProduceCommand
+from mirrormaker.flow.exchange import ProduceAnswer, ProduceCommand
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.machine import FlowMachine
-from mirrormaker.flow.partition import ProducerIdentity
+from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.signal import Signal
 
 PRODUCE_LANE = "produce"
@@ -84,8 +85,8 @@ class DestinationWriter:
             ready = self._machine.ready(self._clock.monotonic_ms())
             if ready.refresh_leaders:
                 self._stale.set()
-            for bucket in ready.buckets:
-                self._tasks.create_task(self._get_producer(bucket), name=f"producer id of bucket {bucket}")
+            for key in ready.producers:
+                self._tasks.create_task(self._get_producer(key), name=f"producer id {key}")
             for command in ready.requests:
                 self._link_to(command.broker).submit(command)
             for fact in ready.facts:
@@ -111,7 +112,9 @@ class DestinationWriter:
             await asyncio.sleep(max(wait_ms, REFRESH_SPACING_MS) / 1000)
 
     def _destinations(self) -> Collection[TopicPartition]:
-        return [partition.destination for partition in self._machine.partitions.values()]
+        return [
+            lane.destination for partition in self._machine.partitions.values() for lane in partition.lanes
+        ]
 
     async def _tell_leaders(self) -> bool:
         """Look the leaders up; whether every partition has one."""
@@ -137,12 +140,12 @@ class DestinationWriter:
         return link
 
     def _take_answer(self, command: ProduceCommand, response: ProduceResponse) -> None:
-        codes = {
-            TopicPartition(topic.name, partition.index): ErrorCode.of(partition.error_code)
+        answers = {
+            TopicPartition(topic.name, partition.index): _answer_of(partition)
             for topic in response.responses
             for partition in topic.partition_responses
         }
-        self._machine.answered(command, codes, self._clock.monotonic_ms())
+        self._machine.answered(command, answers, self._clock.monotonic_ms())
         self._on_acknowledged()
         self.pump()
 
@@ -152,7 +155,7 @@ class DestinationWriter:
         self._on_acknowledged()
         self.pump()
 
-    async def _get_producer(self, bucket: int) -> None:
+    async def _get_producer(self, key: ProducerKey) -> None:
         failures = 0
         while True:
             try:
@@ -162,9 +165,9 @@ class DestinationWriter:
                 raise
             except BrokerError as error:
                 failures += 1
-                _log.warning("producer_id_not_obtained", bucket=bucket, failures=failures, error=str(error))
+                _log.warning("producer_id_not_obtained", key=str(key), failures=failures, error=str(error))
                 await asyncio.sleep(self._cluster.backoff.delay_ms(failures, self._cluster.random) / 1000)
-        self._machine.set_producer(bucket, identity)
+        self._machine.set_producer(key, identity)
         self.pump()
 
 
@@ -237,6 +240,14 @@ class ProduceLink:
     def _fail_unsent(self, error: BrokerError) -> None:
         while self._unsent:
             self._on_failure(self._unsent.popleft(), error)
+
+
+def _answer_of(partition: PartitionProduceResponse) -> ProduceAnswer:
+    return ProduceAnswer(
+        ErrorCode.of(partition.error_code),
+        partition.base_offset if partition.base_offset >= 0 else None,
+        partition.log_append_time_ms if partition.log_append_time_ms >= 0 else None,
+    )
 
 
 def produce_request(command: ProduceCommand) -> ProduceRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from broker.records.batch import (
     DELETE_HORIZON_FLAG,
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
+    BatchHeader,
     Codec,
     iterate_batches,
     read_header,
@@ -23,9 +25,9 @@ from broker.records.builder import BatchBuilder
 from broker.records.message_set import build_message_set
 from broker.records.reader import read_records
 from broker.records.record import Record, TimestampType
-from mirrormaker.flow.chunk import Chunk, DeepReason, Frame
+from mirrormaker.flow.chunk import Chunk, DeepReason, Frame, SourceRun
 from mirrormaker.flow.intake import Intake, IntakeConfig, take_in
-from mirrormaker.flow.stamp import stamp
+from mirrormaker.flow.stamp import records_crc, stamp
 
 SIZE_MAX = 1 << 20
 ONE_BY_ONE = IntakeConfig(chunk_bytes=SIZE_MAX, chunk_batches_max=1)
@@ -214,6 +216,44 @@ def test_what_is_built_anew_is_split_at_the_chunk_size() -> None:
     ]
 
 
+def test_a_chunk_ends_where_the_source_offsets_have_a_gap() -> None:
+    intake = take(build(0) + build(3) + build(9), config=TOGETHER)
+    assert [(chunk.first_offset, chunk.next_offset, chunk.count) for chunk in intake.chunks] == [
+        (0, 6, 6),
+        (9, 12, 3),
+    ]
+    assert all(chunk.runs == () for chunk in intake.chunks)
+
+
+def test_what_is_built_anew_knows_the_source_offsets_of_its_records() -> None:
+    (chunk,) = take(compacted(10, [11, 12, 15], 6), position=10).chunks
+    assert chunk.runs == (SourceRun(11, 2), SourceRun(15, 1))
+
+
+class OriginsByProducer:
+    """Batches of producer 77 are home, those of 66 have been here before."""
+
+    def origin_of(self, header: BatchHeader) -> int | None:
+        return {77: 0, 66: None}.get(header.producer_id, header.producer_id)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_batches_of_different_origins_share_no_chunk_and_those_that_come_back_are_dropped(deep: bool) -> None:
+    config = IntakeConfig(chunk_bytes=SIZE_MAX, chunk_batches_max=100, origins=OriginsByProducer(), deep=deep)
+    ids = [77, 77, 5, 66, 5, 6]
+    answer = b"".join(build(3 * index, producer_id=producer_id) for index, producer_id in enumerate(ids))
+    intake = take(answer, config=config)
+    origins = dict.fromkeys((chunk.first_offset, chunk.origin) for chunk in intake.chunks)
+    assert list(origins) == ([(0, 0)] + [(3, 0)] * deep + [(6, 5), (12, 5), (15, 6)])
+    assert (intake.position, intake.returned_batches) == (18, 1)
+
+
+def test_an_answer_of_batches_that_all_come_back_moves_the_position_alone() -> None:
+    config = IntakeConfig(chunk_bytes=SIZE_MAX, chunk_batches_max=1, origins=OriginsByProducer())
+    intake = take(build(0, producer_id=66), config=config)
+    assert (intake.chunks, intake.position) == ([], 3)
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 def test_entries_of_old_formats_become_batches(magic: int) -> None:
     records = [
@@ -246,9 +286,17 @@ def test_damage_ends_the_walk_and_keeps_what_came_before() -> None:
     sequence=st.integers(0, 2**31 - 1),
     flags=st.sampled_from([0, TRANSACTIONAL_FLAG]),
     damage=st.booleans(),
+    is_transactional=st.booleans(),
 )
 def test_a_stamp_changes_the_header_alone_and_neither_hides_nor_makes_damage(
-    codec: Codec, count: int, producer_id: int, epoch: int, sequence: int, flags: int, damage: bool
+    codec: Codec,
+    count: int,
+    producer_id: int,
+    epoch: int,
+    sequence: int,
+    flags: int,
+    damage: bool,
+    is_transactional: bool,
 ) -> None:
     batch = build(40, count, codec=codec, flags=flags)
     before, records = read_header(batch), bytes(batch[61:])
@@ -257,13 +305,13 @@ def test_a_stamp_changes_the_header_alone_and_neither_hides_nor_makes_damage(
         records = bytes(batch[61:])
     padded = bytearray(b"xyz" + batch + b"tail")
     for _ in range(2):
-        stamp(padded, 3, len(batch), producer_id, epoch, sequence)
+        stamp(padded, 3, len(batch), producer_id, epoch, sequence, is_transactional)
     after = read_header(padded, 3)
     assert after == before._replace(
         base_offset=0,
         leader_epoch=-1,
         crc=after.crc,
-        attributes=before.attributes & ~TRANSACTIONAL_FLAG,
+        attributes=before.attributes & ~TRANSACTIONAL_FLAG | is_transactional * TRANSACTIONAL_FLAG,
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=sequence,
@@ -274,6 +322,7 @@ def test_a_stamp_changes_the_header_alone_and_neither_hides_nor_makes_damage(
             verify_crc(padded, 3, after)
     else:
         verify_crc(padded, 3, after)
+        assert records_crc(padded, 3, after) == crc32c(records)
 
 
 def test_a_stamp_holds_for_batches_of_several_mebibytes() -> None:

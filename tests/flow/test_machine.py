@@ -5,6 +5,7 @@ trouble.
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -17,7 +18,13 @@ from broker.records.batch import Codec, iterate_batches, next_sequence, rebase, 
 from broker.records.builder import BatchBuilder
 from broker.records.reader import read_records
 from broker.types import BrokerId, TopicPartition
-from mirrormaker.flow.exchange import Assignment, FetchedPartition, FlowConfig, ProduceCommand
+from mirrormaker.flow.exchange import (
+    Assignment,
+    FetchedPartition,
+    FlowConfig,
+    ProduceAnswer,
+    ProduceCommand,
+)
 from mirrormaker.flow.facts import (
     PartitionPaused,
     PartitionRecovered,
@@ -25,8 +32,9 @@ from mirrormaker.flow.facts import (
     SourceGap,
     SourceTruncated,
 )
+from mirrormaker.flow.lane import TRANSITIONS, LaneState
 from mirrormaker.flow.machine import FlowMachine
-from mirrormaker.flow.partition import TRANSITIONS, PartitionState, ProducerIdentity
+from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 
 WINDOW = 5
 SIZE_MAX = 1 << 20
@@ -43,6 +51,10 @@ def source_of(index: int) -> TopicPartition:
 
 def destination_of(source: TopicPartition) -> TopicPartition:
     return TopicPartition(f"jfk.{source.topic}", source.partition)
+
+
+def answers_of(codes: Mapping[TopicPartition, ErrorCode]) -> dict[TopicPartition, ProduceAnswer]:
+    return {destination: ProduceAnswer(code) for destination, code in codes.items()}
 
 
 def build_batch(base_offset: int, count: int, codec: Codec = Codec.NONE) -> bytearray:
@@ -134,12 +146,12 @@ class World:
         self.resets = False
         self.committed: dict[TopicPartition, int] = dict.fromkeys(self.sources, 0)
         self.facts: list[object] = []
-        self.buckets_asked: list[int] = []
+        self.producers_asked: list[ProducerKey] = []
         for source in self.sources:
             self.destination.leaders[destination_of(source)] = random.randrange(brokers)
         self.machine.assign(
             Assignment(
-                source=source, destination=destination_of(source), bucket=source.partition % 2, position=0
+                source=source, destinations=(destination_of(source),), bucket=source.partition % 2, position=0
             )
             for source in self.sources
         )
@@ -148,17 +160,17 @@ class World:
         """Do what the machine says; producer ids and leaders may come at once or later."""
         ready = self.machine.ready(self.now_ms)
         self.facts += ready.facts
-        self.buckets_asked += ready.buckets
+        self.producers_asked += ready.producers
         if ready.refresh_leaders:
             self.tell_leaders()
         for command in ready.requests:
-            assert len({partition.source for partition, _ in command.entries}) == len(command.entries)
+            assert len({lane.destination for lane, _ in command.entries}) == len(command.entries)
             self.destination.wire[command.broker].append(command)
         for requests in self.destination.wire.values():
             assert len(requests) <= self.config.requests_in_flight
             for source in self.sources:
                 sent = sum(
-                    partition.source == source for command in requests for partition, _ in command.entries
+                    lane.partition.source == source for command in requests for lane, _ in command.entries
                 )
                 assert sent <= WINDOW
 
@@ -167,9 +179,9 @@ class World:
         self.machine.set_leaders(leaders)
 
     def give_producer_ids(self) -> None:
-        while self.buckets_asked:
+        while self.producers_asked:
             self.producer_ids += 1
-            self.machine.set_producer(self.buckets_asked.pop(), ProducerIdentity(self.producer_ids, 3))
+            self.machine.set_producer(self.producers_asked.pop(), ProducerIdentity(self.producer_ids, 3))
 
     def fetch(self) -> None:
         plan = self.machine.plan_fetch(self.sources, 1, self.now_ms)
@@ -194,7 +206,7 @@ class World:
         for destination, records in command.parts():
             code = ErrorCode.NONE if fault and not after else self.append(broker, destination, records)
             codes[destination] = fault or code
-        self.machine.answered(command, codes, self.now_ms)
+        self.machine.answered(command, answers_of(codes), self.now_ms)
 
     def append(self, broker: int, destination: TopicPartition, records: bytearray | memoryview) -> ErrorCode:
         return self.destination.produce(broker, destination, records)
@@ -384,7 +396,7 @@ def test_a_request_that_failed_is_repeated_with_all_that_followed_it_in_order() 
         world.serve(0)
         world.perform()
     assert world.destination.logs[destination_of(source_of(0))] == [0]
-    assert world.machine.partitions[source_of(0)].state is PartitionState.WAITING
+    assert world.machine.partitions[source_of(0)].state is LaneState.WAITING
     world.finish()
     world.check_arrived()
     assert world.machine.counts.repeated_chunks == 5
@@ -445,10 +457,10 @@ def test_a_refused_partition_pauses_and_the_others_go_on() -> None:
             else world.append(0, destination, records)
             for destination, records in command.parts()
         }
-        world.machine.answered(command, codes, world.now_ms)
+        world.machine.answered(command, answers_of(codes), world.now_ms)
     world.perform()
     paused = world.machine.partitions[source_of(0)]
-    assert paused.state is PartitionState.PAUSED
+    assert paused.state is LaneState.PAUSED
     assert paused.error is ErrorCode.MESSAGE_TOO_LARGE
     assert any(isinstance(fact, PartitionPaused) and fact.offset == 0 for fact in world.facts)
     wanted = world.machine.plan_fetch(world.sources, 1, 0).positions
@@ -469,7 +481,7 @@ def test_a_chunk_of_several_batches_that_is_refused_is_sent_one_by_one() -> None
             destination: ErrorCode.INVALID_RECORD if several else world.append(0, destination, records)
             for destination, records in command.parts()
         }
-        world.machine.answered(command, codes, world.now_ms)
+        world.machine.answered(command, answers_of(codes), world.now_ms)
         world.perform()
     world.finish()
     world.check_arrived()
@@ -491,7 +503,7 @@ def test_damage_on_the_way_is_refused_by_the_destination_and_fetched_again() -> 
     ((position, header),) = iterate_batches(records)
     with pytest.raises(Exception, match="CRC of the batch"):
         verify_crc(records, position, header)
-    world.machine.answered(command, {destination_of(source): ErrorCode.CORRUPT_MESSAGE}, 0)
+    world.machine.answered(command, answers_of({destination_of(source): ErrorCode.CORRUPT_MESSAGE}), 0)
     assert world.machine.partitions[source].position == 0
     world.finish()
     world.check_arrived()
@@ -503,11 +515,11 @@ def test_a_lost_producer_is_replaced_only_when_nothing_is_in_flight() -> None:
     world.perform()
     world.serve(0, ErrorCode.UNKNOWN_PRODUCER_ID)
     for _ in range(4):
-        assert world.machine.ready(10_000).buckets == []
+        assert world.machine.ready(10_000).producers == []
         world.serve(0)
     world.now_ms = 10_000
     world.perform()
-    assert world.buckets_asked == [0]
+    assert world.producers_asked == [ProducerKey(0, 0, None)]
     assert any(isinstance(fact, ProducerLost) for fact in world.facts)
     world.finish()
     world.check_arrived()
@@ -644,7 +656,7 @@ def test_unreadable_bytes_rest_the_source_and_what_came_before_them_goes_on() ->
 
 
 def test_every_state_can_be_left_for_stopping_and_stopping_for_nothing() -> None:
-    assert set(TRANSITIONS) == set(PartitionState)
+    assert set(TRANSITIONS) == set(LaneState)
     for state, following in TRANSITIONS.items():
         assert state not in following
-        assert (PartitionState.STOPPING in following) == (state is not PartitionState.STOPPING)
+        assert (LaneState.STOPPING in following) == (state is not LaneState.STOPPING)

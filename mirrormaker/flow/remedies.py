@@ -1,0 +1,77 @@
+"""What is done about an error of the destination. Pure.
+
+A table of codes; whoever wants another answer for some of them hands the machine its own `Remedies` (see
+`hooks`), `setbacks` carries them out.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from broker.errors import ErrorCode
+
+
+class Remedy(Enum):
+    """What is done about the error of the first chunk that is not acknowledged."""
+
+    REPEAT = "repeat"
+    """The same bytes with the same sequences."""
+    NEW_PRODUCER = "new_producer"
+    """The same records under a new producer id: the destination has lost track of the old one."""
+    FETCH_AGAIN = "fetch_again"
+    """The bytes were damaged on the way."""
+    ONE_BY_ONE = "one_by_one"
+    """The destination takes one batch a request."""
+    PAUSE = "pause"
+    """Repeating would not help."""
+
+
+_NEW_PRODUCER_CODES = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
+_TOO_MUCH_AT_ONCE_CODES = frozenset(
+    {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_RECORD}
+)
+SUCCESS_CODES = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+LEADER_CODES = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+    }
+)
+"""After these the leader may be elsewhere."""
+UNKNOWN_OUTCOME_CODES = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""After these the records may have been written."""
+
+
+def remedy_for(code: ErrorCode, *, several_batches: bool) -> Remedy:
+    """What is to be done about a refused chunk; `several_batches`: it is made of more than one."""
+    if code in _NEW_PRODUCER_CODES:
+        return Remedy.NEW_PRODUCER
+    if code is ErrorCode.CORRUPT_MESSAGE:
+        return Remedy.FETCH_AGAIN
+    if several_batches and code in _TOO_MUCH_AT_ONCE_CODES:
+        return Remedy.ONE_BY_ONE
+    if code.retriable or code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.BROKER_NOT_AVAILABLE):
+        return Remedy.REPEAT
+    return Remedy.PAUSE

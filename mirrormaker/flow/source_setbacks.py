@@ -1,0 +1,75 @@
+"""What is done when the source does not give what was asked for. Pure.
+
+It refuses, or gives bytes that are no batches: the partition is fetched again after waits that grow. It has
+other offsets than before, since records went away, were lost, or the topic is another one: copying goes on
+with what there is now, and a fact tells what happened. What is queued goes on in any case.
+"""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from mirrormaker.flow.exchange import FlowConfig
+from mirrormaker.flow.facts import (
+    Fact,
+    FlowCounts,
+    PartitionRecovered,
+    SourceFailed,
+    SourceGap,
+    SourceTruncated,
+    TopicRecreated,
+)
+from mirrormaker.flow.partition import Partition
+
+
+class SourceSetbacks:
+    """Decides on failures of the source."""
+
+    def __init__(self, config: FlowConfig, counts: FlowCounts, facts: list[Fact]) -> None:
+        """What happens is told in `facts`."""
+        self._config = config
+        self._counts = counts
+        self._facts = facts
+
+    def rest(self, partition: Partition, problem: str, now_ms: int) -> None:
+        """The source does not give readable records: fetch again later."""
+        config = self._config
+        if partition.source_problem is None:
+            self._facts.append(
+                SourceFailed(source=partition.source, offset=partition.position, problem=problem)
+            )
+        partition.source_problem = problem
+        partition.source_failures += 1
+        wait_ms = min(config.retry_backoff_ms << min(partition.source_failures, 16), config.pause_ms)
+        partition.fetch_not_before_ms = now_ms + wait_ms
+
+    def rest_damaged(self, partition: Partition, damage: str, now_ms: int) -> None:
+        """It gave bytes that are no batches."""
+        self.rest(partition, f"{ErrorCode.CORRUPT_MESSAGE.name}: {damage}", now_ms)
+
+    def end_rest(self, partition: Partition) -> None:
+        """It gave what was asked for."""
+        if partition.source_problem is not None:
+            self._facts.append(
+                PartitionRecovered(source=partition.source, failures=partition.source_failures)
+            )
+        partition.source_problem, partition.source_failures, partition.fetch_not_before_ms = None, 0, 0
+
+    def restart(self, partition: Partition, log_start: int) -> None:
+        """Another topic has the name now."""
+        partition.fetch_not_before_ms = 0
+        self._facts.append(
+            TopicRecreated(source=partition.source, position=partition.position, resumed_at=log_start)
+        )
+        partition.begin_anew(log_start)
+
+    def resume_at(self, partition: Partition, log_start: int, log_end: int) -> None:
+        """The position is out of range, unless that has passed."""
+        partition.fetch_not_before_ms = 0
+        source, position = partition.source, partition.position
+        if position < log_start:
+            self._counts.offsets_lost_at_source += log_start - position
+            self._facts.append(SourceGap(source=source, lost_from=position, resumed_at=log_start))
+            partition.extend_to(log_start)
+        elif position > log_end:
+            self._facts.append(SourceTruncated(source=source, position=position, resumed_at=log_end))
+            partition.return_to(log_end)
