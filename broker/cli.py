@@ -329,6 +329,11 @@ def _add_records(commands: Any) -> None:
     )
     consume.add_argument("--group", metavar="GROUP", help="read as a member of a group, with its offsets")
     consume.add_argument(
+        "--group-protocol",
+        choices=("classic", "consumer"),
+        help="members assign the partitions (default), or the coordinator does (KIP-848)",
+    )
+    consume.add_argument(
         "--zookeeper",
         metavar="HOST:PORT[,...][/CHROOT]",
         help="the group meets there, as those of Kafka's old consumers do",

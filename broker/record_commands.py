@@ -15,7 +15,7 @@ from broker.client.cluster import Cluster
 from broker.client.consumer import Consumer
 from broker.client.consumer_connector import ConsumerConnector, GroupKind
 from broker.client.consumer_settings import ConsumerSettings, OffsetReset
-from broker.client.group_settings import GroupSettings
+from broker.client.group_settings import AnyGroupSettings, ConsumerGroupSettings, GroupSettings
 from broker.client.producer import Delivery, Producer, ProducerSettings
 from broker.client.record_cursor import ConsumerRecord
 from broker.client.record_stream import RecordStream
@@ -71,15 +71,13 @@ def _key_and_value(line: bytes, separator: bytes | None) -> tuple[bytes | None, 
 
 async def consume(options: argparse.Namespace) -> None:
     """Print records until the count, the timeout or an interrupt ends it."""
-    group = GroupSettings(group_id=options.group) if options.group else None
+    group = _group(options)
     if group is not None and options.partition is not None:
         raise ConfigurationError(["--partition and --group exclude each other: the group assigns partitions"])
-    if options.zookeeper is not None and group is None:
-        raise ConfigurationError(["--zookeeper says where a group meets: --group says which one"])
     reset = OffsetReset.EARLIEST if options.from_beginning else OffsetReset.LATEST
     wanted = None if options.filter is None else RecordFilter.parse(options.filter)
     settings = ConsumerSettings(offset_reset=reset, rack=options.rack, record_filter=wanted)
-    if options.zookeeper is not None and group is not None:
+    if options.zookeeper is not None and isinstance(group, GroupSettings):
         await _consume_with_old_consumers(options, group, settings)
         return
     async with connected(options) as cluster, Consumer(cluster, settings=settings, group=group) as consumer:
@@ -92,6 +90,20 @@ async def consume(options: argparse.Namespace) -> None:
         await _print_records(consumer, options)
         if group is not None:
             await consumer.commit()
+
+
+def _group(options: argparse.Namespace) -> AnyGroupSettings | None:
+    if not options.group:
+        if options.group_protocol is not None:
+            raise ConfigurationError(["--group-protocol is how to be in a group: --group says which one"])
+        if options.zookeeper is not None:
+            raise ConfigurationError(["--zookeeper says where a group meets: --group says which one"])
+        return None
+    if options.group_protocol == "consumer":
+        if options.zookeeper is not None:
+            raise ConfigurationError(["--zookeeper and --group-protocol consumer exclude each other"])
+        return ConsumerGroupSettings(group_id=options.group)
+    return GroupSettings(group_id=options.group)
 
 
 async def _consume_with_old_consumers(

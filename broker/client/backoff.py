@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import random as standard_random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from broker.clock import Clock, SystemClock
-from broker.errors import BrokerError, ConnectionFailedError, ProtocolError, RequestTimedOutError
+from broker.errors import BrokerError, ConnectionFailedError, ErrorCode, ProtocolError, RequestTimedOutError
 
 Random = Callable[[], float]
 """A source of numbers from 0 (included) to 1 (excluded)."""
@@ -81,10 +81,13 @@ class Retries:
         """Time left for attempts; never negative."""
         return max(0.0, self._deadline_ms - self._clock.monotonic_ms())
 
-    async def pause(self, error: BrokerError) -> None:
-        """Wait before the next attempt. Raises `error` when it is not retriable or the time is up."""
+    async def pause(self, error: BrokerError, *, also: Collection[ErrorCode] = ()) -> None:
+        """Wait before the next attempt; `also` are codes that this operation tries again. Raises `error` when
+        it is not retriable or the time is up.
+        """
         self._failures += 1
         delay_ms = self._backoff.delay_ms(self._failures, self._random)
-        if not is_retriable(error) or delay_ms >= self.remaining_ms:
+        is_listed = isinstance(error, ProtocolError) and error.code in also
+        if not (is_listed or is_retriable(error)) or delay_ms >= self.remaining_ms:
             raise error
         await asyncio.sleep(delay_ms / 1000)

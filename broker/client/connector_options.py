@@ -13,6 +13,7 @@ from typing import Any
 
 from broker.client.consumer_connector import ConsumerConnector, GroupKind
 from broker.client.consumer_options import CONSUMER_OPTIONS, ConsumerOptions
+from broker.client.group_settings import GroupSettings
 from broker.client.option_names import Option, read_options
 from broker.client.rebalance_listener import RebalanceListener
 from broker.client.zookeeper_settings import ZooKeeperGroupSettings
@@ -20,7 +21,15 @@ from broker.coordination.zookeeper import ZooKeeper
 from broker.errors import ConfigurationError
 from broker.settings import boolean, integer, optional_string, string
 
-_OF_CONSUMERS_ONLY = frozenset({"partition.assignment.strategy", "max.poll.records", "max.poll.interval.ms"})
+_OF_CONSUMERS_ONLY = frozenset(
+    {
+        "group.protocol",
+        "group.remote.assignor",
+        "partition.assignment.strategy",
+        "max.poll.records",
+        "max.poll.interval.ms",
+    }
+)
 CONNECTOR_OPTIONS = (
     *(option for option in CONSUMER_OPTIONS if option.name not in _OF_CONSUMERS_ONLY),
     Option(name="offsets.storage", kind=string(("zookeeper", "kafka"))),
@@ -84,7 +93,7 @@ async def open_connector(
     """
     options = given if isinstance(given, ConnectorOptions) else ConnectorOptions.read(given)
     reached, group = options.consumer.cluster, options.consumer.group
-    assert group is not None, "a connector is a member of a group"
+    assert isinstance(group, GroupSettings), "a connector is a member of a group of the classic protocol"
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(reached.opened())
         session = None

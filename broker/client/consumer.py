@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iter
 from typing import Any, Self, TypeVar
 
 from broker.client.aborted import AbortedTransaction
-from broker.client.assignors import Assignor, RangeAssignor
+from broker.client.assignors import Assignor
 from broker.client.cluster import Cluster
 from broker.client.consumer_commits import CommitCallback, Commits, Offsets
 from broker.client.consumer_metrics import ConsumerMetrics
@@ -21,12 +21,13 @@ from broker.client.consumer_settings import ConsumerSettings, Isolation, OffsetR
 from broker.client.fetch import FetchedBatches
 from broker.client.fetch_state import PartitionError, PartitionState
 from broker.client.fetcher import Fetcher
-from broker.client.group import GroupMember, PartitionsCallback, TopicFilter
 from broker.client.group_offsets import OffsetAndMetadata
-from broker.client.group_settings import GroupSettings
+from broker.client.group_settings import AnyGroupSettings
+from broker.client.member import Member, check_assignors, new_member
 from broker.client.offsets import EARLIEST, LATEST
 from broker.client.reader_watch import ReaderWatch
 from broker.client.record_cursor import ConsumerRecord
+from broker.client.subscription import PartitionsCallback, Subscription
 from broker.errors import first_failure
 from broker.telemetry import logger
 from broker.types import TopicPartition
@@ -55,16 +56,20 @@ class Consumer:
         cluster: Cluster,
         *,
         settings: ConsumerSettings | None = None,
-        group: GroupSettings | None = None,
-        assignors: Sequence[Assignor] = (RangeAssignor(),),
+        group: AnyGroupSettings | None = None,
+        assignors: Sequence[Assignor] | None = None,
     ) -> None:
+        """`group` is of either protocol; `assignors`, by default range, are for the classic one: ValueError
+        for both.
+        """
+        check_assignors(group, assignors)
         self.settings = settings or ConsumerSettings()
         self._cluster = cluster
         self._group = group
         self._assignors = assignors
         self._fetcher = Fetcher(cluster, self.settings)
         self._queue = self._fetcher.new_queue(self.settings.buffer_bytes)
-        self._member: GroupMember | None = None
+        self._member: Member | None = None
         self._commits = None if group is None else Commits(cluster, group.group_id, self._fetcher.partitions)
         self._watch: ReaderWatch | None = None
         self._records_taken = 0
@@ -116,7 +121,7 @@ class Consumer:
         return frozenset(self._fetcher.partitions)
 
     @property
-    def member(self) -> GroupMember | None:
+    def member(self) -> Member | None:
         """The group membership, when subscribed."""
         return self._member
 
@@ -149,7 +154,7 @@ class Consumer:
 
     def subscribe(
         self,
-        subscription: Collection[str] | TopicFilter,
+        subscription: Subscription,
         *,
         on_assigned: PartitionsCallback | None = None,
         on_revoked: PartitionsCallback | None = None,
@@ -158,14 +163,14 @@ class Consumer:
         """Read what the group assigns. The callbacks are awaited: assigned partitions are not fetched, and
         revoked ones not given up, before they return; `on_lost` is `on_revoked` unless given. Subscribing
         again replaces the topics and keeps the callbacks. Raises RuntimeError without a group, or before
-        `start`.
+        `start`; ValueError as `SubscriptionPattern.chooser`.
         """
         if self._member is not None:
             self._member.subscribe(subscription)
             return
         if self._group is None:
             raise RuntimeError("a consumer needs a group to subscribe")
-        self._member = GroupMember(
+        self._member = new_member(
             self._cluster,
             self._group,
             subscription=subscription,
@@ -321,7 +326,8 @@ class Consumer:
     async def commit(self, offsets: Offsets | None = None) -> None:
         """Store positions with the group; without `offsets` those of everything taken so far.
 
-        Raises ProtocolError as `GroupMember.commit` does, RuntimeError without a group.
+        Raises ProtocolError as `GroupMember.commit` and `EpochMember.commit` do, RuntimeError without a
+        group.
         """
         await self._require_group().store(offsets)
 

@@ -13,8 +13,8 @@ from functools import partial
 
 from broker.client.cluster import Cluster
 from broker.client.fetch_state import PartitionState
-from broker.client.group import GroupMember
 from broker.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets
+from broker.client.member import Member
 from broker.errors import BrokerError
 from broker.telemetry import logger
 from broker.types import TopicPartition
@@ -32,7 +32,7 @@ class Commits:
     def __init__(
         self, cluster: Cluster, group_id: str, held: Mapping[TopicPartition, PartitionState]
     ) -> None:
-        self.member: GroupMember | None = None
+        self.member: Member | None = None
         self._cluster = cluster
         self._group_id = group_id
         self._held = held
@@ -43,7 +43,7 @@ class Commits:
     async def store(self, offsets: Offsets | None = None) -> None:
         """Store `offsets`, by default the positions of everything handed out.
 
-        Raises BrokerError as `GroupMember.commit` and `commit_offsets`.
+        Raises BrokerError as the member does and `commit_offsets`.
         """
         await asyncio.shield(self._enqueue(self._positions() if offsets is None else dict(offsets)))
 
@@ -61,6 +61,8 @@ class Commits:
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What the group has stored; partitions without are left out. Raises as `fetch_offsets`."""
+        if self.member is not None:
+            return await self.member.committed(partitions)
         return await fetch_offsets(self._cluster, self._group_id, partitions)
 
     async def store_periodically(self, interval_ms: float) -> None:

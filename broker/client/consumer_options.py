@@ -16,7 +16,7 @@ from broker.client.assignors import Assignor, CooperativeStickyAssignor, RangeAs
 from broker.client.cluster_options import CLUSTER_OPTIONS, ClusterOptions
 from broker.client.consumer import Consumer
 from broker.client.consumer_settings import ConsumerSettings, Isolation, OffsetReset
-from broker.client.group_settings import GroupSettings
+from broker.client.group_settings import AnyGroupSettings, ConsumerGroupSettings, GroupSettings
 from broker.client.option_names import Option, read_options
 from broker.client.parts import load_part
 from broker.errors import ConfigurationError
@@ -32,6 +32,14 @@ ASSIGNORS: Mapping[str, type[Assignor]] = {
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": CooperativeStickyAssignor,
 }
 """By name, as librdkafka and Java's clients have them."""
+
+_CLASSIC, _CONSUMER = "classic", "consumer"
+"""The protocols of groups: members assign, or the coordinator does (KIP-848)."""
+_OF_PROTOCOL: Mapping[str, tuple[str, ...]] = {
+    _CLASSIC: ("partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"),
+    _CONSUMER: ("group.remote.assignor",),
+}
+"""What has an effect in one of them only."""
 
 _RESETS = {
     "earliest": OffsetReset.EARLIEST,
@@ -93,6 +101,8 @@ CONSUMER_OPTIONS = (
     *CLUSTER_OPTIONS,
     Option(name="group.id", kind=optional_string(), aliases=("groupid",)),
     Option(name="group.instance.id", kind=optional_string()),
+    Option(name="group.protocol", kind=string((_CLASSIC, _CONSUMER))),
+    Option(name="group.remote.assignor", kind=optional_string()),
     Option(name="client.rack", kind=string()),
     Option(name="auto.offset.reset", kind=offset_reset(), aliases=("autooffset.reset",)),
     Option(name="enable.auto.commit", kind=boolean(), aliases=("auto.commit.enable", "autocommit.enable")),
@@ -133,6 +143,7 @@ _GROUP_SETTINGS: Mapping[str, str] = {
     "client.rack": "rack_id",
     "session.timeout.ms": "session_timeout_ms",
     "heartbeat.interval.ms": "heartbeat_interval_ms",
+    "group.remote.assignor": "remote_assignor",
     "max.poll.interval.ms": "rebalance_timeout_ms",
     "metadata.max.age.ms": "metadata_max_age_ms",
 }
@@ -144,8 +155,9 @@ class ConsumerOptions:
 
     cluster: ClusterOptions
     settings: ConsumerSettings
-    group: GroupSettings | None
-    assignors: tuple[Assignor, ...]
+    group: AnyGroupSettings | None
+    assignors: tuple[Assignor, ...] | None
+    """None where the coordinator assigns."""
 
     @classmethod
     def read(cls, given: Mapping[str, object]) -> ConsumerOptions:
@@ -163,7 +175,7 @@ class ConsumerOptions:
             cluster=ClusterOptions.of(values, problems),
             settings=_settings(values),
             group=_group(values, problems),
-            assignors=tuple(_assignors(values, problems)),
+            assignors=None if _is_consumer(values) else tuple(_assignors(values, problems)),
         )
 
 
@@ -194,16 +206,29 @@ def _settings(values: Mapping[str, Any]) -> ConsumerSettings:
     return ConsumerSettings(**fields)
 
 
-def _group(values: Mapping[str, Any], problems: list[str]) -> GroupSettings | None:
+def _group(values: Mapping[str, Any], problems: list[str]) -> AnyGroupSettings | None:
     if not values.get("group.id"):
         problems += [
             f"{name}: has no effect without group.id"
-            for name in ("group.instance.id", "partition.assignment.strategy")
+            for name in ("group.instance.id", "partition.assignment.strategy", "group.remote.assignor")
             if values.get(name)
         ]
         return None
-    fields = {field: values[name] for name, field in _GROUP_SETTINGS.items() if values.get(name)}
+    protocol, other = (_CONSUMER, _CLASSIC) if _is_consumer(values) else (_CLASSIC, _CONSUMER)
+    misplaced = [name for name in _OF_PROTOCOL[other] if values.get(name)]
+    problems += [f"{name}: cannot be set when group.protocol={protocol}" for name in misplaced]
+    fields = {
+        field: values[name]
+        for name, field in _GROUP_SETTINGS.items()
+        if values.get(name) and name not in misplaced
+    }
+    if protocol == _CONSUMER:
+        return ConsumerGroupSettings(group_id=values["group.id"], **fields)
     return GroupSettings(group_id=values["group.id"], **fields)
+
+
+def _is_consumer(values: Mapping[str, Any]) -> bool:
+    return values.get("group.protocol") == _CONSUMER
 
 
 def _assignors(values: Mapping[str, Any], problems: list[str]) -> list[Assignor]:

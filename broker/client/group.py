@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from broker.client.assignors import Assignment, Assignor, RangeAssignor
 from broker.client.backoff import is_retriable
@@ -25,18 +25,12 @@ from broker.client.group_protocol import (
 from broker.client.group_settings import GroupSettings
 from broker.client.heartbeats import Heartbeats
 from broker.client.member_requests import MemberRequests
-from broker.client.metadata import ClusterMetadata
+from broker.client.subscription import PartitionsCallback, Subscription, SubscriptionPattern, TopicFilter
 from broker.client.turns import Turn, Turns
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import TopicPartition
 from broker.wire.messages.join_group import JoinGroupResponse
-
-TopicFilter = Callable[[ClusterMetadata], Collection[str]]
-"""Chooses the topics to subscribe to out of all topics of the cluster; asked again whenever metadata is
-refreshed.
-"""
-PartitionsCallback = Callable[[frozenset[TopicPartition]], Awaitable[None]]
 
 _THROWN_OUT = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
@@ -53,7 +47,7 @@ class GroupMember:
         cluster: Cluster,
         settings: GroupSettings,
         *,
-        subscription: Collection[str] | TopicFilter,
+        subscription: Subscription,
         on_assigned: PartitionsCallback,
         on_revoked: PartitionsCallback,
         on_lost: PartitionsCallback | None = None,
@@ -71,7 +65,7 @@ class GroupMember:
         """What the leader's assignor told this member beside its partitions."""
         self.is_leader = False
         self._cluster = cluster
-        self._subscription = subscription
+        self._subscription = _by_this_process(subscription)
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._on_lost = on_lost or on_revoked
@@ -149,9 +143,11 @@ class GroupMember:
             self._joining.reschedule(asyncio.get_running_loop().time())
         await self._ended.wait()
 
-    def subscribe(self, subscription: Collection[str] | TopicFilter) -> None:
-        """Replace the subscription; the group rebalances."""
-        self._subscription = subscription
+    def subscribe(self, subscription: Subscription) -> None:
+        """Replace the subscription; the group rebalances. Raises ValueError as
+        `SubscriptionPattern.chooser`.
+        """
+        self._subscription = _by_this_process(subscription)
         self.request_rejoin()
 
     def request_rejoin(self) -> None:
@@ -401,3 +397,8 @@ class GroupMember:
         except BrokerError as error:
             _log.info("group_not_left", group=self.group_id, member=self.member_id, error=str(error))
         self._membership = Membership()
+
+
+def _by_this_process(subscription: Subscription) -> Collection[str] | TopicFilter:
+    """In groups of this protocol nobody else resolves expressions."""
+    return subscription.chooser() if isinstance(subscription, SubscriptionPattern) else subscription

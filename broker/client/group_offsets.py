@@ -87,12 +87,14 @@ async def fetch_offsets(
     group_id: str,
     partitions: Collection[TopicPartition] | None = None,
     *,
+    membership: Membership = NO_MEMBERSHIP,
     timeout_ms: float = 30_000,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """What the group committed for the partitions (None: for all that it ever did); those without a commit
     are left out.
 
-    Offsets of open transactions are waited for. Raises ProtocolError, ConnectionFailedError,
+    Offsets of open transactions are waited for. Asked on behalf of a member of the consumer protocol, who may
+    be out or behind: STALE_MEMBER_EPOCH, UNKNOWN_MEMBER_ID. Raises ProtocolError, ConnectionFailedError,
     RequestTimedOutError.
     """
     if partitions is not None and not partitions:
@@ -101,7 +103,7 @@ async def fetch_offsets(
     retries = cluster.retries(timeout_ms)
     while True:
         try:
-            return await _fetch(link, group_id, partitions)
+            return await _fetch(link, group_id, partitions, membership)
         except BrokerError as error:
             await retries.pause(error)
 
@@ -144,7 +146,10 @@ async def _commit(
 
 
 async def _fetch(
-    link: CoordinatorLink, group_id: str, partitions: Collection[TopicPartition] | None
+    link: CoordinatorLink,
+    group_id: str,
+    partitions: Collection[TopicPartition] | None,
+    membership: Membership,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     connection = await link.connection()
     version = connection.version_of(OffsetFetchRequest)
@@ -152,7 +157,7 @@ async def _fetch(
         raise ProtocolError(
             ErrorCode.UNSUPPORTED_VERSION, f"{connection.address} cannot list all offsets of a group"
         )
-    response = await link.request(_fetch_request(group_id, partitions, version), version)
+    response = await link.request(_fetch_request(group_id, partitions, membership, version), version)
     code = response.groups[0].error_code if response.groups else response.error_code
     link.check(code, f"offsets of group {group_id}")
     found: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -168,7 +173,7 @@ async def _fetch(
 
 
 def _fetch_request(
-    group_id: str, partitions: Collection[TopicPartition] | None, version: int
+    group_id: str, partitions: Collection[TopicPartition] | None, membership: Membership, version: int
 ) -> OffsetFetchRequest:
     topics: dict[str, list[int]] | None = None
     if partitions is not None:
@@ -181,6 +186,8 @@ def _fetch_request(
         return OffsetFetchRequest(group_id=group_id, topics=listed, require_stable=require_stable)
     group = OffsetFetchRequestGroup(
         group_id=group_id,
+        member_id=membership.member_id or None,
+        member_epoch=membership.generation,
         topics=topics
         and [
             OffsetFetchRequestTopics(name=name, partition_indexes=numbers) for name, numbers in topics.items()

@@ -22,7 +22,7 @@ from broker.client.consumer import ConsumerRecord, ConsumerSettings, Isolation, 
 from broker.client.consumer_connector import ConsumerConnector as AsyncConsumerConnector
 from broker.client.group_offset_admin import ShiftBy, ToEarliest
 from broker.client.group_offsets import OffsetAndMetadata
-from broker.client.group_settings import GroupSettings
+from broker.client.group_settings import AnyGroupSettings, ConsumerGroupSettings, GroupSettings
 from broker.client.offsets import LATEST
 from broker.client.parking import Handler, ParkedRecord, RetryPolicy
 from broker.client.producer import Producer as AsyncProducer
@@ -324,7 +324,15 @@ def test_options_that_are_wrong_are_told_before_anything_begins() -> None:
         raise AssertionError("nothing is opened")
 
 
-def test_everything_works_on_a_real_node(cluster: ClusterFactory) -> None:
+@pytest.mark.parametrize(
+    "group",
+    [
+        GroupSettings(group_id="g", session_timeout_ms=6_000, heartbeat_interval_ms=100),
+        ConsumerGroupSettings(group_id="g"),
+    ],
+    ids=["classic", "consumer"],
+)
+def test_everything_works_on_a_real_node(cluster: ClusterFactory, group: AnyGroupSettings) -> None:
     node = cluster()
     with blocking.Cluster(node.bootstrap) as client:
         admin = blocking.Admin(client)
@@ -335,7 +343,6 @@ def test_everything_works_on_a_real_node(cluster: ClusterFactory) -> None:
             producer.flush()
 
         assigned: list[frozenset[TopicPartition]] = []
-        group = GroupSettings(group_id="g", session_timeout_ms=6_000, heartbeat_interval_ms=100)
         settings = ConsumerSettings(
             offset_reset=OffsetReset.EARLIEST,
             isolation=Isolation.READ_COMMITTED,

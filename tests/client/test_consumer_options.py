@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from broker.client.assignors import CooperativeStickyAssignor, RangeAssignor
+from broker.client.cluster import Cluster
 from broker.client.connector_options import CONNECTOR_OPTIONS, ConnectorOptions, open_connector
+from broker.client.consumer import Consumer
 from broker.client.consumer_connector import GroupKind
 from broker.client.consumer_options import CONSUMER_OPTIONS, ConsumerOptions, open_consumer
 from broker.client.consumer_settings import ConsumerSettings, Isolation, OffsetReset
+from broker.client.group_settings import ConsumerGroupSettings
 from broker.client.producer_options import open_producer
 from broker.client.zookeeper_settings import ZooKeeperGroupSettings
 from broker.errors import ConfigurationError
@@ -90,6 +93,48 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
             {"group.instance.id": "x", "partition.assignment.strategy": "none", "ssl.key.password": "x"}
         )
     assert len(raised.value.problems) == 5
+
+
+def test_a_member_of_the_consumer_protocol_leaves_assigning_to_the_coordinator() -> None:
+    options = ConsumerOptions.read(
+        {
+            "bootstrap.servers": "a:1",
+            "group.id": "g",
+            "group.protocol": "consumer",
+            "group.remote.assignor": "range",
+            "group.instance.id": "desk",
+            "client.rack": "east",
+            "max.poll.interval.ms": 60_000,
+        }
+    )
+    assert options.assignors is None
+    assert options.group == ConsumerGroupSettings(
+        group_id="g", remote_assignor="range", instance_id="desk", rack_id="east", rebalance_timeout_ms=60_000
+    )
+
+
+@pytest.mark.parametrize(
+    ("protocol", "misplaced"),
+    [
+        ("consumer", "session.timeout.ms"),
+        ("consumer", "heartbeat.interval.ms"),
+        ("classic", "group.remote.assignor"),
+    ],
+)
+def test_options_of_the_other_protocol_are_refused(protocol: str, misplaced: str) -> None:
+    given = {"bootstrap.servers": "a:1", "group.id": "g", "group.protocol": protocol, misplaced: "1000"}
+    with pytest.raises(ConfigurationError) as raised:
+        ConsumerOptions.read(given)
+    assert raised.value.problems == [f"{misplaced}: cannot be set when group.protocol={protocol}"]
+
+
+def test_assignors_are_refused_where_the_coordinator_assigns() -> None:
+    given = {"bootstrap.servers": "a:1", "group.id": "g", "group.protocol": "consumer"}
+    with pytest.raises(ConfigurationError, match=r"assignment\.strategy: cannot be set when"):
+        ConsumerOptions.read({**given, "partition.assignment.strategy": "range"})
+    cluster = Cluster([HostPort("a", 1)])
+    with pytest.raises(ValueError, match="the coordinator that assigns"):
+        Consumer(cluster, group=ConsumerGroupSettings(group_id="g"), assignors=[RangeAssignor()])
 
 
 def test_a_consumer_by_name_reads_what_a_producer_by_name_wrote(cluster: ClusterFactory) -> None:

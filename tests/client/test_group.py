@@ -9,10 +9,11 @@ import pytest
 from broker.client.assignors import Assignment, Assignor, CooperativeStickyAssignor, RangeAssignor
 from broker.client.cluster import Cluster
 from broker.client.connection import ConnectionSettings
-from broker.client.group import GroupMember, TopicFilter
+from broker.client.group import GroupMember
 from broker.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets
 from broker.client.group_protocol import describe_assignments, read_assignment, read_subscription
 from broker.client.group_settings import GroupSettings
+from broker.client.subscription import TopicFilter
 from broker.errors import ConnectionFailedError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from broker.wire.messages.heartbeat import HeartbeatRequest

@@ -57,15 +57,17 @@ def test_lines_are_produced_and_consumed(bootstrap: str, topic: str) -> None:
     ]
 
 
-def test_a_group_goes_on_where_it_stopped_and_is_described(bootstrap: str, topic: str) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_goes_on_where_it_stopped_and_is_described(bootstrap: str, topic: str, protocol: str) -> None:
     done("topics", "create", topic, bootstrap)
     done("produce", topic, bootstrap, stdin="one\ntwo\nthree\n")
-    reading = ("consume", topic, "--group", f"group-of-{topic}", "--from-beginning", bootstrap)
+    member = ("--group", f"group-of-{topic}", "--group-protocol", protocol)
+    reading = ("consume", topic, *member, "--from-beginning", bootstrap)
     assert done(*reading, "--max-messages", "2").lines == ["one", "two"]
     assert done(*reading, "--max-messages", "1").lines == ["three"]
     (group,) = done("groups", "describe", f"group-of-{topic}", bootstrap, "--output", "json").json
     assert group["offsets"] == [{"topic": topic, "partition": 0, "offset": 3, "end": 3, "lag": 0}]
-    assert f"group-of-{topic}\tEmpty\tclassic" in done("groups", "list", bootstrap).lines
+    assert f"group-of-{topic}\tEmpty\t{protocol}" in done("groups", "list", bootstrap).lines
     done("groups", "delete", f"group-of-{topic}", bootstrap)
     assert not any(topic in line for line in done("groups", "list", bootstrap).lines)
 
@@ -82,6 +84,10 @@ def test_a_group_in_zookeeper_goes_on_where_it_stopped(
     assert f"group-of-{topic}" not in "".join(done("groups", "list", bootstrap).lines)
     outcome = broker("consume", topic, *meeting[2:], bootstrap)
     assert (outcome.code, outcome.lines) == (1, [])
+    assert "--group says which one" in outcome.errors
+    outcome = broker("consume", topic, *meeting, "--group-protocol", "consumer", bootstrap)
+    assert "--zookeeper and --group-protocol consumer exclude each other" in outcome.errors
+    outcome = broker("consume", topic, "--group-protocol", "classic", bootstrap)
     assert "--group says which one" in outcome.errors
 
 

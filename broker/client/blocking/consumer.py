@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Self
 
-from broker.client.assignors import Assignor, RangeAssignor
+from broker.client.assignors import Assignor
 from broker.client.blocking.cluster import Cluster
 from broker.client.blocking.facade import Facade, blocking, on_loop
 from broker.client.blocking.loop_thread import LoopThread
@@ -24,12 +24,12 @@ from broker.client.consumer_metrics import ConsumerMetrics
 from broker.client.consumer_options import ConsumerOptions
 from broker.client.consumer_options import open_consumer as open_async_consumer
 from broker.client.consumer_settings import ConsumerSettings
-from broker.client.group import PartitionsCallback, TopicFilter
 from broker.client.group_offsets import NO_MEMBERSHIP, Membership, OffsetAndMetadata
-from broker.client.group_settings import GroupSettings
+from broker.client.group_settings import AnyGroupSettings
 from broker.client.parking import Parking, RetryPolicy
 from broker.client.parking import process as process_on_loop
 from broker.client.record_cursor import ConsumerRecord
+from broker.client.subscription import PartitionsCallback, Subscription
 from broker.types import TopicPartition
 
 BlockingCallback = Callable[[frozenset[TopicPartition]], object]
@@ -48,8 +48,8 @@ class Consumer(Facade[AsyncConsumer]):
         cluster: Cluster,
         *,
         settings: ConsumerSettings | None = None,
-        group: GroupSettings | None = None,
-        assignors: Sequence[Assignor] = (RangeAssignor(),),
+        group: AnyGroupSettings | None = None,
+        assignors: Sequence[Assignor] | None = None,
     ) -> None:
         make = partial(AsyncConsumer, cluster.behind, settings=settings, group=group, assignors=assignors)
         super().__init__(cluster.thread, cluster.thread.run(make))
@@ -92,7 +92,7 @@ class Consumer(Facade[AsyncConsumer]):
 
     def subscribe(
         self,
-        subscription: Collection[str] | TopicFilter,
+        subscription: Subscription,
         *,
         on_assigned: BlockingCallback | None = None,
         on_revoked: BlockingCallback | None = None,
@@ -101,7 +101,7 @@ class Consumer(Facade[AsyncConsumer]):
         """Read what the group assigns. The callbacks are waited for: assigned partitions are not fetched, and
         revoked ones not given up, before they return; `on_lost` is `on_revoked` unless given. Subscribing
         again replaces the topics and keeps the callbacks. Raises RuntimeError without a group, or before
-        `start`.
+        `start`; ValueError as `SubscriptionPattern.chooser`.
         """
         self.thread.run(
             lambda: self.behind.subscribe(
