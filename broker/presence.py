@@ -48,6 +48,8 @@ class Presence:
         self._listeners = listeners
         self._session_changed = asyncio.Event()
         self._registered = BrokerZnode(endpoints=())
+        self._epoch = -1
+        """The broker epoch that the node goes by."""
         self._is_leaving = False
         self._notes: SessionNotes | None = None
 
@@ -109,14 +111,14 @@ class Presence:
         await self._note_session()
         broker_id = BrokerId(self._config.broker_id)
         self._registered = await self._znode()
-        epoch = await register_broker(
+        self._epoch = await register_broker(
             self._coordination,
             broker_id,
             self._registered,
             session_timeout_ms=self._config.zookeeper_session_timeout_ms,
         )
-        log.info("node_registered", broker_id=broker_id, broker_epoch=epoch)
-        return epoch
+        log.info("node_registered", broker_id=broker_id, broker_epoch=self._epoch)
+        return self._epoch
 
     async def keep(self, on_registered: Callable[[int], None]) -> None:
         """Register anew after every loss of the session, each time with a new broker epoch, and when somebody
@@ -128,14 +130,26 @@ class Presence:
             await self._session_changed.wait()
             self._session_changed.clear()
             try:
-                if not (self._is_leaving or await self._is_registered(path)):
-                    on_registered(await self.register())
+                if not self._is_leaving:
+                    await self._renew(path, on_registered)
             except SessionLostError:
                 continue  # the connection's return is told
             except CoordinationError as error:
                 log.warning("registration_delayed", reason=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 self._session_changed.set()
+
+    async def _renew(self, path: str, on_registered: Callable[[int], None]) -> None:
+        """Register unless the node is: by a registration, perhaps, whose answer was lost. Raises
+        CoordinationError.
+        """
+        held = await self._held_epoch(path)
+        if held is None:
+            on_registered(await self.register())
+        elif held != self._epoch:
+            self._epoch = held
+            log.info("registration_found", broker_id=self._config.broker_id, broker_epoch=held)
+            on_registered(held)
 
     async def withdraw(self) -> None:
         """End the registration for good: leaders take the node out of their in-sync sets while it still
@@ -145,17 +159,17 @@ class Presence:
         path = paths.broker(BrokerId(self._config.broker_id))
         with contextlib.suppress(CoordinationError, TimeoutError):
             async with asyncio.timeout(WITHDRAWAL_TIMEOUT_MS / 1000):
-                if await self._is_registered(path):
+                if await self._held_epoch(path) is not None:
                     await self._coordination.delete(path)
 
-    async def _is_registered(self, path: str) -> bool:
-        """Raises CoordinationError."""
+    async def _held_epoch(self, path: str) -> int | None:
+        """The broker epoch of this session's registration, None where there is none. Raises
+        CoordinationError.
+        """
         znode = await self._coordination.get(path)
-        return (
-            znode is not None
-            and znode.ephemeral_owner == self._coordination.session_id
-            and znode.data == self._registered.encode()
-        )
+        if znode is None or znode.ephemeral_owner != self._coordination.session_id:
+            return None
+        return znode.czxid if znode.data == self._registered.encode() else None
 
     async def _note_session(self) -> None:
         key = self._coordination.session_key

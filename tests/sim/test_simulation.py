@@ -34,6 +34,11 @@ def test_a_machine_that_loses_power_after_its_node_ended_in_order_may_be_the_las
     assert not outcome.failure
 
 
+def test_a_node_whose_registration_was_not_answered_goes_by_its_new_broker_epoch() -> None:
+    outcome = run_seed(308, scenario=with_transactions(308))
+    assert not outcome.failure
+
+
 def test_a_seed_is_the_same_run_every_time() -> None:
     first, again = run_seed(3), run_seed(3)
     assert first == again
