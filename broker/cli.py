@@ -282,7 +282,7 @@ def _config_command(actions: Any, name: str, command: Command, description: str)
     parser = _client_command(actions, name, command, description)
     parser.add_argument("--entity-type", choices=config_commands.ENTITY_TYPES, required=True)
     of = parser.add_mutually_exclusive_group(required=True)
-    of.add_argument("--entity-name", metavar="NAME", help="the topic, or the id of the broker")
+    of.add_argument("--entity-name", metavar="NAME", help="the topic, the group, or the id of the broker")
     of.add_argument("--entity-default", action="store_true", help="all brokers")
     run = parser.get_default("run")
 

@@ -1,4 +1,4 @@
-"""The commands on settings of topics and nodes: ask the cluster, print the answer as text or JSON."""
+"""The commands on settings of topics, groups and nodes: ask the cluster, print the answer as text or JSON."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from broker.client.config_admin import ConfigEntry
 from broker.command_changes import changes_of
 from broker.settings import ConfigSource
 
-TOPICS, BROKERS = "topics", "brokers"
-ENTITY_TYPES = (TOPICS, BROKERS)
+TOPICS, BROKERS, GROUPS = "topics", "brokers", "groups"
+ENTITY_TYPES = (TOPICS, BROKERS, GROUPS)
 
 _ASSIGNMENT = re.compile(r"\s*([^=,\s]+)\s*=\s*(\[[^\]]*\]|[^,]*)\s*(?:,|$)")
 
@@ -51,6 +51,9 @@ async def alter_configs(options: argparse.Namespace) -> None:
         admin = Admin(cluster)
         if options.entity_type == TOPICS:
             await admin.alter_topic_configs(options.entity_name, changes)
+        elif options.entity_type == GROUPS:
+            await cluster.refresh([])
+            await admin.alter_group_configs(options.entity_name, changes)
         else:
             await cluster.refresh([])
             await admin.alter_broker_configs(_node_id(options), changes)
@@ -62,6 +65,8 @@ async def _described(cluster: Cluster, options: argparse.Namespace) -> dict[str,
         await admin.describe_topics([options.entity_name])
         return await admin.describe_topic_configs(options.entity_name)
     await cluster.refresh([])
+    if options.entity_type == GROUPS:
+        return await admin.describe_group_configs(options.entity_name)
     return await admin.describe_broker_configs(_node_id(options))
 
 
@@ -71,8 +76,9 @@ def _node_id(options: argparse.Namespace) -> int | None:
 
 def entity_problem(options: argparse.Namespace) -> str:
     """What is wrong with the entity that the options name, or nothing."""
-    if options.entity_type == TOPICS and options.entity_default:
-        return "--entity-default: topics have no default of their own but the settings of nodes"
+    if options.entity_type != BROKERS and options.entity_default:
+        kind = options.entity_type
+        return f"--entity-default: {kind} have no default of their own but the settings of nodes"
     if (
         options.entity_type == BROKERS
         and options.entity_name is not None

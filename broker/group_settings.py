@@ -50,13 +50,21 @@ class GroupSettings:
     group_consumer_session_timeout_ms: int = setting(
         integer(1), 45_000, "Silence after which a member of the consumer protocol is removed."
     )
-    group_consumer_min_session_timeout_ms: int = setting(integer(1), 45_000, "Smallest that it may be.")
-    group_consumer_max_session_timeout_ms: int = setting(integer(1), 60_000, "Largest that it may be.")
+    group_consumer_min_session_timeout_ms: int = setting(
+        integer(1), 45_000, "Smallest that it may be, of a group too."
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        integer(1), 60_000, "Largest that it may be, of a group too."
+    )
     group_consumer_heartbeat_interval_ms: int = setting(
         integer(1), 5000, "How often members of the consumer protocol are to be heard."
     )
-    group_consumer_min_heartbeat_interval_ms: int = setting(integer(1), 5000, "Smallest that it may be.")
-    group_consumer_max_heartbeat_interval_ms: int = setting(integer(1), 15_000, "Largest that it may be.")
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        integer(1), 5000, "Smallest that it may be, of a group too."
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        integer(1), 15_000, "Largest that it may be, of a group too."
+    )
     group_consumer_max_size: int = setting(integer(1), INT_MAX, "Members of one consumer group.")
     group_consumer_assignors: tuple[str, ...] = setting(
         assignor_names(),

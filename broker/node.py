@@ -41,6 +41,7 @@ from broker.part_configs import (
     fetch_bounds,
     fetch_sessions,
     group_config,
+    group_configs,
     lag_bounds,
     log_defaults,
     replication_quotas,
@@ -130,6 +131,7 @@ class Node:
         self._entity_configs = EntityConfigs(coordination)
         self._live = LiveConfig(loaded, self._entity_configs)
         self._broker_id = BrokerId(loaded.node.broker_id)
+        self._group_configs = group_configs(loaded.node, self._entity_configs)
         self._quotas = client_quotas(loaded.node, clock)
         self._read_selector = load_selector(loaded.node.replica_selector_class, rng)
         self._coordination = coordination
@@ -165,6 +167,7 @@ class Node:
             followers = {
                 "topics": configs.changed,
                 "brokers": self._live.changed,
+                "groups": self._group_configs.changed,
                 **self._quotas.followers(self._entity_configs),
             }
             await self._entity_configs.begin(followers)
@@ -174,6 +177,7 @@ class Node:
             self._executor.resize(self._config.num_io_threads)
             configs.defaults = log_defaults(self._config)
             await configs.load()
+            await self._group_configs.load()
             directories = await stack.enter_async_context(self._log_directories(cluster_id, configs))
             await stack.enter_async_context(presence.noted_in(directories, cluster_id))
             await stack.enter_async_context(self._background)
@@ -303,7 +307,14 @@ class Node:
             strays=Strays(self._broker_id, cluster_id, replicas, self._coordination),
             topics=topics,
             topic_configs=configs,
-            groups=GroupCoordinator(groups_log, self._clock, group_config(config), ClusterTopics(view)),
+            groups=GroupCoordinator(
+                groups_log,
+                self._clock,
+                group_config(config),
+                ClusterTopics(view),
+                consumer_config_of=self._group_configs.of,
+            ),
+            group_configs=self._group_configs,
             zookeeper_offsets=ZooKeeperOffsets(
                 self._coordination, metadata_size_max=config.offset_metadata_max_bytes
             ),

@@ -6,10 +6,12 @@ from random import Random
 
 from broker.client.connection import ConnectionSettings
 from broker.clock import Clock
+from broker.cluster.entity_configs import EntityConfigs
 from broker.cluster.events import ControllerSettings
 from broker.config import LoadedConfig, NodeConfig
 from broker.groups.config import GroupConfig
 from broker.groups.consumer_groups.config import ConsumerGroupConfig, MigrationPolicy
+from broker.groups.group_configs import GroupBounds, GroupConfigs
 from broker.rates import RateWindows
 from broker.replication.follower_progress import LagBounds
 from broker.replication.following import FetchBounds
@@ -229,6 +231,17 @@ def group_config(config: NodeConfig) -> GroupConfig:
             classic_size_max=config.group_max_size,
         ),
     )
+
+
+def group_configs(config: NodeConfig, entity_configs: EntityConfigs) -> GroupConfigs:
+    """The settings of single groups, and what these may be given."""
+    bounds = GroupBounds(
+        heartbeat_interval_min_ms=config.group_consumer_min_heartbeat_interval_ms,
+        heartbeat_interval_max_ms=config.group_consumer_max_heartbeat_interval_ms,
+        session_timeout_min_ms=config.group_consumer_min_session_timeout_ms,
+        session_timeout_max_ms=config.group_consumer_max_session_timeout_ms,
+    )
+    return GroupConfigs(entity_configs, group_config(config).consumer, bounds)
 
 
 def transaction_config(config: NodeConfig) -> TransactionConfig:

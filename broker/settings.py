@@ -40,6 +40,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class ConfigSource(IntEnum):
@@ -52,6 +53,7 @@ class ConfigSource(IntEnum):
     BROKER_STATIC = 4
     DEFAULT = 5
     BROKER_LOGGER = 6
+    GROUP = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker.config import SETTINGS
+from broker.groups.group_configs import GROUP_SETTINGS
+from broker.groups.group_configs import KIND as GROUP_KIND
 from broker.live_config import DYNAMIC
 from broker.server.topic_settings import TOPIC_SETTINGS
 from broker.storage.log_config import SETTINGS as LOG_SETTINGS
@@ -39,6 +41,16 @@ Where a topic says nothing, the node's setting holds, in the finest unit that wa
 """
 
 
+_GROUPS = """
+## Of a group
+
+For groups of the consumer protocol (`broker configs alter --entity-type groups`); their members go by them
+from their next heartbeat on. Where a group says nothing, the node's setting holds; what it may be given lies
+within the node's `group.consumer.min.*` and `group.consumer.max.*`.
+
+"""
+
+
 def render() -> str:
     """The whole document."""
     node_rows = [
@@ -60,11 +72,17 @@ def render() -> str:
         )
         for name, setting in TOPIC_SETTINGS.items()
     ]
+    group_rows = [
+        (f"`{name}`", GROUP_KIND.type.name.lower(), f"`{setting.node_setting}`", setting.doc)
+        for name, setting in GROUP_SETTINGS.items()
+    ]
     return (
         _INTRODUCTION
         + table(("Name", "Type", "Default", "Live", "Meaning"), node_rows)
         + _TOPICS
         + table(("Name", "Type", "Node's setting", "Meaning"), topic_rows)
+        + _GROUPS
+        + table(("Name", "Type", "Node's setting", "Meaning"), group_rows)
     )
 
 

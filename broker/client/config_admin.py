@@ -1,4 +1,4 @@
-"""Settings of topics and nodes: describe and change."""
+"""Settings of topics, groups and nodes: describe and change."""
 
 from __future__ import annotations
 
@@ -69,9 +69,21 @@ class ConfigAdmin(AdminRequests):
         """
         return await self._describe(ResourceType.BROKER, _name_of(node_id), names, node_id)
 
+    async def describe_group_configs(
+        self, group_id: str, names: Collection[str] | None = None
+    ) -> dict[str, ConfigEntry]:
+        """The group's settings, all or those named. Raises ProtocolError."""
+        return await self._describe(ResourceType.GROUP, group_id, names, None)
+
     async def alter_topic_configs(self, topic: str, changes: Mapping[str, str | None]) -> None:
         """Set the topic's settings, or with None take them back to the default. Raises ProtocolError."""
         await self._alter(ResourceType.TOPIC, topic, changes, None)
+
+    async def alter_group_configs(self, group_id: str, changes: Mapping[str, str | None]) -> None:
+        """Set the group's settings, which may not have been used yet, or with None take them back to the
+        node's. Raises ProtocolError.
+        """
+        await self._alter(ResourceType.GROUP, group_id, changes, None)
 
     async def alter_broker_configs(self, node_id: int | None, changes: Mapping[str, str | None]) -> None:
         """Set settings of one node, or with None of all, or with None as the value take them back.

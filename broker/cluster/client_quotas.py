@@ -15,9 +15,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
-from urllib.parse import quote, unquote
 
 from broker.cluster.entity_configs import EntityConfigs
+from broker.coordination import paths
 from broker.telemetry import logger
 
 log = logger("client_quotas")
@@ -135,7 +135,7 @@ def entity_at(path: str) -> Entity | None:
     if len(names) != len(folders) or folders not in (["users"], ["clients"], ["ips"], ["users", "clients"]):
         return None
     return tuple(
-        Component(_FOLDERS[folder], None if name == _DEFAULT else unquote(name))
+        Component(_FOLDERS[folder], None if name == _DEFAULT else paths.decoded_name(name))
         for folder, name in zip(folders, names, strict=True)
     )
 
@@ -185,6 +185,4 @@ def _positive(text: str) -> float:
 
 
 def _encoded(name: str | None) -> str:
-    if name is None:
-        return _DEFAULT
-    return quote(name, safe="").replace("~", "%7E")
+    return _DEFAULT if name is None else paths.encoded_name(name)

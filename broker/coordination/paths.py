@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import quote, unquote
 
 from broker.types import BrokerId, TopicPartition
 
@@ -26,6 +27,7 @@ BROKER_CONFIGS: Final = "/config/brokers"
 CLIENT_CONFIGS: Final = "/config/clients"
 USER_CONFIGS: Final = "/config/users"
 IP_CONFIGS: Final = "/config/ips"
+GROUP_CONFIGS: Final = "/config/groups"
 CONSUMERS: Final = "/consumers"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 FEATURES: Final = "/feature"
@@ -42,6 +44,7 @@ PERSISTENT: Final = (
     CLIENT_CONFIGS,
     USER_CONFIGS,
     IP_CONFIGS,
+    GROUP_CONFIGS,
     CONSUMERS,
 )
 """Parents that are always there once a node has been up."""
@@ -83,6 +86,17 @@ def topic_config(name: str) -> str:
 def broker_config(broker_id: BrokerId | None) -> str:
     """Configuration of one broker, or, for None, the default of all."""
     return f"{BROKER_CONFIGS}/{'<default>' if broker_id is None else broker_id}"
+
+
+def encoded_name(name: str) -> str:
+    """A name of any characters as that of a znode, as Kafka writes those of users and clients."""
+    text = quote(name, safe="").replace("~", "%7E")
+    return text if is_name(text) else text.replace(".", "%2E")
+
+
+def decoded_name(text: str) -> str:
+    """The inverse of `encoded_name`."""
+    return unquote(text)
 
 
 def is_name(text: str) -> bool:

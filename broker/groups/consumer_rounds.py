@@ -53,7 +53,7 @@ class ConsumerRounds:
         """`on_settled` is told how each round ended: with the log's error, with what the group becomes if it
         is none of this kind any more, and with the events that were not handled then.
         """
-        self.group = ConsumerGroup(surroundings.config.consumer, surroundings.topics)
+        self.group = ConsumerGroup(surroundings.consumer_config_of(group_id), surroundings.topics)
         self._group_id = group_id
         self._surroundings = surroundings
         self._timers = timers
@@ -98,6 +98,7 @@ class ConsumerRounds:
             self._begin(events)
 
     def _begin(self, events: Sequence[ConsumerEvent], begin: Sequence[Change] | None = None) -> None:
+        self.group.config = self._surroundings.consumer_config_of(self._group_id)
         self._perform(self.group.handle(events, self._surroundings.clock.now_ms(), begin=begin))
 
     def _perform(self, effects: RoundEffects, others: Sequence[LogRecord] = ()) -> None:

@@ -20,6 +20,7 @@ from broker.coordinators.partition_writer import CoordinatorLog
 from broker.errors import ErrorCode, ProtocolError
 from broker.groups import consumer_requests
 from broker.groups.config import GroupConfig
+from broker.groups.consumer_groups.config import ConsumerConfigOf
 from broker.groups.consumer_groups.events import ConsumerHeartbeatReply
 from broker.groups.consumer_groups.topics import TopicDirectory
 from broker.groups.events import HeartbeatReply, JoinReply, LeaveReply, SyncReply
@@ -56,9 +57,10 @@ class GroupCoordinator(OffsetRequests, GroupAdministration):
         config: GroupConfig,
         topics: TopicDirectory,
         *,
+        consumer_config_of: ConsumerConfigOf | None = None,
         new_uuid: Callable[[], UUID] = uuid4,
     ) -> None:
-        super().__init__(log, clock, config, topics)
+        super().__init__(log, clock, config, topics, consumer_config_of=consumer_config_of)
         self._new_uuid = new_uuid
         self._tasks = asyncio.TaskGroup()
         self._retention: asyncio.Task[None] | None = None

@@ -10,6 +10,7 @@ from broker.coordinators.partition_writer import CoordinatorLog
 from broker.coordinators.placement import partition_of
 from broker.errors import ErrorCode, ProtocolError
 from broker.groups.config import GroupConfig
+from broker.groups.consumer_groups.config import ConsumerConfigOf
 from broker.groups.consumer_groups.topics import TopicDirectory
 from broker.groups.live_group import LiveGroup
 from broker.groups.partition import OffsetsPartition
@@ -20,8 +21,15 @@ class LedGroups:
     """What every kind of request about groups begins with."""
 
     def __init__(
-        self, log: CoordinatorLog, clock: Clock, config: GroupConfig, topics: TopicDirectory
+        self,
+        log: CoordinatorLog,
+        clock: Clock,
+        config: GroupConfig,
+        topics: TopicDirectory,
+        *,
+        consumer_config_of: ConsumerConfigOf | None = None,
     ) -> None:
+        """`consumer_config_of`: what holds for single groups, None: `config` for all."""
         self._log = log
         self._clock = clock
         self._config = config
@@ -35,6 +43,7 @@ class LedGroups:
                 log=log,
                 clock=clock,
                 config=config,
+                consumer_config_of=consumer_config_of or (lambda _: config.consumer),
                 topics=topics,
                 waiters=self._waiters,
             ),

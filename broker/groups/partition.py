@@ -14,6 +14,7 @@ from broker.coordinators.loading import entries_of
 from broker.coordinators.partition_writer import CoordinatorLog, PartitionWriter
 from broker.errors import ErrorCode
 from broker.groups.config import GroupConfig
+from broker.groups.consumer_groups.config import ConsumerConfigOf
 from broker.groups.consumer_groups.topics import TopicDirectory
 from broker.groups.live_group import LiveGroup
 from broker.groups.log_codec import LogEntry, LogRecord, TransactionEnded, Unreadable, encode, read_log
@@ -35,6 +36,7 @@ class OffsetsPartition:
         log: CoordinatorLog,
         clock: Clock,
         config: GroupConfig,
+        consumer_config_of: ConsumerConfigOf,
         topics: TopicDirectory,
         waiters: Waiters,
     ) -> None:
@@ -58,6 +60,7 @@ class OffsetsPartition:
         """Groups with offsets that wait for the end of a transaction, by its producer."""
         self._surroundings = Surroundings(
             config=config,
+            consumer_config_of=consumer_config_of,
             clock=clock,
             topics=topics,
             writer=self.writer,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from broker.clock import Clock
 from broker.coordinators.partition_writer import PartitionWriter
 from broker.groups.config import GroupConfig
+from broker.groups.consumer_groups.config import ConsumerConfigOf
 from broker.groups.consumer_groups.topics import TopicDirectory
 from broker.groups.log_codec import LogRecord
 from broker.groups.waiters import Waiters
@@ -22,6 +23,7 @@ class Surroundings:
     """Made by the partition for its groups."""
 
     config: GroupConfig
+    consumer_config_of: ConsumerConfigOf
     clock: Clock
     topics: TopicDirectory
     writer: PartitionWriter[LogRecord]

@@ -37,7 +37,13 @@ _OPERATIONS = {
         Operation.DESCRIBE_CONFIGS,
         Operation.ALTER_CONFIGS,
     ),
-    ResourceKind.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+    ResourceKind.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
     ResourceKind.CLUSTER: (
         Operation.CREATE,
         Operation.ALTER,

@@ -261,13 +261,16 @@ ROUTES = (
         rule=each(
             (Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC),
             (Operation.DESCRIBE_CONFIGS, ResourceKind.CLUSTER),
+            (Operation.DESCRIBE_CONFIGS, ResourceKind.GROUP),
         ),
         handle=describe_configs.handle,
     ),
     Route(
         request=AlterConfigsRequest,
         rule=each(
-            (Operation.ALTER_CONFIGS, ResourceKind.TOPIC), (Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
+            (Operation.ALTER_CONFIGS, ResourceKind.TOPIC),
+            (Operation.ALTER_CONFIGS, ResourceKind.CLUSTER),
+            (Operation.ALTER_CONFIGS, ResourceKind.GROUP),
         ),
         handle=alter_configs.handle,
     ),
@@ -312,7 +315,9 @@ ROUTES = (
     Route(
         request=IncrementalAlterConfigsRequest,
         rule=each(
-            (Operation.ALTER_CONFIGS, ResourceKind.TOPIC), (Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
+            (Operation.ALTER_CONFIGS, ResourceKind.TOPIC),
+            (Operation.ALTER_CONFIGS, ResourceKind.CLUSTER),
+            (Operation.ALTER_CONFIGS, ResourceKind.GROUP),
         ),
         handle=incremental_alter_configs.handle,
     ),

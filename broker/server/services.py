@@ -11,6 +11,7 @@ from broker.cluster.driver import ControllerDriver
 from broker.cluster.entity_configs import EntityConfigs
 from broker.cluster.features import Features
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.group_configs import GroupConfigs
 from broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from broker.replication.fetchers import Fetchers
 from broker.replication.isr_changes import IsrChanges
@@ -71,6 +72,7 @@ class Services:
     topics: Topics
     topic_configs: TopicConfigs
     groups: GroupCoordinator
+    group_configs: GroupConfigs
     features: Features
     transactions: TransactionCoordinator
     transaction_partitions: TransactionPartitions

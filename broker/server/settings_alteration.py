@@ -1,5 +1,5 @@
-"""Changing the settings of a topic or of nodes: checked as a whole, written to ZooKeeper, in force when this
-node has them.
+"""Changing the settings of a topic, a group or of nodes: checked as a whole, written to ZooKeeper, in force
+when this node has them.
 """
 
 from __future__ import annotations
@@ -7,8 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from broker.cluster.entity_configs import Change
+from broker.coordination import paths
 from broker.errors import CoordinationError, ErrorCode, ProtocolError
-from broker.server.access import require, topic_named
+from broker.groups.group_configs import GROUP_SETTINGS, group_entity
+from broker.groups.group_configs import KIND as GROUP_KIND
+from broker.server.access import group_named, require, topic_named
 from broker.server.node_settings import Layer
 from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation
@@ -29,7 +32,7 @@ async def alter(
     *,
     validate_only: bool,
 ) -> tuple[ErrorCode, str | None]:
-    """Change the settings that a topic, this node (by its id) or all nodes (empty name) have of their own.
+    """Change the settings that a topic, a group, this node (by its id) or all nodes (no name) have as theirs.
 
     `change` may raise ProtocolError. Returns NONE, or why nothing was changed: INVALID_CONFIG listing what is
     wrong, INVALID_REQUEST for what cannot be altered, UNKNOWN_TOPIC_OR_PARTITION, and the codes of what the
@@ -72,11 +75,19 @@ def require_this_node(services: Services, name: str) -> Layer:
     return Layer.THIS_NODE
 
 
+def require_group(name: str) -> None:
+    """Groups have no settings in common but those of nodes. Raises ProtocolError INVALID_REQUEST."""
+    if not name:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, "a group without an id has no settings")
+
+
 def kind_of(services: Services, resource_type: int, name: str) -> Kind[object] | None:
     """The kind of a setting's values, or None when there is no such setting."""
     if resource_type == ResourceType.TOPIC:
         setting = SETTINGS.get(name)
         return setting.kind if setting is not None else None
+    if resource_type == ResourceType.GROUP:
+        return GROUP_KIND if name in GROUP_SETTINGS else None
     declared = services.node_settings.get(name)
     return declared.kind if declared is not None else None
 
@@ -93,6 +104,10 @@ def _entity(services: Services, context: RequestContext, resource_type: int, nam
             layer = require_this_node(services, name)
             entity = name if layer is Layer.THIS_NODE else "<default>"
             return f"brokers/{entity}", services.node_settings.validate
+        case ResourceType.GROUP:
+            require(services, context, Operation.ALTER_CONFIGS, group_named(name))
+            require_group(name)
+            return group_entity(paths.encoded_name(name)), services.group_configs.require_valid
         case _:
             raise ProtocolError(
                 ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no settings to alter"

@@ -180,15 +180,21 @@ class Node:
 
 @asynccontextmanager
 async def node(
-    consumer: ConsumerGroupConfig | None = None, *, config: GroupConfig = CONFIG
+    consumer: ConsumerGroupConfig | None = None,
+    *,
+    config: GroupConfig = CONFIG,
+    of_groups: Mapping[str, ConsumerGroupConfig] | None = None,
 ) -> AsyncIterator[Node]:
+    """`of_groups`: what holds for single groups."""
     log, topics = MemoryLog(), FixedTopics({"flights": 4})
     counter = iter(range(1, 10_000))
+    everyones = consumer or ConsumerGroupConfig()
     coordinator = GroupCoordinator(
         log,
         VirtualClock(),
-        replace(config, consumer=consumer or ConsumerGroupConfig()),
+        replace(config, consumer=everyones),
         topics,
+        consumer_config_of=None if of_groups is None else lambda group: of_groups.get(group, everyones),
         new_uuid=lambda: UUID(int=next(counter)),
     )
     async with coordinator:
@@ -229,6 +235,24 @@ def test_members_join_share_the_work_and_are_described() -> None:
                 ("flights", [0, 1]),
                 ("flights", [2, 3]),
             ]
+
+    run(scenario())
+
+
+def test_a_group_goes_by_its_own_settings_from_its_next_heartbeats_on() -> None:
+    async def scenario() -> None:
+        own: dict[str, ConsumerGroupConfig] = {}
+        async with node(of_groups=own) as at:
+            assert (await at.join("m1")).heartbeat_interval_ms == 5_000
+            own["g"] = ConsumerGroupConfig(session_timeout_ms=60_000, heartbeat_interval_ms=15_000)
+            assert (await at.beat("m1", 1)).heartbeat_interval_ms == 15_000
+            await asyncio.sleep(59.9)
+            assert (await at.beat("m1", 1)).error_code == NONE
+            assert (await at.join("m1", group="other")).heartbeat_interval_ms == 5_000
+            own.clear()
+            assert (await at.beat("m1", 1)).heartbeat_interval_ms == 5_000
+            await asyncio.sleep(45.1)
+            assert (await at.beat("m1", 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
     run(scenario())
 

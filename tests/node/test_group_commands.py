@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer
 
+from broker.client.connection import Connection
 from broker.embedded import EmbeddedCluster
+from broker.types import HostPort
+from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.conftest import until
 from tests.node.test_cli import broker, done
 
@@ -39,6 +44,53 @@ def member(bootstrap: str, group: str, topic: str, protocol: str) -> Iterator[Co
         yield consumer
     finally:
         consumer.close()
+
+
+def test_members_go_by_the_settings_of_their_group(bootstrap: str, topic: str) -> None:
+    group = f"group/{topic}"
+    of = ("--entity-type", "groups", "--entity-name", group, bootstrap)
+    assert done("configs", "describe", *of).lines == []
+    assert done("configs", "describe", *of, "--all").lines == [
+        "consumer.heartbeat.interval.ms=5000\tdefault",
+        "consumer.session.timeout.ms=45000\tdefault",
+    ]
+    done("configs", "alter", *of, "--add", "consumer.heartbeat.interval.ms=7000")
+    assert done("configs", "describe", *of).lines == ["consumer.heartbeat.interval.ms=7000\tgroup"]
+    assert heartbeat_interval_ms(bootstrap, group, topic) == 7_000
+    refused = broker("configs", "alter", *of, "--add", "consumer.session.timeout.ms=7")
+    assert refused.code == 1
+    assert "INVALID_CONFIG: settings of" in refused.errors
+    assert "consumer.session.timeout.ms: 7 is not from 45000 to 60000" in refused.errors
+    done("configs", "alter", *of, "--delete", "consumer.heartbeat.interval.ms")
+    assert done("configs", "describe", *of).lines == []
+    assert heartbeat_interval_ms(bootstrap, f"{group}-2", topic) == 5_000
+    default = ("--entity-type", "groups", "--entity-default", bootstrap)
+    assert (
+        "--entity-default: groups have no default of their own"
+        in broker("configs", "describe", *default).errors
+    )
+
+
+def heartbeat_interval_ms(bootstrap: str, group: str, topic: str) -> int:
+    """What a new member of the group is told."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=[topic],
+        topic_partitions=[],
+    )
+
+    async def join() -> int:
+        """0 while the coordinator is on its way."""
+        async with await Connection.open(HostPort.parse(bootstrap.partition("=")[2])) as connection:
+            await connection.request(FindCoordinatorRequest(coordinator_keys=[group]))
+            return (await connection.request(request)).heartbeat_interval_ms
+
+    told: list[int] = []
+    until(lambda: told.append(asyncio.run(join())) is None and told[-1] > 0)
+    return told[-1]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

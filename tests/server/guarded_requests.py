@@ -232,10 +232,13 @@ def _commit_in_transaction(version: int, topic_id: UUID) -> TxnOffsetCommitReque
     )
 
 
+CONFIGURED = ((ResourceType.TOPIC, SECRET), (ResourceType.BROKER, "1"), (ResourceType.GROUP, SECRET))
+
+
 def _alter_configs(version: int, topic_id: UUID) -> AlterConfigsRequest:
     resources = [
         alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[])
-        for kind, name in ((ResourceType.TOPIC, SECRET), (ResourceType.BROKER, "1"))
+        for kind, name in CONFIGURED
     ]
     return AlterConfigsRequest(resources=resources)
 
@@ -243,7 +246,7 @@ def _alter_configs(version: int, topic_id: UUID) -> AlterConfigsRequest:
 def _incremental_alter_configs(version: int, topic_id: UUID) -> IncrementalAlterConfigsRequest:
     resources = [
         incremental_alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[])
-        for kind, name in ((ResourceType.TOPIC, SECRET), (ResourceType.BROKER, "1"))
+        for kind, name in CONFIGURED
     ]
     return IncrementalAlterConfigsRequest(resources=resources)
 
@@ -251,7 +254,7 @@ def _incremental_alter_configs(version: int, topic_id: UUID) -> IncrementalAlter
 def _describe_configs(version: int, topic_id: UUID) -> DescribeConfigsRequest:
     resources = [
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
-        for kind, name in ((ResourceType.TOPIC, SECRET), (ResourceType.BROKER, "1"))
+        for kind, name in CONFIGURED
     ]
     return DescribeConfigsRequest(resources=resources)
 

@@ -350,7 +350,12 @@ def test_allowed_operations_are_told_where_they_are_asked_for(tmp_path: Path) ->
                 "ALTER_CONFIGS",
             }
             groups = await ask(DescribeGroupsRequest(groups=[SECRET], include_authorized_operations=True))
-            assert operations_in(groups.groups[0].authorized_operations) == {"READ", "DESCRIBE"}
+            assert operations_in(groups.groups[0].authorized_operations) == {
+                "READ",
+                "DESCRIBE",
+                "DESCRIBE_CONFIGS",
+                "ALTER_CONFIGS",
+            }
             cluster = await ask(DescribeClusterRequest(include_cluster_authorized_operations=True))
             assert "ALTER" not in operations_in(cluster.cluster_authorized_operations)
             assert "CREATE" in operations_in(cluster.cluster_authorized_operations)

@@ -52,8 +52,10 @@ class Admin(Facade[AsyncAdmin]):
 
     describe_topic_configs = blocking(AsyncAdmin.describe_topic_configs)
     describe_broker_configs = blocking(AsyncAdmin.describe_broker_configs)
+    describe_group_configs = blocking(AsyncAdmin.describe_group_configs)
     alter_topic_configs = blocking(AsyncAdmin.alter_topic_configs)
     alter_broker_configs = blocking(AsyncAdmin.alter_broker_configs)
+    alter_group_configs = blocking(AsyncAdmin.alter_group_configs)
 
     describe_quotas = blocking(AsyncAdmin.describe_quotas)
     alter_quotas = blocking(AsyncAdmin.alter_quotas)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -47,3 +48,7 @@ class ConsumerGroupConfig:
     """`group.max.session.timeout.ms`."""
     classic_size_max: int = 2**31 - 1
     """`group.max.size`: a larger group is not turned into a classic one."""
+
+
+ConsumerConfigOf = Callable[[str], ConsumerGroupConfig]
+"""What holds for a group, by its id; a group may have settings of its own."""

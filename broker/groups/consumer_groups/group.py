@@ -67,7 +67,8 @@ class ConsumerGroup:
     def __init__(self, config: ConsumerGroupConfig, directory: TopicDirectory) -> None:
         self.image = GroupImage()
         """The group as it stands, the round under way included; to be looked at only."""
-        self._config = config
+        self.config = config
+        """What the next round goes by."""
         self._directory = directory
         self._stored = self.image
         self._patterns = Patterns()
@@ -144,9 +145,9 @@ class ConsumerGroup:
     def _handle(self, work: Round, event: ConsumerEvent) -> None:
         match event:
             case ConsumerHeartbeat():
-                take_heartbeat(work, event, self._config)
+                take_heartbeat(work, event, self.config)
             case Join():
-                take_join(work, event, self._config)
+                take_join(work, event, self.config)
             case Sync():
                 answer_sync(work, event, self._rejoining)
             case Heartbeat():
@@ -160,7 +161,7 @@ class ConsumerGroup:
                 self._run_sessions(work)
             case _:
                 assert_never(event)
-        if work.lost_consumer and downgrades(work.image, self._config):
+        if work.lost_consumer and downgrades(work.image, self.config):
             metadata = downgraded(work.image, work.topics, work.now_ms)
             work.note("group_downgraded", members=len(work.image), generation=metadata.generation)
             self._retire(work, Retirement(metadata=metadata))
@@ -187,7 +188,7 @@ class ConsumerGroup:
         """Sessions run from now on: whoever was alive could not reach us before."""
         for member_id, subscription in work.image.subscriptions.items():
             classic = subscription.classic
-            timeout_ms = classic.session_timeout_ms if classic else self._config.session_timeout_ms
+            timeout_ms = classic.session_timeout_ms if classic else self.config.session_timeout_ms
             work.set_timer(SessionTimer(member_id), timeout_ms)
             unrevoked = work.image.assignment(member_id).state is MemberState.UNREVOKED
             if unrevoked and classic is None:
@@ -203,7 +204,7 @@ class ConsumerGroup:
             bump_epoch(work)
         asked = [each for each in work.asked if self._is_still_in(work, each)]
         if asked and work.image.group_epoch > work.image.target_epoch:
-            make_targets(work, self._config)
+            make_targets(work, self.config)
         for each in asked:
             self._answer(work, each)
         self._rejoining &= work.image.subscriptions.keys()
@@ -232,14 +233,14 @@ class ConsumerGroup:
             self._rejoining.discard(member_id)
             answer_join(work, event, member_id)
             return
-        work.set_timer(SessionTimer(member_id), self._config.session_timeout_ms)
+        work.set_timer(SessionTimer(member_id), self.config.session_timeout_ms)
         work.reply(
             event.waiter,
             ConsumerHeartbeatReply(
                 error=ErrorCode.NONE,
                 member_id=member_id,
                 member_epoch=has.epoch,
-                heartbeat_interval_ms=self._config.heartbeat_interval_ms,
+                heartbeat_interval_ms=self.config.heartbeat_interval_ms,
                 assignment=has.assigned if event.is_full or has.assigned != assigned_before else None,
             ),
         )

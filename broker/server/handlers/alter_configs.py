@@ -1,4 +1,4 @@
-"""AlterConfigs: replace all settings that a topic, a node or all nodes have of their own."""
+"""AlterConfigs: replace all settings that a topic, a group, a node or all nodes have of their own."""
 
 from __future__ import annotations
 

@@ -1,18 +1,20 @@
-"""DescribeConfigs: settings of topics and of this node, each with where its value comes from."""
+"""DescribeConfigs: settings of topics, groups and this node, each with where its value comes from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from broker.errors import CoordinationError, ErrorCode, ProtocolError
-from broker.server.access import require, topic_named
+from broker.groups.group_configs import GROUP_SETTINGS
+from broker.groups.group_configs import KIND as GROUP_KIND
+from broker.server.access import group_named, require, topic_named
 from broker.server.node_settings import Layer, NodeSetting, NodeSettings
 from broker.server.request import RequestContext
 from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
-from broker.server.settings_alteration import require_this_node
+from broker.server.settings_alteration import require_group, require_this_node
 from broker.server.topic_settings import TOPIC_SETTINGS
-from broker.settings import ConfigSource, ResourceType
+from broker.settings import ConfigSource, ResourceType, SettingType
 from broker.storage.log_config import SETTINGS, LogConfig
 from broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -82,6 +84,10 @@ async def _entries(
             if require_this_node(services, asked.resource_name) is Layer.ALL_NODES:
                 return _entries_of_all_nodes(services.node_settings)
             return [_node_entry(services.node_settings, setting) for setting in services.node_settings]
+        case ResourceType.GROUP:
+            require(services, context, Operation.DESCRIBE_CONFIGS, group_named(asked.resource_name))
+            require_group(asked.resource_name)
+            return _group_entries(services, services.group_configs.overrides(asked.resource_name))
         case _:
             raise ProtocolError(
                 ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no settings"
@@ -94,27 +100,50 @@ def topic_entries(
     """Every setting of a topic that has `overrides` of its own."""
     defaults = services.topic_configs.defaults
     for name, setting in TOPIC_SETTINGS.items():
-        default = render(defaults, name)
-        synonyms = [
+        inherited = [
             synonym
             for node_setting in setting.node_settings
             for synonym in _node_synonyms(services.node_settings, node_setting)
         ]
-        if name in overrides:
-            own = DescribeConfigsSynonym(name=name, value=overrides[name], source=ConfigSource.TOPIC)
-            synonyms.insert(0, own)
-        source = ConfigSource(synonyms[0].source) if synonyms else ConfigSource.DEFAULT
-        yield DescribeConfigsResourceResult(
-            name=name,
-            value=overrides.get(name, default),
-            read_only=False,
-            is_default=source is not ConfigSource.TOPIC,
-            config_source=source,
-            is_sensitive=False,
-            synonyms=synonyms,
-            config_type=SETTINGS[name].kind.type,
-            documentation=setting.doc,
-        )
+        entry = _overridable_entry(name, overrides, ConfigSource.TOPIC, inherited, SETTINGS[name].kind.type)
+        entry.value = overrides.get(name, render(defaults, name))
+        entry.documentation = setting.doc
+        yield entry
+
+
+def _group_entries(
+    services: Services, overrides: Mapping[str, str]
+) -> Iterator[DescribeConfigsResourceResult]:
+    """Every setting of a group that has `overrides` of its own."""
+    for name, setting in GROUP_SETTINGS.items():
+        inherited = list(_node_synonyms(services.node_settings, setting.node_setting))
+        entry = _overridable_entry(name, overrides, ConfigSource.GROUP, inherited, GROUP_KIND.type)
+        entry.documentation = setting.doc
+        yield entry
+
+
+def _overridable_entry(
+    name: str,
+    overrides: Mapping[str, str],
+    source: ConfigSource,
+    inherited: list[DescribeConfigsSynonym],
+    kind: SettingType,
+) -> DescribeConfigsResourceResult:
+    """A setting that `overrides` may have, from this `source`, over what it is otherwise."""
+    own = overrides.get(name)
+    synonyms = list(inherited)
+    if own is not None:
+        synonyms.insert(0, DescribeConfigsSynonym(name=name, value=own, source=source))
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=synonyms[0].value if synonyms else None,
+        read_only=False,
+        is_default=own is None,
+        config_source=ConfigSource(synonyms[0].source) if synonyms else ConfigSource.DEFAULT,
+        is_sensitive=False,
+        synonyms=synonyms,
+        config_type=kind,
+    )
 
 
 def _node_synonyms(settings: NodeSettings, name: str) -> Iterator[DescribeConfigsSynonym]:

@@ -1,5 +1,5 @@
-"""IncrementalAlterConfigs: set, remove, append to and subtract from single settings of a topic, a node
-or all nodes (KIP-339).
+"""IncrementalAlterConfigs: set, remove, append to and subtract from single settings of a topic, a group,
+a node or all nodes (KIP-339).
 """
 
 from __future__ import annotations
