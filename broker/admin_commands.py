@@ -15,8 +15,17 @@ from broker.client.connection import ConnectionSettings
 from broker.command_settings import read_command_settings
 from broker.errors import ErrorCode, ProtocolError
 
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 CONNECT_TIMEOUT_MS = 5_000
 """How long an address may take to answer; a person waits for it."""
+
+
+def connection_settings(options: argparse.Namespace) -> ConnectionSettings:
+    """How the options say that connections are made. Raises ConfigurationError."""
+    settings = ConnectionSettings(client_id="broker-cli", connect_timeout_ms=CONNECT_TIMEOUT_MS)
+    if options.command_config is not None:
+        settings = read_command_settings(options.command_config, settings)
+    return settings
 
 
 @contextlib.asynccontextmanager
@@ -25,10 +34,7 @@ async def connected(options: argparse.Namespace) -> AsyncIterator[Cluster]:
 
     Raises ConnectionFailedError when nobody answers there, AuthenticationError, ConfigurationError.
     """
-    settings = ConnectionSettings(client_id="broker-cli", connect_timeout_ms=CONNECT_TIMEOUT_MS)
-    if options.command_config is not None:
-        settings = read_command_settings(options.command_config, settings)
-    cluster = Cluster(options.bootstrap_server, settings=settings)
+    cluster = Cluster(options.bootstrap_server, settings=connection_settings(options))
     try:
         await cluster.start(timeout_ms=CONNECT_TIMEOUT_MS)
         yield cluster

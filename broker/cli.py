@@ -33,11 +33,13 @@ from broker import (
     topic_descriptions,
     transaction_commands,
 )
+from broker.admin_commands import DEFAULT_BOOTSTRAP
 from broker.clock import SystemClock
 from broker.config_loading import load_config
 from broker.coordination.zookeeper import ZooKeeper
 from broker.descriptor_limit import claim_descriptors
 from broker.errors import BrokerError
+from broker.group_access import add_zookeeper_option
 from broker.records.batch import Codec
 from broker.storage.disk import SystemDisk
 from broker.telemetry import configure_logging
@@ -46,7 +48,6 @@ from broker.zookeeper_server import exec_zookeeper
 
 Command: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, None]]
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -185,20 +186,41 @@ def _add_topics(commands: Any) -> None:
 
 
 def _add_groups(commands: Any) -> None:
-    groups = commands.add_parser("groups", help="list, describe, reset and delete consumer groups")
+    groups = commands.add_parser(
+        "groups",
+        help="list, describe, reset and delete consumer groups",
+        description="Groups of coordinators, or with --zookeeper those that meet there.",
+    )
     actions = groups.add_subparsers(required=True, metavar="ACTION")
-    listing = _client_command(actions, "list", group_commands.list_groups, "list groups, states and types")
-    group_commands.add_list_options(listing)
-    describe = _client_command(
-        actions, "describe", group_commands.describe_groups, "show members, offsets and lag"
-    )
-    group_commands.add_describe_options(describe)
-    reset = _client_command(
-        actions, "reset-offsets", group_commands.reset_offsets, "move the offsets of a group without members"
-    )
-    group_commands.add_reset_options(reset)
-    delete = _client_command(actions, "delete", group_commands.delete_groups, "delete groups without members")
-    delete.add_argument("names", nargs="+", metavar="GROUP")
+    for name, command, add_options, description in (
+        (
+            "list",
+            group_commands.list_groups,
+            group_commands.add_list_options,
+            "list groups, states and types",
+        ),
+        (
+            "describe",
+            group_commands.describe_groups,
+            group_commands.add_describe_options,
+            "show members, offsets and lag",
+        ),
+        (
+            "reset-offsets",
+            group_commands.reset_offsets,
+            group_commands.add_reset_options,
+            "move the offsets of a group without members",
+        ),
+        (
+            "delete",
+            group_commands.delete_groups,
+            group_commands.add_delete_options,
+            "delete groups without members",
+        ),
+    ):
+        parser = _client_command(actions, name, command, description)
+        add_zookeeper_option(parser)
+        add_options(parser)
 
 
 def _add_transactions(commands: Any) -> None:

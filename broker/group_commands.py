@@ -1,4 +1,6 @@
-"""The commands on groups: list, describe, reset offsets, delete; groups of both protocols alike."""
+"""The commands on groups: list, describe, reset offsets, delete; groups of both protocols alike, and those
+that meet in ZooKeeper.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from broker.admin_commands import connected, print_answer, raise_first
+from broker.admin_commands import print_answer, raise_first
 from broker.client.admin import (
     Admin,
     Destination,
     GroupDescription,
+    GroupLag,
     MemberDescription,
     ShiftBy,
     ToEarliest,
@@ -21,7 +24,10 @@ from broker.client.admin import (
     ToTime,
 )
 from broker.client.group_descriptions import CONSUMER, DEAD
+from broker.client.group_offset_admin import GroupOffsetAdmin
+from broker.client.zookeeper_group_admin import ZOOKEEPER, ZooKeeperGroupAdmin
 from broker.errors import ErrorCode, ProtocolError
+from broker.group_access import group_admin
 from broker.types import TopicPartition
 
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
@@ -34,7 +40,11 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
     """Which groups to list."""
     parser.add_argument("--state", type=_words, default=(), metavar="STATE[,STATE]", help="of these states")
     parser.add_argument(
-        "--type", type=_words, default=(), metavar="TYPE[,TYPE]", help="of these types: classic, consumer"
+        "--type",
+        type=_words,
+        default=(),
+        metavar="TYPE[,TYPE]",
+        help="of these types: classic, consumer, zookeeper",
     )
 
 
@@ -44,8 +54,8 @@ def _words(text: str) -> tuple[str, ...]:
 
 async def list_groups(options: argparse.Namespace) -> None:
     """Print groups with their states and types."""
-    async with connected(options) as cluster:
-        groups = await Admin(cluster).list_groups(states=options.state, types=options.type)
+    async with group_admin(options, asks_nodes=False) as (_, admin):
+        groups = await admin.list_groups(states=options.state, types=options.type)
     rows = [
         {
             "group": group.group_id,
@@ -79,14 +89,15 @@ async def describe_groups(options: argparse.Namespace) -> None:
     """
     shows_members = not (options.state or options.offsets)
     shows_offsets = not (options.state or options.members)
-    async with connected(options) as cluster:
-        admin = Admin(cluster)
+    async with group_admin(options, asks_nodes=shows_offsets) as (_, admin):
         described = await admin.describe_groups(options.names)
         groups = []
         for name, group in described.items():
             _require(name, group)
             shown = _shown(group)
-            shown["members"] = list(map(_shown_member, group.members)) if shows_members else []
+            shown["members"] = [
+                _shown_member(member, group.type) for member in group.members if shows_members
+            ]
             shown["offsets"] = await _offsets(admin, name) if shows_offsets else []
             groups.append(shown)
     lines = (line for group in groups for line in _group_lines(group, verbose=options.verbose))
@@ -112,7 +123,14 @@ def _shown(group: GroupDescription) -> dict[str, Any]:
     return shown
 
 
-def _shown_member(member: MemberDescription) -> dict[str, Any]:
+def _shown_member(member: MemberDescription, type_of_group: str) -> dict[str, Any]:
+    if type_of_group == ZOOKEEPER:
+        return {
+            "member": member.member_id,
+            "topics": list(member.topics),
+            "pattern": member.pattern,
+            "partitions": [str(partition) for partition in member.assignment],
+        }
     shown: dict[str, Any] = {
         "member": member.member_id,
         "instance": member.instance_id,
@@ -131,39 +149,46 @@ def _shown_member(member: MemberDescription) -> dict[str, Any]:
     return shown
 
 
-async def _offsets(admin: Admin, group: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "topic": partition.topic,
-            "partition": partition.partition,
-            "offset": at.offset,
-            "end": at.end,
-            "lag": at.lag,
-        }
-        for partition, at in (await admin.group_lags(group)).items()
-    ]
+async def _offsets(admin: GroupOffsetAdmin, group: str) -> list[dict[str, Any]]:
+    lags = await admin.group_lags(group)
+    rows = {partition: _offset_row(partition, at) for partition, at in lags.items()}
+    if isinstance(admin, ZooKeeperGroupAdmin):
+        owners = await admin.group_owners(group)
+        for partition in rows.keys() | owners.keys():
+            row = rows.setdefault(partition, _offset_row(partition, None))
+            row["owner"] = owners.get(partition)
+    return [rows[partition] for partition in sorted(rows)]
+
+
+def _offset_row(partition: TopicPartition, at: GroupLag | None) -> dict[str, Any]:
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "offset": None if at is None else at.offset,
+        "end": None if at is None else at.end,
+        "lag": None if at is None else at.lag,
+    }
 
 
 def _group_lines(group: Mapping[str, Any], *, verbose: bool) -> Iterable[str]:
-    head = (
-        f"Group: {group['group']}\tType: {group['type']}\tState: {group['state']}\t"
-        f"Coordinator: {group['coordinator']}\tAssignor: {group['protocol']}\t"
-        f"Members: {group['member_count']}"
-    )
+    head = f"Group: {group['group']}\tType: {group['type']}\tState: {group['state']}\t"
+    if group["type"] != ZOOKEEPER:
+        head += f"Coordinator: {group['coordinator']}\t"
+    head += f"Assignor: {group['protocol']}\tMembers: {group['member_count']}"
     if verbose and "epoch" in group:
         head += f"\tEpoch: {group['epoch']}\tTarget epoch: {group['target_epoch']}"
     yield head
     for member in group["members"]:
         yield _member_line(member, verbose=verbose)
     for row in group["offsets"]:
-        yield (
-            f"Topic: {row['topic']}\tPartition: {row['partition']}\tOffset: {row['offset']}\t"
-            f"End: {row['end']}\tLag: {row['lag']}"
-        )
+        yield "\t".join(f"{name.title()}: {'-' if value is None else value}" for name, value in row.items())
 
 
 def _member_line(member: Mapping[str, Any], *, verbose: bool) -> str:
     has = _joined(member["partitions"])
+    if "client" not in member:
+        reads = member["pattern"] or _joined(member["topics"])
+        return f"Member: {member['member']}\tReads: {reads}\tPartitions: {has}"
     line = f"Member: {member['member']}\tClient: {member['client']}\tPartitions: {has}"
     if not verbose:
         return line
@@ -240,9 +265,8 @@ async def reset_offsets(options: argparse.Namespace) -> None:
     """Print where offsets go, and with `--execute` put them there. Raises ProtocolError, for a group with
     members too.
     """
-    async with connected(options) as cluster:
-        admin = Admin(cluster)
-        partitions = None if options.all_topics else await _chosen(options, admin)
+    async with group_admin(options) as (cluster, admin):
+        partitions = None if options.all_topics else await _chosen(options, Admin(cluster))
         offsets = await admin.move_group_offsets(
             options.name, _destination(options), partitions, validate_only=not options.execute
         )
@@ -287,7 +311,12 @@ def _destination(options: argparse.Namespace) -> Destination:
 # Delete
 
 
+def add_delete_options(parser: argparse.ArgumentParser) -> None:
+    """Which groups to delete."""
+    parser.add_argument("names", nargs="+", metavar="GROUP")
+
+
 async def delete_groups(options: argparse.Namespace) -> None:
     """Delete groups. Raises ProtocolError for the first that could not be."""
-    async with connected(options) as cluster:
-        raise_first(await Admin(cluster).delete_groups(options.names))
+    async with group_admin(options, asks_nodes=False) as (_, admin):
+        raise_first(await admin.delete_groups(options.names))

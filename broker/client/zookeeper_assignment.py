@@ -57,6 +57,11 @@ def stream_name(consumer: str, stream: int) -> str:
     return f"{consumer}-{stream}"
 
 
+def consumer_of_stream(name: str) -> str:
+    """The consumer that a stream is of."""
+    return name.rpartition("-")[0]
+
+
 def register(subscription: Mapping[str, int] | tuple[TopicPattern, int], timestamp_ms: int) -> ConsumerZnode:
     """What a consumer tells its group: how many streams read each topic, or what the pattern matches."""
     if isinstance(subscription, Mapping):

@@ -33,6 +33,7 @@ from broker.client.simple_consumer import FetchAt
 from broker.client.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
 from broker.client.topic_admin import NewTopic
 from broker.client.transactional_producer import TransactionalProducer as AsyncTransactionalProducer
+from broker.client.zookeeper_group_admin import ZooKeeperGroupAdmin as AsyncZooKeeperGroupAdmin
 from broker.errors import ConfigurationError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from tests.client.leaders import ProducingPeer
@@ -54,6 +55,7 @@ COUNTERPARTS: list[tuple[type, type]] = [
     (blocking.RecordStream, AsyncRecordStream),
     (blocking.SimpleConsumer, AsyncSimpleConsumer),
     (blocking.TransactionalProducer, AsyncTransactionalProducer),
+    (blocking.ZooKeeperGroupAdmin, AsyncZooKeeperGroupAdmin),
 ]
 OF_THE_LOOP_ALONE = {
     AsyncConsumer: {"member"},

@@ -8,7 +8,7 @@ used from any thread but that one, a consumer or a stream by one reader. They ar
 is forked off. Errors are those of the asyncio client; Ctrl-C ends a call that waits, and what it waited for.
 """
 
-from broker.client.blocking.admin import Admin
+from broker.client.blocking.admin import Admin, ZooKeeperGroupAdmin
 from broker.client.blocking.cluster import Cluster, ZooKeeper
 from broker.client.blocking.consumer import Consumer, open_consumer
 from broker.client.blocking.consumer_connector import ConsumerConnector, RebalanceListener, RecordStream
@@ -26,6 +26,7 @@ __all__ = [
     "SimpleConsumer",
     "TransactionalProducer",
     "ZooKeeper",
+    "ZooKeeperGroupAdmin",
     "open_consumer",
     "open_producer",
 ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from broker.client.admin import Admin as AsyncAdmin
-from broker.client.blocking.cluster import Cluster
+from broker.client.blocking.cluster import Cluster, ZooKeeper
 from broker.client.blocking.facade import Facade, blocking
+from broker.client.zookeeper_group_admin import ZooKeeperGroupAdmin as AsyncZooKeeperGroupAdmin
 
 
 class Admin(Facade[AsyncAdmin]):
@@ -59,3 +60,22 @@ class Admin(Facade[AsyncAdmin]):
 
     describe_quotas = blocking(AsyncAdmin.describe_quotas)
     alter_quotas = blocking(AsyncAdmin.alter_quotas)
+
+
+class ZooKeeperGroupAdmin(Facade[AsyncZooKeeperGroupAdmin]):
+    """The operations on groups, for those that meet in ZooKeeper. Needs no closing."""
+
+    def __init__(self, cluster: Cluster, coordination: ZooKeeper, *, timeout_ms: int = 30_000) -> None:
+        """`coordination` is a started session of the caller's."""
+        make = partial(AsyncZooKeeperGroupAdmin, cluster.behind, coordination.behind, timeout_ms=timeout_ms)
+        super().__init__(cluster.thread, cluster.thread.run(make))
+
+    list_groups = blocking(AsyncZooKeeperGroupAdmin.list_groups)
+    describe_groups = blocking(AsyncZooKeeperGroupAdmin.describe_groups)
+    delete_groups = blocking(AsyncZooKeeperGroupAdmin.delete_groups)
+    group_owners = blocking(AsyncZooKeeperGroupAdmin.group_owners)
+    group_offsets = blocking(AsyncZooKeeperGroupAdmin.group_offsets)
+    reset_group_offsets = blocking(AsyncZooKeeperGroupAdmin.reset_group_offsets)
+    delete_group_offsets = blocking(AsyncZooKeeperGroupAdmin.delete_group_offsets)
+    group_lags = blocking(AsyncZooKeeperGroupAdmin.group_lags)
+    move_group_offsets = blocking(AsyncZooKeeperGroupAdmin.move_group_offsets)

@@ -32,6 +32,12 @@ class ConnectionSecurity:
             raise ConfigurationError([f"{problem.option}: {problem.message}" for problem in read.problems])
         return cls(tls=read.tls, credentials=read.credentials)
 
+    @property
+    def protocol(self) -> str:
+        """As `security.protocol` names it."""
+        transport = "PLAINTEXT" if self.tls is None else "SSL"
+        return transport if self.credentials is None else f"SASL_{transport}"
+
 
 PLAINTEXT = ConnectionSecurity()
 """Neither TLS nor SASL."""

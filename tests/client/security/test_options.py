@@ -74,6 +74,15 @@ def test_tls_alone_trusts_what_the_system_trusts_and_checks_hosts() -> None:
     assert read({**PLAIN, "security.protocol": "SASL_PLAINTEXT"}).tls is None
 
 
+def test_the_protocol_is_called_as_it_was_asked_for() -> None:
+    assert [read({"security.protocol": name}).protocol for name in ("PLAINTEXT", "SSL")] == [
+        "PLAINTEXT",
+        "SSL",
+    ]
+    for name in ("SASL_PLAINTEXT", "SASL_SSL"):
+        assert read({**PLAIN, "security.protocol": name}).protocol == name
+
+
 def test_files_are_found_below_the_folder() -> None:
     settings = tls({"ssl.truststore.location": "ca.pem", "ssl.keystore.location": "/keys/mirror.pem"})
     assert shown(settings.trusted) == "/etc/mirror/ca.pem"
