@@ -150,18 +150,20 @@ class GroupAdmin(AdminRequests):
     async def _describe_consumers(
         self, link: CoordinatorLink, group_id: str, coordinator: int
     ) -> GroupDescription | None:
-        """None when it is no group of the consumer protocol, or the node knows none."""
+        """None when it is no group of the consumer protocol, or the node does not serve those.
+
+        One that does not may lack the API, or name it and refuse it, as Kafka 3.7 to 3.9 do with ZooKeeper.
+        """
         try:
             response = await link.request(ConsumerGroupDescribeRequest(group_ids=[group_id]))
+            for group in response.groups:
+                if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                    return None
+                link.check(group.error_code, f"group {group_id}")
+                return described_consumers(group, coordinator)
         except ProtocolError as error:
-            if error.code is ErrorCode.UNSUPPORTED_VERSION:
-                return None
-            raise
-        for group in response.groups:
-            if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-                return None
-            link.check(group.error_code, f"group {group_id}")
-            return described_consumers(group, coordinator)
+            if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                raise
         return None
 
     async def _describe_classic(

@@ -248,7 +248,7 @@ def test_the_cluster_tools_are_answered(java_tool: Tool, server: tuple[str, str]
     java_tool(CONSOLE_PRODUCER, *server, "--topic", topic, stdin="a\n")
     assert "Cluster ID: " in java_tool(CLUSTER, "cluster-id", *server)
     versions = java_tool(API_VERSIONS, *server)
-    assert "Produce(0): 0 to 11 [usable: 11]" in versions
+    assert "Produce(0): 0 to 12 [usable: 11]" in versions
     described = java_tool(LOG_DIRS, *server, "--describe", "--topic-list", topic)
     (partition,) = json.loads(described.splitlines()[-1])["brokers"][0]["logDirs"][0]["partitions"]
     assert partition["partition"] == f"{topic}-0"

@@ -9,12 +9,17 @@ import asyncio
 import pytest
 
 from broker.client.connection import Connection
+from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from broker.wire.registry import api_of
 from tests.conformance.cases import CASES, Case
 from tests.conformance.scene import Place, Scene, prepare
 from tests.interop.apache import ApacheKafka
 
 TIMEOUT_SECONDS = 30
+_NOT_WITH_ZOOKEEPER = (ConsumerGroupHeartbeatRequest, ConsumerGroupDescribeRequest)
+"""Apache Kafka names these among its APIs, and refuses them without KRaft."""
+_THEIRS = [case for case in CASES if case.request not in _NOT_WITH_ZOOKEEPER]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +29,7 @@ def place(apache_kafka: ApacheKafka) -> Place:
 
 
 @pytest.mark.parametrize(
-    "case", CASES, ids=[f"{api_of(case.request).name}-{case.play.__name__}" for case in CASES]
+    "case", _THEIRS, ids=[f"{api_of(case.request).name}-{case.play.__name__}" for case in _THEIRS]
 )
 def test_apache_kafka_has_the_same_outcome_in_every_version(place: Place, case: Case) -> None:
     async def play() -> None:
