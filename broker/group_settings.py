@@ -66,6 +66,12 @@ class GroupSettings:
         integer(1), 15_000, "Largest that it may be, of a group too."
     )
     group_consumer_max_size: int = setting(integer(1), INT_MAX, "Members of one consumer group.")
+    group_consumer_regex_refresh_interval_ms: int = setting(
+        integer(10_000),
+        600_000,
+        "How often regular expressions are matched anew with what their members may see; topics that come "
+        "or go are noticed at once.",
+    )
     group_consumer_assignors: tuple[str, ...] = setting(
         assignor_names(),
         ("uniform", "range"),

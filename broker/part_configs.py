@@ -224,6 +224,7 @@ def group_config(config: NodeConfig) -> GroupConfig:
             session_timeout_ms=config.group_consumer_session_timeout_ms,
             heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
             size_max=config.group_consumer_max_size,
+            regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
             assignors=config.group_consumer_assignors,
             migration=MigrationPolicy(config.group_consumer_migration_policy),
             classic_session_timeout_min_ms=config.group_min_session_timeout_ms,

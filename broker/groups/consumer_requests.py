@@ -4,6 +4,8 @@ translation, as `requests` for the classic protocol.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.errors import ErrorCode, ProtocolError
 from broker.groups.consumer_groups.events import ConsumerHeartbeat, ConsumerHeartbeatReply
 from broker.groups.consumer_groups.image import GroupImage
@@ -65,9 +67,16 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def heartbeat_event(
-    request: ConsumerGroupHeartbeatRequest, *, client: Client, waiter: Waiter, new_member_id: str
+    request: ConsumerGroupHeartbeatRequest,
+    *,
+    client: Client,
+    waiter: Waiter,
+    new_member_id: str,
+    may_see: Callable[[str], bool],
 ) -> ConsumerHeartbeat:
-    """ConsumerGroupHeartbeat; `new_member_id` is for a member of version 0 that joins."""
+    """ConsumerGroupHeartbeat; `new_member_id` is for a member of version 0 that joins, `may_see` says which
+    topics its expression may find.
+    """
     names, owned = request.subscribed_topic_names, request.topic_partitions
     timeout_ms = request.rebalance_timeout_ms
     return ConsumerHeartbeat(
@@ -83,6 +92,7 @@ def heartbeat_event(
         pattern=request.subscribed_topic_regex,
         assignor=request.server_assignor,
         owned=partitions_of(owned) if owned is not None else None,
+        may_see=may_see,
     )
 
 

@@ -176,9 +176,16 @@ class GroupCoordinator(OffsetRequests, GroupAdministration):
         return leave_response(await answer, version=version)
 
     async def consumer_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, *, version: int, client: Client
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        *,
+        version: int,
+        client: Client,
+        may_see: Callable[[str], bool] = lambda _: True,
     ) -> ConsumerGroupHeartbeatResponse:
-        """ConsumerGroupHeartbeat: joins, stays and leaves, answered once the log knows what it changed."""
+        """ConsumerGroupHeartbeat: joins, stays and leaves, answered once the log knows what it changed. A
+        regular expression finds the topics that the member `may_see`.
+        """
         try:
             if not self._config.consumer.is_enabled:
                 raise ProtocolError(
@@ -191,7 +198,11 @@ class GroupCoordinator(OffsetRequests, GroupAdministration):
         waiter, answer = self._waiters.open(ConsumerHeartbeatReply)
         group.tell(
             consumer_requests.heartbeat_event(
-                request, client=client, waiter=waiter, new_member_id=str(self._new_uuid())
+                request,
+                client=client,
+                waiter=waiter,
+                new_member_id=str(self._new_uuid()),
+                may_see=may_see,
             )
         )
         return consumer_requests.heartbeat_response(await answer)

@@ -5,7 +5,7 @@ do what they are told.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from broker.errors import ErrorCode
@@ -116,6 +116,7 @@ class ScriptedConsumers:
         instance_id: str | None = None,
         pattern: str | None = None,
         assignor: str | None = None,
+        may_see: Callable[[str], bool] = lambda _: True,
     ) -> ErrorCode | None:
         self.members[member_id] = Told()
         return self.heartbeat(
@@ -127,6 +128,7 @@ class ScriptedConsumers:
             assignor=assignor,
             rebalance_timeout_ms=REBALANCE_MS,
             owned=NOTHING,
+            may_see=may_see,
         )
 
     def heartbeat(
@@ -140,6 +142,7 @@ class ScriptedConsumers:
         assignor: str | None = None,
         instance_id: str | None = None,
         rebalance_timeout_ms: int | None = None,
+        may_see: Callable[[str], bool] = lambda _: True,
     ) -> ErrorCode | None:
         """The error that the member is told, None while it waits."""
         told = self.members.setdefault(member_id, Told())
@@ -157,6 +160,7 @@ class ScriptedConsumers:
                 assignor=assignor,
                 rebalance_timeout_ms=rebalance_timeout_ms,
                 owned=owned,
+                may_see=may_see,
             )
         )
         return self.hear(member_id, waiter)

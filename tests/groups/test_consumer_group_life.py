@@ -268,6 +268,35 @@ def test_an_expression_takes_in_topics_as_they_come() -> None:
     assert len(group.members["m1"].assigned) == 1
 
 
+def test_an_expression_finds_what_the_member_may_see_and_looks_again_every_now_and_then() -> None:
+    group = ScriptedConsumers({"flights.jfk": 1, "flights.secret": 1})
+    group.join("m1", pattern="flights.*", may_see="flights.jfk".__eq__)
+    assert group.image.patterns["flights.*"].topics == {"flights.jfk"}
+    group.now_ms += CONFIG.regex_refresh_interval_ms - 1
+    assert group.heartbeat("m1") is NONE
+    assert group.image.patterns["flights.*"].topics == {"flights.jfk"}
+    group.now_ms += 1
+    assert group.heartbeat("m1") is NONE
+    assert group.image.patterns["flights.*"].topics == {"flights.jfk", "flights.secret"}
+    group.settle()
+    assert len(group.members["m1"].assigned) == 2
+    stored = len(group.log)
+    group.now_ms += CONFIG.regex_refresh_interval_ms
+    assert group.heartbeat("m1") is NONE
+    assert len(group.log) == stored, "nothing has changed"
+
+
+def test_what_an_expression_finds_stays_when_a_member_goes() -> None:
+    group = ScriptedConsumers({"flights.jfk": 1})
+    group.join("m1", pattern="flights.*", may_see="flights.jfk".__eq__)
+    group.join("m2", "flights.jfk")
+    group.topics.put("flights.secret", 1)
+    group.leave("m2")
+    assert group.image.patterns["flights.*"].topics == {"flights.jfk"}
+    group.heartbeat("m1", may_see="flights.jfk".__eq__)
+    assert group.image.patterns["flights.*"].topics == {"flights.jfk"}
+
+
 def test_an_expression_that_is_none_is_refused() -> None:
     group = ScriptedConsumers()
     assert group.join("m1", pattern="flights(") is ErrorCode.INVALID_REGULAR_EXPRESSION

@@ -301,6 +301,28 @@ def test_whoever_may_alter_the_cluster_may_end_a_transaction_that_hangs(tmp_path
     asyncio.run(scenario())
 
 
+def test_an_expression_finds_no_topic_that_may_not_be_described(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with guarded_node(tmp_path) as node:
+            for group, denied, found in (
+                ("blind", {(Operation.DESCRIBE, ResourceKind.TOPIC)}, []),
+                ("seeing", set(), [node.topic_id]),
+            ):
+                node.authoriser.denied = denied
+                joining = ConsumerGroupHeartbeatRequest(
+                    group_id=group,
+                    member_id="m",
+                    rebalance_timeout_ms=1_000,
+                    subscribed_topic_regex=f"{SECRET}.*",
+                    topic_partitions=[],
+                )
+                answer = await node.connection.request(joining)
+                assert (answer.error_code, answer.member_epoch) == (0, 1)
+                assert [topic.topic_id for topic in answer.assignment.topic_partitions] == found
+
+    asyncio.run(scenario())
+
+
 def test_a_topic_that_may_not_be_created_is_not_created_by_looking(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with guarded_node(tmp_path) as node:

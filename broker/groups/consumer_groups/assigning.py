@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.groups.consumer_groups.assignors import ASSIGNORS, MemberSpec
 from broker.groups.consumer_groups.config import ConsumerGroupConfig
 from broker.groups.consumer_groups.events import RevocationTimer
@@ -18,14 +20,34 @@ from broker.groups.consumer_groups.records import (
     TargetEpoch,
 )
 from broker.groups.consumer_groups.round import Round
-from broker.groups.consumer_groups.topics import Topic
+from broker.groups.consumer_groups.topics import Topic, Topics
 
 
 class Patterns:
-    """Expressions that members sent, ready to match."""
+    """Expressions that members sent, ready to match, and when they were matched last.
+
+    They are matched when topics have come or gone, and every now and then for what members may see: that may
+    have changed.
+    """
 
     def __init__(self) -> None:
         self._ready: dict[str, Pattern] = {}
+        self._topics: Topics | None = None
+        self._matched_at_ms = 0
+
+    def are_due(self, topics: Topics, now_ms: int, interval_ms: int) -> bool:
+        """Whether they are to be matched anew, if there are any."""
+        if topics is not self._topics:
+            return True
+        return bool(self._ready) and not 0 <= now_ms - self._matched_at_ms < interval_ms
+
+    def note_matched(self, topics: Topics, now_ms: int) -> None:
+        """All of them have been matched with these topics."""
+        self._topics, self._matched_at_ms = topics, now_ms
+
+    def forget_matches(self) -> None:
+        """What was matched last never was."""
+        self._topics = None
 
     def keep(self, expressions: frozenset[str]) -> None:
         """Be ready for these and no others."""
@@ -38,8 +60,12 @@ class Patterns:
 
 
 def refresh_topics(work: Round, patterns: Patterns) -> None:
-    """See what members subscribe to now; a change of it is another epoch."""
-    _resolve_patterns(work, patterns)
+    """See what members subscribe to now; a change of it is another epoch. Expressions find what the last
+    member that asked may see, as in Kafka; they stay as they are where none did.
+    """
+    _keep_patterns(work, patterns)
+    if (may_see := work.last_view) is not None:
+        _resolve_patterns(work, patterns, may_see)
     found = (work.topics.named(name) for name in sorted(work.image.all_subscribed_names()))
     topics = tuple(topic for topic in found if topic is not None)
     if topics != work.image.topics:
@@ -47,16 +73,25 @@ def refresh_topics(work: Round, patterns: Patterns) -> None:
         work.bumps = True
 
 
-def _resolve_patterns(work: Round, patterns: Patterns) -> None:
-    wanted = frozenset(each.pattern for each in work.image.subscriptions.values() if each.pattern)
+def _keep_patterns(work: Round, patterns: Patterns) -> None:
+    wanted = _wanted_patterns(work)
     for expression in tuple(work.image.patterns):
         if expression not in wanted:
             work.write(PatternResolution(pattern=expression, resolved=None))
     patterns.keep(wanted)
+
+
+def _wanted_patterns(work: Round) -> frozenset[str]:
+    return frozenset(each.pattern for each in work.image.subscriptions.values() if each.pattern)
+
+
+def _resolve_patterns(work: Round, patterns: Patterns, may_see: Callable[[str], bool]) -> None:
+    wanted = _wanted_patterns(work)
     names = [topic.name for topic in work.topics] if wanted else []
+    patterns.note_matched(work.topics, work.now_ms)
     for expression in sorted(wanted):
         before = work.image.patterns.get(expression)
-        matched = patterns.matched(expression, names)
+        matched = frozenset(filter(may_see, patterns.matched(expression, names)))
         if before is None or before.topics != matched:
             resolved = ResolvedPattern(
                 topics=matched,

@@ -38,6 +38,10 @@ class ConsumerGroupConfig:
     """`group.consumer.heartbeat.interval.ms`: what members are told."""
     size_max: int = 2**31 - 1
     """`group.consumer.max.size`."""
+    regex_refresh_interval_ms: int = 600_000
+    """`group.consumer.regex.refresh.interval.ms`: after how long expressions are matched anew though the
+    topics are what they were.
+    """
     assignors: tuple[str, ...] = ("uniform", "range")
     """`group.consumer.assignors`, by name; the first one is for groups whose members ask for none."""
     migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -73,6 +74,8 @@ class ConsumerHeartbeat:
     """Empty: no expression any more."""
     assignor: str | None = None
     owned: Partitions | None = None
+    may_see: Callable[[str], bool] = lambda _: True
+    """Whether whoever sent it may know of a topic: expressions find no others."""
 
     @property
     def is_full(self) -> bool:

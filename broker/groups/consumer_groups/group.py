@@ -83,8 +83,9 @@ class ConsumerGroup:
     def handle(
         self, events: Sequence[ConsumerEvent], now_ms: int, *, begin: Sequence[Change] | None = None
     ) -> RoundEffects:
-        """Decide. `now_ms` is wall time and goes into records only. `begin`: the changes by which the classic
-        group that this one was becomes it, none where nobody was in it; they precede the events.
+        """Decide. `now_ms` is wall time: it goes into records, and tells when to match expressions. `begin`:
+        the changes by which the classic group that this one was becomes it, none where nobody was in it; they
+        precede the events.
         """
         work = Round(self.image, self._directory.current(), now_ms)
         if begin is not None:
@@ -111,6 +112,7 @@ class ConsumerGroup:
         else:
             self.image = self._stored
             self._topics_seen = None
+            self._patterns.forget_matches()
 
     def retire(self, now_ms: int) -> RoundEffects:
         """A round that removes the group, which must be empty, from the log."""
@@ -197,7 +199,7 @@ class ConsumerGroup:
     # The end of a round
 
     def _finish(self, work: Round) -> None:
-        if work.bumps or ((work.asked or work.hears_of_topics) and work.topics is not self._topics_seen):
+        if work.bumps or self._must_look_at_topics(work):
             refresh_topics(work, self._patterns)
             self._topics_seen = work.topics
         if work.bumps:
@@ -208,6 +210,14 @@ class ConsumerGroup:
         for each in asked:
             self._answer(work, each)
         self._rejoining &= work.image.subscriptions.keys()
+
+    def _must_look_at_topics(self, work: Round) -> bool:
+        """Whether they have changed since somebody asked, or it is time to match expressions."""
+        if (work.asked or work.hears_of_topics) and work.topics is not self._topics_seen:
+            return True
+        return work.last_view is not None and self._patterns.are_due(
+            work.topics, work.now_ms, self.config.regex_refresh_interval_ms
+        )
 
     def _is_still_in(self, work: Round, asked: Asked) -> bool:
         """Whether a member that asked was not removed or replaced by a later event of the round."""

@@ -6,7 +6,7 @@ refuses never was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from broker.errors import ErrorCode
@@ -67,6 +67,14 @@ class Round:
         self._timers: list[TimerChange] = []
         self._replies: list[ConsumerReply] = []
         self._facts: list[Fact] = []
+
+    @property
+    def last_view(self) -> Callable[[str], bool] | None:
+        """Which topics the last member of the consumer protocol that asked may see; None where none did."""
+        for asked in reversed(self.asked):
+            if isinstance(asked.event, ConsumerHeartbeat):
+                return asked.event.may_see
+        return None
 
     def write(self, change: Change) -> None:
         """Have the log keep a change; earlier ones of the same thing need not be kept."""
