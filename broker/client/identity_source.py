@@ -87,6 +87,12 @@ class IdempotentIdentity:
 
     async def _ask(self) -> ProducerIdentity:
         connection = await self._cluster.any_connection()
+        if not connection.serves(InitProducerIdRequest):
+            message = (
+                f"{connection.address} gives no producer ids (InitProducerId), as Kafka before 0.11: only a "
+                f"producer without idempotence (enable.idempotence=false) can write there"
+            )
+            raise ProtocolError(ErrorCode.UNSUPPORTED_VERSION, message)
         request = InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT_MS
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from broker.client.cluster import Cluster, Routing
 from broker.client.connection import Connection
 from broker.client.identity_source import IdempotentIdentity, IdentitySource, IdentityUse
 from broker.client.partition_queue import PartitionQueue
+from broker.client.produce_requests import answers_by_partition, build_produce, format_records
 from broker.client.producer_batch import NO_OFFSET, ProducerBatch
 from broker.client.producer_identity import NO_IDENTITY, ProducerIdentity
 from broker.client.producer_metrics import ProducerCounters
@@ -33,15 +34,9 @@ from broker.errors import (
 )
 from broker.records.batch import HEADER_SIZE
 from broker.telemetry import logger
-from broker.types import TopicPartition
+from broker.types import Buffer, TopicPartition
 from broker.wire.features import PRODUCE_FORWARDING
-from broker.wire.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from broker.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 
 _HOUSEKEEPING_INTERVAL_MS = 500.0
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
@@ -294,22 +289,49 @@ class Sender:
             self._hooks.closed(queue.topic_partition)
 
     def _transmit(self, node_id: int, outbox: _Outbox, connection: Connection, batches: _Batches) -> None:
-        outbox.in_flight += 1
         self._counters.requests += 1
-        if self._settings.acks == 0:
-            self.start(self._send_unanswered(node_id, outbox, connection, batches))
-            return
         try:
             self._require_forwarding(connection)
             version = connection.version_of(ProduceRequest, at_most=self.produce_version_max)
+        except BrokerError as error:
+            self._fail_all(batches, error)
+            return
+        batches, contents = self._formatted(batches, version, connection)
+        if not batches:
+            return
+        forward = self._cluster.routing is Routing.SINGLE
+        request = build_produce(contents, self._settings, forward=forward)
+        outbox.in_flight += 1
+        if self._settings.acks == 0:
+            self.start(self._send_unanswered(node_id, outbox, connection, batches, request, version))
+            return
+        try:
             timeout_ms = self._settings.request_timeout_ms
-            answer = connection.send(self._request(batches), version, timeout_ms=timeout_ms)
+            answer = connection.send(request, version, timeout_ms=timeout_ms)
         except BrokerError as error:
             outbox.in_flight -= 1
             self._fail_all(batches, error)
             return
         sent_at = asyncio.get_running_loop().time()
         answer.add_done_callback(partial(self._on_answer, node_id, outbox, batches, sent_at))
+
+    def _formatted(
+        self, batches: _Batches, version: int, connection: Connection
+    ) -> tuple[_Batches, list[tuple[TopicPartition, Buffer]]]:
+        """The batches that can travel in a request of that version, and what of them travels; the others are
+        given up.
+        """
+        kept: _Batches = []
+        contents: list[tuple[TopicPartition, Buffer]] = []
+        for queue, batch in batches:
+            try:
+                records = format_records(batch.records, version, connection.address)
+            except ProtocolError as error:
+                self._fail(queue, batch, error)
+                continue
+            kept.append((queue, batch))
+            contents.append((queue.topic_partition, records))
+        return kept, contents
 
     def _require_forwarding(self, connection: Connection) -> None:
         """Raises ProtocolError when records for all leaders go to a node that passes none on."""
@@ -319,12 +341,17 @@ class Sender:
             raise ProtocolError(ErrorCode.UNSUPPORTED_VERSION, message)
 
     async def _send_unanswered(
-        self, node_id: int, outbox: _Outbox, connection: Connection, batches: _Batches
+        self,
+        node_id: int,
+        outbox: _Outbox,
+        connection: Connection,
+        batches: _Batches,
+        request: ProduceRequest,
+        version: int,
     ) -> None:
         """With acks 0 a batch counts as written when the kernel has taken it."""
         try:
-            self._require_forwarding(connection)
-            connection.send_and_forget(self._request(batches))
+            connection.send_and_forget(request, version)
             await connection.drained()
             for queue, batch in batches:
                 queue.settle(batch, NO_OFFSET, -1)
@@ -334,20 +361,6 @@ class Sender:
         finally:
             outbox.in_flight -= 1
         self._schedule(node_id, outbox)
-
-    def _request(self, batches: _Batches) -> ProduceRequest:
-        topics: dict[str, list[PartitionProduceData]] = {}
-        for queue, batch in batches:
-            topic, partition = queue.topic_partition
-            data = PartitionProduceData(index=partition, records=batch.records)
-            topics.setdefault(topic, []).append(data)
-        return ProduceRequest(
-            transactional_id=self._settings.transactional_id,
-            forward=self._cluster.routing is Routing.SINGLE,
-            acks=self._settings.acks,
-            timeout_ms=self._settings.request_timeout_ms,
-            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
-        )
 
     # Answers
 
@@ -364,7 +377,7 @@ class Sender:
         failure = answer.exception()
         if failure is None:
             self._counters.request_latencies.record((asyncio.get_running_loop().time() - sent_at) * 1000)
-            answers = _by_partition(answer.result())
+            answers = answers_by_partition(answer.result())
             for queue, batch in batches:
                 if batch in queue.in_flight:  # unless given up meanwhile
                     self._settle(queue, batch, answers.get(queue.topic_partition))
@@ -510,11 +523,3 @@ class Sender:
         self.failure = error
         self._hooks.failed()
         self.give_up_all(error)
-
-
-def _by_partition(response: ProduceResponse) -> Mapping[TopicPartition, PartitionProduceResponse]:
-    return {
-        TopicPartition(topic.name, answer.index): answer
-        for topic in response.responses
-        for answer in topic.partition_responses
-    }

@@ -9,7 +9,7 @@ from broker.records.batch import MAGIC_POSITION, Codec, read_header, verify_crc
 from broker.records.builder import BatchBuilder
 from broker.records.message_set import build_message_set, message_codec, read_message
 from broker.records.reader import iterate_entries, read_records
-from broker.records.record import Record
+from broker.records.record import Record, TimestampType
 from broker.records.validation import RecordCheck, RecordRules
 from broker.types import Buffer
 
@@ -95,6 +95,26 @@ def from_batches(
         if answer_size_max is not None and size >= answer_size_max:
             break
     return b"".join(converted)
+
+
+def to_message_set(batch: Buffer, magic: int, *, size_max: int) -> bytes:
+    """What a producer sends to a leader that knows only `magic` 0 or 1 in place of one batch of magic 2.
+
+    Timestamps are left out of magic 0. `size_max` bounds the uncompressed bytes. Raises ProtocolError with
+    UNSUPPORTED_VERSION for headers and the batches of idempotent producers, with
+    UNSUPPORTED_COMPRESSION_TYPE for zstd: there is no place for those; CorruptRecordsError.
+    """
+    header = read_header(batch)
+    if header.codec is Codec.ZSTD:
+        raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs magic 2")
+    if header.producer_id >= 0:
+        raise ProtocolError(ErrorCode.UNSUPPORTED_VERSION, "what idempotent producers send needs magic 2")
+    records = read_records(batch, header, size_max=size_max)
+    if any(record.headers for record in records):
+        raise ProtocolError(ErrorCode.UNSUPPORTED_VERSION, "headers of records need magic 2")
+    if header.is_log_append_time:  # a producer's messages never are
+        records = [record._replace(timestamp_type=TimestampType.CREATE_TIME) for record in records]
+    return build_message_set(records, magic, header.codec)
 
 
 def _is_zstd(entry: memoryview) -> bool:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from broker.errors import ErrorCode
-from broker.records.batch import next_sequence, read_header
+from broker.records.batch import MAGIC_POSITION, next_sequence, read_header
 from broker.records.reader import read_all
 from broker.types import Buffer, TopicPartition
 from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -32,9 +32,8 @@ class Leader:
         self._producers: dict[tuple[int, int], deque[tuple[int, int, int]]] = {}
 
     def append(self, batch: Buffer) -> tuple[ErrorCode, int]:
-        """Append one batch, or say why not; and its base offset."""
-        header = read_header(batch)
-        if header.producer_id >= 0:
+        """Append one batch or message set, or say why not; and its base offset."""
+        if batch[MAGIC_POSITION] == 2 and (header := read_header(batch)).producer_id >= 0:
             code, offset = self._check(
                 header.producer_id, header.producer_epoch, header.base_sequence, header.record_count
             )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -18,7 +19,7 @@ from broker.errors import (
     ProtocolError,
     RequestTimedOutError,
 )
-from broker.records.batch import TRANSACTIONAL_FLAG, Codec, read_header, restamp
+from broker.records.batch import MAGIC_POSITION, TRANSACTIONAL_FLAG, Codec, read_header, restamp
 from broker.records.builder import BatchBuilder
 from broker.types import Buffer, TopicPartition
 from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -33,11 +34,16 @@ SETTINGS = ProducerSettings(linger_ms=1, delivery_timeout_ms=10_000, request_tim
 
 @asynccontextmanager
 async def producing(
-    settings: ProducerSettings = SETTINGS, *, partitions: int = 1, nodes: int = 1
+    settings: ProducerSettings = SETTINGS, *, partitions: int = 1, nodes: int = 1, is_old: bool = False
 ) -> AsyncIterator[tuple[Producer, PeerCluster, ProducingPeer]]:
-    """A producer and the first of the scripted nodes it produces to; they share one log per partition."""
+    """A producer and the first of the scripted nodes it produces to; they share one log per partition. Old
+    nodes give no producer ids.
+    """
     logs: dict[TopicPartition, Leader] = {}
     peers = [ProducingPeer(number + 1, logs=logs) for number in range(nodes)]
+    if is_old:
+        for peer in peers:
+            del peer.versions[InitProducerIdRequest.api_key]
     async with (
         serving(peers, partitions=partitions) as scripted,
         Cluster(scripted.bootstrap, settings=CONNECTIONS, backoff=QUICK) as cluster,
@@ -467,3 +473,52 @@ def test_a_list_of_records_is_sent_in_its_order() -> None:
 def test_contradicting_settings_are_refused_all_at_once() -> None:
     with pytest.raises(ConfigurationError, match=r"(?s)acks is 3.*idempotent.*max_in_flight"):
         ProducerSettings(acks=3, max_in_flight=0)
+
+
+UNORDERED_BY_NUMBER = replace(SETTINGS, idempotent=False)
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+@pytest.mark.parametrize("version", [0, 2])
+def test_leaders_of_old_are_sent_messages(version: int, acks: int) -> None:
+    async def main() -> None:
+        seen: list[int] = []
+
+        def look(_: TopicPartition, records: Buffer) -> ErrorCode:
+            seen.append(records[MAGIC_POSITION])
+            return ErrorCode.NONE
+
+        async with producing(replace(UNORDERED_BY_NUMBER, acks=acks)) as (producer, _, peer):
+            peer.versions[ProduceRequest.api_key] = (0, version)
+            peer.trouble = look
+            for value in values(*range(10)):
+                await producer.send("t", value)
+            await producer.flush()
+            await until(lambda: peer.log("t", 0).values == values(*range(10)))
+            assert set(seen) == {1 if version == 2 else 0}
+
+    run(main)
+
+
+def test_what_leaders_of_old_cannot_store_fails_at_once_and_alone() -> None:
+    async def main() -> None:
+        async with producing(UNORDERED_BY_NUMBER, partitions=2) as (producer, _, peer):
+            peer.versions[ProduceRequest.api_key] = (0, 2)
+            refused = await producer.send("t", b"with", partition=0, headers=[("h", b"v")])
+            written = await producer.send("t", b"without", partition=1)
+            with pytest.raises(ProtocolError, match=rf"{peer.address}.*version 2.*0\.11.*headers") as failure:
+                await refused
+            assert failure.value.code is ErrorCode.UNSUPPORTED_VERSION
+            assert (await written).offset == 0
+            assert [request.acks for request in peer.seen(ProduceRequest)] == [-1]
+
+    run(main)
+
+
+def test_nodes_that_give_no_producer_ids_are_told_of_at_once() -> None:
+    async def main() -> None:
+        async with producing(is_old=True) as (producer, _, peer):
+            with pytest.raises(ProtocolError, match=rf"{peer.address}.*0\.11.*enable\.idempotence=false"):
+                await (await producer.send("t", b"value"))
+
+    run(main)

@@ -9,8 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
+from broker.client.consumer import Consumer
+from broker.client.producer import Producer, ProducerSettings
+from broker.client.topic_admin import NewTopic
 from broker.embedded import EmbeddedZooKeeper
+from broker.errors import ProtocolError
+from broker.records.batch import Codec
+from broker.types import TopicPartition
+from tests.client.running import run
 from tests.client.test_nodes import (  # noqa: F401 collected here too
+    READ_ALL,
+    take,
     test_a_group_goes_on_where_it_committed,
     test_groups_are_listed_described_moved_and_deleted,
     test_members_of_a_group_share_the_partitions_as_they_come_and_go,
@@ -19,7 +30,7 @@ from tests.client.test_nodes import (  # noqa: F401 collected here too
     test_records_of_every_codec_come_back_as_they_were_sent,
     test_topics_are_created_listed_described_grown_configured_and_deleted,
 )
-from tests.interop.apache import ApacheKafka
+from tests.interop.apache import ApacheKafka, kafka_jars
 
 
 @pytest.fixture
@@ -35,3 +46,37 @@ def cluster(
             return stack.enter_context(kafka)
 
         yield start
+
+
+def test_brokers_without_batches_are_written_to_and_read_from(
+    zookeeper: EmbeddedZooKeeper, tmp_path: Path, topic: str
+) -> None:
+    """Kafka 0.10 stores messages of magic 1 and knows neither headers nor producer ids."""
+    sent: list[tuple[bytes | None, bytes | None, int]] = []
+
+    async def write(client: Cluster, codec: Codec) -> None:
+        async with Producer(client, settings=ProducerSettings(codec=codec, idempotent=False)) as producer:
+            for number in range(50):
+                record = (None if number % 3 else b"key", codec.name.encode() * number, 1_000 + number)
+                delivery = await producer.send(topic, record[1], record[0], timestamp_ms=record[2])
+                sent.append(record)
+            assert (await delivery).offset == len(sent) - 1
+
+    async def main() -> None:
+        async with Cluster(kafka.bootstrap) as client:
+            await Admin(client).create_topic(NewTopic(name=topic, partitions=1, replication_factor=1))
+            for codec in (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
+                await write(client, codec)
+            async with Consumer(client, settings=READ_ALL) as consumer:
+                consumer.assign([TopicPartition(topic, 0)])
+                read = await take(consumer, len(sent))
+                assert [(record.key, record.value, record.timestamp) for record in read] == sent
+                assert [record.offset for record in read] == list(range(len(sent)))
+            async with Producer(client) as producer:
+                with pytest.raises(ProtocolError, match=r"before 0\.11"):
+                    await (await producer.send(topic, b"numbered"))
+
+    classpath = kafka_jars("0.10.2.2", tmp_path / "jars")
+    connect = zookeeper.connect_string(f"old-{uuid.uuid4().hex[:8]}")
+    with ApacheKafka(classpath, connect, tmp_path) as kafka:
+        run(main)

@@ -20,7 +20,7 @@ from broker.records.batch import (
 from broker.records.compression import compress
 from broker.records.control import Marker, MarkerType, build_marker
 from broker.records.excerpt import excerpt, open_batch
-from broker.records.legacy import from_batches, to_batches
+from broker.records.legacy import from_batches, to_batches, to_message_set
 from broker.records.message_set import build_message_set
 from broker.records.reader import iterate_entries, read_all
 from broker.records.record import Record, TimestampType
@@ -264,3 +264,32 @@ def test_what_comes_before_zstd_is_given_to_an_old_client() -> None:
     with pytest.raises(ProtocolError) as refused:
         from_batches(zstd + plain, 1, size_max=SIZE_MAX)
     assert refused.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+@pytest.mark.parametrize("appended", [False, True])
+@pytest.mark.parametrize("codec", OLD_CODECS)
+@pytest.mark.parametrize("magic", MAGICS)
+def test_old_leaders_are_sent_messages(magic: int, codec: Codec, appended: bool) -> None:
+    samples = [sample._replace(headers=[]) for sample in PLAIN_SAMPLES]
+    batch = build(samples, codec)
+    if appended:
+        stamp_append_time(batch, 0, read_header(batch), NOW_MS)
+        samples = [sample._replace(timestamp=NOW_MS) for sample in samples]
+    message_set = to_message_set(batch, magic, size_max=SIZE_MAX)
+    assert read_message_set(message_set, size_max=SIZE_MAX) == old_records(samples, magic)
+
+
+@pytest.mark.parametrize(
+    ("batch", "missing"),
+    [
+        (build([Sample(NOW_MS, None, b"v", [("h", b"")])]), "headers"),
+        (build([Sample(NOW_MS, None, b"v", [])], Codec.ZSTD), "zstd"),
+        (
+            build([Sample(NOW_MS, None, b"v", [])], producer_id=5, producer_epoch=0, base_sequence=0),
+            "idempotent",
+        ),
+    ],
+)
+def test_what_messages_have_no_place_for_is_refused(batch: bytearray, missing: str) -> None:
+    with pytest.raises(ProtocolError, match=f"{missing}.* magic 2"):
+        to_message_set(batch, 1, size_max=SIZE_MAX)
