@@ -16,11 +16,14 @@ from broker.client.connection import ConnectionSettings
 from broker.client.discovery import discovered
 from broker.client.option_names import Option, broker_list
 from broker.client.security.connection_security import PLAINTEXT, ConnectionSecurity
-from broker.client.security.given_options import OPTION_NAMES
+from broker.client.security.given_options import OPTION_NAMES, STORE_PASSWORDS
 from broker.coordination.zookeeper import ZooKeeper
 from broker.errors import ConfigurationError
 from broker.settings import Kind, SettingType, integer, long, string
 from broker.types import HostPort
+
+_SECURITY_NAMES = (*OPTION_NAMES, *STORE_PASSWORDS)
+"""Those of Java's stores are here to be refused with the reason."""
 
 CLUSTER_OPTIONS = (
     Option(name="bootstrap.servers", kind=broker_list(), aliases=("metadata.broker.list", "broker.list")),
@@ -39,7 +42,7 @@ CLUSTER_OPTIONS = (
     ),
     Option(name="retry.backoff.ms", kind=long(0)),
     Option(name="retry.backoff.max.ms", kind=long(0)),
-    *(Option(name=name, kind=Kind(type=SettingType.STRING, parse=str)) for name in OPTION_NAMES),
+    *(Option(name=name, kind=Kind(type=SettingType.STRING, parse=str)) for name in _SECURITY_NAMES),
 )
 
 _CONNECTION_SETTINGS: Mapping[str, str] = {
@@ -120,7 +123,7 @@ def _connection(values: Mapping[str, Any], problems: list[str]) -> ConnectionSet
 
 
 def _security(values: Mapping[str, Any], problems: list[str]) -> ConnectionSecurity:
-    given = {name: values[name] for name in OPTION_NAMES if name in values}
+    given = {name: values[name] for name in _SECURITY_NAMES if name in values}
     try:
         return ConnectionSecurity.from_options(given) if given else PLAINTEXT
     except ConfigurationError as error:

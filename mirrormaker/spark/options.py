@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from broker.client.security.connection_security import PLAINTEXT, ConnectionSecurity
 from broker.client.security.given_options import OPTION_NAMES as SECURITY_OPTIONS
+from broker.client.security.given_options import STORE_PASSWORDS
 from broker.client.security.options import read_options
 from broker.errors import ConfigurationError
 from broker.types import HostPort, TopicPartition
@@ -36,7 +37,7 @@ OPTION_NAMES = (
     "includeHeaders",
 )
 _KAFKA = "kafka."
-_SECURITY = {f"{_KAFKA}{name}".lower(): name for name in SECURITY_OPTIONS}
+_SECURITY = {f"{_KAFKA}{name}".lower(): name for name in (*SECURITY_OPTIONS, *STORE_PASSWORDS)}
 """Options of the connection by their names in lower case, as clients call them."""
 
 
@@ -102,9 +103,7 @@ class _Reader:
         return ConnectionSecurity(tls=read.tls, credentials=read.credentials)
 
     def refuse_unknown(self) -> None:
-        known = {
-            name.lower(): name for name in (*OPTION_NAMES, *(_KAFKA + name for name in SECURITY_OPTIONS))
-        }
+        known = {name.lower(): name for name in (*OPTION_NAMES, *map(_KAFKA.__add__, _SECURITY.values()))}
         for key in self._given:
             if key not in known:
                 close = difflib.get_close_matches(key, known, n=1)

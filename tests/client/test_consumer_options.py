@@ -137,6 +137,23 @@ def test_assignors_are_refused_where_the_coordinator_assigns() -> None:
         Consumer(cluster, group=ConsumerGroupSettings(group_id="g"), assignors=[RangeAssignor()])
 
 
+def test_stores_of_java_are_refused_with_how_to_convert_them() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        ConsumerOptions.read(
+            {
+                "bootstrap.servers": "a:1",
+                "security.protocol": "SSL",
+                "ssl.truststore.location": "/etc/trusted.jks",
+                "ssl.truststore.password": "secret",
+            }
+        )
+    password, store = sorted(raised.value.problems)[::-1]
+    assert password.startswith("ssl.truststore.password: certificates in PEM have no password")
+    assert store.startswith("ssl.truststore.location: /etc/trusted.jks seems to be a store of Java")
+    assert all("keytool -list -rfc -keystore STORE > ca.pem" in each for each in (password, store))
+    assert "secret" not in str(raised.value)
+
+
 def test_a_consumer_by_name_reads_what_a_producer_by_name_wrote(cluster: ClusterFactory) -> None:
     async def main() -> list[bytes | None]:
         async with open_producer({"zk.connect": node.spec.zookeeper_connect}) as producer:

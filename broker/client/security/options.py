@@ -59,7 +59,7 @@ def read_options(
 
 def _read_tls(given: GivenOptions) -> TlsSettings:
     for name in ("ssl.truststore.type", "ssl.keystore.type"):
-        given.choice(name, ("PEM",), "PEM")
+        given.require_pem(name)
     trusted = _only_one(
         given, ("ssl.truststore.location", "ssl.ca.location"), ("ssl.truststore.certificates",)
     )

@@ -226,7 +226,8 @@ def test_unsecured_tokens_have_the_claims_that_the_jaas_config_gives() -> None:
         ({**PLAIN, "sasl.mechanisms": "PLAIN"}, "sasl.mechanisms: says the same as sasl.mechanism"),
         ({**PLAIN, "sasl.password": ""}, "sasl.password: is missing: PLAIN needs it"),
         ({**PLAIN, "sasl.pasword": "x"}, "sasl.pasword: unknown option (did you mean sasl.password?)"),
-        ({**PLAIN, "ssl.truststore.type": "JKS"}, "ssl.truststore.type: expected one of PEM, not 'JKS'"),
+        ({**PLAIN, "ssl.truststore.type": "JKS"}, "ssl.truststore.type: expected PEM, not 'JKS': only"),
+        ({**PLAIN, "ssl.keystore.type": "PKCS12"}, "expected PEM, not 'PKCS12': only PEM is read; keytool"),
         (
             {**PLAIN, "ssl.truststore.location": "a.jks"},
             "ssl.truststore.location: a.jks seems to be a store of Java",
