@@ -9,21 +9,25 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from broker.client.security.disclosure import disclose
+from broker.client.security.text_source import Place, TextSource
 from broker.clock import SystemClock
 from broker.errors import BrokerError
 from broker.telemetry import configure_logging
+from broker.types import HostPort
 from mirrormaker.child_keeper import ChildKeeper
 from mirrormaker.daemon import Daemon
 from mirrormaker.embedded import EmbeddedTopology
 from mirrormaker.memory import keep_freed_memory
 from mirrormaker.report import render_json, render_text
-from mirrormaker.status import read_status
+from mirrormaker.status import load_for_status, read_status
 from mirrormaker.topology.loader import load_topology
-from mirrormaker.topology.model import Topology
+from mirrormaker.topology.model import LOOPBACK
 
 WATCH_INTERVAL_SECONDS = 2.0
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
@@ -53,8 +57,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     _add_verb(verbs, "validate", _validate, "check a topology file")
-    _add_verb(verbs, "run", _run, "run the daemon: every route of the file, until SIGTERM")
-    _add_verb(verbs, "up", _up, "run every cluster that says `embedded`, and the daemon")
+    for name, command, purpose in (
+        ("run", _run, "run the daemon: every route of the file, until SIGTERM"),
+        ("up", _up, "run every cluster that says `embedded`, and the daemon"),
+    ):
+        _add_http(_add_verb(verbs, name, command, purpose))
     status = _add_verb(verbs, "status", _status, "show lag and state of every route")
     status.add_argument("--watch", action="store_true", help="show again every two seconds")
     status.add_argument("--output", choices=["text", "json"], default="text")
@@ -73,6 +80,35 @@ def _add_verb(
     return parser
 
 
+def _add_http(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--http",
+        type=_http_address,
+        metavar="HOST:PORT",
+        help=f"serve state, metrics and changes there; a port alone means {LOOPBACK}",
+    )
+    parser.add_argument(
+        "--http-token",
+        type=_http_token,
+        metavar="file:PATH|env:NAME",
+        help="where the token stands that changes over HTTP need; without one only this machine may make any",
+    )
+
+
+def _http_address(text: str) -> HostPort:
+    try:
+        return HostPort.parse(text if ":" in text else f"{LOOPBACK}:{text}")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _http_token(text: str) -> TextSource:
+    source = TextSource.parse("--http-token", text)
+    if source.place is Place.INLINE:
+        raise argparse.ArgumentTypeError("takes file:PATH or env:NAME, so that nobody sees the token itself")
+    return source
+
+
 def _validate(options: argparse.Namespace) -> int:
     topology = load_topology(options.file)
     print(f"{options.file}: {len(topology.clusters)} clusters, {len(topology.routes)} routes, no problems")
@@ -80,19 +116,19 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    asyncio.run(_serve(load_topology(options.file)))
+    asyncio.run(_serve(Daemon(options.file), options))
     return 0
 
 
 def _up(options: argparse.Namespace) -> int:
-    topology = load_topology(options.file)
-    with EmbeddedTopology(topology) as embedded:
+    daemon = Daemon(options.file, keeps_clusters=True)
+    with EmbeddedTopology(daemon.topology) as embedded:
         for name, cluster in embedded.clusters.items():
             print(f"{name}\t{','.join(map(str, cluster.bootstrap))}")
         if embedded.zookeeper is not None:
             print(f"zookeeper\t{embedded.zookeeper.address}")
         print("ready", flush=True)
-        asyncio.run(_serve(topology, ChildKeeper(embedded, SystemClock()).run))
+        asyncio.run(_serve(daemon, options, ChildKeeper(embedded, SystemClock()).run))
     return 0
 
 
@@ -103,33 +139,48 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 async def _serve(
-    topology: Topology, companion: Callable[[], Coroutine[Any, Any, None]] | None = None
+    daemon: Daemon,
+    options: argparse.Namespace,
+    companion: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
-    """Run the daemon until SIGTERM or SIGINT; `companion` runs beside it."""
+    """Run the daemon until SIGTERM or SIGINT, SIGHUP has it read its file; `companion` runs beside it."""
     keep_freed_memory()
-    daemon = Daemon(topology)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, daemon.stop)
+    loop.add_signal_handler(signal.SIGHUP, daemon.request_reload)
     async with asyncio.TaskGroup() as tasks:
         beside = tasks.create_task(companion()) if companion is not None else None
-        await daemon.run()
+        async with _served(daemon, options):
+            await daemon.run()
         if beside is not None:
             beside.cancel()
 
 
+@asynccontextmanager
+async def _served(daemon: Daemon, options: argparse.Namespace) -> AsyncIterator[None]:
+    if options.http is None:
+        yield
+        return
+    from mirrormaker.console.server import serving  # only here: a daemon without a port starts twice as fast
+
+    token = disclose(options.http_token).strip() if options.http_token is not None else None
+    async with serving(daemon, options.http, token) as address:
+        print(f"http\t{address}", flush=True)
+        yield
+
+
 def _status(options: argparse.Namespace) -> int:
-    topology = load_topology(options.file)
     while True:
-        routes = asyncio.run(read_status(topology, SystemClock()))
+        status = asyncio.run(read_status(load_for_status(options.file), SystemClock()))
         if options.output == "json":
-            print(json.dumps(render_json(routes), indent=None if options.watch else 2), flush=True)
+            print(json.dumps(render_json(status), indent=None if options.watch else 2), flush=True)
         else:
             if options.watch and sys.stdout.isatty():
                 print(CLEAR_SCREEN, end="")
-            render_text(routes, sys.stdout)
+            render_text(status, sys.stdout)
         if not options.watch:
-            return 1 if any(route.lag is None for route in routes) else 0
+            return 1 if any(route.lag is None for route in status.routes) else 0
         time.sleep(WATCH_INTERVAL_SECONDS)
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 
 from mirrormaker.flow.lag import Lag
-from mirrormaker.status import PartitionStatus, RouteStatus
+from mirrormaker.status import PartitionStatus, RouteStatus, Status, TopologyStatus
 
 QUIET_STATES = frozenset({"copying", "unassigned"})
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 WIDTH_WITHOUT_TERMINAL = 160
 
 
-def render_text(routes: Sequence[RouteStatus], stream: TextIO) -> None:
+def render_text(status: Status, stream: TextIO) -> None:
     """One line a route, then what needs attention."""
     console = Console(file=stream, width=None if stream.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False)
     table = Table(box=None, pad_edge=False)
@@ -24,11 +25,18 @@ def render_text(routes: Sequence[RouteStatus], stream: TextIO) -> None:
         table.add_column(title)
     for title in ("PARTITIONS", "LAG MESSAGES", "LAG BYTES", "LAG SECONDS", "COPIED BYTES", "DEEP BATCHES"):
         table.add_column(title, justify="right")
-    for route in routes:
+    for route in status.routes:
         table.add_row(*_row(route))
     console.print(table)
-    for line in attention(routes):
+    for line in (*_topology_lines(status.topology), *attention(status.routes)):
         console.print(line, markup=False)
+
+
+def _topology_lines(topology: TopologyStatus | None) -> list[str]:
+    if topology is None or topology.problem is None:
+        return []
+    heading = f"the file is not in force: generation {topology.generation} ({topology.digest}) goes on"
+    return [heading, *(f"  {problem}" for problem in topology.problem.splitlines())]
 
 
 def attention(routes: Sequence[RouteStatus]) -> list[str]:
@@ -47,9 +55,12 @@ def attention(routes: Sequence[RouteStatus]) -> list[str]:
     return lines
 
 
-def render_json(routes: Sequence[RouteStatus]) -> dict[str, Any]:
-    """Plain data; lag that is not known is null."""
-    return {"routes": [_route_json(route) for route in routes]}
+def render_json(status: Status) -> dict[str, Any]:
+    """Plain data; lag that is not known is null, and so is the topology while no daemon runs here."""
+    return {
+        "topology": None if status.topology is None else asdict(status.topology),
+        "routes": [_route_json(route) for route in status.routes],
+    }
 
 
 def _row(route: RouteStatus) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 Files of `data_dir/daemon/`: `lock` (held by flock while a daemon runs: a second one is refused, and `status`
 sees whether one is alive), `id` (a name that survives restarts), `state.json` (rewritten every second by
-writing aside and renaming: a reader never sees half of it, and after a kill the last picture stays).
+writing aside and renaming: a reader never sees half of it, and after a kill the last picture stays), and
+`topology.yaml`, the text that is in force: the file itself may have errors meanwhile.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class StateDirectory:
         self.path = data_dir / "daemon"
         self._lock = self.path / "lock"
         self._state = self.path / "state.json"
+        self._topology = self.path / "topology.yaml"
+        self._kept: str | None = None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -74,6 +77,19 @@ class StateDirectory:
     def write(self, state: dict[str, Any]) -> None:
         """Replace the picture. Raises OSError."""
         _write_whole(self._state, json.dumps(state, separators=(",", ":")))
+
+    def keep_topology(self, text: str) -> None:
+        """Have the text in force at hand for those who meet errors in the file. Raises OSError."""
+        if text != self._kept:
+            _write_whole(self._topology, text)
+            self._kept = text
+
+    def kept_topology(self) -> str | None:
+        """The text that was kept last; None when there is none."""
+        try:
+            return self._topology.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return None
 
     def read(self) -> dict[str, Any] | None:
         """The last picture; None when there is none, or it is of another version."""

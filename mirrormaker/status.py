@@ -9,8 +9,10 @@ first batch that waits is looked at: then seconds are the age of that batch by i
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from broker.client.cluster import Cluster
@@ -18,7 +20,7 @@ from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch, read
 from broker.client.group_offsets import fetch_offsets
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.clock import Clock
-from broker.errors import BrokerError, CorruptRecordsError
+from broker.errors import BrokerError, ConfigurationError, CorruptRecordsError
 from broker.records.batch import MAGIC_POSITION, read_header
 from broker.types import Buffer, TopicPartition
 from broker.wire.messages.fetch import FetchRequest
@@ -27,10 +29,14 @@ from mirrormaker.flow.lag import NO_LAG, Lag
 from mirrormaker.flow.lane import LaneState
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.state import StateDirectory
+from mirrormaker.topology.document import read_text
+from mirrormaker.topology.loader import load_topology, parse_topology
 from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
 from mirrormaker.topology.naming import compile_naming
+from mirrormaker.topology.readers.document import DEFAULT_DATA_DIR
 
 QUERY_TIMEOUT_MS = 10_000
+_DATA_DIR = re.compile(r"""^data_dir:[ \t]*["']?([^"'#\n]+?)["']?[ \t]*(?:#.*)?$""", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +61,33 @@ class RouteStatus:
     source: ClusterName
     destination: ClusterName
     state: str
-    """The daemon's word for it; "stopped" when no daemon runs here."""
+    """The daemon's word for it; "stopped" when no daemon runs here, "disabled" when the file says so."""
     problem: str | None
     lag: Lag | None
     partitions: tuple[PartitionStatus, ...] = ()
     obstacles: Mapping[str, str] = field(default_factory=dict)
     counts: Mapping[str, Any] = field(default_factory=dict)
     events: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyStatus:
+    """The topology that the daemon here has in force."""
+
+    generation: int
+    digest: str
+    applied_at_ms: int
+    problem: str | None
+    """Why the file as it is now is not in force; lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """All of a topology file."""
+
+    topology: TopologyStatus | None
+    """None when no daemon runs here."""
+    routes: tuple[RouteStatus, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +98,54 @@ class _Sample:
     bytes_per_offset: float
 
 
-async def read_status(topology: Topology, clock: Clock) -> list[RouteStatus]:
-    """The status of every route, in the file's order. A cluster that cannot be asked is told in `problem`."""
-    directory = StateDirectory(topology.data_dir)
-    state = directory.read() if directory.is_locked() else None
-    observed = await asyncio.gather(
-        *(_observe_or_tell(topology, route, state or {}, clock) for route in topology.routes)
+def load_for_status(file: Path) -> Topology:
+    """The topology to show the status of: `file`, or what a running daemon has in force while that has
+    errors. Raises ConfigurationError with these when no daemon runs.
+    """
+    try:
+        return load_topology(file)
+    except ConfigurationError:
+        in_force = _topology_in_force(file)
+        if in_force is None:
+            raise
+        return in_force
+
+
+def _topology_in_force(file: Path) -> Topology | None:
+    """That of the daemon on the `data_dir` of a file with errors; None when it cannot be found."""
+    try:
+        said = _DATA_DIR.search(read_text(file))
+        directory = StateDirectory(
+            (file.resolve().parent / (said[1] if said else DEFAULT_DATA_DIR)).resolve()
+        )
+        kept = directory.kept_topology() if directory.is_locked() else None
+        return None if kept is None else parse_topology(kept, file)
+    except ConfigurationError:
+        return None
+
+
+async def read_status(topology: Topology, clock: Clock, state: Mapping[str, Any] | None = None) -> Status:
+    """The status of every route, in the file's order. A cluster that cannot be asked is told in `problem`.
+    `state`: what the daemon tells, when it is it that asks; else its state directory says.
+    """
+    if state is None:
+        directory = StateDirectory(topology.data_dir)
+        state = (directory.read() if directory.is_locked() else None) or {}
+    routes = await asyncio.gather(
+        *(_observe_or_tell(topology, route, state, clock) for route in topology.routes)
     )
-    return list(observed)
+    return Status(topology=_topology_status(state.get("topology")), routes=tuple(routes))
+
+
+def _topology_status(told: Mapping[str, Any] | None) -> TopologyStatus | None:
+    if told is None:
+        return None
+    return TopologyStatus(
+        generation=told["generation"],
+        digest=told["digest"],
+        applied_at_ms=told["applied_at_ms"],
+        problem=told["problem"],
+    )
 
 
 async def _observe_or_tell(
@@ -111,7 +177,7 @@ def _route_status(
         name=route.name,
         source=route.source,
         destination=route.destination,
-        state=told.get("state", "stopped"),
+        state=told.get("state", "stopped") if route.enabled else "disabled",
         problem=told.get("error") or told.get("reconcile_problem") or problem,
         lag=lag,
         partitions=partitions,

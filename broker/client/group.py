@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from broker.client.assignors import Assignment, Assignor, RangeAssignor
 from broker.client.backoff import is_retriable
@@ -81,6 +82,7 @@ class GroupMember:
         self._heartbeats = Heartbeats(settings, self._requests, self._turns, self._retry_delay_ms)
         self._settled = asyncio.Event()
         self._is_aside = False
+        self._for_good = False
         self._ended = asyncio.Event()
         self._ended.set()
         self._joining: asyncio.Timeout | None = None
@@ -136,8 +138,12 @@ class GroupMember:
             self._settled.set()
             await self._cluster.release_lane(self._lane)
 
-    async def close(self) -> None:
-        """Give up the partitions, leave the group, and return when `run` has ended."""
+    async def close(self, *, for_good: bool = False) -> None:
+        """Give up the partitions, leave the group, and return when `run` has ended.
+
+        A static member stays in the group until its session times out, but for one that leaves `for_good`.
+        """
+        self._for_good |= for_good
         self._turns.ask(Turn.CLOSE)
         if self._joining is not None:
             self._joining.reschedule(asyncio.get_running_loop().time())
@@ -149,6 +155,10 @@ class GroupMember:
         """
         self._subscription = _by_this_process(subscription)
         self.request_rejoin()
+
+    def look_every(self, interval_ms: int) -> None:
+        """Look for new topics and partitions so often from the next look on."""
+        self.settings = replace(self.settings, metadata_max_age_ms=interval_ms)
 
     def request_rejoin(self) -> None:
         """Join again: what this member tells the others has changed."""
@@ -389,8 +399,11 @@ class GroupMember:
     # Leaving
 
     async def _leave(self) -> None:
-        """Tell the coordinator that this member is gone, unless it is static; a failure is only logged."""
-        if not self.member_id or not self.settings.leave_on_close or self.settings.instance_id is not None:
+        """Tell the coordinator that this member is gone, unless it is to come back; a failure is only
+        logged.
+        """
+        comes_back = not self.settings.leave_on_close or self.settings.instance_id is not None
+        if not self.member_id or (comes_back and not self._for_good):
             return
         try:
             await self._requests.leave(self.member_id)

@@ -104,8 +104,10 @@ class MemberRequests:
         connection = await link.connection()
         version = connection.version_of(LeaveGroupRequest)
         if version >= _FIRST_LEAVE_VERSION_WITH_MEMBERS:
-            members = [MemberIdentity(member_id=member_id, reason="closed")]
-            request = LeaveGroupRequest(group_id=group_id, members=members)
+            identity = MemberIdentity(
+                member_id=member_id, group_instance_id=self._settings.instance_id, reason="closed"
+            )
+            request = LeaveGroupRequest(group_id=group_id, members=[identity])
         else:
             request = LeaveGroupRequest(group_id=group_id, member_id=member_id)
         response = await link.request(request, version)

@@ -78,6 +78,8 @@ class RouteCopier:
         self._member: GroupMember | None = None
         self._tasks: asyncio.TaskGroup
         self._acknowledged = Signal()
+        self._config: FlowConfig | None = None
+        self._commit_due = Signal()
         self._closing = False
         self._log = logger("copier").bind(route=route.name)
 
@@ -108,6 +110,16 @@ class RouteCopier:
         if self._writer is not None:
             self._writer.look_up_leaders()
 
+    def change(self, route: RouteSpec) -> None:
+        """Go on with `route`, which differs in bounds and intervals, or in what `set_topics` is told of."""
+        self.route = route
+        self._commit_due.set()
+        if self._member is not None:
+            self._member.look_every(route.refresh_interval_ms)
+        if self._machine is not None and self._config is not None:
+            self._config = self._configured(self._config.chunk_batches_max)
+            self._machine.configure(self._config)
+
     async def run(self) -> None:
         """Take part until `close`. Raises BrokerError, in an ExceptionGroup, when that cannot go on."""
         machine = self._machine = FlowMachine(await self._configure())
@@ -136,15 +148,21 @@ class RouteCopier:
         except* _RouteClosedError:
             self._log.info("route_closed", batches=machine.counts.batches, bytes=machine.counts.bytes)
 
-    async def close(self) -> None:
-        """Finish what is in flight, commit, give the partitions up; `run` returns then."""
+    async def close(self, *, for_good: bool = False) -> None:
+        """Finish what is in flight, commit, give the partitions up; `run` returns then. `for_good`: others
+        get them at once; else they wait for this process, a session timeout long.
+        """
         self._closing = True
         if self._member is not None:
-            await self._member.close()
+            await self._member.close(for_good=for_good)
 
     # ---- starting
 
     async def _configure(self) -> FlowConfig:
+        self._config = self._configured(await batches_taken_at_once(self._destination))
+        return self._config
+
+    def _configured(self, chunk_batches_max: int) -> FlowConfig:
         resources = self.route.resources
         return FlowConfig(
             buffer_bytes=resources.buffer_bytes,
@@ -153,7 +171,7 @@ class RouteCopier:
             fetch_partition_bytes=resources.fetch_partition_bytes,
             produce_bytes=resources.produce_bytes,
             requests_in_flight=resources.requests_in_flight,
-            chunk_batches_max=await batches_taken_at_once(self._destination),
+            chunk_batches_max=chunk_batches_max,
             deep=self.route.copy is CopyMode.DEEP,
         )
 
@@ -279,7 +297,7 @@ class RouteCopier:
     async def _commit_periodically(self) -> None:
         assert self._machine is not None
         while True:
-            await asyncio.sleep(self.route.commit_interval_ms / 1000)
+            await self._commit_due.wait(self.route.commit_interval_ms)
             await self._commit(self._machine.uncommitted())
 
     async def _commit(self, positions: Mapping[TopicPartition, int]) -> None:

@@ -48,6 +48,10 @@ class Lines:
         self._refused: list[Lane] = []
         """Lanes that had something to send and were not admitted."""
 
+    def configure(self, config: FlowConfig) -> None:
+        """Other bounds from now on."""
+        self._config = config
+
     def requests(self, now_ms: int) -> Iterator[ProduceCommand]:
         """All requests that may be sent now; those handed out count as sent."""
         if self._refused:

@@ -66,6 +66,12 @@ class FlowMachine:
         )
         self._intake_one_by_one = replace(self._intake, chunk_batches_max=1)
 
+    def configure(self, config: FlowConfig) -> None:
+        """Go on within other bounds. What has been cut into chunks already stays as it is."""
+        self._config = config
+        self._lines.configure(config)
+        self._setbacks.configure(config)
+
     # ---- partitions come and go
 
     def assign(self, assignments: Iterable[Assignment]) -> None:

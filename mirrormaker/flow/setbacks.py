@@ -25,6 +25,10 @@ class Setbacks:
         self._facts = facts
         self._timers: set[Lane] = set()
 
+    def configure(self, config: FlowConfig) -> None:
+        """Other waits from now on."""
+        self._config = config
+
     @property
     def next_retry_at_ms(self) -> int | None:
         """When the first of them is tried again."""

@@ -13,6 +13,7 @@ from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
+from mirrormaker.flow.signal import Signal
 from mirrormaker.plan.topics import AddPartitions, CreateTopic, TopicPlan, plan_topics, select_topics
 from mirrormaker.topology.model import RouteName, RouteSpec
 from mirrormaker.topology.naming import TopicNaming, compile_naming
@@ -58,12 +59,19 @@ class TopicReconciler:
         self._destination = destination
         self._claims = claims
         self._on_topics = on_topics
+        self._due = Signal()
         self._log = logger("reconcile").bind(route=route.name)
+
+    def change(self, route: RouteSpec) -> None:
+        """Go on with the topics and intervals of `route`, and look at once."""
+        self._route = route
+        self._naming = compile_naming(route.source, route.topics)
+        self._due.set()
 
     async def run(self) -> None:
         """Look every `refresh_interval_ms`, until cancelled. A failed look is told in `problem`."""
         while True:
-            await asyncio.sleep(self._route.refresh_interval_ms / 1000)
+            await self._due.wait(self._route.refresh_interval_ms)
             try:
                 await self.look()
             except BrokerError as error:
@@ -73,9 +81,11 @@ class TopicReconciler:
 
     async def look(self) -> None:
         """Compare once and repair what differs. Raises BrokerError when a cluster cannot be asked."""
+        naming = self._naming
         await self._source.refresh()
-        await self._look_at_destination()
-        plan = self._plan()
+        await self._destination.refresh(set(select_topics(naming, self._source.metadata).values()))
+        others = self._claims.of_others(self._route.name)
+        plan = plan_topics(naming, self._source.metadata, self._destination.metadata, others)
         failures = await self._apply(plan)
         topics = {topic: name for topic, name in plan.destinations.items() if name not in failures}
         obstacles = plan.obstacles | {
@@ -86,14 +96,6 @@ class TopicReconciler:
         self.obstacles, self.problem = obstacles, None
         self._claims.claim(self._route.name, frozenset(topics.values()))
         self._on_topics(topics)
-
-    def _plan(self) -> TopicPlan:
-        others = self._claims.of_others(self._route.name)
-        return plan_topics(self._naming, self._source.metadata, self._destination.metadata, others)
-
-    async def _look_at_destination(self) -> None:
-        names = set(select_topics(self._naming, self._source.metadata).values())
-        await self._destination.refresh(names)
 
     async def _apply(self, plan: TopicPlan) -> dict[str, str]:
         """Do the steps; destination topics that could not be made right, with the reason."""

@@ -147,12 +147,11 @@ for _tag, _pattern, _first in _PLAIN_WORDS:
     _Loader.add_implicit_resolver(_tag, re.compile(f"(?:{_pattern})\\Z"), list(_first))
 
 
-def read_document(file: Path, problems: Problems) -> Place:
-    """Parse `file`, which must hold one mapping.
+def read_document(text: str, file: Path, problems: Problems) -> Place:
+    """Parse the text of `file`, which must hold one mapping.
 
-    Raises ConfigurationError at once when it cannot be read, is not YAML, or is not a mapping.
+    Raises ConfigurationError at once when it is not YAML, or is not a mapping.
     """
-    text = _read_text(file)
     try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -197,7 +196,8 @@ def suggestion(word: str, known: Collection[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _read_text(file: Path) -> str:
+def read_text(file: Path) -> str:
+    """All of `file`. Raises ConfigurationError when it cannot be read, or is not UTF-8."""
     try:
         data = file.read_bytes()
         return data.decode("utf-8")

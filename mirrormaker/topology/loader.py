@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mirrormaker.topology.document import Problems, read_document
+from mirrormaker.topology.document import Problems, read_document, read_text
 from mirrormaker.topology.kinds.records import Given
 from mirrormaker.topology.loops import with_provenance
 from mirrormaker.topology.model import RouteSpec, Topology
@@ -19,8 +19,13 @@ def load_topology(file: Path) -> Topology:
 
     Raises ConfigurationError with every problem, each as `FILE:LINE: PATH: MESSAGE`.
     """
+    return parse_topology(read_text(file), file)
+
+
+def parse_topology(text: str, file: Path) -> Topology:
+    """Check what `file` holds, or is to hold. As `load_topology`."""
     problems = Problems()
-    topology = _read_topology(file, problems)
+    topology = _read_topology(text, file, problems)
     for finding in (*check(topology), *find_not_built(topology)):
         if not problems.covers(finding.path):
             problems.report(finding.path, finding.message, _line_of(finding.path, problems))
@@ -28,9 +33,9 @@ def load_topology(file: Path) -> Topology:
     return topology
 
 
-def _read_topology(file: Path, problems: Problems) -> Topology:
+def _read_topology(text: str, file: Path, problems: Problems) -> Topology:
     folder = file.resolve().parent
-    read = document(folder).read(read_document(file, problems))
+    read = document(folder).read(read_document(text, file, problems))
     routes = tuple(_build_route(route, read.defaults) for route in read.routes)
     return Topology(
         clusters=read.clusters,

@@ -32,7 +32,6 @@ _ROUTE = RouteSpec(
 CLUSTER_FIELDS = ("cluster_id", "datacenter", "round_trip_ms", "topics")
 ROUTE_FIELDS = (
     "owner",
-    "enabled",
     "start",
     "topics.partitions",
     "topics.merge",
@@ -77,8 +76,6 @@ _KEYS = {"objectives.audit_window_ms": "objectives.audit_window"}
 
 def find_not_built(topology: Topology) -> Iterator[Finding]:
     """A finding for every value whose effect does not exist."""
-    if topology.generation != 1:
-        yield _finding("generation", topology.generation)
     for index, _ in enumerate(topology.links):
         yield Finding(path=f"links[{index}]", message="links are not supported yet")
     for cluster in topology.clusters.values():

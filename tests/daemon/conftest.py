@@ -39,9 +39,10 @@ class MirrorProcess:
     log: Path
     process: subprocess.Popen[bytes] | None = None
     verb: str = "run"
+    options: tuple[str, ...] = ()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "mirrormaker.cli", self.verb, str(self.file)]
+        command = [sys.executable, "-m", "mirrormaker.cli", self.verb, str(self.file), *self.options]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
@@ -114,9 +115,9 @@ class MirrorFactory:
         file.write_text(yaml.safe_dump(self._topology(source.bootstrap, destination.bootstrap, route)))
         return self.of_file(file)
 
-    def of_file(self, file: Path, verb: str = "run") -> MirrorProcess:
+    def of_file(self, file: Path, verb: str = "run", options: tuple[str, ...] = ()) -> MirrorProcess:
         """A process for a topology that is there already."""
-        mirror = MirrorProcess(file, file.with_suffix(".log"), verb=verb)
+        mirror = MirrorProcess(file, file.with_suffix(".log"), verb=verb, options=options)
         self.stack.callback(_end, mirror)
         return mirror
 

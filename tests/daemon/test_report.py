@@ -9,7 +9,7 @@ import pytest
 from broker.types import TopicPartition
 from mirrormaker.flow.lag import NO_LAG, Lag
 from mirrormaker.report import attention, format_bytes, render_json, render_text
-from mirrormaker.status import PartitionStatus, RouteStatus
+from mirrormaker.status import PartitionStatus, RouteStatus, Status, TopologyStatus
 from mirrormaker.topology.model import ClusterName
 
 BEHIND = Lag(messages=1_234_567, bytes=5 << 20, seconds=12.34)
@@ -41,9 +41,14 @@ def route(*partitions: PartitionStatus, lag: Lag | None = BEHIND, problem: str |
     )
 
 
+def status(*routes: RouteStatus, topology_problem: str | None = None) -> Status:
+    topology = TopologyStatus(generation=7, digest="abc", applied_at_ms=0, problem=topology_problem)
+    return Status(topology=topology, routes=routes)
+
+
 def test_a_route_is_one_line_of_figures() -> None:
     shown = io.StringIO()
-    render_text([route(partition("copying"))], shown)
+    render_text(status(route(partition("copying"))), shown)
     line = shown.getvalue().splitlines()[1]
     assert line.split() == [
         "jfk-to-aggregate",
@@ -61,7 +66,7 @@ def test_a_route_is_one_line_of_figures() -> None:
 
 def test_what_is_not_known_is_a_question_mark() -> None:
     shown = io.StringIO()
-    render_text([route(lag=None), route(lag=Lag(messages=1, bytes=None, seconds=None))], shown)
+    render_text(status(route(lag=None), route(lag=Lag(messages=1, bytes=None, seconds=None))), shown)
     assert shown.getvalue().splitlines()[1].split()[3:6] == ["?", "?", "?"]
     assert shown.getvalue().splitlines()[2].split()[3:6] == ["1", "?", "?"]
 
@@ -85,10 +90,10 @@ def test_only_what_does_not_go_as_it_should_needs_attention() -> None:
 
 
 def test_programs_get_plain_numbers() -> None:
-    (told,) = render_json([route(partition("copying", lag=BEHIND))])["routes"]
+    (told,) = render_json(status(route(partition("copying", lag=BEHIND))))["routes"]
     assert told["lag"] == {"messages": 1_234_567, "bytes": 5 << 20, "seconds": 12.34}
     assert told["partitions"][0]["topic"] == "flights"
-    assert render_json([route(lag=None)])["routes"][0]["lag"] is None
+    assert render_json(status(route(lag=None)))["routes"][0]["lag"] is None
 
 
 @pytest.mark.parametrize(
@@ -97,3 +102,13 @@ def test_programs_get_plain_numbers() -> None:
 )
 def test_sizes_have_binary_units(size: int, shown: str) -> None:
     assert format_bytes(size) == shown
+
+
+def test_a_file_that_is_not_in_force_is_told_with_its_problems() -> None:
+    shown = io.StringIO()
+    render_text(status(topology_problem="mesh.yaml:3: bad\nmesh.yaml:9: worse"), shown)
+    assert shown.getvalue().splitlines()[-3:] == [
+        "the file is not in force: generation 7 (abc) goes on",
+        "  mesh.yaml:3: bad",
+        "  mesh.yaml:9: worse",
+    ]

@@ -19,6 +19,7 @@ from mirrormaker.topology.readers.clusters import clusters
 from mirrormaker.topology.readers.links import LINKS
 from mirrormaker.topology.readers.routes import NOT_IN_DEFAULTS, ROUTE
 
+DEFAULT_DATA_DIR = "./data"
 GENERATION_MAX = (1 << 31) - 1
 
 
@@ -39,7 +40,7 @@ class Document:
     """The mirrors."""
     pipelines: tuple[str, ...] = ()
     """May be left out; must be empty, as there are none yet."""
-    data_dir: str = "./data"
+    data_dir: str = DEFAULT_DATA_DIR
     """Where embedded clusters and the daemon keep state; relative to the file's folder."""
     generation: int = 1
     """Raise it when another daemon is to take over: one whose file has a lower generation is refused."""

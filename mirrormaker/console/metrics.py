@@ -1,0 +1,147 @@
+"""The daemon's picture of itself (`Daemon.describe`) as metrics for Prometheus. Pure.
+
+Totals begin anew when a route does, which Prometheus knows how to take. Lag is what this process sees of the
+partitions that it copies itself: `mirrormaker status` asks the clusters, this does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_ROUTE_COUNTERS: Mapping[str, tuple[str, str]] = {
+    "batches": ("mirrormaker_batches", "Batches that the destination acknowledged."),
+    "bytes": ("mirrormaker_bytes", "Bytes of those, as stored."),
+    "records": ("mirrormaker_records", "Records in those."),
+    "requests": ("mirrormaker_produce_requests", "Produce requests sent."),
+    "repeated_chunks": ("mirrormaker_repeated_chunks", "Pieces of requests that had to be sent again."),
+    "control_batches_dropped": ("mirrormaker_control_batches_dropped", "Transaction markers left out."),
+    "aborted_batches_dropped": (
+        "mirrormaker_aborted_batches_dropped",
+        "Batches of aborted transactions left out.",
+    ),
+    "offsets_lost_at_source": (
+        "mirrormaker_offsets_lost_at_source",
+        "Offsets that went away at the source before they were copied.",
+    ),
+}
+_ROUTE_COUNTERS_BY_LABEL: Mapping[str, tuple[str, str, str]] = {
+    "deep_batches": ("mirrormaker_deep_batches", "Batches decoded and built anew.", "reason"),
+    "errors": ("mirrormaker_errors", "Refusals and failures at the destination.", "error"),
+}
+
+
+def metrics_text(picture: Mapping[str, Any]) -> bytes:
+    """The metrics of a picture in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(_Pictured(picture))
+    return generate_latest(registry)
+
+
+class _Pictured(Collector):
+    def __init__(self, picture: Mapping[str, Any]) -> None:
+        self._picture = picture
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family of metrics, with its samples."""
+        yield from _topology_metrics(self._picture["topology"])
+        routes: Mapping[str, Mapping[str, Any]] = self._picture["routes"]
+        yield from _route_metrics(routes)
+        yield from _count_metrics(routes)
+        yield from _partition_metrics(routes, self._picture["at_ms"])
+
+
+def _topology_metrics(topology: Mapping[str, Any]) -> Iterable[Metric]:
+    yield GaugeMetricFamily(
+        "mirrormaker_topology_generation", "Generation of the file in force.", topology["generation"]
+    )
+    yield GaugeMetricFamily(
+        "mirrormaker_topology_refused",
+        "1: the file as it is now is not in force.",
+        int(topology["problem"] is not None),
+    )
+    yield CounterMetricFamily(
+        "mirrormaker_topology_reloads", "Changed topologies put in force.", topology["reloads"]
+    )
+    yield CounterMetricFamily(
+        "mirrormaker_topology_reload_failures", "Changed topologies refused.", topology["reload_failures"]
+    )
+
+
+def _route_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
+    states = GaugeMetricFamily(
+        "mirrormaker_route_state", "1 for the state that the route is in.", labels=["route", "state"]
+    )
+    failures = GaugeMetricFamily(
+        "mirrormaker_route_failures", "How often in a row the route failed as a whole.", labels=["route"]
+    )
+    buffered = GaugeMetricFamily(
+        "mirrormaker_buffered_bytes", "Memory for what is fetched and not yet acknowledged.", labels=["route"]
+    )
+    obstacles = GaugeMetricFamily(
+        "mirrormaker_obstructed_topics", "Topics that are selected and cannot be copied.", labels=["route"]
+    )
+    for name, route in routes.items():
+        states.add_metric([name, route["state"]], 1)
+        failures.add_metric([name], route["failures"])
+        buffered.add_metric([name], route.get("buffered_bytes", 0))
+        obstacles.add_metric([name], len(route.get("obstacles", ())))
+    yield from (states, failures, buffered, obstacles)
+
+
+def _count_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
+    counting = {name: route["counts"] for name, route in routes.items() if "counts" in route}
+    for key, (metric, meaning) in _ROUTE_COUNTERS.items():
+        family = CounterMetricFamily(metric, meaning, labels=["route"])
+        for name, counts in counting.items():
+            family.add_metric([name], counts[key])
+        yield family
+    for key, (metric, meaning, label) in _ROUTE_COUNTERS_BY_LABEL.items():
+        family = CounterMetricFamily(metric, meaning, labels=["route", label])
+        for name, counts in counting.items():
+            for value, count in counts[key].items():
+                family.add_metric([name, value], count)
+        yield family
+
+
+def _partition_metrics(routes: Mapping[str, Mapping[str, Any]], at_ms: int) -> Iterable[Metric]:
+    labels = ["route", "topic", "partition"]
+    states = GaugeMetricFamily(
+        "mirrormaker_partition_state", "1 for the state that it is in.", labels=[*labels, "state"]
+    )
+    acknowledged = GaugeMetricFamily(
+        "mirrormaker_partition_acknowledged_offset",
+        "Source offset up to which the destination has everything.",
+        labels=labels,
+    )
+    messages = GaugeMetricFamily(
+        "mirrormaker_partition_lag_messages", "Source offsets still to be acknowledged.", labels=labels
+    )
+    lag_bytes = GaugeMetricFamily(
+        "mirrormaker_partition_lag_bytes", "The same in bytes, estimated.", labels=labels
+    )
+    seconds = GaugeMetricFamily(
+        "mirrormaker_partition_lag_seconds",
+        "How long the oldest record still to be acknowledged has been known of.",
+        labels=labels,
+    )
+    for name, route in routes.items():
+        for source, partition in route["partitions"].items():
+            topic, _, number = source.rpartition("-")
+            key = [name, topic, number]
+            states.add_metric([*key, partition["state"]], 1)
+            acknowledged.add_metric(key, partition["acknowledged"])
+            if partition["source_end"] < 0:
+                continue  # not heard of yet
+            lag = max(partition["source_end"] - partition["acknowledged"], 0)
+            messages.add_metric(key, lag)
+            if not lag or partition["bytes_per_offset"] is not None:
+                lag_bytes.add_metric(key, lag * (partition["bytes_per_offset"] or 0))
+            since_ms = partition["waiting_since_ms"]
+            if not lag or since_ms is not None:
+                seconds.add_metric(key, max(at_ms - since_ms, 0) / 1000 if lag else 0)
+    yield from (states, acknowledged, messages, lag_bytes, seconds)

@@ -1,0 +1,169 @@
+"""The daemon's HTTP port: `GET` shows, `POST` changes; JSON unless said otherwise.
+
+    GET  /health             200 as long as the process serves; {"ready": ...} beside
+    GET  /health/ready       503 while a route has not come to work, or failed
+    GET  /status             as `mirrormaker status --output json`: asks the clusters
+    GET  /metrics            for Prometheus, as text: what this process knows
+    GET  /topology           the text in force; its digest is the ETag
+    POST /topology           puts a text in force and into the file; If-Match: ETag as a condition
+    POST /reload             puts the file as it is in force
+
+An error is {"problems": [...]}. Runs on the daemon's event loop; who may do what is decided in `access`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from broker.clock import SystemClock
+from broker.errors import BrokerError, ConfigurationError
+from broker.telemetry import logger
+from broker.types import HostPort
+from mirrormaker.console.access import Access
+from mirrormaker.console.metrics import metrics_text
+from mirrormaker.daemon import Daemon
+from mirrormaker.reconcile.live_topology import OutdatedTopologyError
+from mirrormaker.report import render_json
+from mirrormaker.status import read_status
+
+TOPOLOGY_BYTES_MAX = 16 << 20
+SHUTDOWN_SECONDS = 1.0
+"""How long requests under way may take once the daemon has ended."""
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_log = logger("console")
+
+
+@asynccontextmanager
+async def serving(daemon: Daemon, address: HostPort, token: str | None) -> AsyncIterator[HostPort]:
+    """Serve `daemon` from entry to exit; the address with the port that is really bound.
+
+    Raises ConfigurationError when it cannot be bound.
+    """
+    application = web.Application(
+        middlewares=[_guarding(Access(host=address.host, token=token)), _tell_problems],
+        client_max_size=TOPOLOGY_BYTES_MAX,
+    )
+    application.add_routes(DaemonResource(daemon).routes())
+    runner = web.AppRunner(application, access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, address.host, address.port, shutdown_timeout=SHUTDOWN_SECONDS)
+        try:
+            await site.start()
+        except (OSError, OverflowError) as error:
+            raise ConfigurationError([f"--http {address}: cannot listen there: {error}"]) from error
+        bound = HostPort(address.host, runner.addresses[0][1])
+        _log.info("console_serving", address=str(bound))
+        yield bound
+    finally:
+        await runner.cleanup()
+
+
+class DaemonResource:
+    """Answers for one daemon."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._clock = SystemClock()
+
+    def routes(self) -> list[web.RouteDef]:
+        """The table of what is served."""
+        return [
+            web.get("/health", self.health),
+            web.get("/health/ready", self.readiness),
+            web.get("/status", self.status),
+            web.get("/metrics", self.metrics),
+            web.get("/topology", self.topology),
+            web.post("/topology", self.replace_topology),
+            web.post("/reload", self.reload),
+        ]
+
+    async def health(self, request: web.Request) -> web.Response:
+        """That this is answered at all is the news."""
+        return web.json_response({"live": True, "ready": self._daemon.is_ready})
+
+    async def readiness(self, request: web.Request) -> web.Response:
+        """For those who send traffic, or wait for the end of a deployment."""
+        is_ready = self._daemon.is_ready
+        return web.json_response({"ready": is_ready}, status=200 if is_ready else 503)
+
+    async def status(self, request: web.Request) -> web.Response:
+        """Positions and ends are asked of the clusters, the rest is known here."""
+        daemon = self._daemon
+        status = await read_status(daemon.topology, self._clock, daemon.describe())
+        return web.json_response(render_json(status))
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """In Prometheus' text format."""
+        text = await asyncio.to_thread(metrics_text, self._daemon.describe())
+        return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    async def topology(self, request: web.Request) -> web.Response:
+        """The text in force, which the file need not hold just now."""
+        source = self._daemon.live.loaded.source
+        return web.Response(
+            text=source.text, content_type="application/yaml", headers={"ETag": f'"{source.digest}"'}
+        )
+
+    async def replace_topology(self, request: web.Request) -> web.Response:
+        """The body is the whole topology."""
+        try:
+            text = (await request.read()).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigurationError([f"the body is not UTF-8 text: {error.reason}"]) from error
+        expected = request.headers.get("If-Match")
+        steps = await self._daemon.live.replace(
+            text, expected_digest=None if expected is None else expected.strip().strip('"')
+        )
+        return self._applied(steps.describe())
+
+    async def reload(self, request: web.Request) -> web.Response:
+        """As SIGHUP, with an answer."""
+        return self._applied((await self._daemon.live.reload()).describe())
+
+    def _applied(self, steps: dict[str, list[str]]) -> web.Response:
+        loaded = self._daemon.live.loaded
+        told: dict[str, Any] = {
+            "generation": loaded.topology.generation,
+            "digest": loaded.source.digest,
+            "routes": steps,
+        }
+        return web.json_response(told, headers={"ETag": f'"{loaded.source.digest}"'})
+
+
+def _guarding(access: Access) -> Any:
+    @web.middleware
+    async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        refusal = access.refusal(request.method, request.headers)
+        if refusal is None:
+            return await handler(request)
+        _log.warning("request_refused", path=request.path, peer=request.remote, reason=refusal.reason)
+        return _problems(refusal.status, [refusal.reason])
+
+    return guard
+
+
+@web.middleware
+async def _tell_problems(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Errors of the daemon and of aiohttp, in the one form."""
+    try:
+        return await handler(request)
+    except ConfigurationError as error:
+        return _problems(400, error.problems)
+    except OutdatedTopologyError as error:
+        return _problems(412, [str(error)])
+    except BrokerError as error:
+        return _problems(503, [str(error)])
+    except web.HTTPException as error:
+        return _problems(error.status, [error.reason])
+
+
+def _problems(status: int, problems: list[str]) -> web.Response:
+    return web.json_response({"problems": problems}, status=status)

@@ -1,0 +1,108 @@
+"""What is to be done about the routes of a process: those that it should run x those that it runs. Pure.
+
+A change of what only bounds or chooses (`_is_live`) is given to the route at work; anything else that changed
+means another mirror than before, and the route starts anew, it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from mirrormaker.topology.model import ClusterSpec, Objectives, Resources, RouteName, RouteSpec, Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteWork:
+    """A route and the clusters at its ends: all that it takes to run it."""
+
+    route: RouteSpec
+    source: ClusterSpec
+    destination: ClusterSpec
+
+    @property
+    def name(self) -> RouteName:
+        return self.route.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteSteps:
+    """What to do, each in the order of names."""
+
+    start: tuple[RouteWork, ...] = ()
+    change: tuple[RouteWork, ...] = ()
+    """Tell the running route, which goes on."""
+    restart: tuple[RouteName, ...] = ()
+    """Stop; once it has ended, the next comparison starts it."""
+    stop: tuple[RouteName, ...] = ()
+    keep: tuple[RouteName, ...] = ()
+
+    def describe(self) -> dict[str, list[str]]:
+        """The names of routes by what is done about them."""
+        return {
+            "started": [work.name for work in self.start],
+            "changed": [work.name for work in self.change],
+            "restarted": list(self.restart),
+            "stopped": list(self.stop),
+            "kept": list(self.keep),
+        }
+
+
+def work_of(topology: Topology) -> dict[RouteName, RouteWork]:
+    """The routes that a process with this file should run."""
+    clusters = topology.clusters
+    return {
+        route.name: RouteWork(
+            route=route, source=clusters[route.source], destination=clusters[route.destination]
+        )
+        for route in topology.routes
+        if route.enabled
+    }
+
+
+def compare_routes(
+    desired: Mapping[RouteName, RouteWork],
+    running: Mapping[RouteName, RouteWork],
+    leaving: Collection[RouteName] = (),
+) -> RouteSteps:
+    """The steps from `running` to `desired`; routes that are `leaving` have been stopped and not ended yet:
+    nothing is done about them before they have.
+    """
+    both = sorted(desired.keys() & running.keys())
+    changed = [name for name in both if desired[name] != running[name]]
+    live = {name for name in changed if _is_live(running[name], desired[name])}
+    return RouteSteps(
+        start=tuple(desired[name] for name in sorted(desired.keys() - running.keys() - set(leaving))),
+        change=tuple(desired[name] for name in changed if name in live),
+        restart=tuple(name for name in changed if name not in live),
+        stop=tuple(sorted(running.keys() - desired.keys())),
+        keep=tuple(name for name in both if desired[name] == running[name]),
+    )
+
+
+def _is_live(old: RouteWork, new: RouteWork) -> bool:
+    """Whether all that differs can be given to a route at work."""
+    return _lasting(old) == _lasting(new)
+
+
+def _lasting(work: RouteWork) -> RouteWork:
+    """`work` without what may change while it runs."""
+    route = work.route
+    return RouteWork(
+        route=replace(
+            route,
+            topics=replace(route.topics, include=(), exclude=()),
+            resources=Resources(),
+            objectives=Objectives(),
+            owner=None,
+            commit_interval_ms=0,
+            refresh_interval_ms=0,
+        ),
+        source=_reached(work.source),
+        destination=_reached(work.destination),
+    )
+
+
+def _reached(cluster: ClusterSpec) -> ClusterSpec:
+    """`cluster` without what is no part of the way there."""
+    return replace(cluster, topics={}, datacenter=None, round_trip_ms=None)

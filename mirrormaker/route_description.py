@@ -1,0 +1,68 @@
+"""A route at work as plain data, for `status` and for metrics; times in milliseconds since the epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.clock import Clock
+from mirrormaker.flow.copier import RouteCopier
+from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.reader import SourceReader
+from mirrormaker.reconcile.topics import TopicReconciler
+
+
+def describe_work(copier: RouteCopier, reconciler: TopicReconciler, clock: Clock) -> dict[str, Any]:
+    """What copier and reconciler of a route have to tell."""
+    description: dict[str, Any] = {
+        "group_generation": copier.generation,
+        "counts": _describe_counts(copier),
+        "obstacles": dict(reconciler.obstacles),
+        "reconcile_problem": reconciler.problem,
+        "events": [
+            {"at_ms": event.at_ms, "name": event.name, "details": dict(event.details)}
+            for event in copier.events
+        ],
+    }
+    if copier.machine is not None and copier.reader is not None:
+        description["buffered_bytes"] = copier.machine.buffered_bytes
+        description["partitions"] = {
+            str(source): _describe_partition(partition, copier.reader, clock)
+            for source, partition in copier.machine.partitions.items()
+        }
+    return description
+
+
+def _describe_counts(copier: RouteCopier) -> dict[str, Any]:
+    counts = copier.counts
+    return {
+        "batches": counts.batches,
+        "bytes": counts.bytes,
+        "records": counts.records,
+        "requests": counts.requests,
+        "repeated_chunks": counts.repeated_chunks,
+        "deep_batches": {reason.value: count for reason, count in counts.deep_batches.items()},
+        "control_batches_dropped": counts.control_batches_dropped,
+        "aborted_batches_dropped": counts.aborted_batches_dropped,
+        "offsets_lost_at_source": counts.offsets_lost_at_source,
+        "errors": {code.name: count for code, count in counts.errors.items()},
+    }
+
+
+def _describe_partition(partition: Partition, reader: SourceReader, clock: Clock) -> dict[str, Any]:
+    history = reader.histories.get(partition.source)
+    known_since_ms = history.known_since_ms(partition.acknowledged) if history is not None else None
+    wall_shift_ms = clock.now_ms() - clock.monotonic_ms()
+    copied = partition.copied_offsets
+    return {
+        "destination": ", ".join(str(lane.destination) for lane in partition.lanes),
+        "state": partition.condition,
+        "error": partition.error.name if partition.error is not None else None,
+        "source_problem": partition.source_problem,
+        "failures": partition.attempts + partition.source_failures,
+        "acknowledged": partition.acknowledged,
+        "committed": partition.committed,
+        "source_end": partition.source_end,
+        "waiting_since_ms": None if known_since_ms is None else known_since_ms + wall_shift_ms,
+        "bytes_per_offset": partition.copied_bytes / copied if copied else None,
+        "last_timestamp_ms": partition.last_timestamp,
+    }

@@ -1,0 +1,158 @@
+"""One route under supervision: a copier and a reconciler at work, both started again when they fail.
+
+What a route of this process is to do comes from the topology (`change`, `stop`). A route that fails is tried
+again after a wait that grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from enum import Enum
+from typing import Any
+
+from broker.client.backoff import Backoff
+from broker.clock import Clock
+from broker.errors import BrokerError
+from broker.telemetry import logger
+from mirrormaker.clusters import open_cluster
+from mirrormaker.flow.copier import RouteCopier
+from mirrormaker.reconcile.routes import RouteWork
+from mirrormaker.reconcile.topics import DestinationClaims, TopicReconciler
+from mirrormaker.route_description import describe_work
+
+RESTART_BACKOFF = Backoff(initial_ms=500, max_ms=15_000)
+GOOD_RUN_MS = 60_000
+"""A route that ran so long starts its waits anew."""
+
+
+class RouteState(Enum):
+    """What a route is doing as a whole; its partitions have states of their own."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    FAILED = "failed"
+    """It waits to be started again."""
+    STOPPED = "stopped"
+
+
+class RouteRunner:
+    """See the module. Owned by the daemon's event loop."""
+
+    def __init__(self, work: RouteWork, claims: DestinationClaims, clock: Clock, *, instance_id: str) -> None:
+        self.work = work
+        self.state = RouteState.STARTING
+        self.failures = 0
+        self.started_ms = clock.now_ms()
+        """When it last began to work."""
+        self.error: str | None = None
+        self._claims = claims
+        self._clock = clock
+        self._instance_id = instance_id
+        self._stopping = asyncio.Event()
+        self._leaves_for_good = False
+        self._copier: RouteCopier | None = None
+        self._reconciler: TopicReconciler | None = None
+        self._log = logger("route").bind(route=work.name)
+
+    async def run(self) -> None:
+        """Keep the route at work until `stop`."""
+        try:
+            while not self._stopping.is_set():
+                started_ms = self._clock.monotonic_ms()
+                try:
+                    await self._run_once()
+                except Exception as error:  # noqa: BLE001 a supervisor: whatever fails is told and started again
+                    self._fail(error, self._clock.monotonic_ms() - started_ms)
+                    await self._wait(RESTART_BACKOFF.delay_ms(self.failures, random.random))
+            self.state = RouteState.STOPPED
+        finally:
+            self._claims.claim(self.work.name, frozenset())
+
+    def change(self, work: RouteWork) -> None:
+        """Go on with other topics, bounds and intervals; whatever is copied goes on being copied."""
+        self.work = work
+        if self._copier is not None and self._reconciler is not None:
+            self._copier.change(work.route)
+            self._reconciler.change(work.route)
+
+    async def stop(self, *, for_good: bool) -> None:
+        """End the route; what is in flight is finished and committed. `for_good`: other processes of its
+        group get its partitions at once.
+        """
+        self._leaves_for_good = for_good
+        self._stopping.set()
+        if self._copier is not None:
+            await self._copier.close(for_good=for_good)
+
+    async def _run_once(self) -> None:
+        self.state = RouteState.STARTING
+        client_id = f"mirrormaker-{self.work.name}"
+        async with (
+            open_cluster(self.work.source, client_id=client_id) as source,
+            open_cluster(self.work.destination, client_id=client_id) as destination,
+        ):
+            route = self.work.route
+            copier = self._copier = RouteCopier(
+                route, source, destination, self._clock, instance_id=self._instance_id
+            )
+            reconciler = self._reconciler = TopicReconciler(
+                route, source, destination, self._claims, copier.set_topics
+            )
+            try:
+                await reconciler.look()
+                self.started_ms = self._clock.now_ms()
+                self.state, self.error = RouteState.RUNNING, None
+                await self._copy(copier, reconciler)
+            finally:
+                self._copier = self._reconciler = None
+
+    async def _copy(self, copier: RouteCopier, reconciler: TopicReconciler) -> None:
+        """Both at work until the copier is closed."""
+        async with asyncio.TaskGroup() as tasks:
+            reconciling = tasks.create_task(reconciler.run(), name="reconcile")
+            if self._stopping.is_set():
+                await copier.close(for_good=self._leaves_for_good)
+            await copier.run()
+            reconciling.cancel()
+
+    def _fail(self, error: Exception, ran_ms: int) -> None:
+        self.failures = 1 if ran_ms > GOOD_RUN_MS else self.failures + 1
+        self.state, self.error = RouteState.FAILED, describe_error(error)
+        bug = None if _is_expected(error) else error
+        self._log.warning("route_failed", failures=self.failures, error=self.error, exc_info=bug)
+
+    async def _wait(self, wait_ms: float) -> None:
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+
+    def describe(self) -> dict[str, Any]:
+        """The route as plain data; times in milliseconds since the epoch."""
+        description: dict[str, Any] = {
+            "state": self.state.value,
+            "error": self.error,
+            "failures": self.failures,
+            "started_ms": self.started_ms,
+            "partitions": {},
+            "events": [],
+        }
+        if self._copier is not None and self._reconciler is not None:
+            description |= describe_work(self._copier, self._reconciler, self._clock)
+        return description
+
+
+def describe_error(error: BaseException) -> str:
+    """One line for an error, or for all that a group holds."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(describe_error(inner) for inner in error.exceptions))
+    return str(error) or type(error).__name__
+
+
+def _is_expected(error: BaseException) -> bool:
+    """Whether the world failed, rather than this program."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_expected(inner) for inner in error.exceptions)
+    return isinstance(error, BrokerError)
