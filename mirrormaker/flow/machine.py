@@ -58,12 +58,7 @@ class FlowMachine:
         self._source_setbacks = SourceSetbacks(config, self.counts, self._facts)
         self._leaders: dict[TopicPartition, BrokerId] = {}
         self._refresh_leaders = False
-        self._intake = IntakeConfig(
-            chunk_bytes=config.produce_bytes,
-            chunk_batches_max=config.chunk_batches_max,
-            deep=config.deep,
-            origins=hooks.origins,
-        )
+        self._intake = _intake_config(config, hooks)
         self._intake_one_by_one = replace(self._intake, chunk_batches_max=1)
 
     def configure(self, config: FlowConfig) -> None:
@@ -71,6 +66,9 @@ class FlowMachine:
         self._config = config
         self._lines.configure(config)
         self._setbacks.configure(config)
+        self._source_setbacks.configure(config)
+        self._intake = _intake_config(config, self._hooks)
+        self._intake_one_by_one = replace(self._intake, chunk_batches_max=1)
 
     # ---- partitions come and go
 
@@ -378,3 +376,12 @@ class FlowMachine:
         wakes = [self._setbacks.next_retry_at_ms]
         wakes += [admission.wake_at_ms(now_ms) for admission in self._hooks.admissions]
         return min((wake for wake in wakes if wake is not None), default=None)
+
+
+def _intake_config(config: FlowConfig, hooks: Hooks) -> IntakeConfig:
+    return IntakeConfig(
+        chunk_bytes=config.produce_bytes,
+        chunk_batches_max=config.chunk_batches_max,
+        deep=config.deep,
+        origins=hooks.origins,
+    )

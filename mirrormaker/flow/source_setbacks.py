@@ -30,6 +30,10 @@ class SourceSetbacks:
         self._counts = counts
         self._facts = facts
 
+    def configure(self, config: FlowConfig) -> None:
+        """Other waits from now on."""
+        self._config = config
+
     def rest(self, partition: Partition, problem: str, now_ms: int) -> None:
         """The source does not give readable records: fetch again later."""
         config = self._config

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
@@ -279,6 +279,17 @@ class World:
                 self.trouble()
         self.perform()
 
+    def reconfigure(self) -> None:
+        """Somebody changes the bounds."""
+        self.config = replace(
+            self.config,
+            buffer_bytes=self.random.choice([2_000, 48 << 20]),
+            produce_bytes=self.random.choice([300, 600, 2_000]),
+            fetch_partition_bytes=self.random.choice([300, 500]),
+            requests_in_flight=self.config.requests_in_flight + 1,
+        )
+        self.machine.configure(self.config)
+
     def finish(self) -> None:
         """No more trouble: everything must arrive in bounded time."""
         self.destination.broken.clear()
@@ -331,8 +342,10 @@ def test_every_record_arrives_once_and_in_order_through_any_trouble(
         fetch_partition_bytes=500,
         produce_bytes=600,
     )
-    for _ in range(300):
+    for number in range(300):
         world.step()
+        if number % 60 == 59:
+            world.reconfigure()
     world.finish()
     world.check_arrived()
     assert several or world.destination.batches_seen_max <= 1
