@@ -137,14 +137,14 @@ class Place:
         return found
 
 
-class _Loader(yaml.SafeLoader):
+class PlainLoader(yaml.SafeLoader):
     """Reads plain words as YAML 1.2 does."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 PyYAML's own way
 
 
 for _tag, _pattern, _first in _PLAIN_WORDS:
-    _Loader.add_implicit_resolver(_tag, re.compile(f"(?:{_pattern})\\Z"), list(_first))
+    PlainLoader.add_implicit_resolver(_tag, re.compile(f"(?:{_pattern})\\Z"), list(_first))
 
 
 def read_document(text: str, file: Path, problems: Problems) -> Place:
@@ -153,7 +153,7 @@ def read_document(text: str, file: Path, problems: Problems) -> Place:
     Raises ConfigurationError at once when it is not YAML, or is not a mapping.
     """
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        node = yaml.compose(text, Loader=PlainLoader)
     except yaml.MarkedYAMLError as error:
         raise ConfigurationError([_render_syntax_error(file, error)]) from error
     except ReaderError as error:

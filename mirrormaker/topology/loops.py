@@ -123,11 +123,11 @@ class _Mesh:
             if arrived in way or (arrived, renamed) in met:
                 continue
             met.add((arrived, renamed))
-            places += [
-                (following, renamed, (*way, arrived))
-                for following in self._leaving.get(arrived, ())
-                if self._namings[following].selects(renamed)
-            ]
+            for following in self._leaving.get(arrived, ()):
+                if self._namings[following].selects(renamed):
+                    leads_back = self._routes[following].destination == origin
+                    put = places.appendleft if leads_back else places.append
+                    put((following, renamed, (*way, arrived)))
         return None
 
 

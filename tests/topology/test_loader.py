@@ -84,11 +84,6 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
     assert topology.data_dir == tmp_path / "data"
 
 
-@pytest.mark.parametrize("name", ["demo", "aggregate"])
-def test_shipped_topologies_are_valid(name: str) -> None:
-    assert load_topology(Path(__file__).parents[2] / "topologies" / f"{name}.yaml").routes
-
-
 BAD_ROUTES = {
     "an unknown cluster": (
         "{from: jfc, to: aggregate, topics: {include: [a]}}",

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from mirrormaker.topology.document import NULL, Place, suggestion
+from mirrormaker.topology.kinds.docs import field_docs
 from mirrormaker.topology.kinds.kind import JsonSchema, Kind, T, UnreadableError, unexpected
 
 _MERGE_KEY = "<<"
@@ -45,7 +46,12 @@ class Key:
     field: str | None = None
 
 
-Derive = Callable[[Given], Any]
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """How a field follows from others while it is not given, and what that is, in words."""
+
+    words: str
+    of: Callable[[Given], Any]
 
 
 class Record(Kind[T]):
@@ -60,12 +66,12 @@ class Record(Kind[T]):
         cls: type[T],
         keys: Mapping[str, Kind[Any] | Key],
         *,
-        derived: Mapping[str, Derive] | None = None,
+        derived: Mapping[str, Derived] | None = None,
         check: Callable[[T, Given], T] | None = None,
     ) -> None:
         self.cls = cls
         self.keys = {name: key if isinstance(key, Key) else Key(key, name) for name, key in keys.items()}
-        self._derived = derived or {}
+        self.derived = derived or {}
         self._check = check
         declared: tuple[Field[Any], ...] = fields(cls)  # type: ignore[arg-type]
         self._fields = [field.name for field in declared]
@@ -83,7 +89,7 @@ class Record(Kind[T]):
     def is_required(self, name: str) -> bool:
         """Whether the key `name` must be given."""
         field = self.field_of(name)
-        return field not in self._defaults and field not in self._derived
+        return field not in self._defaults and field not in self.derived
 
     def default_of(self, name: str) -> Any:
         """What holds when the key `name` is left out; None when something must be said, or nothing holds."""
@@ -123,8 +129,8 @@ class Record(Kind[T]):
             if field in given.values:
                 values[field] = _built(key.kind, given.values[field])
         for name in self._fields:
-            if name not in values and name in self._derived:
-                values[name] = self._derived[name](given)
+            if name not in values and name in self.derived:
+                values[name] = self.derived[name].of(given)
             elif name not in values and name not in self._defaults:
                 values[name] = self._stand_in_of(name)
         built = self.cls(**values)
@@ -155,9 +161,15 @@ class Record(Kind[T]):
         """Whether `null` may stand under the key, for "none"; so a route can take back a default."""
         return not self.is_required(name) and self.default_of(name) is None
 
+    def doc_of(self, name: str) -> str:
+        """What the key `name` does, in one line."""
+        return field_docs(self.cls).get(self.field_of(name), "")
+
     def _schema_of(self, name: str) -> JsonSchema:
         schema = self.keys[name].kind.schema()
-        return {"anyOf": [schema, {"type": "null"}]} if self.is_nullable(name) else schema
+        if self.is_nullable(name):
+            schema = {"anyOf": [schema, {"type": "null"}]}
+        return {"description": self.doc_of(name), **schema}
 
     def _stand_in_of(self, field: str) -> Any:
         for name, key in self.keys.items():

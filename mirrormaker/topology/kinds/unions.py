@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from mirrormaker.topology.document import Place, suggestion
+from mirrormaker.topology.kinds.docs import class_doc, field_docs
 from mirrormaker.topology.kinds.kind import JsonSchema, Kind, T, UnreadableError, unexpected
 
 
@@ -31,9 +32,12 @@ class OneKey(Kind[T]):
         alternatives: Mapping[str, Alternative],
         *,
         stand_in: T,
+        cls: type = object,
         beside: Mapping[str, Kind[Any]] | None = None,
     ) -> None:
+        """`cls` is the class whose fields the keys `beside` set."""
         self.alternatives = alternatives
+        self.cls = cls
         self.beside = beside or {}
         self._stand_in = stand_in
 
@@ -64,10 +68,14 @@ class OneKey(Kind[T]):
         return made
 
     def schema(self) -> JsonSchema:
-        shared = {name: kind.schema() for name, kind in self.beside.items()}
+        docs = field_docs(self.cls) if self.beside else {}
+        shared = {
+            name: {"description": docs.get(name, "")} | kind.schema() for name, kind in self.beside.items()
+        }
         return {
             "oneOf": [
                 {
+                    "description": class_doc(alternative.documented),
                     "type": "object",
                     "properties": shared | {name: alternative.kind.schema()},
                     "required": [name],

@@ -25,4 +25,6 @@ class Topology:
     links: tuple[LinkSpec, ...] = ()
     """Limits that all routes between two clusters share."""
     generation: int = 1
-    """Raised when the file moves to another writer: a daemon whose file has a lower one is refused."""
+    """Raise it with every edit, and when another daemon is to take over: where a higher one is in force, the
+    file is refused.
+    """

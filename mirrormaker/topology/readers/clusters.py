@@ -11,7 +11,7 @@ from mirrormaker.topology.document import Place
 from mirrormaker.topology.kinds.collections import ListOf, MapOf
 from mirrormaker.topology.kinds.kind import Kind
 from mirrormaker.topology.kinds.numbers import Integer
-from mirrormaker.topology.kinds.records import Given, Record
+from mirrormaker.topology.kinds.records import Derived, Given, Record
 from mirrormaker.topology.kinds.scalars import Address, Setting, Text
 from mirrormaker.topology.kinds.times import Duration
 from mirrormaker.topology.model import ClusterName, ClusterSpec, EmbeddedSpec, TopicSpec
@@ -50,7 +50,7 @@ def cluster(folder: Path) -> Record[ClusterSpec]:
             "round_trip_ms": Duration(0, _ROUND_TRIP_MS_MAX, bare=True),
             "topics": MapOf("topic", TOPIC),
         },
-        derived={"name": _name_of},
+        derived={"name": Derived("its key", _name_of)},
         check=_check_location,
     )
 

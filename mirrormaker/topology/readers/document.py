@@ -43,7 +43,9 @@ class Document:
     data_dir: str = DEFAULT_DATA_DIR
     """Where embedded clusters and the daemon keep state; relative to the file's folder."""
     generation: int = 1
-    """Raise it when another daemon is to take over: one whose file has a lower generation is refused."""
+    """Raise it with every edit, and when another daemon is to take over: where a higher one is in force, the
+    file is refused.
+    """
 
 
 def document(folder: Path) -> Record[Document]:

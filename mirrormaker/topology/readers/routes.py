@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mirrormaker.topology.kinds.collections import ListOf, MapOf, NumberedOf
 from mirrormaker.topology.kinds.numbers import Integer, Size
-from mirrormaker.topology.kinds.records import Given, Key, Record
+from mirrormaker.topology.kinds.records import Derived, Given, Key, Record
 from mirrormaker.topology.kinds.scalars import Choice, Flag, Text
 from mirrormaker.topology.kinds.times import Duration, Timestamp
 from mirrormaker.topology.kinds.unions import Alternative, Either, OneKey
@@ -148,5 +148,5 @@ ROUTE = Record(
         "provenance": Flag(),
         "failover_group": Text(empty=False),
     },
-    derived={"name": _name_of},
+    derived={"name": Derived("`FROM-to-TO`", _name_of)},
 )

@@ -132,6 +132,7 @@ _TOPICS = {"topics": ListOf(PATTERN)}
 FILTERS = ListOf(
     OneKey(
         {action.value: _filter(action) for action in FilterAction},
+        cls=FilterSpec,
         beside=_TOPICS,
         stand_in=FilterSpec(action=FilterAction.DROP, condition=CONDITION.stand_in),
     )
@@ -154,6 +155,7 @@ TRANSFORMS = ListOf(
             ),
             "function": _transform(Checked(Text("`package.module:function`"), _check_function), CallFunction),
         },
+        cls=TransformSpec,
         beside=_TOPICS,
         stand_in=TransformSpec(step=DropParts()),
     )

@@ -1,0 +1,106 @@
+"""The shipped topologies, started as `mirrormaker up` does: each carries what it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from broker.embedded import ClusterSpec, EmbeddedCluster
+from broker.errors import ConfigurationError
+from broker.loopback import free_ports_in_a_row
+from mirrormaker.topology.document import PlainLoader
+from mirrormaker.topology.loader import load_topology
+from tests.conftest import OWN_PORTS
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
+from tests.daemon.test_mirror import assert_complete_and_in_order, consume, create, produce
+
+FOLDER = Path(__file__).parents[2] / "topologies"
+PARTITIONS, RECORDS = 2, 200
+CARRIED: Mapping[str, list[tuple[str, str, str, str]]] = {
+    "demo": [
+        ("jfk", "flights", "aggregate", "jfk.flights"),
+        ("lga", "flights", "aggregate", "lga.flights"),
+        ("ewr", "flights-late", "aggregate", "ewr.flights-late"),
+    ],
+    "aggregate": [
+        ("frankfurt", "orders", "aggregate", "frankfurt.orders"),
+        ("singapore", "orders", "aggregate", "singapore.orders"),
+    ],
+}
+"""Example -> source cluster, topic, destination, topic there."""
+IN_A_TEST_OF_THEIR_OWN = {"replicated"}
+NOT_STARTED = {
+    "active-active": "provenance",
+    "fan-out": "filters",
+    "hub-and-spoke": "links",
+    "chain": "delivery",
+    "migration": "sync.groups",
+    "disaster-recovery": "failover_group",
+}
+"""Example -> what it shows and does not exist yet. It is refused until then, and started from then on."""
+
+
+class Running:
+    """An example on this machine: clusters that run elsewhere run here, all on ports that are free."""
+
+    def __init__(self, example: Path, folder: Path, mirror: MirrorFactory) -> None:
+        document = yaml.load(example.read_text(), Loader=PlainLoader)
+        self.clusters = {
+            name: self._moved(name, cluster, folder) for name, cluster in document["clusters"].items()
+        }
+        file = folder / example.name
+        file.write_text(yaml.safe_dump(document | {"data_dir": str(folder / "data")}))
+        self.process: MirrorProcess = mirror.of_file(file, verb="up")
+
+    def _moved(self, name: str, cluster: dict[str, Any], folder: Path) -> EmbeddedCluster:
+        """Only for its addresses: `up` starts the nodes."""
+        for elsewhere in ("bootstrap", "security", "cluster_id"):
+            cluster.pop(elsewhere, None)
+        embedded = cluster.setdefault("embedded", {"brokers": 1})
+        embedded["port"] = free_ports_in_a_row(embedded["brokers"], among=OWN_PORTS)
+        return EmbeddedCluster(ClusterSpec(name=name, zookeeper_connect="", directory=folder, **embedded))
+
+    def start(self) -> None:
+        self.process.start()
+        wait_until(lambda: "\nready\n" in self.process.log.read_text(), "ready", 2 * PATIENCE_SECONDS)
+
+    def is_copied(self) -> bool:
+        """Whether no route has anything left to copy."""
+        told = json.loads(mirrormaker("status", str(self.process.file), "--output", "json").stdout)
+        return all(route["partitions"] and route["lag"]["messages"] == 0 for route in told["routes"])
+
+
+@pytest.fixture
+def running(request: pytest.FixtureRequest, tmp_path: Path, mirror: MirrorFactory) -> Iterator[Running]:
+    example = Running(FOLDER / f"{request.param}.yaml", tmp_path, mirror)
+    example.start()
+    yield example
+    assert example.process.stop() == 0
+
+
+def test_every_example_is_started_or_named_as_one_that_is_not() -> None:
+    examples = {file.stem for file in FOLDER.glob("*.yaml")}
+    assert examples == CARRIED.keys() | NOT_STARTED.keys() | IN_A_TEST_OF_THEIR_OWN
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("running", "carried"), CARRIED.items(), indirect=["running"], ids=CARRIED)
+def test_an_example_carries_what_it_says(running: Running, carried: list[tuple[str, str, str, str]]) -> None:
+    for source, topic, _, _ in carried:
+        create(running.clusters[source], topic, PARTITIONS)
+        produce(running.clusters[source], topic, range(RECORDS), PARTITIONS)
+    wait_until(running.is_copied, "everything copied")
+    for _, _, destination, copy in carried:
+        assert_complete_and_in_order(consume(running.clusters[destination], copy, PARTITIONS), RECORDS)
+
+
+@pytest.mark.parametrize(("name", "lacking"), NOT_STARTED.items())
+def test_an_example_that_is_not_started_is_refused_for_what_it_shows(name: str, lacking: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_topology(FOLDER / f"{name}.yaml")
+    assert any(lacking in problem and "not supported yet" in problem for problem in caught.value.problems)
