@@ -28,9 +28,9 @@ NOTES: Mapping[str, str] = {
     "FindCoordinator": "of groups and transactional ids",
     "AddPartitionsToTxn": "from version 4 on between nodes",
     "WriteTxnMarkers": "between nodes, and to end what hangs",
-    "DescribeConfigs": "of topics and nodes",
-    "AlterConfigs": "of topics",
-    "IncrementalAlterConfigs": "of topics",
+    "DescribeConfigs": "of topics, groups and nodes",
+    "AlterConfigs": "of topics, groups and nodes",
+    "IncrementalAlterConfigs": "of topics, groups and nodes",
 }
 """What a version number does not tell, by API."""
 

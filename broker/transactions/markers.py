@@ -74,6 +74,8 @@ class Ending:
     producer: ProducerIdentity
     commits: bool
     coordinator_epoch: int
+    transaction_version: int
+    """That of the producer's protocol: from 2 on an end has a later epoch than what it ends."""
     partitions: set[TopicPartition]
     is_wanted: Callable[[], bool] = field(repr=False)
     """Whether this node coordinates the transaction still."""
@@ -245,6 +247,7 @@ def _request(parts: Iterable[_Part]) -> WriteTxnMarkersRequest:
                 transaction_result=ending.commits,
                 topics=_topics(partitions),
                 coordinator_epoch=ending.coordinator_epoch,
+                transaction_version=ending.transaction_version,
             )
             for ending, partitions in parts
         ]

@@ -131,6 +131,7 @@ class StatePartition:
                 producer=transaction.producer,
                 commits=transaction.state is State.PREPARE_COMMIT,
                 coordinator_epoch=self.leader_epoch,
+                transaction_version=transaction.client_version,
                 partitions=set(transaction.partitions),
                 is_wanted=lambda: not self.is_resigned,
                 complete=live.complete,

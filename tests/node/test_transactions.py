@@ -79,6 +79,19 @@ def test_readers_of_committed_records_stop_at_the_oldest_open_transaction(
     assert values_of(answer.records) == [b"plain", b"a1", b"a2", b"b1", b"a3"]
 
 
+def test_a_marker_that_comes_late_does_not_end_the_next_transaction(client: RawClient, topic: str) -> None:
+    create_topic(client, topic)
+    producer = RawTransactions(client, topic)
+    assert producer.write(b"a") is OK
+    refused = producer.end(commit=False, epoch=0, transaction_version=2)
+    assert refused is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert fetch_committed(client, topic, 0).last_stable_offset == 0
+    assert producer.end(commit=True, epoch=1, transaction_version=2) is OK
+    assert producer.end(commit=True, epoch=1, transaction_version=2) is OK, "its answer may have been lost"
+    answer = fetch_committed(client, topic, 0)
+    assert (answer.last_stable_offset, aborted_in(answer)) == (answer.high_watermark, [])
+
+
 def test_an_answer_names_the_aborted_transactions_of_its_own_records_only(
     client: RawClient, topic: str
 ) -> None:

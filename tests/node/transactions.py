@@ -41,7 +41,9 @@ class RawTransactions:
         self._sequence += len(values)
         return ErrorCode.of(answer.error_code)
 
-    def end(self, *, commit: bool, epoch: int = 0, coordinator_epoch: int = 0) -> ErrorCode:
+    def end(
+        self, *, commit: bool, epoch: int = 0, coordinator_epoch: int = 0, transaction_version: int = 0
+    ) -> ErrorCode:
         """Have the marker written."""
         marker = WritableTxnMarker(
             producer_id=self.producer_id,
@@ -49,6 +51,7 @@ class RawTransactions:
             transaction_result=commit,
             topics=[WritableTxnMarkerTopic(name=self._topic, partition_indexes=[0])],
             coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
         )
         (answered,) = self.client.request(WriteTxnMarkersRequest(markers=[marker])).markers
         return ErrorCode.of(answered.topics[0].partitions[0].error_code)

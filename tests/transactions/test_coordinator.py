@@ -315,6 +315,8 @@ async def test_a_rotated_producer_id_survives_the_coordinator() -> None:
         assert {(each[1], each[2]) for each in there.leaders.written} == {
             (producer.producer_id, EPOCH_LAST + 1)
         }
+        markers = [marker for _, request in there.leaders.requests for marker in request.markers]
+        assert {marker.transaction_version for marker in markers} == {2}
         assert (await there.end(producer, version=2)).producer == told, "repeated as its answer was lost"
         await there.begin(told)
 

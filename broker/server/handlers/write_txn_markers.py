@@ -1,7 +1,8 @@
 """WriteTxnMarkers: a transaction's coordinator ends it in the partitions that this node leads.
 
 Each marker is an append with acks=all: the coordinator hears of it when it is committed, and on the disk
-where the flush settings want that. A marker that was stored before may come again, and is stored again. In
+where the flush settings want that. A marker that was stored before may come again, and is stored again; but
+not into the producer's next transaction, where its version tells one from the other (KIP-1228). In
 `__consumer_offsets` it decides about offsets that groups committed in the transaction: there the group
 coordinator must have read the partition first, and has taken the end in when it is answered.
 """
@@ -28,6 +29,9 @@ from broker.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+
+_RAISES_EPOCH_FROM = 2
+"""First `transaction.version` with which an end has a later epoch than what it ends."""
 
 
 class _Pending(NamedTuple):
@@ -95,6 +99,7 @@ def _append(
         replica = services.replicas.leader(topic, partition)
         if topic == CONSUMER_OFFSETS and not services.groups.serves(partition):
             raise ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not read yet")
+        _require_in_time(replica, asked)
         appended = replica.append_marker(
             marker, asked.producer_id, asked.producer_epoch, now_ms=services.clock.now_ms()
         )
@@ -109,6 +114,20 @@ def _append(
         )
     )
     return answer
+
+
+def _require_in_time(replica: Replica, asked: WritableTxnMarker) -> None:
+    """From `transaction.version` 2 on every end raises the epoch, so a marker never has that of what it ends.
+    Raises ProtocolError INVALID_PRODUCER_EPOCH for one that would end the next transaction.
+    """
+    if asked.transaction_version >= _RAISES_EPOCH_FROM and replica.log.producers.is_in_transaction(
+        asked.producer_id, asked.producer_epoch
+    ):
+        raise ProtocolError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"marker of epoch {asked.producer_epoch} for producer {asked.producer_id}, whose transaction of "
+            "that epoch is still open",
+        )
 
 
 async def _settle(groups: GroupCoordinator, pending: list[_Pending], timeout_ms: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.wire.message import Message, Request
-from broker.wire.schema import Struct, array, boolean, int16, int32, int64, string
+from broker.wire.schema import Struct, array, boolean, int8, int16, int32, int64, string
 
 
 class WritableTxnMarkerTopic(Struct):
@@ -19,9 +19,10 @@ class WritableTxnMarker(Struct):
     transaction_result: bool = boolean()
     topics: list[WritableTxnMarkerTopic] = array(WritableTxnMarkerTopic)
     coordinator_epoch: int = int32()
+    transaction_version: int = int8("2+", ignorable=True)
 
 
-class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"], key=27, versions="0-1", flexible="1+"):
+class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"], key=27, versions="0-2", flexible="1+"):
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
 
 
@@ -40,5 +41,5 @@ class WritableTxnMarkerResult(Struct):
     topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
 
 
-class WriteTxnMarkersResponse(Message, key=27, versions="0-1", flexible="1+"):
+class WriteTxnMarkersResponse(Message, key=27, versions="0-2", flexible="1+"):
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
