@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -11,12 +12,15 @@ from broker.client.admin import Admin, NewTopic
 from broker.client.assignors import CooperativeStickyAssignor, RangeAssignor, RoundRobinAssignor
 from broker.client.cluster import Cluster
 from broker.client.consumer import Consumer, ConsumerRecord, ConsumerSettings, OffsetReset
+from broker.client.group_offset_admin import ToEarliest
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.group_settings import GroupSettings
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.client.producer import Producer, ProducerSettings
+from broker.client.transactional_producer import TransactionalProducer
 from broker.errors import ErrorCode, ProtocolError
 from broker.records.batch import Codec
+from broker.records.record_filter import RecordFilter
 from broker.types import TopicPartition
 from tests.client.running import QUICK, run, until
 from tests.conftest import ClusterFactory
@@ -279,6 +283,111 @@ def test_offsets_are_found_by_time_and_logs_are_cut_off(cluster: ClusterFactory)
             async with Consumer(client, settings=READ_ALL) as consumer:
                 consumer.assign({zero: 2})
                 assert (await consumer.take())[0].offset == 7
+
+    node = cluster()
+    run(main)
+
+
+def test_reading_goes_on_at_a_time_at_the_beginning_and_at_the_end(cluster: ClusterFactory) -> None:
+    async def main() -> None:
+        async with Cluster(node.bootstrap) as client:
+            zero = TopicPartition("t", 0)
+            async with Producer(client, settings=ProducerSettings(batch_bytes=200)) as producer:
+                for number in range(20):
+                    await producer.send("t", b"%d" % number, timestamp_ms=1_000_000 + number * 1_000)
+            async with Consumer(client, settings=READ_ALL) as consumer:
+                consumer.assign([zero])
+                await take(consumer, 3)
+                for time_ms, offset in ((1_004_001, 5), (1_004_000, 4), (0, 0)):
+                    await consumer.seek_to_time({zero: time_ms})
+                    assert (await take(consumer, 1))[0].offset == offset
+                await consumer.seek_to_time({zero: 2_000_000})
+                assert consumer.position(zero) == 20
+                await consumer.seek_to_beginning()
+                assert (await take(consumer, 1))[0].offset == 0
+                await consumer.seek_to_end()
+                assert await consumer.take(timeout_ms=100) == []
+            younger = replace(READ_ALL, offset_reset=OffsetReset.BY_DURATION, offset_reset_duration_ms=60_000)
+            async with Producer(client) as producer:
+                await (await producer.send("t", b"now"))
+            async with Consumer(client, settings=younger) as consumer:
+                consumer.assign([zero])
+                assert [record.offset for record in await take(consumer, 1)] == [20]
+
+    node = cluster()
+    run(main)
+
+
+def test_what_a_filter_does_not_match_is_passed_over_whoever_filters(cluster: ClusterFactory) -> None:
+    async def main() -> None:
+        async with Cluster(node.bootstrap) as client:
+            zero = TopicPartition("t", 0)
+            settings = ProducerSettings(codec=Codec.LZ4, batch_bytes=500)
+            async with Producer(client, settings=settings) as producer:
+                for number in range(300):
+                    await producer.send("t", b'{"number": %d}' % number, b"%d" % (number % 3))
+            filtering = replace(
+                READ_ALL,
+                record_filter=RecordFilter.parse('key = "1" and $.number < 200'),
+                auto_commit_interval_ms=10,
+                fetch_max_wait_ms=50,
+            )
+            async with Consumer(client, settings=filtering, group=QUICK_GROUP) as consumer:
+                consumer.subscribe(["t"])
+                found: list[int] = []
+                while not consumer.assignment or consumer.position(zero) != 300:
+                    found += [record.offset for record in await consumer.take(50)]
+                assert found == list(range(1, 200, 3))
+            assert await Admin(client).group_offsets("readers") == {zero: OffsetAndMetadata(offset=300)}
+
+    node = cluster()
+    run(main)
+
+
+def test_nodes_quotas_replicas_lags_producers_and_transactions_are_administered(
+    cluster: ClusterFactory,
+) -> None:
+    async def main() -> None:
+        async with Cluster(node.bootstrap, backoff=QUICK) as client:
+            admin = Admin(client)
+            zero = TopicPartition("t", 0)
+            await admin.alter_broker_configs(None, {"message.max.bytes": "2000000"})
+            await admin.alter_broker_configs(1, {"log.cleaner.threads": "2"})
+            described = await admin.describe_broker_configs(1, ["message.max.bytes", "log.cleaner.threads"])
+            assert {name: entry.value for name, entry in described.items()} == {
+                "message.max.bytes": "2000000",
+                "log.cleaner.threads": "2",
+            }
+            entity = {"client-id": "slow"}
+            await admin.alter_quotas(entity, {"producer_byte_rate": 1_000_000.0})
+            (quotas,) = await admin.describe_quotas(entity)
+            assert (quotas.entity, quotas.quotas) == (entity, {"producer_byte_rate": 1_000_000.0})
+            await admin.create_topic(NewTopic(name="t", partitions=1, replication_factor=1))
+            await client.ensure(["t"])
+            elected = (await admin.elect_leaders([zero]))[zero]
+            assert elected is not None
+            assert elected.code is ErrorCode.ELECTION_NOT_NEEDED
+            assert (await admin.reassign({zero: [1]}))[zero] is None
+            assert await admin.reassignments() == {}
+            found = await admin.find_partitions(["t"])
+            assert found[zero].replicas == (1,)
+            assert await admin.find_partitions(["t"], under_replicated=True) == {}
+            transactional = ProducerSettings(transactional_id="x")
+            async with TransactionalProducer(client, settings=transactional) as producer:
+                await producer.init_transactions()
+                producer.begin_transaction()
+                await (await producer.send("t", b"open"))
+                (writer,) = await admin.describe_producers(zero)
+                assert writer.first_offset == 0
+                transaction = (await admin.describe_transactions(["x"]))["x"]
+                assert (transaction.state, transaction.partitions) == ("Ongoing", (zero,))
+                assert [each.transactional_id for each in await admin.list_transactions()] == ["x"]
+                hanging = await admin.find_hanging_transactions([zero], heard_before_ms=writer.heard_ms)
+                assert hanging == [], "its coordinator knows it"
+                await producer.commit_transaction()
+            await admin.reset_group_offsets("readers", {zero: 1})
+            assert (await admin.group_lags("readers"))[zero].lag == 1
+            assert await admin.move_group_offsets("readers", ToEarliest()) == {zero: 0}
 
     node = cluster()
     run(main)

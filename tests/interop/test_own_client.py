@@ -1,4 +1,6 @@
-"""Our client against Apache Kafka: what it does with our nodes it does with Kafka's."""
+"""Our client against Apache Kafka, the last that works with ZooKeeper and the newest: what it does with our
+nodes it does with Kafka's.
+"""
 
 from __future__ import annotations
 
@@ -18,31 +20,42 @@ from broker.embedded import EmbeddedZooKeeper
 from broker.errors import ProtocolError
 from broker.records.batch import Codec
 from broker.types import TopicPartition
+from tests.client.reading_members import Brokers
 from tests.client.running import run
+from tests.client.test_filters import (  # noqa: F401 collected here too
+    test_filtered_readers_of_committed_records_see_no_aborted_ones,
+)
 from tests.client.test_nodes import (  # noqa: F401 collected here too
     READ_ALL,
     take,
     test_a_group_goes_on_where_it_committed,
     test_groups_are_listed_described_moved_and_deleted,
     test_members_of_a_group_share_the_partitions_as_they_come_and_go,
+    test_nodes_quotas_replicas_lags_producers_and_transactions_are_administered,
     test_offsets_are_found_by_time_and_logs_are_cut_off,
     test_raw_batches_pass_from_one_topic_to_another_untouched,
+    test_reading_goes_on_at_a_time_at_the_beginning_and_at_the_end,
     test_records_of_every_codec_come_back_as_they_were_sent,
     test_topics_are_created_listed_described_grown_configured_and_deleted,
+    test_what_a_filter_does_not_match_is_passed_over_whoever_filters,
 )
 from tests.interop.apache import ApacheKafka, kafka_jars
+from tests.interop.kraft import KraftKafka
 
 
-@pytest.fixture
+@pytest.fixture(params=["last with zookeeper", "newest"])
 def cluster(
-    kafka_classpath: str, zookeeper: EmbeddedZooKeeper, tmp_path: Path
-) -> Iterator[Callable[[], ApacheKafka]]:
+    request: pytest.FixtureRequest, zookeeper: EmbeddedZooKeeper, tmp_path: Path
+) -> Iterator[Callable[[], Brokers]]:
     """Apache Kafka in the place of our nodes; each test starts one of its own."""
     with ExitStack() as stack:
 
-        def start() -> ApacheKafka:
-            chroot = f"apache-{uuid.uuid4().hex[:8]}"
-            kafka = ApacheKafka(kafka_classpath, zookeeper.connect_string(chroot), tmp_path)
+        def start() -> Brokers:
+            if request.param == "newest":
+                newest = KraftKafka(request.getfixturevalue("newest_classpath"), tmp_path)
+                return stack.enter_context(newest)
+            chroot = zookeeper.connect_string(f"apache-{uuid.uuid4().hex[:8]}")
+            kafka = ApacheKafka(request.getfixturevalue("kafka_classpath"), chroot, tmp_path)
             return stack.enter_context(kafka)
 
         yield start
