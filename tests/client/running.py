@@ -29,3 +29,9 @@ async def until(condition: Callable[[], bool]) -> None:
     """Return once the condition holds; it is looked at whenever the loop has had a turn."""
     while not condition():  # noqa: ASYNC110 (any condition at all, so there is no event to wait for)
         await asyncio.sleep(0.001)
+
+
+async def until_told(expected: _Result, ask: Callable[[], Awaitable[_Result]]) -> None:
+    """Return once a cluster, whose nodes may hear of changes later, answers as expected."""
+    while await ask() != expected:  # noqa: ASYNC110 (as `until`)
+        await asyncio.sleep(0.01)

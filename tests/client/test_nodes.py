@@ -17,12 +17,13 @@ from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.group_settings import GroupSettings
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.client.producer import Producer, ProducerSettings
+from broker.client.quota_admin import EntityQuotas, QuotaEntity
 from broker.client.transactional_producer import TransactionalProducer
 from broker.errors import ErrorCode, ProtocolError
 from broker.records.batch import Codec
 from broker.records.record_filter import RecordFilter
 from broker.types import TopicPartition
-from tests.client.running import QUICK, run, until
+from tests.client.running import QUICK, run, until, until_told
 from tests.conftest import ClusterFactory
 
 READ_ALL = ConsumerSettings(offset_reset=OffsetReset.EARLIEST)
@@ -206,24 +207,29 @@ def test_topics_are_created_listed_described_grown_configured_and_deleted(cluste
             }
             with pytest.raises(ProtocolError, match="TOPIC_ALREADY_EXISTS: topic made"):
                 await admin.create_topic(made)
-            assert await admin.list_topics() == ["by-default", "made"]
+            await until_told(["by-default", "made"], admin.list_topics)
             assert await admin.create_partitions({"made": 3}) == {"made": None}
             refused = await admin.create_partitions({"made": 1})
             assert refused["made"] is not None
             assert refused["made"].code is ErrorCode.INVALID_PARTITIONS
             await client.ensure(["made"])
-            described = await admin.describe_topics(["made"])
-            assert sorted(described["made"].partitions) == [0, 1, 2]
+
+            async def partitions() -> list[int]:
+                return sorted((await admin.describe_topics(["made"]))["made"].partitions)
+
+            async def retention() -> str | None:
+                return (await admin.describe_topic_configs("made", ["retention.ms"]))["retention.ms"].value
+
+            await until_told([0, 1, 2], partitions)
             with pytest.raises(ProtocolError, match="UNKNOWN_TOPIC_OR_PARTITION: topic missing"):
                 await admin.describe_topics(["missing"])
-            assert (await admin.describe_topic_configs("made", ["retention.ms"]))[
-                "retention.ms"
-            ].value == "60000"
+            await until_told("60000", retention)
             await admin.alter_topic_configs("made", {"retention.ms": "70000"})
+            await until_told("70000", retention)
             assert (await admin.describe_topic_configs("made"))["retention.ms"].value == "70000"
             assert (await admin.describe_broker_configs(1))["broker.id"].value == "1"
             assert await admin.delete_topics(["made"]) == {"made": None}
-            assert await admin.list_topics() == ["by-default"]
+            await until_told(["by-default"], admin.list_topics)
 
     node = cluster()
     run(main)
@@ -353,15 +359,18 @@ def test_nodes_quotas_replicas_lags_producers_and_transactions_are_administered(
             zero = TopicPartition("t", 0)
             await admin.alter_broker_configs(None, {"message.max.bytes": "2000000"})
             await admin.alter_broker_configs(1, {"log.cleaner.threads": "2"})
-            described = await admin.describe_broker_configs(1, ["message.max.bytes", "log.cleaner.threads"])
-            assert {name: entry.value for name, entry in described.items()} == {
-                "message.max.bytes": "2000000",
-                "log.cleaner.threads": "2",
-            }
-            entity = {"client-id": "slow"}
-            await admin.alter_quotas(entity, {"producer_byte_rate": 1_000_000.0})
-            (quotas,) = await admin.describe_quotas(entity)
-            assert (quotas.entity, quotas.quotas) == (entity, {"producer_byte_rate": 1_000_000.0})
+
+            async def configs() -> dict[str, str | None]:
+                names = ["message.max.bytes", "log.cleaner.threads"]
+                described = await admin.describe_broker_configs(1, names)
+                return {name: entry.value for name, entry in described.items()}
+
+            await until_told({"message.max.bytes": "2000000", "log.cleaner.threads": "2"}, configs)
+            entity: QuotaEntity = {"client-id": "slow"}
+            quotas = {"producer_byte_rate": 1_000_000.0}
+            await admin.alter_quotas(entity, quotas)
+            told = [EntityQuotas(entity=entity, quotas=quotas)]
+            await until_told(told, lambda: admin.describe_quotas(entity))
             await admin.create_topic(NewTopic(name="t", partitions=1, replication_factor=1))
             await client.ensure(["t"])
             elected = (await admin.elect_leaders([zero]))[zero]

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer as LibrdkafkaConsumer
 
+from broker.client.cluster import Cluster
+from broker.client.consumer import Consumer
+from broker.errors import ProtocolError
 from broker.types import TopicPartition
 from tests.client.reading_members import PARTITIONS, QUICK_CONSUMER_GROUPS, Brokers, scene
 from tests.client.running import until
@@ -29,6 +32,7 @@ from tests.client.test_epoch_members_on_nodes import (  # noqa: F401 collected h
     test_what_cannot_be_ends_the_consumer_with_what_the_node_says,
 )
 from tests.conftest import ClusterFactory
+from tests.interop.apache import ApacheKafka
 from tests.interop.kraft import KraftKafka
 
 
@@ -38,6 +42,16 @@ def quick(newest_classpath: str, tmp_path: Path) -> Iterator[KraftKafka]:
     (directory := tmp_path / "kafka").mkdir()
     with KraftKafka(newest_classpath, directory, settings=QUICK_CONSUMER_GROUPS) as kafka:
         yield kafka
+
+
+def test_a_broker_that_has_the_protocol_turned_off_is_named(apache_kafka: ApacheKafka) -> None:
+    async def main() -> None:
+        async with Cluster(apache_kafka.bootstrap) as client, Consumer(client, group=NEW) as consumer:
+            consumer.subscribe(["t"])
+            with pytest.raises(ProtocolError, match=f"{apache_kafka.address}.*KIP-848.*group.version"):
+                await consumer.take()
+
+    run(main)
 
 
 class LibrdkafkaReader:
