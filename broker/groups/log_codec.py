@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from struct import Struct
 
 from broker.coordinators.record_batches import KeyValue
-from broker.errors import CorruptRecordsError, WireError
+from broker.coordinators.stored_batches import Unreadable, read_batches, read_records
+from broker.errors import WireError
 from broker.groups.consumer_groups import record_codec
 from broker.groups.consumer_groups.records import Change
 from broker.groups.events import GroupMetadata, MemberMetadata
 from broker.groups.offsets import NO_TIMESTAMP_MS, CommittedOffset
 from broker.records.batch import MAGIC_POSITION, read_header, verify_crc
 from broker.records.control import MarkerType, read_marker
-from broker.records.reader import iterate_entries, read_all
 from broker.types import Buffer, TopicPartition
 from broker.wire.messages import group_records, offset_records
 
@@ -58,13 +58,6 @@ class TransactionEnded:
 
     producer_id: int
     committed: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable:
-    """Something in the log that cannot be made sense of, and why; what stands around it is not affected."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,32 +122,22 @@ def read_log(chunk: Buffer, *, batch_bytes_max: int) -> Iterator[LogEntry]:
     `batch_bytes_max` bounds one batch uncompressed. Raises CorruptRecordsError when batches cannot be told
     apart.
     """
-    view = memoryview(chunk)
-    for position, size in iterate_entries(view):
-        try:
-            yield from _read_entry(view[position : position + size], batch_bytes_max)
-        except CorruptRecordsError as error:
-            yield Unreadable(reason=error.message)
+    return read_batches(chunk, lambda batch: _read_batch(batch, batch_bytes_max))
 
 
-def _read_entry(entry: memoryview, batch_bytes_max: int) -> Iterator[LogEntry]:
+def _read_batch(batch: memoryview, batch_bytes_max: int) -> Iterator[LogEntry]:
     producer_id = None
-    if entry[MAGIC_POSITION] >= 2:
-        header = read_header(entry)
+    if batch[MAGIC_POSITION] >= 2:
+        header = read_header(batch)
         if header.is_control:
-            verify_crc(entry, 0, header)
-            marker = read_marker(entry, header)
+            verify_crc(batch, 0, header)
+            marker = read_marker(batch, header)
             if marker is not None:
                 committed = marker.type is MarkerType.COMMIT
                 yield TransactionEnded(producer_id=header.producer_id, committed=committed)
             return
         producer_id = header.producer_id if header.is_transactional else None
-    for record in read_all(entry, size_max=batch_bytes_max):
-        try:
-            decoded = decode(record.key or b"", record.value)
-        except WireError as error:
-            yield Unreadable(reason=f"record at offset {record.offset}: {error}")
-            continue
+    for decoded in read_records(batch, decode, batch_bytes_max=batch_bytes_max):
         if isinstance(decoded, OffsetRecord) and producer_id is not None:
             decoded = OffsetRecord(
                 group_id=decoded.group_id,

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from broker.clock import Clock
 from broker.coordinators.loading import entries_of
 from broker.coordinators.partition_writer import CoordinatorLog, PartitionWriter
+from broker.coordinators.stored_batches import Unreadable
 from broker.errors import ErrorCode
 from broker.groups.config import GroupConfig
 from broker.groups.consumer_groups.config import ConsumerConfigOf
 from broker.groups.consumer_groups.topics import TopicDirectory
 from broker.groups.live_group import LiveGroup
-from broker.groups.log_codec import LogEntry, LogRecord, TransactionEnded, Unreadable, encode, read_log
+from broker.groups.log_codec import LogEntry, LogRecord, TransactionEnded, encode, read_log
 from broker.groups.surroundings import Surroundings
 from broker.groups.waiters import Waiters
 from broker.telemetry import logger

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from broker.coordinators.record_batches import KeyValue
-from broker.errors import CorruptRecordsError, WireError
+from broker.coordinators.stored_batches import Unreadable, read_batches, read_records
+from broker.errors import WireError
 from broker.records.batch import MAGIC_POSITION, read_header
-from broker.records.reader import iterate_entries, read_all
 from broker.transactions.state import STORED, State
 from broker.transactions.transaction import Transaction
 from broker.types import Buffer, TopicPartition
@@ -34,13 +34,6 @@ class TransactionRecord:
 
     transactional_id: str
     transaction: Transaction | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable:
-    """Something in the log that cannot be made sense of, and why; what stands around it is not affected."""
-
-    reason: str
 
 
 LogEntry = TransactionRecord | Unreadable
@@ -68,22 +61,12 @@ def read_log(chunk: Buffer, *, batch_bytes_max: int) -> Iterator[LogEntry]:
     `batch_bytes_max` bounds one batch uncompressed. Raises CorruptRecordsError when batches cannot be told
     apart.
     """
-    view = memoryview(chunk)
-    for position, size in iterate_entries(view):
-        try:
-            yield from _read_entry(view[position : position + size], batch_bytes_max)
-        except CorruptRecordsError as error:
-            yield Unreadable(reason=error.message)
+    return read_batches(chunk, lambda batch: _read_batch(batch, batch_bytes_max))
 
 
-def _read_entry(entry: memoryview, batch_bytes_max: int) -> Iterator[LogEntry]:
-    if entry[MAGIC_POSITION] >= 2 and read_header(entry).is_control:
-        return
-    for record in read_all(entry, size_max=batch_bytes_max):
-        try:
-            yield decode(record.key or b"", record.value)
-        except WireError as error:
-            yield Unreadable(reason=f"record at offset {record.offset}: {error}")
+def _read_batch(batch: memoryview, batch_bytes_max: int) -> Iterator[LogEntry]:
+    if not (batch[MAGIC_POSITION] >= 2 and read_header(batch).is_control):
+        yield from read_records(batch, decode, batch_bytes_max=batch_bytes_max)
 
 
 def _encode_value(transaction: Transaction, version: int) -> bytes:

@@ -13,11 +13,12 @@ from broker.clock import Clock
 from broker.coordinators.loading import entries_of
 from broker.coordinators.partition_writer import CoordinatorLog, PartitionWriter
 from broker.coordinators.record_batches import KeyValue
+from broker.coordinators.stored_batches import Unreadable
 from broker.errors import ErrorCode
 from broker.telemetry import logger
 from broker.transactions.config import TransactionConfig
 from broker.transactions.live_transaction import LiveTransaction, Surroundings
-from broker.transactions.log_codec import TransactionRecord, Unreadable, encode, read_log
+from broker.transactions.log_codec import TransactionRecord, encode, read_log
 from broker.transactions.markers import Ending, Markers
 from broker.transactions.state import State
 from broker.transactions.transaction import Transaction

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.coordinators.record_batches import build_batch, encoded_size
+from broker.coordinators.stored_batches import Unreadable
 from broker.errors import WireError
 from broker.groups.events import GroupMetadata, MemberMetadata
 from broker.groups.log_codec import (
@@ -16,7 +17,6 @@ from broker.groups.log_codec import (
     LogRecord,
     OffsetRecord,
     TransactionEnded,
-    Unreadable,
     decode,
     encode,
     read_log,

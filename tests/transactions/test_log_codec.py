@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.coordinators.record_batches import build_batch
+from broker.coordinators.stored_batches import Unreadable
 from broker.errors import WireError
-from broker.transactions.log_codec import TransactionRecord, Unreadable, decode, encode, read_log
+from broker.transactions.log_codec import TransactionRecord, decode, encode, read_log
 from broker.transactions.state import STORED, State
 from broker.transactions.transaction import Transaction
 from broker.types import TopicPartition
