@@ -121,12 +121,12 @@ class _Cutter:
     def run(self) -> None:
         """Walk all whole batches. Raises CorruptRecordsError at the first that cannot be read."""
         records, end, at = self._records, len(self._records), 0
+        origins = self._config.origins
         while (size := peek_size(records, at)) is not None and size <= end - at:
             if records[at + MAGIC_POSITION] < 2:
                 self._take_legacy(records[at : at + size])
             else:
                 header = read_header(records, at)
-                origins = self._config.origins
                 if origins is None or header.is_control or self._goes_on(header, origins):
                     self._take(at, size, header)
             at += size

@@ -76,7 +76,7 @@ class Lines:
 
     def line_up(self, lane: Lane) -> None:
         """Put the lane into the line of its leader when it has something to send."""
-        if lane.queued or self._next(lane) is None:
+        if lane.queued or lane.next_to_send() is None:
             return
         assert lane.leader is not None
         broker = self._brokers.get(lane.leader)
@@ -85,19 +85,14 @@ class Lines:
         lane.queued = True
         broker.line.append(lane)
 
-    def _next(self, lane: Lane) -> Chunk | None:
-        """What the lane can send now, `lane.producer` being its identity; a missing one is asked for."""
-        chunk = lane.next_to_send()
-        if chunk is None:
-            return None
-        if (lane.producer is None or lane.producer.origin != chunk.origin) and not lane.take_producer(
-            chunk.origin
-        ):
-            assert lane.awaits is not None
-            lane.enter(LaneState.AWAITING_PRODUCER)
-            self._wishes.add(lane.awaits)
-            return None
-        return chunk
+    def _change_producer(self, lane: Lane, chunk: Chunk) -> bool:
+        """Let the lane go on with the identity for the chunk; False when it must be got first."""
+        if lane.take_producer(chunk.origin):
+            return True
+        assert lane.awaits is not None
+        lane.enter(LaneState.AWAITING_PRODUCER)
+        self._wishes.add(lane.awaits)
+        return False
 
     def _build(self, broker: _Broker, now_ms: int) -> ProduceCommand | None:
         """Fill one request from the head of the line, one chunk a lane; None when nobody can send."""
@@ -105,13 +100,21 @@ class Lines:
         size = 0
         while broker.line:
             lane = broker.line[0]
-            chunk = self._next(lane) if lane.leader == broker.broker_id else None
-            if chunk is not None and entries and self._is_full(entries, size, lane, chunk):
-                break
+            chunk = lane.next_to_send() if lane.leader == broker.broker_id else None
+            if chunk is not None and entries:
+                if size + chunk.size > self._config.produce_bytes:
+                    break
+                if lane.partition.is_merged and _goes_there(entries, lane):
+                    break
             broker.line.popleft()
             lane.queued = False
             if chunk is None:
                 self.line_up(lane)
+                continue
+            producer = lane.producer
+            if (producer is None or producer.origin != chunk.origin) and not self._change_producer(
+                lane, chunk
+            ):
                 continue
             if self._admissions and not self._is_admitted(lane, chunk, now_ms):
                 self._refused.append(lane)
@@ -126,12 +129,6 @@ class Lines:
         broker.in_flight += 1
         self._counts.requests += 1
         return ProduceCommand(broker=broker.broker_id, entries=entries, bytes=size)
-
-    def _is_full(self, entries: list[tuple[Lane, Chunk]], size: int, lane: Lane, chunk: Chunk) -> bool:
-        """Whether the chunk must wait for the next request."""
-        if size + chunk.size > self._config.produce_bytes:
-            return True
-        return lane.partition.is_merged and any(other.destination == lane.destination for other, _ in entries)
 
     def _is_admitted(self, lane: Lane, chunk: Chunk, now_ms: int) -> bool:
         return all(admission.may_send(lane, chunk, now_ms) for admission in self._admissions)
@@ -149,6 +146,11 @@ class Lines:
         lane.in_flight += 1
         lane.sent += 1
         lane.broker = broker
+
+
+def _goes_there(entries: list[tuple[Lane, Chunk]], lane: Lane) -> bool:
+    """Whether a request has something for the lane's destination already: it takes one batch of each."""
+    return any(other.destination == lane.destination for other, _ in entries)
 
 
 def _stamp(producer: LaneProducer, chunk: Chunk) -> None:

@@ -344,13 +344,14 @@ class FlowMachine:
         assert lane.producer is not None
         lane.producer.proven, lane.producer.answered_at_ms = True, now_ms
         taken = lane.take_acknowledged()
+        counts, on_copied = self.counts, self._hooks.on_copied
         for chunk in taken:
-            self.counts.batches += len(chunk.batches)
-            self.counts.bytes += chunk.size
-            self.counts.records += chunk.count
+            counts.batches += len(chunk.batches)
+            counts.bytes += chunk.size
+            counts.records += chunk.count
             lane.partition.count_copied(chunk)
-            if self._hooks.on_copied is not None and not chunk.is_former:
-                self._hooks.on_copied(describe_copied(lane, chunk))
+            if on_copied is not None and not chunk.is_former:
+                on_copied(describe_copied(lane, chunk))
             self._buffer.let_go(lane, chunk)
         if taken and lane.error is not None:
             self._facts.append(PartitionRecovered(source=lane.partition.source, failures=lane.attempts))

@@ -126,10 +126,11 @@ class Partition:
 
     def count_copied(self, chunk: Chunk) -> None:
         """A chunk of it arrived, and so did all before it in its lane."""
-        self.last_timestamp = max(self.last_timestamp, chunk.max_timestamp)
+        if chunk.max_timestamp > self.last_timestamp:
+            self.last_timestamp = chunk.max_timestamp
         self.copied_bytes += chunk.size
-        offsets = chunk.next_offset - chunk.first_offset if len(self.lanes) == 1 else chunk.count
-        self.copied_offsets += max(offsets, chunk.count)
+        offsets = chunk.next_offset - chunk.first_offset
+        self.copied_offsets += offsets if offsets > chunk.count and len(self.lanes) == 1 else chunk.count
 
     def extend_to(self, offset: int) -> None:
         """Everything of the source before `offset` is dealt with once the present queues are acknowledged."""

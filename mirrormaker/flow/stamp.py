@@ -55,7 +55,7 @@ def stamp(
     after = producer_id << 48 | epoch << 32 | sequence
     buffer[start:end] = after.to_bytes(_PRODUCER_BYTES, "big")
     changed = before ^ after
-    if bool(buffer[position + _LOW_ATTRIBUTES] & TRANSACTIONAL_FLAG) is not is_transactional:
+    if (buffer[position + _LOW_ATTRIBUTES] & TRANSACTIONAL_FLAG != 0) is not is_transactional:
         buffer[position + _LOW_ATTRIBUTES] ^= TRANSACTIONAL_FLAG
         changed |= TRANSACTIONAL_FLAG << _ATTRIBUTES_SHIFT
     rebase(buffer, position, 0, -1)
@@ -76,7 +76,10 @@ def records_crc(buffer: bytearray | memoryview, position: int, header: BatchHead
 
 def _contribution(changed: int, zeros_after: int) -> int:
     """What changed bits, and so many zero bytes after them, add to a CRC: the CRC without its inversions."""
-    return _over_zeros(crc32c(changed.to_bytes(_CHANGED_BYTES, "big"), _ALL_ONES), zeros_after) ^ _ALL_ONES
+    crc: int = crc32c(changed.to_bytes(_CHANGED_BYTES, "big"), _ALL_ONES)
+    if zeros_after > len(_ZEROS):
+        return _over_zeros(crc, zeros_after) ^ _ALL_ONES
+    return int(crc32c(_ZEROS[:zeros_after], crc)) ^ _ALL_ONES
 
 
 def _over_zeros(crc: int, zeros: int) -> int:

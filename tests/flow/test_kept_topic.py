@@ -1,0 +1,78 @@
+"""Topics that the mirror keeps, on our nodes, and what a cluster that refuses them is told of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.client.cluster import Cluster
+from broker.client.metadata import ClusterMetadata
+from broker.client.topic_admin import NewTopic, TopicAdmin
+from broker.errors import ErrorCode, ProtocolError
+from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.kept_view import KeptView, decode_document, encode_document
+from tests.conftest import ClusterFactory
+from tests.flow.kept_topic_cases import (  # noqa: F401 collected here too
+    NAME,
+    test_a_kept_topic_is_made_compacted_and_says_what_was_put,
+    test_a_topic_that_is_deleted_or_made_anew_by_others_is_read_anew,
+    test_a_topic_that_retention_would_empty_is_refused,
+    test_of_several_writers_the_last_one_wins_for_all_readers,
+    test_what_a_transaction_wrote_is_seen_when_it_is_committed,
+    test_what_is_no_json_object_is_passed_over,
+)
+
+DOCUMENTS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.none(), max_size=3)
+
+
+@given(puts=st.lists(st.tuples(DOCUMENTS, st.none() | DOCUMENTS)))
+def test_a_view_knows_the_last_value_of_each_key(puts: list[tuple[dict, dict | None]]) -> None:  # type: ignore[type-arg]
+    view, expected = KeptView(), {}
+    for key, value in puts:
+        view.apply(encode_document(key), None if value is None else encode_document(value))
+        expected[encode_document(key)] = value
+    kept = {encode_document(key): value for key, value in view.entries()}
+    assert kept == {key: value for key, value in expected.items() if value is not None}
+    assert all(view.get(decode_document(key)) == value for key, value in expected.items())
+
+
+def test_a_key_is_known_in_whatever_form_others_wrote_it() -> None:
+    view = KeptView()
+    view.apply(b'{"b": 1, "a": 2}', b'{"x": 1}')
+    assert view.get({"a": 2, "b": 1}) == {"x": 1}
+
+
+@pytest.mark.parametrize("key", [None, b"", b"{", b"[]", b"\xff", b"1"])
+def test_keys_that_are_no_json_objects_are_refused(key: bytes | None) -> None:
+    view = KeptView()
+    with pytest.raises(ValueError):  # noqa: PT011 whatever the parser says
+        view.apply(key, None)
+
+
+def test_a_cluster_that_forbids_it_is_an_error_that_names_the_topic_and_the_rights(
+    cluster: ClusterFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(admin: TopicAdmin, topic: NewTopic, *, validate_only: bool = False) -> None:
+        raise ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {topic.name}")
+
+    async def main() -> None:
+        async with Cluster(cluster().bootstrap) as client:
+            with monkeypatch.context() as patched:
+                patched.setattr(TopicAdmin, "create_topic", refuse)
+                with pytest.raises(ProtocolError, match=f"topic {NAME}: the mirror needs the rights"):
+                    async with KeptTopic(client, NAME):
+                        raise AssertionError("it was made")
+            async with KeptTopic(client, NAME) as kept:
+                await kept.read_to_end()
+                monkeypatch.setattr(client, "refresh", _refused_refresh)
+                with pytest.raises(ProtocolError, match="to describe, read and write it"):
+                    await kept.read_to_end()
+
+    async def _refused_refresh(topics: Iterable[str], **_: object) -> ClusterMetadata:
+        raise ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, ", ".join(topics))
+
+    asyncio.run(main())
