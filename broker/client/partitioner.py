@@ -64,6 +64,9 @@ class StickyPartitioner:
         self._current: dict[str, int] = {}
 
     def partition(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
+        return self._stay(topic, available)
+
+    def _stay(self, topic: str, available: Sequence[int]) -> int:
         current = self._current.get(topic)
         if current is None or current not in available:
             current = self._current[topic] = available[int(self._random() * len(available))]
@@ -79,7 +82,7 @@ class Murmur2Partitioner(StickyPartitioner):
 
     def partition(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
         if key is None:
-            return super().partition(topic, key, count, available)
+            return self._stay(topic, available)
         return (murmur2(key) & _POSITIVE) % count
 
 
@@ -88,7 +91,7 @@ class Crc32Partitioner(StickyPartitioner):
 
     def partition(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
         if not key:
-            return super().partition(topic, key, count, available)
+            return self._stay(topic, available)
         return crc32(key) % count
 
 

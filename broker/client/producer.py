@@ -229,7 +229,9 @@ class Producer:
             partition = self._partitioner.partition(topic, key, route.partition_count, route.available)
         else:
             route.require(partition)
-        queue = self._sender.queue(TopicPartition(topic, partition))
+        queue = self._sender.queues.get((topic, partition)) or self._sender.queue(
+            TopicPartition(topic, partition)
+        )
         if self._transactions is not None:
             self._transactions.require_open()
         batch = queue.waiting[-1] if queue.waiting else None

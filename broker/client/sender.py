@@ -89,7 +89,8 @@ class Sender:
         counters: ProducerCounters,
         hooks: SenderHooks,
     ) -> None:
-        self.queues: dict[TopicPartition, PartitionQueue] = {}
+        self.queues: dict[tuple[str, int], PartitionQueue] = {}
+        """By topic and partition, so that no TopicPartition has to be made to find one."""
         self.hurries = 0
         """While this is not 0, batches are sent although they could still grow."""
         self.produce_version_max: int | None = None
