@@ -1,7 +1,8 @@
 """One client at one task, in a process of its own: `python -m ops.bench._client_loads TASK CLIENT ...`.
 
 Prints wall and processor time of the task alone, as JSON. All producers write with acks=all and idempotence,
-batches of at most 64 KiB that linger for 5 ms; all consumers read every partition from its beginning.
+batches of at most 64 KiB that linger for 5 ms; all consumers read every partition from its beginning,
+`consume` as many records at once as the client gives, `iterate` one by one.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from time import perf_counter, process_time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.consumer import Consumer, ConsumerSettings, OffsetReset
@@ -41,20 +43,24 @@ class Task(NamedTuple):
         return [b"%0*d" % (self.size, number) for number in range(64)]
 
 
+Figures = dict[str, float]
+
+
 class Watch:
     """Wall and processor time, from its making on."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = perf_counter(), process_time()
 
-    def document(self) -> dict[str, float]:
+    def figures(self) -> Figures:
+        """What went by until now."""
         return {"seconds": perf_counter() - self._wall, "cpu_seconds": process_time() - self._cpu}
 
 
 # Ours
 
 
-async def produce_ours(task: Task) -> Watch:
+async def produce_ours(task: Task) -> Figures:
     settings = ProducerSettings(batch_bytes=BATCH_BYTES, linger_ms=LINGER_MS, codec=Codec.NONE)
     async with (
         Cluster([HostPort.parse(task.bootstrap)]) as cluster,
@@ -65,28 +71,45 @@ async def produce_ours(task: Task) -> Watch:
         for number in range(task.count):
             await producer.send(task.topic, values[number % 64])
         await producer.flush()
-        return watch
+        return watch.figures()
 
 
-async def consume_ours(task: Task) -> Watch:
+@asynccontextmanager
+async def _our_consumer(task: Task) -> AsyncIterator[tuple[Consumer, Watch]]:
     settings = ConsumerSettings(offset_reset=OffsetReset.EARLIEST)
     async with (
         Cluster([HostPort.parse(task.bootstrap)]) as cluster,
         Consumer(cluster, settings=settings) as consumer,
     ):
         await cluster.ensure([task.topic])
-        watch, count = Watch(), 0
+        watch = Watch()
         consumer.assign([TopicPartition(task.topic, number) for number in range(PARTITIONS)])
+        yield consumer, watch
+
+
+async def consume_ours(task: Task) -> Figures:
+    async with _our_consumer(task) as (consumer, watch):
+        count = 0
         while count < task.count:
             for record in await consumer.take(POLL_MS, POLL_RECORDS):
                 count += record.value is not None
-        return watch
+        return watch.figures()
+
+
+async def iterate_ours(task: Task) -> Figures:
+    async with _our_consumer(task) as (consumer, watch):
+        count = 0
+        async for record in consumer:
+            count += record.value is not None
+            if count == task.count:
+                break
+        return watch.figures()
 
 
 # aiokafka
 
 
-async def produce_aiokafka(task: Task) -> Watch:
+async def produce_aiokafka(task: Task) -> Figures:
     from aiokafka import AIOKafkaProducer
 
     async with AIOKafkaProducer(
@@ -101,10 +124,11 @@ async def produce_aiokafka(task: Task) -> Watch:
         for number in range(task.count):
             await producer.send(task.topic, values[number % 64])
         await producer.flush()
-        return watch
+        return watch.figures()
 
 
-async def consume_aiokafka(task: Task) -> Watch:
+@asynccontextmanager
+async def _aiokafka_consumer(task: Task) -> AsyncIterator[tuple[Any, Watch]]:
     from aiokafka import AIOKafkaConsumer
     from aiokafka import TopicPartition as Partition
 
@@ -112,20 +136,36 @@ async def consume_aiokafka(task: Task) -> Watch:
         bootstrap_servers=task.bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
     )
     async with consumer:
-        watch, count = Watch(), 0
+        watch = Watch()
         consumer.assign([Partition(task.topic, number) for number in range(PARTITIONS)])
+        yield consumer, watch
+
+
+async def iterate_aiokafka(task: Task) -> Figures:
+    async with _aiokafka_consumer(task) as (consumer, watch):
+        count = 0
+        async for record in consumer:
+            count += record.value is not None
+            if count == task.count:
+                break
+        return watch.figures()
+
+
+async def consume_aiokafka(task: Task) -> Figures:
+    async with _aiokafka_consumer(task) as (consumer, watch):
+        count = 0
         while count < task.count:
             taken = await consumer.getmany(timeout_ms=POLL_MS, max_records=POLL_RECORDS)
             for records in taken.values():
                 for record in records:
                     count += record.value is not None
-        return watch
+        return watch.figures()
 
 
 # kafka-python
 
 
-async def produce_kafka_python(task: Task) -> Watch:
+async def produce_kafka_python(task: Task) -> Figures:
     from kafka import KafkaProducer
 
     producer = KafkaProducer(
@@ -140,31 +180,49 @@ async def produce_kafka_python(task: Task) -> Watch:
     for number in range(task.count):
         producer.send(task.topic, values[number % 64])
     producer.flush()
+    figures = watch.figures()
     producer.close()
-    return watch
+    return figures
 
 
-async def consume_kafka_python(task: Task) -> Watch:
+@contextmanager
+def _kafka_python_consumer(task: Task) -> Iterator[tuple[Any, Watch]]:
     from kafka import KafkaConsumer
     from kafka import TopicPartition as Partition
 
     consumer = KafkaConsumer(
         bootstrap_servers=task.bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
     )
-    watch, count = Watch(), 0
+    watch = Watch()
     consumer.assign([Partition(task.topic, number) for number in range(PARTITIONS)])
-    while count < task.count:
-        for records in consumer.poll(timeout_ms=POLL_MS, max_records=POLL_RECORDS).values():
-            for record in records:
-                count += record.value is not None
+    yield consumer, watch
     consumer.close()
-    return watch
+
+
+async def consume_kafka_python(task: Task) -> Figures:
+    with _kafka_python_consumer(task) as (consumer, watch):
+        count = 0
+        while count < task.count:
+            for records in consumer.poll(timeout_ms=POLL_MS, max_records=POLL_RECORDS).values():
+                for record in records:
+                    count += record.value is not None
+        return watch.figures()
+
+
+async def iterate_kafka_python(task: Task) -> Figures:
+    with _kafka_python_consumer(task) as (consumer, watch):
+        count = 0
+        for record in consumer:
+            count += record.value is not None
+            if count == task.count:
+                break
+        return watch.figures()
 
 
 # confluent-kafka, which is librdkafka
 
 
-async def produce_confluent(task: Task) -> Watch:
+async def produce_confluent(task: Task) -> Figures:
     from confluent_kafka import Producer as ConfluentProducer
 
     producer = ConfluentProducer(
@@ -182,26 +240,42 @@ async def produce_confluent(task: Task) -> Watch:
     for number in range(task.count):
         producer.produce(task.topic, values[number % 64])
     producer.flush(600)
-    return watch
+    return watch.figures()
 
 
-async def consume_confluent(task: Task) -> Watch:
+@contextmanager
+def _confluent_consumer(task: Task) -> Iterator[tuple[Any, Watch]]:
     from confluent_kafka import Consumer as ConfluentConsumer
     from confluent_kafka import TopicPartition as Partition
 
     consumer = ConfluentConsumer(
         {"bootstrap.servers": task.bootstrap, "group.id": "bench", "enable.auto.commit": False}
     )
-    watch, count = Watch(), 0
+    watch = Watch()
     consumer.assign([Partition(task.topic, number, 0) for number in range(PARTITIONS)])
-    while count < task.count:
-        for message in consumer.consume(POLL_RECORDS, POLL_MS / 1000):
-            count += message.value() is not None
+    yield consumer, watch
     consumer.close()
-    return watch
 
 
-TASKS: Mapping[str, Mapping[str, Callable[[Task], Awaitable[Watch]]]] = {
+async def consume_confluent(task: Task) -> Figures:
+    with _confluent_consumer(task) as (consumer, watch):
+        count = 0
+        while count < task.count:
+            for message in consumer.consume(POLL_RECORDS, POLL_MS / 1000):
+                count += message.value() is not None
+        return watch.figures()
+
+
+async def iterate_confluent(task: Task) -> Figures:
+    with _confluent_consumer(task) as (consumer, watch):
+        count = 0
+        while count < task.count:
+            message = consumer.poll(POLL_MS / 1000)
+            count += message is not None and message.value() is not None
+        return watch.figures()
+
+
+TASKS: Mapping[str, Mapping[str, Callable[[Task], Awaitable[Figures]]]] = {
     "produce": {
         "ours": produce_ours,
         "aiokafka": produce_aiokafka,
@@ -214,13 +288,18 @@ TASKS: Mapping[str, Mapping[str, Callable[[Task], Awaitable[Watch]]]] = {
         "kafka-python": consume_kafka_python,
         "confluent": consume_confluent,
     },
+    "iterate": {
+        "ours": iterate_ours,
+        "aiokafka": iterate_aiokafka,
+        "kafka-python": iterate_kafka_python,
+        "confluent": iterate_confluent,
+    },
 }
 
 
-async def _perform(arguments: list[str]) -> dict[str, float]:
+async def _perform(arguments: list[str]) -> Figures:
     task, client, bootstrap, topic, count, size = arguments
-    watch = await TASKS[task][client](Task(bootstrap, topic, int(count), int(size)))
-    return watch.document()
+    return await TASKS[task][client](Task(bootstrap, topic, int(count), int(size)))
 
 
 def main() -> None:

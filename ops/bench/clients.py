@@ -54,11 +54,11 @@ class Bench:
         """The best round of each client."""
         figures: dict[str, Figure] = {}
         full = self._new_topic()
-        if task == "consume":
+        if task != "produce":
             self._run("produce", FILLER, full, size)
         for _ in range(self._rounds):
             for client in self._clients:
-                topic = full if task == "consume" else self._new_topic()
+                topic = self._new_topic() if task == "produce" else full
                 figure = self._run(task, client, topic, size)
                 best = figures.setdefault(client, figure)
                 figures[client] = Figure(
