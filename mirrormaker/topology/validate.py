@@ -20,6 +20,7 @@ from mirrormaker.topology.model import ClusterName, ClusterSpec, LinkSpec, Route
 from mirrormaker.topology.naming import (
     TopicNaming,
     compile_naming,
+    is_internal,
     is_legal_topic,
     pattern_problem,
     template_problem,
@@ -59,9 +60,8 @@ def _check_cluster(cluster: ClusterSpec) -> Iterator[Finding]:
     if cluster.zookeeper is not None and (problem := _connect_problem(cluster.zookeeper)):
         yield Finding(path=f"{path}.zookeeper", message=problem)
     for name, topic in cluster.topics.items():
-        if not is_legal_topic(name):
-            message = f"{name!r} is not a topic's name: up to 249 letters, digits, '.', '_' and '-'"
-            yield Finding(path=f"{path}.topics.{name}", message=message)
+        if problem := _topic_problem(name):
+            yield Finding(path=f"{path}.topics.{name}", message=problem)
         if cluster.embedded is not None and (topic.replication or 1) > cluster.embedded.brokers:
             message = (
                 f"{topic.replication} replicas need as many nodes, and there are {cluster.embedded.brokers}"
@@ -85,6 +85,11 @@ def _check_identities(clusters: Iterable[ClusterSpec]) -> Iterator[Finding]:
             if owner != cluster.name:
                 message = f"the cluster {owner!r} has this id: both names mean one cluster"
                 yield Finding(path=f"clusters.{cluster.name}.cluster_id", message=message)
+        if cluster.zookeeper is not None:
+            owner = owners.setdefault(f"zookeeper {cluster.zookeeper}", cluster.name)
+            if owner != cluster.name:
+                message = f"belongs to the cluster {owner!r} already: each has a chroot of its own"
+                yield Finding(path=f"clusters.{cluster.name}.zookeeper", message=message)
 
 
 def _normal(address: HostPort) -> HostPort:
@@ -95,14 +100,19 @@ def _normal(address: HostPort) -> HostPort:
 
 def _check_links(topology: Topology) -> Iterator[Finding]:
     first: dict[tuple[ClusterName, ClusterName], int] = {}
+    used = {(route.source, route.destination) for route in topology.routes}
     for index, link in enumerate(topology.links):
         path = f"links[{index}]"
         yield from _check_ends(path, link, topology)
         if link.bytes_per_second is None and not link.windows:
             yield Finding(path=path, message="limits nothing: say 'bytes_per_second' or 'windows'")
-        known = first.setdefault((link.source, link.destination), index)
+        ends = (link.source, link.destination)
+        known = first.setdefault(ends, index)
         if known != index:
             message = f"links[{known}] is from {link.source!r} to {link.destination!r} too"
+            yield Finding(path=path, message=message)
+        elif ends not in used and link.source != link.destination and topology.clusters.keys() >= set(ends):
+            message = f"no route leads from {link.source!r} to {link.destination!r}"
             yield Finding(path=path, message=message)
 
 
@@ -188,6 +198,12 @@ def _name_problem(name: str, size_max: int) -> str | None:
     if _NAME.fullmatch(name) and len(name) <= size_max:
         return None
     return f"{name!r} is not a name: up to {size_max} letters, digits, '.', '_' and '-', no sign first"
+
+
+def _topic_problem(name: str) -> str | None:
+    if not is_legal_topic(name):
+        return f"{name!r} is not a topic's name: up to 249 letters, digits, '.', '_' and '-'"
+    return "clusters make topics with such names themselves" if is_internal(name) else None
 
 
 def _connect_problem(connect: str) -> str | None:

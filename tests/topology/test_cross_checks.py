@@ -36,6 +36,18 @@ clusters:
     ]
 
 
+def test_two_clusters_have_two_places_in_zookeeper(tmp_path: Path) -> None:
+    text = """\
+clusters:
+  a: {bootstrap: ["a:1"], zookeeper: "zk:2181/x"}
+  b: {bootstrap: ["b:1"], zookeeper: "zk:2181/x"}
+  c: {bootstrap: ["c:1"], zookeeper: "zk:2181/c"}
+"""
+    assert problems_of(tmp_path, text) == [
+        "3: clusters.b.zookeeper: belongs to the cluster 'a' already: each has a chroot of its own"
+    ]
+
+
 def test_topics_of_a_cluster_must_be_possible_there(tmp_path: Path) -> None:
     text = """\
 clusters:
@@ -43,14 +55,16 @@ clusters:
     embedded: {port: 9092, brokers: 2}
     topics:
       a b: {}
+      __consumer_offsets: {}
       wide: {replication: 3}
       none: {partitions: 0, config: {x: null}}
 """
     assert problems_of(tmp_path, text) == [
         "5: clusters.a.topics.a b: 'a b' is not a topic's name: up to 249 letters, digits, '.', '_' and '-'",
-        "6: clusters.a.topics.wide.replication: 3 replicas need as many nodes, and there are 2",
-        "7: clusters.a.topics.none.partitions: 0 is not between 1 and 100000",
-        "7: clusters.a.topics.none.config.x: expected the value of a setting, found nothing",
+        "6: clusters.a.topics.__consumer_offsets: clusters make topics with such names themselves",
+        "7: clusters.a.topics.wide.replication: 3 replicas need as many nodes, and there are 2",
+        "8: clusters.a.topics.none.partitions: 0 is not between 1 and 100000",
+        "8: clusters.a.topics.none.config.x: expected the value of a setting, found nothing",
     ]
 
 
@@ -65,6 +79,11 @@ links:
   - {from: a, to: bb, bytes_per_second: 2}
   - {from: c, to: c, bytes_per_second: 2}
   - {from: a, to: c}
+  - {from: b, to: c, bytes_per_second: 1}
+routes:
+  - {from: a, to: b, topics: {include: [x]}}
+  - {from: b, to: a, topics: {include: [x]}}
+  - {from: a, to: c, topics: {include: [x]}}
 """
     )
     assert problems_of(tmp_path, text) == [
@@ -72,6 +91,7 @@ links:
         "6: links[3].to: there is no cluster 'bb'; did you mean 'b'?",
         "7: links[4].to: a link must lead to another cluster than it comes from",
         "8: links[5]: limits nothing: say 'bytes_per_second' or 'windows'",
+        "9: links[6]: no route leads from 'b' to 'c'",
     ]
 
 

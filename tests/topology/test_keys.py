@@ -251,6 +251,11 @@ def test_filters_and_transforms_are_read_in_their_order(tmp_path: Path) -> None:
         ),
         ("filters: [{drop: {any: []}}]", "filters[0].drop.any: is empty"),
         (
+            "filters: [{drop: {json: {field: a, equals: !!float x}}}]",
+            "filters[0].drop.json.equals: expected a number that JSON has, "
+            "found a number with a fraction (x)",
+        ),
+        (
             "filters: [{drop: {json: {field: a, matches: '('}}}]",
             "filters[0].drop.json.matches: '(' is not a regular expression: "
             "missing ), unterminated subpattern at position 0",

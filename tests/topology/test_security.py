@@ -77,6 +77,11 @@ def test_secrets_do_not_stand_in_the_file_and_are_not_shown(
     assert password not in "\n".join(told)
 
 
+def test_a_secret_in_the_place_of_all_options_is_not_shown(tmp_path: Path) -> None:
+    text = "clusters: {aggregate: {bootstrap: ['a:1'], security: tell-me}}\n"
+    assert problems_of(tmp_path, text) == ["1: clusters.aggregate.security: expected a mapping, found text"]
+
+
 def test_problems_have_their_line_and_path(tmp_path: Path) -> None:
     text = secured().replace("sasl.username: mirror", "sasl.usrname: mirror")
     assert problems_of(tmp_path, text) == [

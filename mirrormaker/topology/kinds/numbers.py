@@ -36,7 +36,7 @@ def whole_number(place: Place) -> int:
     try:
         return int(text.replace("_", ""), 0)
     except ValueError as error:
-        raise UnreadableError(f"{clipped(text)} is too long a number") from error
+        raise UnreadableError(f"{clipped(text)} is no number that can be read") from error
 
 
 def amount(text: str) -> tuple[float, str] | None:

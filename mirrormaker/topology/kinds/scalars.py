@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from typing import TypeVar
 
@@ -161,7 +162,17 @@ class AnyScalar(Kind[JsonScalar]):
             return str(node.value).lower() == "true"
         if node.tag == INT:
             return whole_number(place)
-        return float(yaml.SafeLoader("").construct_yaml_float(node)) if node.tag == FLOAT else str(node.value)
+        return _finite(place) if node.tag == FLOAT else str(node.value)
 
     def schema(self) -> JsonSchema:
         return {"type": ["string", "number", "boolean", "null"]}
+
+
+def _finite(place: Place) -> float:
+    try:
+        number = float(str(place.node.value).replace("_", ""))
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise unexpected("a number that JSON has", place)
+    return number

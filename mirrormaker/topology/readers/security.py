@@ -10,7 +10,7 @@ from broker.client.security.connection_security import PLAINTEXT, ConnectionSecu
 from broker.client.security.given_options import OPTION_NAMES
 from broker.client.security.options import read_options
 from mirrormaker.topology.document import STR, Place, describe_hidden
-from mirrormaker.topology.kinds.kind import JsonSchema, Kind, unexpected
+from mirrormaker.topology.kinds.kind import JsonSchema, Kind, UnreadableError
 
 
 class Security(Kind[ConnectionSecurity]):
@@ -29,7 +29,7 @@ class Security(Kind[ConnectionSecurity]):
 
     def read(self, place: Place) -> ConnectionSecurity:
         if not isinstance(place.node, yaml.MappingNode):
-            raise unexpected("a mapping", place)
+            raise UnreadableError(f"expected a mapping, found {describe_hidden(place.node)}")
         entries = place.entries()
         options = {name: _hidden_text(entry) for name, entry in entries.items()}
         read = read_options(options, folder=self._folder, inline_secrets=False)
