@@ -40,18 +40,25 @@ def _topology_lines(topology: TopologyStatus | None) -> list[str]:
 
 
 def attention(routes: Sequence[RouteStatus]) -> list[str]:
-    """A line for everything that does not go as it should."""
+    """A line for everything that does not go as it should, and whom to ask about it."""
     lines: list[str] = []
     for route in routes:
-        if route.problem:
-            lines.append(f"{route.name}: {route.problem}")
-        lines += (f"{route.name}: {topic} is not copied: {why}" for topic, why in route.obstacles.items())
-        lines += (
-            f"{route.name}: {partition.source} is {partition.state}"
-            + (f": {partition.problem}" if partition.problem else "")
-            for partition in route.partitions
-            if partition.problem or partition.state not in QUIET_STATES
-        )
+        told = _troubles(route)
+        lines += told
+        if told and route.owner:
+            lines.append(f"{route.name}: ask {route.owner}")
+    return lines
+
+
+def _troubles(route: RouteStatus) -> list[str]:
+    lines = [f"{route.name}: {route.problem}"] if route.problem else []
+    lines += (f"{route.name}: {topic} is not copied: {why}" for topic, why in route.obstacles.items())
+    lines += (
+        f"{route.name}: {partition.source} is {partition.state}"
+        + (f": {partition.problem}" if partition.problem else "")
+        for partition in route.partitions
+        if partition.problem or partition.state not in QUIET_STATES
+    )
     return lines
 
 
@@ -92,6 +99,7 @@ def _route_json(route: RouteStatus) -> dict[str, Any]:
         "name": route.name,
         "from": route.source,
         "to": route.destination,
+        "owner": route.owner,
         "state": route.state,
         "problem": route.problem,
         "lag": _lag_json(route.lag),

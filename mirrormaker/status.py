@@ -68,6 +68,8 @@ class RouteStatus:
     obstacles: Mapping[str, str] = field(default_factory=dict)
     counts: Mapping[str, Any] = field(default_factory=dict)
     events: tuple[Mapping[str, Any], ...] = ()
+    owner: str | None = None
+    """Whom to ask about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +186,7 @@ def _route_status(
         obstacles=told.get("obstacles", {}),
         counts=told.get("counts", {}),
         events=tuple(told.get("events", ())),
+        owner=route.owner,
     )
 
 

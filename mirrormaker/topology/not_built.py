@@ -31,7 +31,6 @@ _ROUTE = RouteSpec(
 
 CLUSTER_FIELDS = ("cluster_id", "datacenter", "round_trip_ms", "topics")
 ROUTE_FIELDS = (
-    "owner",
     "start",
     "topics.partitions",
     "topics.merge",

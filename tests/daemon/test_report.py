@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -87,12 +88,15 @@ def test_only_what_does_not_go_as_it_should_needs_attention() -> None:
         "jfk-to-aggregate: flights-x is not copied: the name is too long",
         "jfk-to-aggregate: flights-3 is paused: MESSAGE_TOO_LARGE",
     ]
+    owned = [replace(healthy, owner="a@example.com"), replace(troubled, owner="b@example.com")]
+    assert attention(owned) == [*attention([troubled]), "jfk-to-aggregate: ask b@example.com"]
 
 
 def test_programs_get_plain_numbers() -> None:
     (told,) = render_json(status(route(partition("copying", lag=BEHIND))))["routes"]
     assert told["lag"] == {"messages": 1_234_567, "bytes": 5 << 20, "seconds": 12.34}
     assert told["partitions"][0]["topic"] == "flights"
+    assert told["owner"] is None
     assert render_json(status(route(lag=None)))["routes"][0]["lag"] is None
 
 

@@ -33,7 +33,7 @@ class RouteSpec:
     topics: TopicSelection
     """Which topics it takes, and what they become."""
     owner: str | None = None
-    """Whom to ask about it, for people."""
+    """Whom to ask about it; `status` says so beside what is wrong."""
     enabled: bool = True
     """Whether it runs; one that does not keeps its position."""
     start: StartPosition = Start.EARLIEST
