@@ -30,7 +30,7 @@ from mirrormaker.topology.model import (
     SyncSpec,
     TopicSelection,
 )
-from mirrormaker.topology.readers.steps import FILTERS, PATTERN, TRANSFORMS
+from mirrormaker.topology.readers.steps import FILTERS, PATTERNS, SOME_PATTERNS, TRANSFORMS
 from mirrormaker.topology.readers.windows import SPEED, WINDOWS
 
 NOT_IN_DEFAULTS = ("name", "from", "to", "topics")
@@ -43,7 +43,7 @@ def _name_of(given: Given) -> RouteName:
     return RouteName(f"{given.values.get('source', '')}-to-{given.values.get('destination', '')}")
 
 
-_PATTERNS = ListOf(Text("regular expression"), keeps_numbers=True)
+_PATTERNS = ListOf(Text("regular expressions"), keeps_numbers=True)
 TOPICS = Record(
     TopicSelection,
     {
@@ -71,15 +71,15 @@ BATCH = Record(BatchSpec, {"bytes": Size(_KIB, _GIB), "linger_ms": Duration(0, 6
 GROUPS = Record(
     GroupSync,
     {
-        "include": ListOf(PATTERN, empty=False),
-        "exclude": ListOf(PATTERN),
+        "include": SOME_PATTERNS,
+        "exclude": PATTERNS,
         "interval_ms": Duration(100, _HOUR_MS, bare=True),
         "rewinds": Flag(),
     },
 )
 SYNC = Record(
     SyncSpec,
-    {"topics": Flag(), "partitions": Flag(), "config": ListOf(PATTERN), "acls": Flag(), "groups": GROUPS},
+    {"topics": Flag(), "partitions": Flag(), "config": PATTERNS, "acls": Flag(), "groups": GROUPS},
 )
 _POLICY = Choice(FailurePolicy)
 ON = Record(

@@ -33,6 +33,7 @@ from mirrormaker.topology.naming import pattern_problem, template_problem
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _NAME = Text("name", empty=False)
+_NAMES = ListOf(Text("names", empty=False))
 
 
 def _check_pattern(pattern: str) -> str:
@@ -65,8 +66,11 @@ def _check_function(path: str) -> str:
 
 
 PATTERN = Checked(Text("regular expression"), _check_pattern)
+_EACH_PATTERN = Checked(Text("regular expressions"), _check_pattern)
+PATTERNS = ListOf(_EACH_PATTERN)
+SOME_PATTERNS = ListOf(_EACH_PATTERN, empty=False)
 _CONDITION: Kind[Condition] = Named("condition", "[condition](#conditions)", lambda: CONDITION)
-_CONDITIONS = ListOf(_CONDITION, empty=False)
+_CONDITIONS = ListOf(Named("condition", "[conditions](#conditions)", lambda: CONDITION), empty=False)
 
 
 class _Single(Kind[tuple[JsonScalar, ...]]):
@@ -128,7 +132,7 @@ def _transform(kind: Kind[Any], documented: type) -> Alternative:
     return Alternative(kind, make, documented)
 
 
-_TOPICS = {"topics": ListOf(PATTERN)}
+_TOPICS = {"topics": PATTERNS}
 FILTERS = ListOf(
     OneKey(
         {action.value: _filter(action) for action in FilterAction},
@@ -138,7 +142,7 @@ FILTERS = ListOf(
     )
 )
 
-_PARTS = {"fields": ListOf(_NAME), "headers": ListOf(_NAME)}
+_PARTS = {"fields": _NAMES, "headers": _NAMES}
 _RENAMED = {"fields": MapOf("name", _NAME), "headers": MapOf("name", _NAME)}
 TRANSFORMS = ListOf(
     OneKey(
