@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from broker.client.group_offset_admin import Destination
 from broker.client.security.disclosure import disclose
 from broker.client.security.text_source import Place, TextSource
 from broker.clock import SystemClock
@@ -21,10 +22,12 @@ from broker.errors import BrokerError
 from broker.telemetry import configure_logging
 from broker.types import HostPort
 from mirrormaker.child_keeper import ChildKeeper
+from mirrormaker.control_access import pause, resume
 from mirrormaker.daemon import Daemon
 from mirrormaker.embedded import EmbeddedTopology
 from mirrormaker.memory import keep_freed_memory
 from mirrormaker.report import render_json, render_text
+from mirrormaker.seeking import parse_destination, seek
 from mirrormaker.status import load_for_status, read_status
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import LOOPBACK
@@ -65,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     status = _add_verb(verbs, "status", _status, "show lag and state of every route")
     status.add_argument("--watch", action="store_true", help="show again every two seconds")
     status.add_argument("--output", choices=["text", "json"], default="text")
+    _add_wishes(verbs)
     demo = verbs.add_parser("demo", help="show the whole line on real data, from three airports to Spark")
     demo.add_argument("--keep", action="store_true", help="leave everything running until interrupted")
     demo.set_defaults(command=_demo)
@@ -78,6 +82,38 @@ def _add_verb(
     parser.add_argument("file", type=Path, metavar="FILE", help="the topology, in YAML")
     parser.set_defaults(command=command)
     return parser
+
+
+def _add_wishes(verbs: Any) -> None:
+    pause = _add_verb(verbs, "pause", _pause, "have a route, or topics of it, pause wherever it runs")
+    resume = _add_verb(verbs, "resume", _resume, "have a route, or topics of it, go on")
+    seek = _add_verb(verbs, "seek", _seek, "have a paused route go on somewhere else in its source")
+    for parser in (pause, resume, seek):
+        parser.add_argument("route", metavar="ROUTE", help="a route's name")
+        parser.add_argument(
+            "--topic",
+            action="append",
+            default=[],
+            dest="topics",
+            metavar="T",
+            help="of the source; all if left out",
+        )
+    pause.add_argument("--reason", metavar="TEXT", help="for whoever wonders")
+    seek.add_argument(
+        "--to",
+        type=_destination,
+        required=True,
+        metavar="earliest|latest|TIME|OFFSET",
+        help="a time is one such as 2026-01-31T12:00:00Z",
+    )
+    seek.add_argument("--partition", type=int, metavar="N", help="of each topic; all if left out")
+
+
+def _destination(text: str) -> Destination:
+    try:
+        return parse_destination(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _add_http(parser: argparse.ArgumentParser) -> None:
@@ -155,6 +191,26 @@ async def _serve(
             await daemon.run()
         if beside is not None:
             beside.cancel()
+
+
+def _pause(options: argparse.Namespace) -> int:
+    topology = load_for_status(options.file)
+    asyncio.run(pause(topology, options.route, options.topics, options.reason, SystemClock()))
+    return 0
+
+
+def _resume(options: argparse.Namespace) -> int:
+    if not asyncio.run(resume(load_for_status(options.file), options.route, options.topics)):
+        print("nothing was paused", file=sys.stderr)
+    return 0
+
+
+def _seek(options: argparse.Namespace) -> int:
+    topology = load_for_status(options.file)
+    moved = asyncio.run(seek(topology, options.route, options.topics, options.to, options.partition))
+    for partition, offset in moved.items():
+        print(f"{partition.topic}\t{partition.partition}\t{offset}")
+    return 0
 
 
 @asynccontextmanager

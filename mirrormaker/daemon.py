@@ -8,25 +8,31 @@ leave its group. The composition root of the process: clock, state and routes ar
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from broker.clock import Clock, SystemClock
-from broker.errors import ConfigurationError
+from broker.errors import BrokerError, ConfigurationError
 from broker.telemetry import logger
+from mirrormaker.reconcile.control import Verdict
+from mirrormaker.reconcile.control_board import ControlBoard, ControlBoards
 from mirrormaker.reconcile.live_topology import LiveTopology, LoadedTopology
 from mirrormaker.reconcile.loop import RouteLoop
 from mirrormaker.reconcile.routes import RouteSteps, RouteWork, work_of
 from mirrormaker.reconcile.topics import DestinationClaims
 from mirrormaker.reconcile.topology_file import TopologyFile
-from mirrormaker.route_runner import RouteRunner, RouteState
+from mirrormaker.route_runner import DaemonIdentity, RouteRunner, RouteState
 from mirrormaker.state import STATE_VERSION, StateDirectory
-from mirrormaker.topology.model import ClusterName, Topology
+from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
 
 STATE_INTERVAL_MS = 1000
+FIRST_LOOK_TIMEOUT_MS = 5_000
+"""How long a start waits for what destinations say of its routes."""
 
 _UNREADY = frozenset({RouteState.STARTING, RouteState.FAILED})
 
@@ -53,6 +59,8 @@ class Daemon:
         self._routes: RouteLoop[RouteRunner] | None = None
         self._claims: Mapping[ClusterName, DestinationClaims] = defaultdict(DestinationClaims)
         self._daemon_id = ""
+        self._generation = loaded.topology.generation
+        self._boards: ControlBoards | None = None
         self._started_ms = self._clock.now_ms()
 
     @property
@@ -67,20 +75,46 @@ class Daemon:
             _log.info(
                 "daemon_started", routes=len(self.topology.routes), data_dir=str(self.topology.data_dir)
             )
+            refusals: list[str] = []
             async with asyncio.TaskGroup() as tasks:
-                self._routes = RouteLoop(self._make_runner, tasks)
-                self._routes.desire(work_of(self.topology))
-                helpers = [
-                    tasks.create_task(self._tell_state(), name="state"),
-                    tasks.create_task(self.live.follow(), name="follow the file"),
-                    tasks.create_task(self._heed_reloads(), name="reload"),
-                ]
-                await self._stopping.wait()
-                await self._routes.close()
-                for helper in helpers:
-                    helper.cancel()
+                self._boards = ControlBoards(tasks)
+                refusals = await self._find_refusals()
+                if not refusals:
+                    await self._serve(tasks)
+                self._boards.close()
+            if refusals:
+                raise ConfigurationError(refusals)
             self._write_state()
             _log.info("daemon_stopped")
+
+    async def _serve(self, tasks: asyncio.TaskGroup) -> None:
+        """Run routes until `stop`."""
+        self._routes = RouteLoop(self._make_runner, tasks)
+        self._routes.desire(work_of(self.topology))
+        helpers = [
+            tasks.create_task(self._tell_state(), name="state"),
+            tasks.create_task(self.live.follow(), name="follow the file"),
+            tasks.create_task(self._heed_reloads(), name="reload"),
+        ]
+        await self._stopping.wait()
+        await self._routes.close()
+        for helper in helpers:
+            helper.cancel()
+
+    async def _find_refusals(self) -> list[str]:
+        """Why this daemon may not start: routes that another one runs by a newer file. A destination that
+        does not tell in time keeps nobody from starting; its routes will see.
+        """
+        runners = [self._make_runner(work) for work in work_of(self.topology).values()]
+        verdicts: list[Verdict] = []
+        try:
+            async with asyncio.timeout(FIRST_LOOK_TIMEOUT_MS / 1000):
+                for runner in runners:
+                    with contextlib.suppress(BrokerError):
+                        verdicts.append(await runner.verdict())
+        except TimeoutError:
+            _log.warning("destinations_not_asked", timeout_ms=FIRST_LOOK_TIMEOUT_MS)
+        return [verdict.reason for verdict in verdicts if verdict.reason is not None]
 
     def stop(self) -> None:
         """Ask `run` to end; may be called from a signal handler of the event loop."""
@@ -114,7 +148,13 @@ class Daemon:
     def apply(self, topology: Topology) -> RouteSteps:
         """Run its routes, and those alone; what has not changed is not touched."""
         assert self._routes is not None, "checked before"
-        return self._routes.desire(work_of(topology))
+        assert self._boards is not None, "checked before"
+        self._boards.sweep()
+        self._generation = topology.generation
+        steps = self._routes.desire(work_of(topology))
+        for runner in self._runners():
+            runner.look_again()  # the generation may be another
+        return steps
 
     async def _heed_reloads(self) -> None:
         while True:
@@ -125,13 +165,21 @@ class Daemon:
             except ConfigurationError:
                 continue  # told by the live topology
 
+    def board(self, route: RouteSpec) -> ControlBoard:
+        """That of the route's destination. Raises ConfigurationError before the daemon runs."""
+        if self._boards is None:
+            raise ConfigurationError(["the daemon has not started yet"])
+        return self._boards.of(self.topology.clusters[route.destination])
+
     def _make_runner(self, work: RouteWork) -> RouteRunner:
-        return RouteRunner(
-            work,
-            self._claims[work.destination.name],
-            self._clock,
-            instance_id=f"{self._daemon_id}/{work.name}",
+        assert self._boards is not None, "made before the daemon runs"
+        identity = DaemonIdentity(
+            daemon_id=self._daemon_id,
+            host=socket.gethostname(),
+            generation=lambda: self._generation,
         )
+        board = self._boards.of(work.destination)
+        return RouteRunner(work, identity, board, self._claims[work.destination.name], self._clock)
 
     # ---- for `status`
 

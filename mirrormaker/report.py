@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -52,6 +53,12 @@ def attention(routes: Sequence[RouteStatus]) -> list[str]:
 
 def _troubles(route: RouteStatus) -> list[str]:
     lines = [f"{route.name}: {route.problem}"] if route.problem else []
+    if route.pause is not None:
+        lines.append(f"{route.name}: paused {describe_pause(route.pause)}")
+    lines += (
+        f"{route.name}: {topic} is paused {describe_pause(pause)}"
+        for topic, pause in route.paused_topics.items()
+    )
     lines += (f"{route.name}: {topic} is not copied: {why}" for topic, why in route.obstacles.items())
     lines += (
         f"{route.name}: {partition.source} is {partition.state}"
@@ -60,6 +67,13 @@ def _troubles(route: RouteStatus) -> list[str]:
         if partition.problem or partition.state not in QUIET_STATES
     )
     return lines
+
+
+def describe_pause(pause: Mapping[str, Any]) -> str:
+    """By whom, since when, and why."""
+    since = datetime.fromtimestamp(pause["at_ms"] / 1000, UTC).isoformat(timespec="seconds")
+    reason = f": {pause['reason']}" if pause.get("reason") else ""
+    return f"by {pause['by']} since {since}{reason}"
 
 
 def render_json(status: Status) -> dict[str, Any]:
@@ -102,6 +116,8 @@ def _route_json(route: RouteStatus) -> dict[str, Any]:
         "owner": route.owner,
         "state": route.state,
         "problem": route.problem,
+        "pause": route.pause,
+        "paused_topics": dict(route.paused_topics),
         "lag": _lag_json(route.lag),
         "partitions": [_partition_json(partition) for partition in route.partitions],
         "obstacles": dict(route.obstacles),

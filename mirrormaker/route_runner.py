@@ -1,13 +1,16 @@
 """One route under supervision: a copier and a reconciler at work, both started again when they fail.
 
-What a route of this process is to do comes from the topology (`change`, `stop`). A route that fails is tried
-again after a wait that grows.
+What a route of this process is to do comes from the topology (`change`, `stop`) and from the control topic of
+its destination: it rests while somebody wishes that, or while another daemon runs it by a newer file. A route
+that fails is tried again after a wait that grows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
@@ -17,6 +20,18 @@ from broker.errors import BrokerError
 from broker.telemetry import logger
 from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.copier import RouteCopier
+from mirrormaker.flow.signal import Signal
+from mirrormaker.reconcile.control import (
+    Claim,
+    Pause,
+    Rest,
+    RouteWishes,
+    Verdict,
+    claim_key,
+    digest_of,
+    judge,
+)
+from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.topics import DestinationClaims, TopicReconciler
 from mirrormaker.route_description import describe_work
@@ -24,6 +39,7 @@ from mirrormaker.route_description import describe_work
 RESTART_BACKOFF = Backoff(initial_ms=500, max_ms=15_000)
 GOOD_RUN_MS = 60_000
 """A route that ran so long starts its waits anew."""
+CLAIM_RETRY_MS = 1_000
 
 
 class RouteState(Enum):
@@ -33,14 +49,40 @@ class RouteState(Enum):
     RUNNING = "running"
     FAILED = "failed"
     """It waits to be started again."""
+    PAUSED = "paused"
+    """As somebody wishes."""
+    SUPERSEDED = "superseded"
+    """A daemon with a newer file runs it."""
     STOPPED = "stopped"
+
+
+_RESTING = {Rest.PAUSED: RouteState.PAUSED, Rest.SUPERSEDED: RouteState.SUPERSEDED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonIdentity:
+    """Who runs routes here, and by which generation of the file at the moment."""
+
+    daemon_id: str
+    """Survives restarts."""
+    host: str
+    generation: Callable[[], int]
 
 
 class RouteRunner:
     """See the module. Owned by the daemon's event loop."""
 
-    def __init__(self, work: RouteWork, claims: DestinationClaims, clock: Clock, *, instance_id: str) -> None:
+    def __init__(
+        self,
+        work: RouteWork,
+        identity: DaemonIdentity,
+        board: ControlBoard,
+        claims: DestinationClaims,
+        clock: Clock,
+    ) -> None:
         self.work = work
+        self._identity = identity
+        self._board = board
         self.state = RouteState.STARTING
         self.failures = 0
         self.started_ms = clock.now_ms()
@@ -48,8 +90,9 @@ class RouteRunner:
         self.error: str | None = None
         self._claims = claims
         self._clock = clock
-        self._instance_id = instance_id
         self._stopping = asyncio.Event()
+        self._turn = Signal()
+        """Something may be other than it was: look what is to be done."""
         self._leaves_for_good = False
         self._copier: RouteCopier | None = None
         self._reconciler: TopicReconciler | None = None
@@ -57,6 +100,7 @@ class RouteRunner:
 
     async def run(self) -> None:
         """Keep the route at work until `stop`."""
+        self._board.listen(self.work.name, self.look_again)
         try:
             while not self._stopping.is_set():
                 started_ms = self._clock.monotonic_ms()
@@ -67,7 +111,12 @@ class RouteRunner:
                     await self._wait(RESTART_BACKOFF.delay_ms(self.failures, random.random))
             self.state = RouteState.STOPPED
         finally:
+            self._board.forget(self.work.name)
             self._claims.claim(self.work.name, frozenset())
+
+    def look_again(self) -> None:
+        """Something of what decides about the route may have changed."""
+        self._turn.set()
 
     def change(self, work: RouteWork) -> None:
         """Go on with other topics, bounds and intervals; whatever is copied goes on being copied."""
@@ -75,6 +124,7 @@ class RouteRunner:
         if self._copier is not None and self._reconciler is not None:
             self._copier.change(work.route)
             self._reconciler.change(work.route)
+        self.look_again()
 
     async def stop(self, *, for_good: bool) -> None:
         """End the route; what is in flight is finished and committed. `for_good`: other processes of its
@@ -82,11 +132,43 @@ class RouteRunner:
         """
         self._leaves_for_good = for_good
         self._stopping.set()
+        self.look_again()
         if self._copier is not None:
             await self._copier.close(for_good=for_good)
 
+    async def verdict(self) -> Verdict:
+        """What is to be done about the route. Raises BrokerError when the destination has never told."""
+        return judge(self.work.name, self._own_claim(), await self._board.wishes(self.work.name))
+
+    def _own_claim(self) -> Claim:
+        return Claim(
+            generation=self._identity.generation(),
+            digest=digest_of(self.work.route),
+            daemon=self._identity.daemon_id,
+            host=self._identity.host,
+            at_ms=self._clock.now_ms(),
+        )
+
     async def _run_once(self) -> None:
-        self.state = RouteState.STARTING
+        """Run, or rest, until there is a reason to look again."""
+        verdict = await self._decide()
+        if verdict.rest is None:
+            self.state = RouteState.STARTING
+            await self._work()
+            return
+        self.state, self.error = _RESTING[verdict.rest], verdict.reason
+        self._log.info("route_rests", state=self.state.value, reason=verdict.reason)
+        await self._turn.wait()
+
+    async def _decide(self) -> Verdict:
+        """The verdict; where that is to be said at the destination, it is."""
+        verdict = await self.verdict()
+        if verdict.claims:
+            await self._board.put([(claim_key(self.work.name), asdict(self._own_claim()))])
+            self._log.info("route_claimed", generation=self._identity.generation())
+        return verdict
+
+    async def _work(self) -> None:
         client_id = f"mirrormaker-{self.work.name}"
         async with (
             open_cluster(self.work.source, client_id=client_id) as source,
@@ -94,12 +176,17 @@ class RouteRunner:
         ):
             route = self.work.route
             copier = self._copier = RouteCopier(
-                route, source, destination, self._clock, instance_id=self._instance_id
+                route,
+                source,
+                destination,
+                self._clock,
+                instance_id=f"{self._identity.daemon_id}/{self.work.name}",
             )
             reconciler = self._reconciler = TopicReconciler(
                 route, source, destination, self._claims, copier.set_topics
             )
             try:
+                reconciler.pause(self._wishes.topics)
                 await reconciler.look()
                 self.started_ms = self._clock.now_ms()
                 self.state, self.error = RouteState.RUNNING, None
@@ -110,11 +197,35 @@ class RouteRunner:
     async def _copy(self, copier: RouteCopier, reconciler: TopicReconciler) -> None:
         """Both at work until the copier is closed."""
         async with asyncio.TaskGroup() as tasks:
-            reconciling = tasks.create_task(reconciler.run(), name="reconcile")
+            beside = [
+                tasks.create_task(reconciler.run(), name="reconcile"),
+                tasks.create_task(self._heed(copier, reconciler), name="heed"),
+            ]
             if self._stopping.is_set():
                 await copier.close(for_good=self._leaves_for_good)
             await copier.run()
-            reconciling.cancel()
+            for task in beside:
+                task.cancel()
+
+    async def _heed(self, copier: RouteCopier, reconciler: TopicReconciler) -> None:
+        """Do what is wished meanwhile, and give way to a daemon with a newer file."""
+        while True:
+            await self._turn.wait()
+            try:
+                verdict = await self._decide()
+            except BrokerError as error:
+                self._log.warning("route_not_claimed", error=str(error))
+                await asyncio.sleep(CLAIM_RETRY_MS / 1000)
+                self.look_again()
+                continue
+            if verdict.rest is not None:
+                await copier.close(for_good=True)
+                return
+            reconciler.pause(self._wishes.topics)
+
+    @property
+    def _wishes(self) -> RouteWishes:
+        return self._board.known_wishes(self.work.name)
 
     def _fail(self, error: Exception, ran_ms: int) -> None:
         self.failures = 1 if ran_ms > GOOD_RUN_MS else self.failures + 1
@@ -136,12 +247,19 @@ class RouteRunner:
             "error": self.error,
             "failures": self.failures,
             "started_ms": self.started_ms,
+            "pause": _described(self._wishes.pause),
+            "paused_topics": {topic: _described(pause) for topic, pause in self._wishes.topics.items()},
+            "control_problem": self._board.problem,
             "partitions": {},
             "events": [],
         }
         if self._copier is not None and self._reconciler is not None:
             description |= describe_work(self._copier, self._reconciler, self._clock)
         return description
+
+
+def _described(pause: Pause | None) -> dict[str, Any] | None:
+    return None if pause is None else asdict(pause)
 
 
 def describe_error(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,12 @@ from broker.errors import BrokerError, ConfigurationError, CorruptRecordsError
 from broker.records.batch import MAGIC_POSITION, read_header
 from broker.types import Buffer, TopicPartition
 from broker.wire.messages.fetch import FetchRequest
-from mirrormaker.clusters import open_cluster
+from mirrormaker.clusters import OPEN_TIMEOUT_MS, open_cluster
+from mirrormaker.control_access import read_control
 from mirrormaker.flow.lag import NO_LAG, Lag
 from mirrormaker.flow.lane import LaneState
 from mirrormaker.plan.topics import select_topics
+from mirrormaker.reconcile.control import RouteWishes
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.document import read_text
 from mirrormaker.topology.loader import load_topology, parse_topology
@@ -70,6 +72,10 @@ class RouteStatus:
     events: tuple[Mapping[str, Any], ...] = ()
     owner: str | None = None
     """Whom to ask about it."""
+    pause: Mapping[str, Any] | None = None
+    """Who wishes that the route pause, since when and why."""
+    paused_topics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The same by topic of the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +159,7 @@ def _topology_status(told: Mapping[str, Any] | None) -> TopologyStatus | None:
 async def _observe_or_tell(
     topology: Topology, route: RouteSpec, state: Mapping[str, Any], clock: Clock
 ) -> RouteStatus:
-    told: Mapping[str, Any] = state.get("routes", {}).get(route.name, {})
+    told: Mapping[str, Any] = state.get("routes", {}).get(route.name) or await _tell_wishes(topology, route)
     try:
         async with (
             asyncio.timeout(QUERY_TIMEOUT_MS / 1000),
@@ -166,6 +172,19 @@ async def _observe_or_tell(
     return _route_status(
         route, told, None, Lag.total([partition.lag for partition in partitions]), partitions
     )
+
+
+async def _tell_wishes(topology: Topology, route: RouteSpec) -> Mapping[str, Any]:
+    """What the destination tells where no daemon does; nothing while it cannot be asked."""
+    try:
+        async with asyncio.timeout(OPEN_TIMEOUT_MS / 1000):
+            wishes = (await read_control(topology.clusters[route.destination])).get(route.name, RouteWishes())
+    except (BrokerError, TimeoutError):
+        return {}
+    told: dict[str, Any] = {
+        "paused_topics": {topic: asdict(pause) for topic, pause in wishes.topics.items()},
+    }
+    return told if wishes.pause is None else {**told, "pause": asdict(wishes.pause), "state": "paused"}
 
 
 def _route_status(
@@ -187,6 +206,8 @@ def _route_status(
         counts=told.get("counts", {}),
         events=tuple(told.get("events", ())),
         owner=route.owner,
+        pause=told.get("pause"),
+        paused_topics=told.get("paused_topics", {}),
     )
 
 

@@ -7,6 +7,9 @@
     GET  /topology           the text in force; its digest is the ETag
     POST /topology           puts a text in force and into the file; If-Match: ETag as a condition
     POST /reload             puts the file as it is in force
+    POST /routes/NAME/pause  ?topic=T (several times) &reason=TEXT
+    POST /routes/NAME/resume ?topic=T
+    POST /routes/NAME/seek   ?to=earliest|latest|TIME|OFFSET &topic=T &partition=N; while it pauses
 
 An error is {"problems": [...]}. Runs on the daemon's event loop; who may do what is decided in `access`.
 """
@@ -26,10 +29,15 @@ from broker.telemetry import logger
 from broker.types import HostPort
 from mirrormaker.console.access import Access
 from mirrormaker.console.metrics import metrics_text
+from mirrormaker.control_access import this_user
 from mirrormaker.daemon import Daemon
+from mirrormaker.reconcile.control import Pause
 from mirrormaker.reconcile.live_topology import OutdatedTopologyError
+from mirrormaker.reconcile.pauses import find_route, pause_records, resume_records
 from mirrormaker.report import render_json
+from mirrormaker.seeking import RouteBusyError, parse_destination, seek
 from mirrormaker.status import read_status
+from mirrormaker.topology.model import RouteSpec
 
 TOPOLOGY_BYTES_MAX = 16 << 20
 SHUTDOWN_SECONDS = 1.0
@@ -83,6 +91,9 @@ class DaemonResource:
             web.get("/topology", self.topology),
             web.post("/topology", self.replace_topology),
             web.post("/reload", self.reload),
+            web.post("/routes/{name}/pause", self.pause),
+            web.post("/routes/{name}/resume", self.resume),
+            web.post("/routes/{name}/seek", self.seek),
         ]
 
     async def health(self, request: web.Request) -> web.Response:
@@ -128,6 +139,51 @@ class DaemonResource:
         """As SIGHUP, with an answer."""
         return self._applied((await self._daemon.live.reload()).describe())
 
+    async def pause(self, request: web.Request) -> web.Response:
+        """Every process of the route heeds it, wherever it runs."""
+        route, topics = self._asked_route(request)
+        wish = Pause(
+            at_ms=self._clock.now_ms(),
+            by=f"{this_user()} by HTTP from {request.remote}",
+            reason=request.query.get("reason"),
+        )
+        records = pause_records(route.name, topics, wish)
+        await self._daemon.board(route).put(records)
+        return web.json_response({"paused": [key["topic"] for key, _ in records]})
+
+    async def resume(self, request: web.Request) -> web.Response:
+        """Takes pauses back."""
+        route, topics = self._asked_route(request)
+        board = self._daemon.board(route)
+        records = resume_records(route.name, topics, await board.wishes(route.name))
+        await board.put(records)
+        return web.json_response({"resumed": [key["topic"] for key, _ in records]})
+
+    async def seek(self, request: web.Request) -> web.Response:
+        """Refused while the route is at work anywhere."""
+        route, topics = self._asked_route(request)
+        try:
+            destination = parse_destination(request.query.get("to", ""))
+            partition = int(request.query["partition"]) if "partition" in request.query else None
+        except ValueError as error:
+            raise ConfigurationError([str(error)]) from error
+        moved = await seek(self._daemon.topology, route.name, topics, destination, partition)
+        return web.json_response(
+            {
+                "positions": [
+                    {"topic": at.topic, "partition": at.partition, "offset": offset}
+                    for at, offset in moved.items()
+                ]
+            }
+        )
+
+    def _asked_route(self, request: web.Request) -> tuple[RouteSpec, list[str]]:
+        """The route that the path names, and the topics of the query."""
+        name, topics = request.match_info["name"], request.query.getall("topic", [])
+        if all(route.name != name for route in self._daemon.topology.routes):
+            raise web.HTTPNotFound(reason="there is no such route")
+        return find_route(self._daemon.topology, name, topics), topics
+
     def _applied(self, steps: dict[str, list[str]]) -> web.Response:
         loaded = self._daemon.live.loaded
         told: dict[str, Any] = {
@@ -159,6 +215,8 @@ async def _tell_problems(request: web.Request, handler: _Handler) -> web.StreamR
         return _problems(400, error.problems)
     except OutdatedTopologyError as error:
         return _problems(412, [str(error)])
+    except RouteBusyError as error:
+        return _problems(409, [str(error)])
     except BrokerError as error:
         return _problems(503, [str(error)])
     except web.HTTPException as error:

@@ -23,7 +23,10 @@ def decode_document(data: bytes | None) -> Document:
     """Raises ValueError when it is no JSON object."""
     if data is None:
         raise ValueError("nothing, where a JSON object belongs")
-    document = json.loads(data)
+    try:
+        document = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     if not isinstance(document, dict):
         raise ValueError(f"{type(document).__name__}, where a JSON object belongs")
     return document

@@ -7,7 +7,7 @@ destination is created again with the next look.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
@@ -59,6 +59,7 @@ class TopicReconciler:
         self._destination = destination
         self._claims = claims
         self._on_topics = on_topics
+        self._paused: frozenset[str] = frozenset()
         self._due = Signal()
         self._log = logger("reconcile").bind(route=route.name)
 
@@ -67,6 +68,12 @@ class TopicReconciler:
         self._route = route
         self._naming = compile_naming(route.source, route.topics)
         self._due.set()
+
+    def pause(self, topics: Collection[str]) -> None:
+        """Leave these topics of the source alone from now on, and no others."""
+        if frozenset(topics) != self._paused:
+            self._paused = frozenset(topics)
+            self._due.set()
 
     async def run(self) -> None:
         """Look every `refresh_interval_ms`, until cancelled. A failed look is told in `problem`."""
@@ -95,7 +102,7 @@ class TopicReconciler:
             self._log.warning("topic_not_copied", topic=topic, reason=obstacles[topic])
         self.obstacles, self.problem = obstacles, None
         self._claims.claim(self._route.name, frozenset(topics.values()))
-        self._on_topics(topics)
+        self._on_topics({topic: name for topic, name in topics.items() if topic not in self._paused})
 
     async def _apply(self, plan: TopicPlan) -> dict[str, str]:
         """Do the steps; destination topics that could not be made right, with the reason."""

@@ -46,6 +46,11 @@ class MirrorProcess:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
+    @property
+    def pid(self) -> int | None:
+        """Of the process that was started last."""
+        return self.process.pid if self.process is not None else None
+
     def kill(self) -> None:
         """As `kill -9` does."""
         assert self.process is not None

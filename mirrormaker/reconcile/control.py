@@ -1,0 +1,210 @@
+"""What a route's daemons and its administrators tell each other: records of the topic `__mirrormaker_control`
+that its destination keeps. Pure.
+
+The topic is compacted; keys and values are JSON objects, so any client can read them:
+
+    {"route": NAME}                                  {"generation", "digest", "daemon", "host", "at_ms"}
+    {"route": NAME, "wish": "pause", "topic": T}     {"at_ms", "by", "reason"}; T null: the route as a whole
+
+The first is the claim of the daemon that runs the newest file; the others are wishes, which hold until they
+are taken back. Each has a key of its own: writers do not undo each other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from enum import Enum
+from hashlib import sha256
+from typing import Any
+
+from mirrormaker.flow.kept_view import Document
+from mirrormaker.topology.model import RouteName, RouteSpec
+
+CONTROL_TOPIC = "__mirrormaker_control"
+_OF_A_PROCESS = frozenset({"resources", "commit_interval_ms", "refresh_interval_ms"})
+"""What may differ between the processes of a route."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Which file a route is run by, and the daemon that said so first."""
+
+    generation: int
+    digest: str
+    daemon: str
+    host: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A wish that a route, or a topic of it, be left alone."""
+
+    at_ms: int
+    by: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteWishes:
+    """All that is said of one route."""
+
+    claim: Claim | None = None
+    pause: Pause | None = None
+    """Of the route as a whole."""
+    topics: Mapping[str, Pause] = field(default_factory=dict)
+    """Of single topics of the source."""
+
+
+class Standing(Enum):
+    """What a claim that is found means for a daemon."""
+
+    TO_CLAIM = "to claim"
+    """Ours is the newer file, or there is none: say so, and run."""
+    CLAIMED = "claimed"
+    """By this file: run."""
+    SUPERSEDED = "superseded"
+
+
+def standing_of(own: Claim, found: Claim | None) -> Standing:
+    """Whether a daemon that would claim `own` may run the route."""
+    if found is None or found.generation < own.generation:
+        return Standing.TO_CLAIM
+    if found.generation > own.generation:
+        return Standing.SUPERSEDED
+    if found.digest == own.digest:
+        return Standing.CLAIMED
+    return Standing.TO_CLAIM if found.daemon == own.daemon else Standing.SUPERSEDED
+
+
+class Rest(Enum):
+    """Why a route is not run though the file has it."""
+
+    PAUSED = "paused"
+    SUPERSEDED = "superseded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a daemon is to do about a route."""
+
+    rest: Rest | None = None
+    """None: run it."""
+    reason: str | None = None
+    """Of being superseded."""
+    claims: bool = False
+    """Say first that this is the file it is run by."""
+
+
+def judge(route: RouteName, own: Claim, wishes: RouteWishes) -> Verdict:
+    """What `wishes` mean for the daemon that would claim `own`."""
+    standing = standing_of(own, wishes.claim)
+    if standing is Standing.SUPERSEDED:
+        assert wishes.claim is not None
+        return Verdict(rest=Rest.SUPERSEDED, reason=_describe_superseding(route, own, wishes.claim))
+    return Verdict(rest=None if wishes.pause is None else Rest.PAUSED, claims=standing is Standing.TO_CLAIM)
+
+
+def _describe_superseding(route: RouteName, own: Claim, found: Claim) -> str:
+    """Why the route is not run, and what helps."""
+    other = f"the daemon {found.daemon} on {found.host}"
+    if found.generation > own.generation:
+        return (
+            f"route {route!r}: {other} runs it by generation {found.generation} of the topology, this file is"
+            f" {own.generation}"
+        )
+    return (
+        f"route {route!r}: {other} runs it by another file of the same generation {own.generation}: raise"
+        " 'generation' in the one that is right"
+    )
+
+
+def digest_of(route: RouteSpec) -> str:
+    """The same for routes that do the same in every process, whatever its bounds.
+
+    Values that a key has anyway do not count: a key that a newer version knows changes nothing.
+    """
+    said = {name: value for name, value in _said(route).items() if name not in _OF_A_PROCESS}
+    return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _said(value: Any) -> Any:
+    """A value of the model as JSON, without the fields that have their defaults."""
+    match value:
+        case Enum():
+            return value.value
+        case Mapping():
+            return {str(key): _said(item) for key, item in value.items()}
+        case list() | tuple() | frozenset() | set():
+            return [_said(item) for item in (value if isinstance(value, list | tuple) else sorted(value))]
+        case _ if is_dataclass(value):
+            return {
+                entry.name: _said(getattr(value, entry.name))
+                for entry in fields(value)
+                if getattr(value, entry.name) != _default(entry)
+            }
+        case _:
+            return value
+
+
+def _default(entry: Any) -> Any:
+    if entry.default is not MISSING:
+        return entry.default
+    return entry.default_factory() if entry.default_factory is not MISSING else MISSING
+
+
+def read_wishes(records: Iterable[tuple[Document, Document]]) -> dict[RouteName, RouteWishes]:
+    """What the records of the topic say, by route. Those of a kind that is not known here are passed over."""
+    claims: dict[RouteName, Claim] = {}
+    pauses: dict[RouteName, dict[str | None, Pause]] = defaultdict(dict)
+    for key, value in records:
+        match key:
+            case {"route": str(route), "wish": "pause", "topic": None | str() as topic}:
+                pauses[RouteName(route)][topic] = _pause_of(value)
+            case {"route": str(route), **rest} if not rest and (claim := _claim_of(value)) is not None:
+                claims[RouteName(route)] = claim
+    return {
+        route: RouteWishes(
+            claim=claims.get(route),
+            pause=pauses[route].get(None),
+            topics=dict(sorted(named.items())),
+        )
+        for route in claims.keys() | pauses.keys()
+        for named in [{topic: pause for topic, pause in pauses[route].items() if topic is not None}]
+    }
+
+
+def claim_key(route: RouteName) -> Document:
+    """Key of the claim on a route."""
+    return {"route": route}
+
+
+def pause_key(route: RouteName, topic: str | None) -> Document:
+    """Key of the wish that a topic of a route pause, or all of it."""
+    return {"route": route, "topic": topic, "wish": "pause"}
+
+
+def _claim_of(value: Document) -> Claim | None:
+    match value:
+        case {
+            "generation": int(generation),
+            "digest": str(digest),
+            "daemon": str(daemon),
+            "host": str(host),
+            "at_ms": int(at_ms),
+        }:
+            return Claim(generation=generation, digest=digest, daemon=daemon, host=host, at_ms=at_ms)
+    return None
+
+
+def _pause_of(value: Document) -> Pause:
+    """Who wishes it counts less than that it is wished."""
+    at_ms, by, reason = value.get("at_ms"), value.get("by"), value.get("reason")
+    return Pause(
+        at_ms=at_ms if isinstance(at_ms, int) else 0,
+        by=by if isinstance(by, str) else "somebody",
+        reason=reason if isinstance(reason, str) else None,
+    )

@@ -1,0 +1,151 @@
+"""What the control topic of one destination says, at hand and up to date for all routes that lead there.
+
+While the destination is away what was known before goes on to count. Owned by the daemon: one for each
+destination, and a task for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection
+
+from broker.client.backoff import Backoff
+from broker.errors import BrokerError, ConnectionFailedError
+from broker.telemetry import logger
+from mirrormaker.clusters import open_cluster
+from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.kept_view import Document
+from mirrormaker.reconcile.control import CONTROL_TOPIC, RouteWishes, read_wishes
+from mirrormaker.topology.model import ClusterSpec, RouteName
+
+RETRY_BACKOFF = Backoff(initial_ms=200, max_ms=10_000)
+CLIENT_ID = "mirrormaker-control"
+TIMEOUT_MS = 15_000
+"""How long the topic may take to be made, to be read to its end, and to be written to."""
+
+
+class ControlBoard:
+    """See the module. `run` it as a task."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.spec = spec
+        self.problem: str | None = None
+        """Why it cannot be read just now."""
+        self._topic: KeptTopic | None = None
+        """None while there is no connection."""
+        self._wishes: dict[RouteName, RouteWishes] | None = None
+        self._looked = asyncio.Event()
+        """Set when the first attempt is over, for better or worse."""
+        self._listeners: dict[RouteName, Callable[[], None]] = {}
+        self._log = logger("control").bind(cluster=spec.name)
+
+    async def run(self) -> None:
+        """Keep up with the topic until cancelled; it is created when there is none."""
+        failures = 0
+        while True:
+            try:
+                async with (
+                    open_cluster(self.spec, client_id=CLIENT_ID) as cluster,
+                    KeptTopic(cluster, CONTROL_TOPIC, timeout_ms=TIMEOUT_MS) as topic,
+                ):
+                    await topic.read_to_end()
+                    self._topic, self.problem, failures = topic, None, 0
+                    await self._follow(topic)
+            except BrokerError as error:
+                if self.problem is None:
+                    self._log.warning("control_topic_not_read", error=str(error))
+                self.problem = str(error)
+                failures += 1
+            finally:
+                self._topic = None
+            self._looked.set()
+            self._tell()
+            await asyncio.sleep(RETRY_BACKOFF.delay_ms(failures, random.random) / 1000)
+
+    async def looked(self) -> None:
+        """Return when it has been read, or could not be."""
+        await self._looked.wait()
+
+    def listen(self, route: RouteName, on_change: Callable[[], None]) -> None:
+        """Call `on_change` when something of `route` may have changed; one listener a route."""
+        self._listeners[route] = on_change
+
+    def forget(self, route: RouteName) -> None:
+        """Nobody listens for it any more."""
+        self._listeners.pop(route, None)
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nobody listens."""
+        return not self._listeners
+
+    async def wishes(self, route: RouteName) -> RouteWishes:
+        """What is said of a route. Raises ConnectionFailedError when nothing has ever been read."""
+        await self._looked.wait()
+        if self._wishes is None:
+            raise ConnectionFailedError(self.problem or "the control topic has not been read")
+        return self._wishes.get(route, RouteWishes())
+
+    def known_wishes(self, route: RouteName) -> RouteWishes:
+        """The same, as far as known."""
+        return (self._wishes or {}).get(route, RouteWishes())
+
+    async def put(self, records: Collection[tuple[Document, Document | None]]) -> None:
+        """Write records, None to take one back. Raises BrokerError."""
+        topic = self._topic
+        if topic is None:
+            raise ConnectionFailedError(f"cluster {self.spec.name!r}: {self.problem or 'not connected'}")
+        await topic.put(records)
+        await topic.read_to_end()
+        self._take(topic)
+
+    async def _follow(self, topic: KeptTopic) -> None:
+        while True:
+            self._take(topic)
+            self._looked.set()
+            await topic.changed()
+
+    def _take(self, topic: KeptTopic) -> None:
+        before, self._wishes = self._wishes, read_wishes(topic.entries())
+        if before != self._wishes:
+            self._tell()
+
+    def _tell(self) -> None:
+        for on_change in list(self._listeners.values()):
+            on_change()
+
+
+class ControlBoards:
+    """The boards of a process, one for each destination that routes lead to; they end when unused."""
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        self._boards: list[tuple[ControlBoard, asyncio.Task[None]]] = []
+
+    def of(self, spec: ClusterSpec) -> ControlBoard:
+        """That of a destination, reached as `spec` says."""
+        for board, _ in self._boards:
+            if (board.spec.name, board.spec.bootstrap, board.spec.security) == (
+                spec.name,
+                spec.bootstrap,
+                spec.security,
+            ):
+                return board
+        board = ControlBoard(spec)
+        task = self._tasks.create_task(board.run(), name=f"control of {spec.name}")
+        self._boards.append((board, task))
+        return board
+
+    def sweep(self) -> None:
+        """End those that nobody listens to."""
+        for board, task in self._boards:
+            if board.is_unused:
+                task.cancel()
+        self._boards = [(board, task) for board, task in self._boards if not board.is_unused]
+
+    def close(self) -> None:
+        """End all of them."""
+        for _, task in self._boards:
+            task.cancel()
+        self._boards.clear()

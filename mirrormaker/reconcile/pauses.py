@@ -1,0 +1,50 @@
+"""Wishes that a route, or topics of it, pause and go on again, as records of the control topic. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict
+from difflib import get_close_matches
+
+from broker.errors import ConfigurationError
+from mirrormaker.flow.kept_view import Document
+from mirrormaker.reconcile.control import Pause, RouteWishes, pause_key
+from mirrormaker.topology.model import RouteName, RouteSpec, Topology
+from mirrormaker.topology.naming import compile_naming
+
+Records = list[tuple[Document, Document | None]]
+
+
+def find_route(topology: Topology, name: str, topics: Collection[str] = ()) -> RouteSpec:
+    """The route of that name, which takes these topics. Raises ConfigurationError when it does not."""
+    routes = {str(route.name): route for route in topology.routes}
+    if name not in routes:
+        close = get_close_matches(name, routes, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else f": there are {', '.join(routes)}"
+        raise ConfigurationError([f"there is no route {name!r}{hint}"])
+    naming = compile_naming(routes[name].source, routes[name].topics)
+    if strange := [topic for topic in topics if not naming.selects(topic)]:
+        raise ConfigurationError(
+            [f"the route {name!r} does not take the topic {topic!r}" for topic in strange]
+        )
+    return routes[name]
+
+
+def pause_records(route: RouteName, topics: Collection[str], pause: Pause) -> Records:
+    """What to write to have these topics pause, or the whole route when there are none."""
+    return [(pause_key(route, topic), asdict(pause)) for topic in topics or (None,)]
+
+
+def resume_records(route: RouteName, topics: Collection[str], wishes: RouteWishes) -> Records:
+    """What to write to have these topics go on, or everything of the route; nothing when nothing pauses.
+
+    Raises ConfigurationError for topics of a route that pauses as a whole.
+    """
+    if topics and wishes.pause is not None:
+        raise ConfigurationError(
+            [f"the route {route!r} is paused as a whole: resume it without naming topics"]
+        )
+    paused: list[str | None] = [*wishes.topics]
+    if wishes.pause is not None:
+        paused.append(None)
+    return [(pause_key(route, topic), None) for topic in paused if not topics or topic in topics]

@@ -1,0 +1,120 @@
+"""Moving a route to another place in its source: the positions that its group has stored there.
+
+Only while nobody copies: a process at work would store its own position over it. So the route must pause as a
+whole, or no process be in its group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from datetime import UTC, datetime
+
+from broker.client.cluster import Cluster
+from broker.client.group_descriptions import DEAD
+from broker.client.group_offset_admin import (
+    Destination,
+    GroupOffsetAdmin,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    ToTime,
+)
+from broker.errors import BrokerError, ConfigurationError
+from broker.types import TopicPartition
+from mirrormaker.clusters import open_cluster
+from mirrormaker.control_access import read_control
+from mirrormaker.plan.topics import select_topics
+from mirrormaker.reconcile.control import RouteWishes
+from mirrormaker.reconcile.pauses import find_route
+from mirrormaker.topology.model import RouteSpec, Topology
+from mirrormaker.topology.naming import compile_naming
+
+LEAVE_TIMEOUT_MS = 20_000
+"""How long a paused route's processes may take to leave; one that was killed leaves with its session."""
+LOOK_INTERVAL_MS = 200
+_EMPTY = frozenset({"Empty", DEAD})
+
+
+class RouteBusyError(BrokerError):
+    """The route is at work somewhere."""
+
+
+def parse_destination(text: str) -> Destination:
+    """`earliest`, `latest`, an offset, or a time such as 2026-01-31T12:00:00Z. Raises ValueError."""
+    match text:
+        case "earliest":
+            return ToEarliest()
+        case "latest":
+            return ToLatest()
+        case _ if text.isdigit():
+            return ToOffset(int(text))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        expected = "earliest, latest, an offset, or a time such as 2026-01-31T12:00:00Z"
+        raise ValueError(f"{text!r} is not {expected}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return ToTime(round(moment.timestamp() * 1000))
+
+
+async def seek(
+    topology: Topology,
+    name: str,
+    topics: Collection[str],
+    destination: Destination,
+    partition: int | None = None,
+) -> dict[TopicPartition, int]:
+    """Have the route go on at `destination` in these topics (all that it takes when there are none), in one
+    partition of each or in all. Returns where they are now; what lies outside of what the source keeps
+    stands for the nearer end.
+
+    Raises RouteBusyError, ConfigurationError, BrokerError.
+    """
+    route = find_route(topology, name, topics)
+    wishes = (await read_control(topology.clusters[route.destination])).get(route.name, RouteWishes())
+    async with open_cluster(topology.clusters[route.source]) as source:
+        partitions = await _partitions(source, route, topics, partition)
+        admin = GroupOffsetAdmin(source)
+        await _await_nobody(admin, route, is_paused=wishes.pause is not None)
+        return await admin.move_group_offsets(route.group, destination, partitions)
+
+
+async def _partitions(
+    source: Cluster, route: RouteSpec, topics: Collection[str], partition: int | None
+) -> list[TopicPartition]:
+    metadata = await source.refresh()
+    selected = select_topics(compile_naming(route.source, route.topics), metadata)
+    if missing := [topic for topic in topics if topic not in selected]:
+        raise ConfigurationError([f"cluster {route.source!r} has no topic {topic!r}" for topic in missing])
+    found = [
+        at
+        for at in metadata.topic_partitions(sorted(topics or selected))
+        if partition is None or at.partition == partition
+    ]
+    if not found:
+        what = "no topic" if partition is None else f"no partition {partition}"
+        raise ConfigurationError([f"route {route.name!r}: {what} to seek in"])
+    return found
+
+
+async def _await_nobody(admin: GroupOffsetAdmin, route: RouteSpec, *, is_paused: bool) -> None:
+    """Return when no process is in the route's group. Raises RouteBusyError."""
+    try:
+        async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
+            while members := await _members(admin, route.group):
+                if not is_paused:
+                    raise RouteBusyError(
+                        f"route {route.name!r} is at work in {members} processes: pause it first, as a whole"
+                    )
+                await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
+    except TimeoutError:
+        raise RouteBusyError(
+            f"route {route.name!r} is paused, but processes did not leave it within {LEAVE_TIMEOUT_MS} ms"
+        ) from None
+
+
+async def _members(admin: GroupOffsetAdmin, group_id: str) -> int:
+    group = (await admin.describe_groups([group_id]))[group_id]
+    return 0 if group.state in _EMPTY else max(len(group.members), 1)

@@ -1,0 +1,104 @@
+"""Claims and wishes: who may run a route, and what its administrators want of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from broker.errors import ConfigurationError
+from mirrormaker.reconcile.control import (
+    Claim,
+    Pause,
+    Rest,
+    RouteWishes,
+    claim_key,
+    digest_of,
+    judge,
+    pause_key,
+    read_wishes,
+)
+from mirrormaker.reconcile.pauses import pause_records, resume_records
+from mirrormaker.topology.model import CopyMode, Resources, RouteName
+from tests.reconcile.test_routes import A, rerouted, selecting
+
+ROUTE = RouteName("a")
+PAUSE = Pause(at_ms=1, by="ops@jfk", reason="maintenance")
+
+
+def claim(generation: int = 2, digest: str = "x", daemon: str = "one") -> Claim:
+    return Claim(generation=generation, digest=digest, daemon=daemon, host="jfk", at_ms=5)
+
+
+@pytest.mark.parametrize(
+    ("found", "rest", "claims"),
+    [
+        (None, None, True),
+        (claim(), None, False),
+        (claim(daemon="other"), None, False),
+        (claim(generation=1, digest="y", daemon="other"), None, True),
+        (claim(generation=3, digest="x", daemon="other"), Rest.SUPERSEDED, False),
+        (claim(generation=3, digest="x"), Rest.SUPERSEDED, False),
+        (claim(digest="y"), None, True),
+        (claim(digest="y", daemon="other"), Rest.SUPERSEDED, False),
+    ],
+)
+def test_the_newest_file_runs_a_route_and_one_generation_is_one_file(
+    found: Claim | None, rest: Rest | None, claims: bool
+) -> None:
+    verdict = judge(ROUTE, claim(), RouteWishes(claim=found))
+    assert (verdict.rest, verdict.claims) == (rest, claims)
+    assert (verdict.reason is None) == (rest is None)
+
+
+def test_a_pause_holds_for_whoever_may_run_the_route() -> None:
+    assert judge(ROUTE, claim(), RouteWishes(pause=PAUSE)).rest is Rest.PAUSED
+    newer = RouteWishes(pause=PAUSE, claim=claim(generation=3))
+    assert judge(ROUTE, claim(), newer).rest is Rest.SUPERSEDED
+
+
+def test_processes_of_a_route_may_have_bounds_of_their_own_and_nothing_else() -> None:
+    small = rerouted(A, resources=Resources(buffer_bytes=1 << 20), commit_interval_ms=7)
+    assert digest_of(small.route) == digest_of(A.route)
+    for other in (
+        rerouted(A, copy=CopyMode.DEEP),
+        selecting(A, include=("planes",)),
+        rerouted(A, buckets=4),
+    ):
+        assert digest_of(other.route) != digest_of(A.route)
+
+
+def test_wishes_come_back_out_of_the_records_as_they_were() -> None:
+    records: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        (dict(claim_key(ROUTE)), asdict(claim())),
+        (dict(pause_key(ROUTE, "flights")), asdict(PAUSE)),
+        (dict(pause_key(RouteName("b"), None)), asdict(PAUSE)),
+    ]
+    assert read_wishes(records) == {
+        ROUTE: RouteWishes(claim=claim(), topics={"flights": PAUSE}),
+        RouteName("b"): RouteWishes(pause=PAUSE),
+    }
+
+
+def test_records_of_other_kinds_and_claims_that_are_none_are_passed_over() -> None:
+    records: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"route": "a"}, {"generation": "seven"}),
+        ({"route": "a", "wish": "dance"}, {}),
+        ({"topology": "x"}, {}),
+        ({"route": 7}, asdict(claim())),
+    ]
+    assert read_wishes(records) == {}
+    told_by_hand = read_wishes([({"route": "a", "wish": "pause", "topic": None}, {})])
+    assert told_by_hand[ROUTE].pause == Pause(at_ms=0, by="somebody")
+
+
+def test_resuming_takes_back_what_is_paused_and_nothing_else() -> None:
+    assert resume_records(ROUTE, [], RouteWishes()) == []
+    topics = RouteWishes(topics={"flights": PAUSE, "planes": PAUSE})
+    assert resume_records(ROUTE, ["planes"], topics) == [(pause_key(ROUTE, "planes"), None)]
+    both = replace(topics, pause=PAUSE)
+    assert {key["topic"] for key, _ in resume_records(ROUTE, [], both)} == {None, "flights", "planes"}
+    with pytest.raises(ConfigurationError, match="paused as a whole"):
+        resume_records(ROUTE, ["planes"], both)
+    assert pause_records(ROUTE, [], PAUSE) == [(pause_key(ROUTE, None), asdict(PAUSE))]
