@@ -110,6 +110,7 @@ class LogFiles:
         if self._must_roll(len(data), last_offset, timestamp, now_ms):
             self.roll(first_offset, now_ms)
         self.active.append(data, placed)
+        self.active.modified_ms = now_ms
         self.end = last_offset + 1
 
     def _must_roll(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> bool:

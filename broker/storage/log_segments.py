@@ -116,8 +116,9 @@ class LogSegments(NamedTuple):
         for segment, next_offset in zip(self.items, [*self.bases[1:], end], strict=True):
             if segment.size or segment is not self.items[-1]:
                 latest_ms = segment.largest_timestamp()
+                # Without a time it is -1, in librdkafka's batches 0: then records are as old as their file.
                 yield SegmentAge(
-                    next_offset, segment.size, latest_ms if latest_ms >= 0 else segment.modified_ms
+                    next_offset, segment.size, latest_ms if latest_ms > 0 else segment.modified_ms
                 )
 
     def holds(self, segments: Sequence[Segment], sizes: Sequence[int]) -> bool:

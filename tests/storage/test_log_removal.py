@@ -50,6 +50,20 @@ def test_segments_go_by_age_and_an_old_active_one_too(place: DiskAt) -> None:
     assert contents(place.log(SMALL, clean=True)) == [(40, b"x")]
 
 
+@pytest.mark.parametrize("no_time", [-1, 0])
+def test_records_without_a_time_are_as_old_as_the_last_write_to_their_file(
+    place: DiskAt, no_time: int
+) -> None:
+    """Batches of librdkafka tell 0 as the latest time of records that have none."""
+    log = place.log(LogConfig(segment_bytes=1000, retention_ms=1000, segment_ms=100_000))
+    append(log, b"first", timestamps=[no_time], now_ms=NOW_MS)
+    append(log, b"second", timestamps=[no_time], now_ms=NOW_MS + 5000)
+    assert not log.delete_old_segments(NOW_MS + 6000)
+    assert contents(log) == [(0, b"first"), (1, b"second")]
+    assert log.delete_old_segments(NOW_MS + 6001)
+    assert contents(log) == []
+
+
 def test_nothing_above_the_high_watermark_goes(place: DiskAt) -> None:
     log = filled(place, LogConfig(segment_bytes=1000, retention_bytes=0))
     deleted = log.delete_old_segments(NOW_MS, end_offset_max=25)
