@@ -95,7 +95,7 @@ class ControlBoard:
         """Write records, None to take one back. Raises BrokerError."""
         topic = self._topic
         if topic is None:
-            raise ConnectionFailedError(f"cluster {self.spec.name!r}: {self.problem or 'not connected'}")
+            raise ConnectionFailedError(self.problem or f"cluster {self.spec.name!r}: not connected yet")
         await topic.put(records)
         await topic.read_to_end()
         self._take(topic)
