@@ -1,4 +1,4 @@
-"""The composition root of one node: what it is built of, in which order it starts, and how it stops.
+"""The life of one node: in which order it starts, and how it stops; `composition` is what it is built of.
 
 Start: addresses are bound (nobody can connect yet), ZooKeeper session, cluster id, data directories with
 recovery, registration, controller, first metadata image, listen. So an open port is a ready node. Stop, in
@@ -13,77 +13,46 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from broker.background import Background
 from broker.clock import Clock
-from broker.cluster.driver import ControllerDriver
 from broker.cluster.entity_configs import EntityConfigs
 from broker.cluster.features import Features
-from broker.cluster.image import ClusterImage
-from broker.cluster.registration import allocate_producer_ids, obtain_cluster_id
+from broker.cluster.registration import obtain_cluster_id
 from broker.cluster.states import announce_directory_failure, read_cluster_image
+from broker.composition import Composition, Links
 from broker.config import LoadedConfig, NodeConfig
 from broker.coordination.protocol import Coordination
 from broker.disk_threads import DiskThreads
 from broker.errors import CoordinationError, RequestTimedOutError
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from broker.listening import Front, Listening
 from broker.live_config import LiveConfig
 from broker.node_metrics import NodeMetrics
 from broker.part_configs import (
-    between_followers,
     between_nodes,
     cleaner_settings,
     client_quotas,
-    controller_settings,
-    fetch_bounds,
-    fetch_sessions,
-    group_config,
     group_configs,
-    lag_bounds,
     log_defaults,
-    replication_quotas,
-    serving_limits,
     shutdown_settings,
-    topic_defaults,
-    transaction_config,
     upkeep_intervals,
-    verification_settings,
 )
 from broker.presence import Presence
 from broker.reconfiguration import Reconfiguration
 from broker.replication.archiving import Archiving
-from broker.replication.fetchers import Fetchers
-from broker.replication.isr_changes import IsrChanges
 from broker.replication.log_cleaner import LogCleaner
-from broker.replication.log_moves import LogMoves
-from broker.replication.node_connection import NodeConnection
 from broker.replication.read_replicas import load_selector
-from broker.replication.replicas import Replicas
-from broker.replication.replication_quotas import ReplicationQuota
-from broker.replication.strays import Strays
 from broker.replication.topic_configs import TopicConfigs
 from broker.replication.upkeep import Upkeep
-from broker.server.cluster_topics import ClusterTopics
-from broker.server.cluster_view import ClusterView
 from broker.server.controlled_shutdown import hand_over
-from broker.server.conversions import Conversions
 from broker.server.dispatch import Dispatcher
-from broker.server.fetch_filters import FetchFilters
-from broker.server.internal_topic_log import InternalTopicLog
-from broker.server.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from broker.server.internal_topics import CONSUMER_OFFSETS
 from broker.server.loop_stalls import LoopStalls
 from broker.server.node_link import NodeLink
-from broker.server.partition_leaders import PartitionLeaders
-from broker.server.produce_forwarding import ProduceForwarding
-from broker.server.producer_ids import ProducerIds
-from broker.server.routes import ADVERTISED, ROUTES
+from broker.server.routes import ROUTES
 from broker.server.security import AllowAll, Authoriser, Listener
 from broker.server.services import Services
-from broker.server.topics import Topics
-from broker.server.transaction_partitions import TransactionPartitions
 from broker.storage.archive import load_archive
 from broker.storage.cleaning_schedule import CleaningSchedule
 from broker.storage.disk import Disk
@@ -91,9 +60,7 @@ from broker.storage.log_config import LogConfig
 from broker.storage.log_directories import LogDirectories
 from broker.telemetry import logger
 from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.markers import Markers
 from broker.types import BrokerId, TopicPartition
-from broker.wire.features import TRANSACTION_VERSION
 
 log = logger("node")
 
@@ -102,14 +69,6 @@ FIRST_IMAGE_TIMEOUT_MS = 30_000
 CONTROLLER_LOOK_MS = 20
 """How often a starting node looks whether another node was elected."""
 ANNOUNCEMENT_RETRY_SECONDS = 1.0
-
-
-class _Links(NamedTuple):
-    """The ways to other nodes: an answer that is long in coming holds up those behind it."""
-
-    orders: NodeLink
-    transactions: NodeLink
-    forwarding: NodeLink
 
 
 class Node:
@@ -182,8 +141,11 @@ class Node:
             await stack.enter_async_context(presence.noted_in(directories, cluster_id))
             await stack.enter_async_context(self._background)
             self._background.start(self._watch_directories(directories))
-            links = _Links(self._link(stack), self._link(stack), self._link(stack))
-            self._services = services = await self._build(cluster_id, configs, directories, links)
+            links = Links(self._link(stack), self._link(stack), self._link(stack))
+            self._services = services = await self._composition().services(
+                cluster_id, configs, directories, links
+            )
+            links.attach(services)
             services.replicas.bereft = frozenset(await presence.leave_isrs(directories))
             services.replicas.registered(await presence.register())
             await stack.enter_async_context(services.fetchers)
@@ -257,148 +219,28 @@ class Node:
         finally:
             await asyncio.to_thread(directories.close)
 
-    async def _build(
-        self,
-        cluster_id: str,
-        configs: TopicConfigs,
-        directories: LogDirectories,
-        links: _Links,
-    ) -> Services:
-        config = self._config
-        view = ClusterView(ClusterImage(cluster_id=cluster_id))
-        stored: dict[TopicPartition, int] = {}
-        for directory in directories.live.values():
-            stored.update(await asyncio.to_thread(directory.checkpoints.read_high_watermarks))
-        copying_quotas = replication_quotas(config, self._clock)
-        fetchers = self._fetchers(view, links.orders.listener, copying_quotas.follower)
-        replicas = Replicas(
-            self._broker_id,
-            directories,
+    def _composition(self) -> Composition:
+        return Composition(
+            broker_id=self._broker_id,
+            live=self._live,
+            coordination=self._coordination,
+            entity_configs=self._entity_configs,
+            group_configs=self._group_configs,
+            features=self._features,
+            quotas=self._quotas,
+            authoriser=self._authoriser,
+            read_selector=self._read_selector,
             clock=self._clock,
-            executor=self._executor,
-            config_of=configs.refresh,
-            high_watermarks=stored,
-            fetchers=fetchers,
+            rng=self._rng,
+            threads=self._executor,
+            background=self._background,
             on_leadership=self._leadership_changed,
         )
-        groups_log = InternalTopicLog(
-            CONSUMER_OFFSETS, view, replicas, self._clock, commit_timeout_ms=config.offsets_commit_timeout_ms
-        )
-        producer_ids = ProducerIds(lambda: allocate_producer_ids(self._coordination, self._broker_id))
-        topics = Topics(self._coordination, view, topic_defaults(self._live.loaded), rng=self._rng)
-        transactions = self._transactions(view, replicas, topics, links.transactions, producer_ids)
-        services = Services(
-            broker_id=self._broker_id,
-            clock=self._clock,
-            disk_threads=self._executor,
-            limits=serving_limits(config),
-            view=view,
-            replicas=replicas,
-            fetchers=fetchers,
-            isr_changes=IsrChanges(
-                replicas, self._coordination, clock=self._clock, bounds=lag_bounds(config)
-            ),
-            log_moves=LogMoves(
-                replicas,
-                executor=self._executor,
-                copies_max=config.num_replica_alter_log_dirs_threads or len(config.data_roots),
-                bytes_per_second_max=config.replica_alter_log_dirs_io_max_bytes_per_second,
-            ),
-            strays=Strays(self._broker_id, cluster_id, replicas, self._coordination),
-            topics=topics,
-            topic_configs=configs,
-            groups=GroupCoordinator(
-                groups_log,
-                self._clock,
-                group_config(config),
-                ClusterTopics(view),
-                consumer_config_of=self._group_configs.of,
-            ),
-            group_configs=self._group_configs,
-            zookeeper_offsets=ZooKeeperOffsets(
-                self._coordination, metadata_size_max=config.offset_metadata_max_bytes
-            ),
-            controller=ControllerDriver(
-                self._coordination,
-                broker_id=self._broker_id,
-                link=links.orders,
-                heard_epoch=lambda: view.image.controller_epoch,
-                clock=self._clock,
-                settings=controller_settings(config),
-                listener=config.listener_texts.between_nodes,
-            ),
-            producer_ids=producer_ids,
-            features=self._features,
-            transactions=transactions,
-            transaction_partitions=TransactionPartitions(
-                self._broker_id,
-                view,
-                transactions,
-                links.transactions,
-                self._clock,
-                verification_settings(config),
-                start=self._background.start,
-            ),
-            forwarding=ProduceForwarding(self._broker_id, view, links.forwarding),
-            fetch_sessions=fetch_sessions(config, self._rng),
-            conversions=Conversions(self._clock),
-            fetch_filters=FetchFilters(),
-            entity_configs=self._entity_configs,
-            node_settings=self._live.settings,
-            api_versions=ADVERTISED,
-            quotas=self._quotas,
-            replication_quotas=copying_quotas,
-            read_selector=self._read_selector,
-            authoriser=self._authoriser,
-        )
-        for link in links:
-            link.attach(services)
-        return services
 
     def _link(self, stack: contextlib.AsyncExitStack) -> NodeLink:
         link = NodeLink(self._broker_id, ROUTES, self._own_listener(), between_nodes(self._config))
         stack.push_async_callback(link.close)
         return link
-
-    def _transactions(
-        self,
-        view: ClusterView,
-        replicas: Replicas,
-        topics: Topics,
-        link: NodeLink,
-        producer_ids: ProducerIds,
-    ) -> TransactionCoordinator:
-        config = self._config
-        log = InternalTopicLog(
-            TRANSACTION_STATE,
-            view,
-            replicas,
-            self._clock,
-            commit_timeout_ms=config.request_timeout_ms,
-            read_size=config.transaction_state_log_load_buffer_size,
-        )
-        return TransactionCoordinator(
-            log,
-            self._clock,
-            transaction_config(config),
-            Markers(PartitionLeaders(view, topics, link)),
-            new_producer_id=producer_ids.next,
-            value_version=lambda: min(self._features.level(TRANSACTION_VERSION), 1),
-        )
-
-    def _fetchers(self, view: ClusterView, listener: str, quota: ReplicationQuota) -> Fetchers:
-        connection = between_followers(self._config)
-        return Fetchers(
-            self._broker_id,
-            fetch_bounds(self._config),
-            quota=quota,
-            count=self._config.num_replica_fetchers,
-            clock=self._clock,
-            executor=self._executor,
-            broker=lambda broker_id: view.image.brokers.get(broker_id),
-            broker_epoch=lambda: self._services.replicas.broker_epoch,
-            open_port=lambda: NodeConnection(listener, connection),
-        )
 
     def _archiving(self, cluster_id: str) -> Archiving:
         """Raises ConfigurationError for a URL that cannot be used."""
