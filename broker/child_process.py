@@ -32,6 +32,13 @@ _POLL_SECONDS = 0.02
 _LOG_TAIL_BYTES = 4000
 
 
+def dying_with_parent(command: Sequence[str]) -> list[str]:
+    """What runs `command`, and ends with SIGKILL when the thread that started it does. The first word of
+    `command` is a path.
+    """
+    return [sys.executable, "-S", "-E", "-c", _LAUNCHER, str(os.getpid()), *command]
+
+
 class EmbeddedError(BrokerError):
     """A child process could not be started or died early; the message carries the end of its log."""
 
@@ -47,10 +54,9 @@ class ChildProcess:
     @classmethod
     def start(cls, name: str, command: Sequence[str], log: Path) -> ChildProcess:
         """Run `command` with its output appended to `log`. Raises EmbeddedError when it cannot be run."""
-        launcher = [sys.executable, "-S", "-E", "-c", _LAUNCHER, str(os.getpid()), *command]
         try:
             with log.open("ab") as output:
-                return cls(name, _popen_in_own_thread(launcher, output.fileno()), log)
+                return cls(name, _popen_in_own_thread(dying_with_parent(command), output.fileno()), log)
         except OSError as error:
             raise EmbeddedError(f"cannot start {name}: {error}") from error
 

@@ -152,12 +152,12 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    asyncio.run(_serve(Daemon(options.file), options))
+    asyncio.run(_serve(Daemon(options.file, log_level=options.log_level), options))
     return 0
 
 
 def _up(options: argparse.Namespace) -> int:
-    daemon = Daemon(options.file, keeps_clusters=True)
+    daemon = Daemon(options.file, keeps_clusters=True, log_level=options.log_level)
     with EmbeddedTopology(daemon.topology) as embedded:
         for name, cluster in embedded.clusters.items():
             print(f"{name}\t{','.join(map(str, cluster.bootstrap))}")

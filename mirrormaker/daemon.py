@@ -1,8 +1,9 @@
-"""The daemon: every route of a topology at work in one process, in step with the file while it runs.
+"""The daemon: every route of a topology at work, in step with the file while it runs.
 
 The file is followed (`reconcile/live_topology`); what it says is compared with what runs, and only routes
-that differ are touched (`reconcile/loop`). `stop` lets every route finish what is in flight, commit, and
-leave its group. The composition root of the process: clock, state and routes are made here.
+that differ are touched (`reconcile/loop`). Routes run in this process (`route_host`), those with several
+workers in processes of their own (`workers/pool`). `stop` lets every route finish what is in flight, commit,
+and leave its group. The composition root of the process: clock, state and routes are made here.
 """
 
 from __future__ import annotations
@@ -11,30 +12,30 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, ConfigurationError
 from broker.telemetry import logger
+from mirrormaker.process_figures import cpu_seconds, resident_bytes
 from mirrormaker.reconcile.control import Verdict
-from mirrormaker.reconcile.control_board import ControlBoard, ControlBoards
+from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.live_topology import LiveTopology, LoadedTopology
-from mirrormaker.reconcile.loop import RouteLoop
-from mirrormaker.reconcile.routes import RouteSteps, RouteWork, work_of
-from mirrormaker.reconcile.topics import DestinationClaims
+from mirrormaker.reconcile.routes import RouteSteps, compare_routes, work_of
 from mirrormaker.reconcile.topology_file import TopologyFile
-from mirrormaker.route_runner import DaemonIdentity, RouteRunner, RouteState
+from mirrormaker.route_host import RouteHost
+from mirrormaker.route_runner import DaemonIdentity, RouteState
 from mirrormaker.state import STATE_VERSION, StateDirectory
 from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
+from mirrormaker.workers.placement import works_of_daemon
+from mirrormaker.workers.pool import WorkerPool
 
 STATE_INTERVAL_MS = 1000
 FIRST_LOOK_TIMEOUT_MS = 5_000
 """How long a start waits for what destinations say of its routes."""
 
-_UNREADY = frozenset({RouteState.STARTING, RouteState.FAILED})
+_UNREADY = frozenset({RouteState.STARTING.value, RouteState.FAILED.value})
 
 _log = logger("daemon")
 
@@ -42,8 +43,16 @@ _log = logger("daemon")
 class Daemon:
     """All routes of a topology file. `run` until `stop`."""
 
-    def __init__(self, file: Path, clock: Clock | None = None, *, keeps_clusters: bool = False) -> None:
+    def __init__(
+        self,
+        file: Path,
+        clock: Clock | None = None,
+        *,
+        keeps_clusters: bool = False,
+        log_level: str = "info",
+    ) -> None:
         """`keeps_clusters`: this process runs the embedded clusters too, as they are in the file now.
+        `log_level`: that of its workers.
 
         Raises ConfigurationError with every problem of the file.
         """
@@ -56,11 +65,12 @@ class Daemon:
         self._state = StateDirectory(loaded.topology.data_dir)
         self._stopping = asyncio.Event()
         self._reloading = asyncio.Event()
-        self._routes: RouteLoop[RouteRunner] | None = None
-        self._claims: Mapping[ClusterName, DestinationClaims] = defaultdict(DestinationClaims)
-        self._daemon_id = ""
-        self._generation = loaded.topology.generation
-        self._boards: ControlBoards | None = None
+        self._log_level = log_level
+        self._host: RouteHost | None = None
+        self._workers: WorkerPool | None = None
+        """As the host, there while the daemon runs."""
+        self._in_force = loaded.topology
+        """What routes run by; `live` follows."""
         self._started_ms = self._clock.now_ms()
 
     @property
@@ -71,41 +81,54 @@ class Daemon:
     async def run(self) -> None:
         """Run until `stop` is called. Raises ConfigurationError when another daemon has the `data_dir`."""
         with self._state.locked():
-            self._daemon_id = self._state.daemon_id()
+            daemon_id = self._state.daemon_id()
             _log.info(
                 "daemon_started", routes=len(self.topology.routes), data_dir=str(self.topology.data_dir)
             )
-            refusals: list[str] = []
             async with asyncio.TaskGroup() as tasks:
-                self._boards = ControlBoards(tasks)
-                refusals = await self._find_refusals()
-                if not refusals:
-                    await self._serve(tasks)
-                self._boards.close()
+                identity = DaemonIdentity(
+                    daemon_id=daemon_id,
+                    host=socket.gethostname(),
+                    generation=lambda: self._in_force.generation,
+                )
+                host = RouteHost(identity, self._clock, tasks)
+                refusals = await self._find_refusals(host)
+                if refusals:
+                    await host.close()
+                else:
+                    workers = WorkerPool(daemon_id, self._log_level, self._clock, tasks)
+                    await self._serve(host, workers, tasks)
             if refusals:
                 raise ConfigurationError(refusals)
             self._write_state()
             _log.info("daemon_stopped")
 
-    async def _serve(self, tasks: asyncio.TaskGroup) -> None:
+    async def _serve(self, host: RouteHost, workers: WorkerPool, tasks: asyncio.TaskGroup) -> None:
         """Run routes until `stop`."""
-        self._routes = RouteLoop(self._make_runner, tasks)
-        self._routes.desire(work_of(self.topology))
+        self._host, self._workers = host, workers
+        self._run_routes(self.live.loaded)
         helpers = [
             tasks.create_task(self._tell_state(), name="state"),
             tasks.create_task(self.live.follow(), name="follow the file"),
             tasks.create_task(self._heed_reloads(), name="reload"),
         ]
         await self._stopping.wait()
-        await self._routes.close()
+        await asyncio.gather(workers.close(), host.close())
         for helper in helpers:
             helper.cancel()
 
-    async def _find_refusals(self) -> list[str]:
+    def _run_routes(self, loaded: LoadedTopology) -> None:
+        assert self._host is not None
+        assert self._workers is not None
+        self._in_force = loaded.topology
+        self._host.desire(works_of_daemon(loaded.topology))
+        self._workers.desire(loaded.topology, loaded.source)
+
+    async def _find_refusals(self, host: RouteHost) -> list[str]:
         """Why this daemon may not start: routes that another one runs by a newer file. A destination that
         does not tell in time keeps nobody from starting; its routes will see.
         """
-        runners = [self._make_runner(work) for work in work_of(self.topology).values()]
+        runners = [host.make_runner(work) for work in work_of(self.topology).values()]
         verdicts: list[Verdict] = []
         try:
             async with asyncio.timeout(FIRST_LOOK_TIMEOUT_MS / 1000):
@@ -130,7 +153,7 @@ class Daemon:
         """Raises ConfigurationError when it cannot come into force while this process runs."""
         now, file = self.topology, self.live.loaded.source.file
         problems: list[str] = []
-        if self._routes is None:
+        if self._host is None:
             problems.append(f"{file}: the daemon has not started yet")
         if topology.data_dir != now.data_dir:
             problems.append(f"{file}: data_dir: stays {now.data_dir} while the daemon runs: start it anew")
@@ -145,15 +168,10 @@ class Daemon:
         if problems:
             raise ConfigurationError(problems)
 
-    def apply(self, topology: Topology) -> RouteSteps:
+    def apply(self, loaded: LoadedTopology) -> RouteSteps:
         """Run its routes, and those alone; what has not changed is not touched."""
-        assert self._routes is not None, "checked before"
-        assert self._boards is not None, "checked before"
-        self._boards.sweep()
-        self._generation = topology.generation
-        steps = self._routes.desire(work_of(topology))
-        for runner in self._runners():
-            runner.look_again()  # the generation may be another
+        steps = compare_routes(work_of(loaded.topology), work_of(self._in_force))
+        self._run_routes(loaded)
         return steps
 
     async def _heed_reloads(self) -> None:
@@ -167,28 +185,18 @@ class Daemon:
 
     def board(self, route: RouteSpec) -> ControlBoard:
         """That of the route's destination. Raises ConfigurationError before the daemon runs."""
-        if self._boards is None:
+        if self._host is None:
             raise ConfigurationError(["the daemon has not started yet"])
-        return self._boards.of(self.topology.clusters[route.destination])
-
-    def _make_runner(self, work: RouteWork) -> RouteRunner:
-        assert self._boards is not None, "made before the daemon runs"
-        identity = DaemonIdentity(
-            daemon_id=self._daemon_id,
-            host=socket.gethostname(),
-            generation=lambda: self._generation,
-        )
-        board = self._boards.of(work.destination)
-        return RouteRunner(work, identity, board, self._claims[work.destination.name], self._clock)
+        return self._host.board(self.topology.clusters[route.destination])
 
     # ---- for `status`
 
     @property
     def is_ready(self) -> bool:
         """Whether every route has come to work, or is at rest as it should be."""
-        if self._routes is None:
+        if self._workers is None or not self._workers.is_ready:
             return False
-        return all(runner.state not in _UNREADY for runner in self._runners())
+        return all(route["state"] not in _UNREADY for route in self._describe_routes().values())
 
     def describe(self) -> dict[str, Any]:
         """The picture that `status` reads."""
@@ -206,11 +214,18 @@ class Daemon:
                 "reloads": live.reloads,
                 "reload_failures": live.failures,
             },
-            "routes": {runner.work.name: runner.describe() for runner in self._runners()},
+            "resident_bytes": resident_bytes(),
+            "cpu_seconds": round(cpu_seconds(), 3),
+            "workers": self._workers.describe() if self._workers is not None else [],
+            "routes": self._describe_routes(),
         }
 
-    def _runners(self) -> list[RouteRunner]:
-        return list(self._routes.runners) if self._routes is not None else []
+    def _describe_routes(self) -> dict[str, dict[str, Any]]:
+        """In the order of the file."""
+        if self._host is None or self._workers is None:
+            return {}
+        told = self._host.describe() | self._workers.describe_routes()
+        return {route.name: told[route.name] for route in self._in_force.routes if route.name in told}
 
     async def _tell_state(self) -> None:
         while True:

@@ -29,8 +29,24 @@ def render_text(status: Status, stream: TextIO) -> None:
     for route in status.routes:
         table.add_row(*_row(route))
     console.print(table)
-    for line in (*_topology_lines(status.topology), *attention(status.routes)):
+    lines = (*_worker_lines(status.workers), *_topology_lines(status.topology), *attention(status.routes))
+    for line in lines:
         console.print(line, markup=False)
+
+
+def _worker_lines(workers: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [_worker_line(worker) for worker in workers]
+
+
+def _worker_line(worker: Mapping[str, Any]) -> str:
+    line = f"worker {worker['number']}: {worker['state']}"
+    if worker["resident_bytes"] is not None:
+        share = sum(worker["partitions"].values())
+        memory, cpu = format_bytes(worker["resident_bytes"]), worker["cpu_seconds"]
+        line += f", pid {worker['pid']}, {share} partitions, {memory}, {cpu:.1f} CPU seconds"
+    if worker["restarts"]:
+        line += f", replaced {worker['restarts']} times"
+    return line if worker["problem"] is None else f"{line}: {worker['problem']}"
 
 
 def _topology_lines(topology: TopologyStatus | None) -> list[str]:
@@ -80,6 +96,7 @@ def render_json(status: Status) -> dict[str, Any]:
     """Plain data; lag that is not known is null, and so is the topology while no daemon runs here."""
     return {
         "topology": None if status.topology is None else asdict(status.topology),
+        "workers": [dict(worker) for worker in status.workers],
         "routes": [_route_json(route) for route in status.routes],
     }
 

@@ -35,6 +35,7 @@ from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.topics import DestinationClaims, TopicReconciler
 from mirrormaker.route_description import describe_work
+from mirrormaker.topology.model import RouteName
 
 RESTART_BACKOFF = Backoff(initial_ms=500, max_ms=15_000)
 GOOD_RUN_MS = 60_000
@@ -67,6 +68,17 @@ class DaemonIdentity:
     """Survives restarts."""
     host: str
     generation: Callable[[], int]
+    worker: int | None = None
+    """Which of its workers this is; None: the daemon itself."""
+
+    def instance_of(self, route: RouteName) -> str:
+        """What this process is known by in the group of a route, over restarts."""
+        return instance_id(self.daemon_id, self.worker, route)
+
+
+def instance_id(daemon_id: str, worker: int | None, route: RouteName) -> str:
+    """What a process of a daemon is known by in the group of a route."""
+    return f"{daemon_id}/{route}" if worker is None else f"{daemon_id}/{worker}/{route}"
 
 
 class RouteRunner:
@@ -180,7 +192,7 @@ class RouteRunner:
                 source,
                 destination,
                 self._clock,
-                instance_id=f"{self._identity.daemon_id}/{self.work.name}",
+                instance_id=self._identity.instance_of(self.work.name),
             )
             reconciler = self._reconciler = TopicReconciler(
                 route, source, destination, self._claims, copier.set_topics

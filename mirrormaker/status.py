@@ -96,6 +96,8 @@ class Status:
     topology: TopologyStatus | None
     """None when no daemon runs here."""
     routes: tuple[RouteStatus, ...]
+    workers: tuple[Mapping[str, Any], ...] = ()
+    """The processes of the daemon here that run routes with several workers (`workers/pool`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +144,11 @@ async def read_status(topology: Topology, clock: Clock, state: Mapping[str, Any]
     routes = await asyncio.gather(
         *(_observe_or_tell(topology, route, state, clock) for route in topology.routes)
     )
-    return Status(topology=_topology_status(state.get("topology")), routes=tuple(routes))
+    return Status(
+        topology=_topology_status(state.get("topology")),
+        routes=tuple(routes),
+        workers=tuple(state.get("workers", ())),
+    )
 
 
 def _topology_status(told: Mapping[str, Any] | None) -> TopologyStatus | None:

@@ -49,6 +49,7 @@ class _Pictured(Collector):
     def collect(self) -> Iterable[Metric]:
         """Every family of metrics, with its samples."""
         yield from _topology_metrics(self._picture["topology"])
+        yield from _process_metrics(self._picture)
         routes: Mapping[str, Mapping[str, Any]] = self._picture["routes"]
         yield from _route_metrics(routes)
         yield from _count_metrics(routes)
@@ -70,6 +71,30 @@ def _topology_metrics(topology: Mapping[str, Any]) -> Iterable[Metric]:
     yield CounterMetricFamily(
         "mirrormaker_topology_reload_failures", "Changed topologies refused.", topology["reload_failures"]
     )
+
+
+def _process_metrics(picture: Mapping[str, Any]) -> Iterable[Metric]:
+    """The daemon is 0, its workers are counted from 1."""
+    memory = GaugeMetricFamily(
+        "mirrormaker_process_resident_bytes", "Memory of the daemon, 0, and its workers.", labels=["worker"]
+    )
+    cpu = CounterMetricFamily(
+        "mirrormaker_process_cpu_seconds", "Processor time since the process began.", labels=["worker"]
+    )
+    up = GaugeMetricFamily("mirrormaker_worker_up", "1: the worker has told of itself.", labels=["worker"])
+    restarts = CounterMetricFamily(
+        "mirrormaker_worker_restarts", "Processes of the worker that had to be replaced.", labels=["worker"]
+    )
+    memory.add_metric(["0"], picture["resident_bytes"])
+    cpu.add_metric(["0"], picture["cpu_seconds"])
+    for worker in picture["workers"]:
+        label = [str(worker["number"])]
+        up.add_metric(label, int(worker["state"] == "running"))
+        restarts.add_metric(label, worker["restarts"])
+        if worker["resident_bytes"] is not None:
+            memory.add_metric(label, worker["resident_bytes"])
+            cpu.add_metric(label, worker["cpu_seconds"])
+    yield from (memory, cpu, up, restarts)
 
 
 def _route_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:

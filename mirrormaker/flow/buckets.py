@@ -1,18 +1,27 @@
 """Work is shared out in buckets: a partition belongs to one as long as their number stays. Pure.
 
-The assignor hands whole buckets to the members of the route's group. It is cooperative (KIP-429): members
-keep what they own while they rejoin; a bucket that is to move is first given up by its owner, and handed out
-in the rebalance after.
+The assignor hands whole buckets to the members of the route's group, by the bytes a second that each is
+(`bucket_rates`, `balance`). It is cooperative (KIP-429): members keep what they own while they rejoin; a
+bucket that is to move is first given up by its owner, and handed out in the rebalance after.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from zlib import crc32
 
 from broker.client.assignors import Assignment, Subscription
 from broker.types import TopicPartition
+from mirrormaker.flow.balance import share_out
+from mirrormaker.flow.bucket_rates import (
+    IDLE_BYTES_PER_SECOND,
+    GroupLoad,
+    Rates,
+    decode_rates,
+    encode_load,
+    encode_rates,
+)
 
 
 def bucket_of(partition: TopicPartition, buckets: int) -> int:
@@ -21,17 +30,21 @@ def bucket_of(partition: TopicPartition, buckets: int) -> int:
 
 
 class BucketAssignor:
-    """Shares `buckets` buckets out by the number of partitions in them; as few as possible move."""
+    """Shares `buckets` buckets out by the work that they are; as few as possible move."""
 
     name = "mirror-buckets"
     cooperative = True
 
-    def __init__(self, buckets: int) -> None:
+    def __init__(self, buckets: int, own_rates: Callable[[], Rates] = dict) -> None:
+        """`own_rates`: what this member has measured of the buckets that it has."""
+        self.known: Rates = {}
+        """What the group was told last; counts for buckets whose owner is gone."""
         self._buckets = buckets
+        self._own_rates = own_rates
 
     def user_data(self, topics: Collection[str], owned: Collection[TopicPartition]) -> bytes | None:
-        """Owned partitions travel in the subscription itself; there is nothing to add."""
-        return None
+        """The rates of the buckets that this member has."""
+        return encode_rates(self._own_rates())
 
     def assign(
         self, members: Mapping[str, Subscription], partitions: Mapping[str, int]
@@ -39,13 +52,35 @@ class BucketAssignor:
         """Assignments for all members; partitions of topics that their owner does not know are left out."""
         filled = self._fill(partitions)
         owners = self._owners(members, filled)
-        target = _share_out(filled, owners, sorted(members))
+        self.known = self._rates(members, owners, filled)
+        weights = {
+            bucket: self.known.get(bucket, 0) + len(held) * IDLE_BYTES_PER_SECOND
+            for bucket, held in filled.items()
+        }
         given: dict[str, list[TopicPartition]] = {member: [] for member in members}
-        for bucket, member in target.items():
+        for bucket, member in share_out(weights, owners, sorted(members)).items():
             if owners.get(bucket, member) == member:
                 known = members[member].topics
                 given[member] += (partition for partition in filled[bucket] if partition.topic in known)
-        return {member: Assignment(partitions=tuple(sorted(held))) for member, held in given.items()}
+        told = encode_load(GroupLoad(rates=self.known, members=len(members)))
+        return {
+            member: Assignment(partitions=tuple(sorted(held)), user_data=told)
+            for member, held in given.items()
+        }
+
+    def _rates(
+        self,
+        members: Mapping[str, Subscription],
+        owners: Mapping[int, str | None],
+        filled: Collection[int],
+    ) -> dict[int, int]:
+        """Of each bucket what its owner tells, else what was known before."""
+        told = {member: decode_rates(subscription.user_data) for member, subscription in members.items()}
+        rates = {bucket: rate for bucket, rate in self.known.items() if bucket in filled}
+        for bucket, owner in owners.items():
+            if owner is not None and bucket in told[owner]:
+                rates[bucket] = told[owner][bucket]
+        return rates
 
     def _fill(self, partitions: Mapping[str, int]) -> dict[int, list[TopicPartition]]:
         """Every partition in its bucket; buckets that would be empty are left out."""
@@ -69,36 +104,3 @@ class BucketAssignor:
             if bucket in filled:
                 owners[bucket] = rightful[0] if len(rightful) == 1 else None
         return owners
-
-
-def _share_out(
-    filled: Mapping[int, Sequence[TopicPartition]], owners: Mapping[int, str | None], members: Sequence[str]
-) -> dict[int, str]:
-    """Bucket to member: as owned, the rest to whoever has least, then moved while that evens the load."""
-    target = {bucket: owner for bucket, owner in owners.items() if owner is not None}
-    load = dict.fromkeys(members, 0)
-    for bucket, member in target.items():
-        load[member] += len(filled[bucket])
-    for bucket in sorted(filled.keys() - target.keys(), key=lambda bucket: (-len(filled[bucket]), bucket)):
-        target[bucket] = least = min(members, key=lambda member: load[member])
-        load[least] += len(filled[bucket])
-    while (bucket_to_move := _find_move(filled, target, load)) is not None:
-        bucket, taker = bucket_to_move
-        load[target[bucket]] -= len(filled[bucket])
-        load[taker] += len(filled[bucket])
-        target[bucket] = taker
-    return target
-
-
-def _find_move(
-    filled: Mapping[int, Sequence[TopicPartition]], target: Mapping[int, str], load: Mapping[str, int]
-) -> tuple[int, str] | None:
-    """The largest bucket whose move from the most to the least loaded member evens the load."""
-    giver, taker = max(load, key=lambda member: load[member]), min(load, key=lambda member: load[member])
-    difference = load[giver] - load[taker]
-    movable = [
-        (len(filled[bucket]), bucket)
-        for bucket, member in target.items()
-        if member == giver and len(filled[bucket]) < difference
-    ]
-    return (max(movable)[1], taker) if movable else None

@@ -22,7 +22,8 @@ from broker.errors import BrokerError, ErrorCode
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from broker.wire.messages.join_group import JoinGroupRequest
-from mirrormaker.flow.buckets import BucketAssignor, bucket_of
+from mirrormaker.flow.balancer import Balancer
+from mirrormaker.flow.buckets import bucket_of
 from mirrormaker.flow.exchange import Assignment, FlowConfig
 from mirrormaker.flow.facts import EVENT_NAMES, Fact, FlowCounts
 from mirrormaker.flow.machine import FlowMachine
@@ -77,6 +78,7 @@ class RouteCopier:
         self._writer: DestinationWriter | None = None
         self._member: GroupMember | None = None
         self._tasks: asyncio.TaskGroup
+        self._balancer = Balancer(route, clock)
         self._acknowledged = Signal()
         self._config: FlowConfig | None = None
         self._commit_due = Signal()
@@ -142,6 +144,7 @@ class RouteCopier:
                 tasks.create_task(self._writer.follow_leaders(), name="follow destination leaders")
                 tasks.create_task(self._reader.follow_leaders(), name="follow source leaders")
                 tasks.create_task(self._commit_periodically(), name="commit")
+                tasks.create_task(self._balancer.run(machine, member), name="balance")
                 if not self._closing:
                     await member.run()
                 raise _RouteClosedError  # ends the other tasks of the group
@@ -189,7 +192,7 @@ class RouteCopier:
             self._source,
             settings,
             subscription=frozenset(self._topics),
-            assignors=(BucketAssignor(self.route.buckets),),
+            assignors=(self._balancer.assignor,),
             on_assigned=self._take_over,
             on_revoked=self._give_up,
             on_lost=self._lose,
@@ -198,6 +201,8 @@ class RouteCopier:
     # ---- partitions come and go
 
     async def _take_over(self, partitions: Collection[TopicPartition]) -> None:
+        assert self._member is not None
+        self._balancer.shared_out(self._member)
         self._notice_topics({source.topic for source in partitions})
         positions = await self._start_positions(partitions)
         self._start_copying(positions)

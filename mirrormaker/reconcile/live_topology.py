@@ -42,7 +42,7 @@ class Subject(Protocol):
         """Raises ConfigurationError when it cannot come into force while the process runs."""
         ...
 
-    def apply(self, topology: Topology) -> RouteSteps:
+    def apply(self, loaded: LoadedTopology) -> RouteSteps:
         """Have it in force. Returns what is being done about it."""
         ...
 
@@ -107,7 +107,7 @@ class LiveTopology:
         return self._apply(LoadedTopology(topology=topology, source=source))
 
     def _apply(self, loaded: LoadedTopology) -> RouteSteps:
-        steps = self._subject.apply(loaded.topology)
+        steps = self._subject.apply(loaded)
         if loaded.source.digest != self.loaded.source.digest:
             self.reloads += 1
             self.applied_at_ms = self._clock.now_ms()

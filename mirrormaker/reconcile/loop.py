@@ -74,11 +74,11 @@ class RouteLoop(Generic[RunnerType]):
         self._desired = dict(works)
         return self._settle()
 
-    async def close(self) -> None:
-        """End every route; they are to be found where they were by the next start."""
+    async def close(self, *, for_good: bool = False) -> None:
+        """End every route; unless `for_good`, the next start is to find them where they were."""
         self._desired = {}
         for name in list(self._slots):
-            self._let_go(name, for_good=False)
+            self._let_go(name, for_good=for_good)
         while self._leaving:
             await asyncio.wait(self._leaving.values())
 

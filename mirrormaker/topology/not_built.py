@@ -62,7 +62,6 @@ ROUTE_FIELDS = (
     "resources.windows",
     "resources.priority",
     "resources.catch_up_bytes_per_second",
-    "resources.workers",
     "objectives.lag_seconds",
     "objectives.audit_window_ms",
     "provenance",

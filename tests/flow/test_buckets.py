@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from broker.client.assignors import Assignment, Subscription
 from broker.types import TopicPartition
+from mirrormaker.flow.bucket_rates import decode_load
 from mirrormaker.flow.buckets import BucketAssignor, bucket_of
 
 TOPICS = {"flights": 30, "planes": 7, "weather": 1}
@@ -107,3 +108,51 @@ def test_of_two_claims_the_newer_generation_counts() -> None:
 def test_partitions_of_a_topic_that_the_owner_does_not_know_are_left_out() -> None:
     members = {"a": Subscription(topics=frozenset({"t"}))}
     assert BucketAssignor(2).assign(members, {"t": 1, "u": 1})["a"].partitions == (TopicPartition("t", 0),)
+
+
+def test_buckets_are_shared_out_by_their_bytes_and_others_make_room_for_a_hot_one() -> None:
+    topics, hot = {"t": 8}, bucket_of(TopicPartition("t", 0), 8)
+    rates = dict.fromkeys(range(8), 1_000_000) | {hot: 7_000_000}
+    assignor = BucketAssignor(8)
+    owned = rebalance(assignor, {"a": frozenset(), "b": frozenset()}, topics)
+    assert {len(assignment.partitions) for assignment in owned.values()} == {4}
+    assignor.known = rates
+    after = rebalance(
+        assignor, {member: frozenset(held.partitions) for member, held in owned.items()}, topics
+    )
+    assert sorted(len(assignment.partitions) for assignment in after.values()) == [1, 7]
+
+
+def test_members_tell_their_rates_and_are_told_those_of_all() -> None:
+    one = BucketAssignor(4, lambda: {0: 500_000})
+    other = BucketAssignor(4, lambda: {1: 300_000})
+    held = {bucket_of(TopicPartition("t", number), 4): TopicPartition("t", number) for number in range(4)}
+    members = {
+        name: Subscription(
+            topics=frozenset({"t"}),
+            owned=frozenset({held[bucket]}),
+            generation=1,
+            user_data=assignor.user_data({"t"}, ()),
+        )
+        for bucket, (name, assignor) in enumerate({"a": one, "b": other}.items())
+    }
+    told = one.assign(members, {"t": 4})
+    for assignment in told.values():
+        load = decode_load(assignment.user_data)
+        assert (load.rates, load.members) == ({0: 500_000, 1: 300_000}, 2)
+
+
+def test_what_a_dead_member_had_is_shared_out_by_what_was_known_of_it() -> None:
+    assignor = BucketAssignor(6)
+    assignor.known = dict.fromkeys(range(5), 1 << 20) | {5: 5 << 20}
+    shared = rebalance(assignor, {"a": frozenset(), "b": frozenset()}, {"t": 6})
+    assert sorted(len(assignment.partitions) for assignment in shared.values()) == [1, 5]
+
+
+def test_what_a_member_tells_in_another_way_is_passed_over() -> None:
+    members = {
+        "a": Subscription(topics=frozenset({"t"}), user_data=b"\xff"),
+        "b": Subscription(topics=frozenset({"t"}), user_data=b'{"rates": {"x": 1, "1": "y"}}'),
+    }
+    shared = BucketAssignor(4).assign(members, {"t": 4})
+    assert [len(shared[member].partitions) for member in "ab"] == [2, 2]

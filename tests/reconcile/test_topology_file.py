@@ -99,8 +99,8 @@ class Subject:
         if topology.generation == 13:
             raise ConfigurationError(["not that one"])
 
-    def apply(self, topology: Topology) -> RouteSteps:
-        self.applied.append(topology.generation)
+    def apply(self, loaded: LoadedTopology) -> RouteSteps:
+        self.applied.append(loaded.topology.generation)
         return RouteSteps()
 
 

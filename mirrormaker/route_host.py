@@ -1,0 +1,59 @@
+"""The routes that one process runs, be it the daemon or a worker of it: who runs them, the control topics
+that they heed, and what they claim of their destinations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from broker.clock import Clock
+from mirrormaker.reconcile.control_board import ControlBoard, ControlBoards
+from mirrormaker.reconcile.loop import RouteLoop
+from mirrormaker.reconcile.routes import RouteWork
+from mirrormaker.reconcile.topics import DestinationClaims
+from mirrormaker.route_runner import DaemonIdentity, RouteRunner
+from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteName
+
+
+class RouteHost:
+    """See the module. `tasks` runs what is started here; `close` before it ends."""
+
+    def __init__(self, identity: DaemonIdentity, clock: Clock, tasks: asyncio.TaskGroup) -> None:
+        self._identity = identity
+        self._clock = clock
+        self._boards = ControlBoards(tasks)
+        self._claims: Mapping[ClusterName, DestinationClaims] = defaultdict(DestinationClaims)
+        self._routes: RouteLoop[RouteRunner] = RouteLoop(self.make_runner, tasks)
+
+    @property
+    def runners(self) -> Collection[RouteRunner]:
+        """The routes at work."""
+        return self._routes.runners
+
+    def desire(self, works: Mapping[RouteName, RouteWork]) -> None:
+        """Run these from now on, and no others; what has not changed is not touched."""
+        self._boards.sweep()
+        self._routes.desire(works)
+        for runner in self.runners:
+            runner.look_again()  # the generation may be another
+
+    def board(self, destination: ClusterSpec) -> ControlBoard:
+        """What the control topic of a destination says."""
+        return self._boards.of(destination)
+
+    def make_runner(self, work: RouteWork) -> RouteRunner:
+        """One that may be asked for its verdict, or run."""
+        board = self._boards.of(work.destination)
+        return RouteRunner(work, self._identity, board, self._claims[work.destination.name], self._clock)
+
+    async def close(self, *, for_good: bool = False) -> None:
+        """End every route. `for_good`: other processes of their groups get their partitions at once."""
+        await self._routes.close(for_good=for_good)
+        self._boards.close()
+
+    def describe(self) -> dict[str, dict[str, Any]]:
+        """What each route has to tell, by name."""
+        return {runner.work.name: runner.describe() for runner in self.runners}

@@ -1,0 +1,146 @@
+"""A worker: a process that runs part of the daemon's routes, and lives as long as it.
+
+`python -m mirrormaker.worker --daemon ID --number N` is started by the daemon alone, which tells it what to
+run (`workers/orders`). It keeps nothing on disk; SIGTERM and the end of its standard input let every route
+finish what is in flight, commit and give way. The composition root of the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+import structlog
+
+from broker.clock import Clock, SystemClock
+from broker.errors import ConfigurationError
+from broker.telemetry import configure_logging, logger
+from mirrormaker.memory import keep_freed_memory
+from mirrormaker.process_figures import cpu_seconds, resident_bytes
+from mirrormaker.route_host import RouteHost
+from mirrormaker.route_runner import DaemonIdentity
+from mirrormaker.workers.orders import LINE_BYTES_MAX, Leave, Run, decode_order, encode_picture
+from mirrormaker.workers.placement import works_of_worker
+
+PICTURE_INTERVAL_MS = 1_000
+
+_log = logger("worker")
+
+
+class Worker:
+    """See the module. `run` until `stop`, or until it is told to leave."""
+
+    def __init__(self, daemon_id: str, number: int, clock: Clock) -> None:
+        self._daemon_id = daemon_id
+        self._number = number
+        self._clock = clock
+        self._started_ms = clock.now_ms()
+        self._generation = 0
+        self._digest = ""
+        self._problem: str | None = None
+        """Why the topology that was told last is not in force."""
+        self._host: RouteHost
+        self._ending = asyncio.Event()
+        self._leaves = False
+
+    async def run(self, orders: asyncio.StreamReader, pictures: asyncio.WriteTransport) -> None:
+        """Follow `orders`, and tell of the work by `pictures`."""
+        async with asyncio.TaskGroup() as tasks:
+            identity = DaemonIdentity(
+                daemon_id=self._daemon_id,
+                host=socket.gethostname(),
+                generation=lambda: self._generation,
+                worker=self._number,
+            )
+            self._host = RouteHost(identity, self._clock, tasks)
+            helpers = [
+                tasks.create_task(self._follow(orders), name="follow orders"),
+                tasks.create_task(self._tell(pictures), name="tell"),
+            ]
+            await self._ending.wait()
+            await self._host.close(for_good=self._leaves)
+            for helper in helpers:
+                helper.cancel()
+
+    def stop(self) -> None:
+        """Ask `run` to end; may be called from a signal handler of the event loop."""
+        self._ending.set()
+
+    async def _follow(self, orders: asyncio.StreamReader) -> None:
+        while line := await orders.readline():
+            match decode_order(line):
+                case Run() as order:
+                    await self._take(order)
+                case Leave():
+                    self._leaves = True
+                    self.stop()
+        self.stop()
+
+    async def _take(self, order: Run) -> None:
+        try:
+            topology = await asyncio.to_thread(order.source.parse)
+        except ConfigurationError as error:  # a secret that the daemon could read is gone, for one
+            self._problem = str(error)
+            _log.warning("topology_refused", problems=error.problems)
+            return
+        self._problem = None
+        self._generation, self._digest = topology.generation, order.source.digest
+        self._host.desire(works_of_worker(topology, self._number))
+
+    async def _tell(self, pictures: asyncio.WriteTransport) -> None:
+        while True:
+            if not pictures.get_write_buffer_size():  # the daemon has read the last one
+                pictures.write(encode_picture(self.describe()))
+            await asyncio.sleep(PICTURE_INTERVAL_MS / 1000)
+
+    def describe(self) -> dict[str, Any]:
+        """A picture of this process."""
+        return {
+            "at_ms": self._clock.now_ms(),
+            "started_ms": self._started_ms,
+            "digest": self._digest,
+            "problem": self._problem,
+            "resident_bytes": resident_bytes(),
+            "cpu_seconds": round(cpu_seconds(), 3),
+            "routes": self._host.describe(),
+        }
+
+
+async def serve(worker: Worker) -> None:
+    """Run `worker` on the process's standard streams, until it ends or SIGTERM."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, worker.stop)
+    orders = asyncio.StreamReader(limit=LINE_BYTES_MAX)
+    protocol = asyncio.StreamReaderProtocol(orders)
+    reading, _ = await loop.connect_read_pipe(lambda: protocol, sys.stdin)
+    writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, sys.stdout)
+    try:
+        await worker.run(orders, writing)
+    finally:
+        writing.abort()
+        reading.close()
+
+
+def main() -> int:
+    """Be the worker that the arguments say."""
+    parser = argparse.ArgumentParser(prog="mirrormaker.worker", description="Started by the daemon.")
+    parser.add_argument("--daemon", required=True, metavar="ID")
+    parser.add_argument("--number", required=True, type=int)
+    parser.add_argument("--log-level", default="info")
+    options = parser.parse_args()
+    configure_logging(options.log_level)
+    structlog.contextvars.bind_contextvars(worker=options.number)
+    keep_freed_memory()
+    _log.info("worker_started", pid=os.getpid())
+    asyncio.run(serve(Worker(options.daemon, options.number, SystemClock())))
+    _log.info("worker_stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

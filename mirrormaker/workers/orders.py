@@ -1,0 +1,85 @@
+"""What a daemon tells its workers by their standard input, and they tell it by their standard output: a JSON
+object a line. Pure.
+
+    {"order": "run", "text": TOPOLOGY, "file": PATH}   run your part of this, and nothing else
+    {"order": "leave"}                                 give everything up for good, and end
+
+Back comes a picture of the worker, again and again; the daemon takes one that is silent for one that hangs.
+The end of standard input means that the daemon is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from broker.errors import BrokerError
+from mirrormaker.reconcile.topology_file import TopologyText
+
+LINE_BYTES_MAX = 1 << 28
+"""Of an order or a picture: some million partitions."""
+
+
+class GarbledLineError(BrokerError):
+    """A line that is no order or no picture."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Run your part of this topology."""
+
+    source: TopologyText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """Give everything up, for others to have it at once."""
+
+
+Order = Run | Leave
+
+
+def encode_order(order: Order) -> bytes:
+    """A line."""
+    match order:
+        case Run(source=source):
+            return _line({"order": "run", "text": source.text, "file": str(source.file)})
+        case Leave():
+            return _line({"order": "leave"})
+
+
+def decode_order(line: bytes) -> Order:
+    """Raises GarbledLineError."""
+    match _decode(line):
+        case {"order": "run", "text": str(text), "file": str(file)}:
+            return Run(source=TopologyText(text=text, file=Path(file)))
+        case {"order": "leave"}:
+            return Leave()
+    raise GarbledLineError(f"no order: {line[:100]!r}")
+
+
+def encode_picture(picture: dict[str, Any]) -> bytes:
+    """A line."""
+    return _line(picture)
+
+
+def decode_picture(line: bytes) -> dict[str, Any]:
+    """Raises GarbledLineError."""
+    told = _decode(line)
+    match told:
+        case {"routes": dict(), "at_ms": int(), "digest": str()}:
+            return dict(told)
+    raise GarbledLineError(f"no picture: {line[:100]!r}")
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def _decode(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise GarbledLineError(f"not JSON: {line[:100]!r}") from error

@@ -1,0 +1,128 @@
+"""The workers of a daemon, as many as its topology asks for; what they tell is told as one.
+
+Owned by the daemon's event loop; each worker is one task (`workers/keeper`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from broker.clock import Clock
+from mirrormaker.reconcile.routes import RouteWork
+from mirrormaker.reconcile.topology_file import TopologyText
+from mirrormaker.topology.model import RouteName, Topology
+from mirrormaker.workers.keeper import Process, WorkerKeeper
+from mirrormaker.workers.orders import Run
+from mirrormaker.workers.pictures import merge_routes, starting_route
+from mirrormaker.workers.placement import count_workers, works_of_worker
+from mirrormaker.workers.places import give_places_up
+from mirrormaker.workers.process import WorkerProcess
+
+
+class WorkerPool:
+    """See the module. `tasks` runs the workers; `close` before it ends."""
+
+    def __init__(self, daemon_id: str, log_level: str, clock: Clock, tasks: asyncio.TaskGroup) -> None:
+        self._daemon_id = daemon_id
+        self._log_level = log_level
+        self._clock = clock
+        self._tasks = tasks
+        self._works: dict[int, Mapping[RouteName, RouteWork]] = {}
+        """What each worker is to run."""
+        self._digest = ""
+        self._keepers: dict[int, WorkerKeeper] = {}
+        self._leaving: dict[int, asyncio.Task[None]] = {}
+
+    def desire(self, topology: Topology, source: TopologyText) -> None:
+        """Have the workers run their part of this from now on."""
+        numbers = range(1, count_workers(topology) + 1)
+        self._works = {number: works_of_worker(topology, number) for number in numbers}
+        self._digest = source.digest
+        order = Run(source=source)
+        for number in numbers:
+            if (keeper := self._keepers.get(number)) is not None:
+                keeper.order(order)
+            else:
+                self._keepers[number] = self._make(number, order)
+        for number in [number for number in self._keepers if number not in self._works]:
+            self._let_go(number, for_good=True)
+
+    async def close(self) -> None:
+        """End every worker; the next start is to find the routes where they were."""
+        for number in list(self._keepers):
+            self._let_go(number, for_good=False)
+        if self._leaving:
+            await asyncio.wait(self._leaving.values())
+
+    def _make(self, number: int, order: Run) -> WorkerKeeper:
+        async def start() -> Process:
+            return await WorkerProcess.start(self._daemon_id, number, self._log_level)
+
+        async def on_absence() -> None:
+            await give_places_up(self._works.get(number, {}).values(), self._daemon_id, number)
+
+        keeper = WorkerKeeper(number, order, start=start, on_absence=on_absence, clock=self._clock)
+        self._tasks.create_task(self._keep(keeper, self._leaving.get(number)), name=f"worker {number}")
+        return keeper
+
+    async def _keep(self, keeper: WorkerKeeper, predecessor: asyncio.Task[None] | None) -> None:
+        """Run a worker once the one of its number before it has gone: they go by the same name."""
+        if predecessor is not None:
+            await asyncio.wait([predecessor])
+        await keeper.run()
+
+    def _let_go(self, number: int, *, for_good: bool) -> None:
+        keeper = self._keepers.pop(number)
+        before = self._leaving.get(number)
+
+        async def end() -> None:
+            if before is not None:
+                await asyncio.wait([before])
+            await keeper.stop(for_good=for_good)
+
+        self._leaving[number] = self._tasks.create_task(end(), name=f"stop worker {number}")
+
+    # ---- what they tell
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every worker runs what it is to run."""
+        return all(
+            keeper.picture is not None
+            and keeper.picture["digest"] == self._digest
+            and self._works[number].keys() <= keeper.picture["routes"].keys()
+            for number, keeper in self._keepers.items()
+        )
+
+    def describe_routes(self) -> dict[str, dict[str, Any]]:
+        """What each route has to tell, by name, whichever workers run it."""
+        told: dict[str, list[Mapping[str, Any]]] = {}
+        for number, works in self._works.items():
+            keeper = self._keepers.get(number)
+            routes = keeper.picture["routes"] if keeper is not None and keeper.picture is not None else {}
+            for name in works:
+                told.setdefault(name, []).append(routes.get(name) or starting_route())
+        return {name: merge_routes(pictures) for name, pictures in told.items()}
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Each worker as plain data; times in milliseconds since the epoch."""
+        return [_describe(keeper) for keeper in self._keepers.values()]
+
+
+def _describe(keeper: WorkerKeeper) -> dict[str, Any]:
+    picture = keeper.picture or {}
+    state = "running" if keeper.picture is not None else "starting" if keeper.pid is not None else "down"
+    return {
+        "number": keeper.number,
+        "pid": keeper.pid,
+        "state": state,
+        "restarts": keeper.restarts,
+        "failures": keeper.failures,
+        "problem": picture.get("problem"),
+        "started_ms": picture.get("started_ms"),
+        "resident_bytes": picture.get("resident_bytes"),
+        "cpu_seconds": picture.get("cpu_seconds"),
+        "partitions": {name: len(route["partitions"]) for name, route in picture.get("routes", {}).items()},
+    }
