@@ -43,6 +43,9 @@ def _describe_counts(copier: RouteCopier) -> dict[str, Any]:
         "deep_batches": {reason.value: count for reason, count in counts.deep_batches.items()},
         "control_batches_dropped": counts.control_batches_dropped,
         "aborted_batches_dropped": counts.aborted_batches_dropped,
+        "records_maybe_lost": counts.records_maybe_lost,
+        "transactions": counts.transactions,
+        "buckets_lost": counts.buckets_lost,
         "offsets_lost_at_source": counts.offsets_lost_at_source,
         "errors": {code.name: count for code, count in counts.errors.items()},
     }

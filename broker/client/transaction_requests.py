@@ -53,18 +53,23 @@ class TransactionRequests:
     ConnectionFailedError or RequestTimedOutError when `max_block_ms` are over.
     """
 
-    def __init__(self, cluster: Cluster, transactional_id: str, settings: ProducerSettings) -> None:
+    def __init__(
+        self, cluster: Cluster, transactional_id: str, settings: ProducerSettings, *, lane: str | None = None
+    ) -> None:
+        """`lane`: connections of the caller's, which `close` leaves alone; None for own ones."""
         self._cluster = cluster
         self._id = transactional_id
         self._settings = settings
-        self._lane = cluster.new_lane("transaction")
+        self._owns_lane = lane is None
+        self._lane = lane if lane is not None else cluster.new_lane("transaction")
         self._link = CoordinatorLink(
             cluster, transactional_id, kind=CoordinatorKind.TRANSACTION, lane=self._lane
         )
 
     async def close(self) -> None:
-        """Close the connections."""
-        await self._cluster.release_lane(self._lane)
+        """Close the connections that are its own."""
+        if self._owns_lane:
+            await self._cluster.release_lane(self._lane)
 
     async def init(self, former: ProducerIdentity) -> Ended:
         """An identity that fences every earlier producer of the id; `former` (or NO_IDENTITY) is the one that

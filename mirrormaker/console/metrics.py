@@ -24,6 +24,12 @@ _ROUTE_COUNTERS: Mapping[str, tuple[str, str]] = {
         "mirrormaker_aborted_batches_dropped",
         "Batches of aborted transactions left out.",
     ),
+    "records_maybe_lost": (
+        "mirrormaker_records_maybe_lost",
+        "At most once: records given up without knowing whether they arrived.",
+    ),
+    "transactions": ("mirrormaker_transactions", "Exactly once: transactions committed."),
+    "buckets_lost": ("mirrormaker_buckets_lost", "Exactly once: buckets given up or taken by others."),
     "offsets_lost_at_source": (
         "mirrormaker_offsets_lost_at_source",
         "Offsets that went away at the source before they were copied.",

@@ -1,7 +1,7 @@
 """A route at work in this process: a member of its group at the source, which copies what it is assigned.
 
-The copier joins the group, starts every partition at the group's committed offset (the earliest when there is
-none), and commits what the destination has acknowledged: periodically, and before partitions are given up.
+The copier joins the group, starts every partition where the route's delivery (`delivery`) or the group has
+its position, and stores what counts: periodically, and before partitions are given up.
 Everything runs as tasks of one group on one event loop; the machine is stepped only there.
 """
 
@@ -10,27 +10,30 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from broker.client.cluster import Cluster
 from broker.client.group import GroupMember
-from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.group_settings import GroupSettings
-from broker.client.offsets import earliest_offsets
 from broker.clock import Clock
-from broker.errors import BrokerError, ErrorCode
+from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ErrorCode
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from broker.wire.messages.join_group import JoinGroupRequest
 from mirrormaker.flow.balancer import Balancer
 from mirrormaker.flow.buckets import bucket_of
+from mirrormaker.flow.delivery import DeliveryMode, KnownStart, Say
+from mirrormaker.flow.delivery_modes import Deliverer, open_delivery
+from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.exchange import Assignment, FlowConfig
 from mirrormaker.flow.facts import EVENT_NAMES, Fact, FlowCounts
+from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
+from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.reader import SourceReader
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.writer import DestinationWriter, batches_taken_at_once
-from mirrormaker.topology.model import CopyMode, RouteSpec
+from mirrormaker.topology.model import CopyMode, RouteSpec, Start
 
 SESSION_TIMEOUT_MS = 10_000
 REBALANCE_TIMEOUT_MS = 60_000
@@ -79,6 +82,8 @@ class RouteCopier:
         self._member: GroupMember | None = None
         self._tasks: asyncio.TaskGroup
         self._balancer = Balancer(route, clock)
+        self._mode: DeliveryMode
+        self._positions: GroupPositions
         self._acknowledged = Signal()
         self._config: FlowConfig | None = None
         self._commit_due = Signal()
@@ -124,8 +129,22 @@ class RouteCopier:
 
     async def run(self) -> None:
         """Take part until `close`. Raises BrokerError, in an ExceptionGroup, when that cannot go on."""
-        machine = self._machine = FlowMachine(await self._configure())
+        deliverer = Deliverer(
+            on_lost=self._lose_bucket,
+            on_progress=self._pump,
+            on_waiting=self._commit_due.set,
+            on_fact=self._take_fact,
+        )
+        async with open_delivery(
+            self.route, self._source, self._destination, self._clock, deliverer
+        ) as self._mode:
+            await self._run(self._mode.say)
+
+    async def _run(self, say: Say) -> None:
+        hooks = Hooks(admissions=say.admissions, delivery=say.delivery, remedies=say.remedies)
+        machine = self._machine = FlowMachine(await self._configure(), hooks)
         member = self._member = await self._make_member()
+        self._positions = GroupPositions(self._source, member, self.route.start, self._note)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -136,10 +155,12 @@ class RouteCopier:
                     self._clock,
                     on_acknowledged=self._on_acknowledged,
                     on_fact=self._take_fact,
+                    obtain_identity=say.obtain_identity,
                 )
                 self._reader = SourceReader(
                     self._source, machine, tasks, self._clock, on_progress=self._writer.pump
                 )
+                self._mode.begin(machine, tasks, self._reader.topic_id)
                 tasks.create_task(self._writer.perform(), name="perform")
                 tasks.create_task(self._writer.follow_leaders(), name="follow destination leaders")
                 tasks.create_task(self._reader.follow_leaders(), name="follow source leaders")
@@ -204,79 +225,87 @@ class RouteCopier:
         assert self._member is not None
         self._balancer.shared_out(self._member)
         self._notice_topics({source.topic for source in partitions})
-        positions = await self._start_positions(partitions)
-        self._start_copying(positions)
-        late = frozenset(partitions) - positions.keys()
+        late = frozenset(partitions) - await self._start(partitions)
         if late:
-            self._tasks.create_task(self._start_later(late), name="start later")
+            self._tasks.create_task(
+                self._start_later(late, self.route.refresh_interval_ms), name="start later"
+            )
 
-    async def _start_positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where to start each partition; left out where the source does not tell. Raises BrokerError."""
+    async def _start(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        """Copy these, as far as it can be told where to begin; returns those. Raises BrokerError."""
+        assert self._machine is not None
+        assert self._writer is not None
+        assert self._reader is not None
         assert self._member is not None
-        committed = await self._member.committed(partitions)
-        positions: dict[TopicPartition, int] = {}
-        for source, position in committed.items():
-            if self._is_of_same_topic(source, position):
-                positions[source] = position.offset
-            else:
-                self._note("topic_recreated", topic=source.topic, partition=source.partition)
-        for source in frozenset(partitions) - positions.keys():
-            try:
-                positions.update(await earliest_offsets(self._source, [source]))
-            except BrokerError as error:
-                self._note("partition_not_started", partition=str(source), error=str(error))
-        return positions
+        wanted = {source: self._assignment(source) for source in partitions if source.topic in self._topics}
+        known = await self._mode.take_over(list(wanted.values()))
+        points = await self._starting_points(known)
+        mine = points.keys() & self._member.assignment - self._machine.partitions.keys()
+        self._machine.assign(
+            replace(wanted[source], position=min(points[source].lanes), lane_positions=points[source].lanes)
+            for source in mine
+        )
+        for source in mine:
+            self._mode.take_note(source, min(points[source].lanes), points[source].note)
+        self._mode.joined(mine)
+        self._writer.look_up_leaders()
+        self._writer.pump()
+        self._reader.spread()
+        return frozenset(points)
 
-    def _is_of_same_topic(self, source: TopicPartition, position: OffsetAndMetadata) -> bool:
-        """Whether a committed position counts: not when the topic was deleted and created again since."""
-        topic_id = self._known_topic_id(source.topic)
-        return topic_id == NO_TOPIC_ID or position.metadata in ("", str(topic_id))
+    def _assignment(self, source: TopicPartition) -> Assignment:
+        """Where the partition leads; its positions are not known yet."""
+        return Assignment(
+            source=source,
+            destinations=(TopicPartition(self._topics[source.topic], source.partition),),
+            bucket=bucket_of(source, self.route.buckets),
+            position=0,
+        )
 
-    def _known_topic_id(self, topic: str) -> TopicId:
-        known = self._source.topics.get(topic)
-        return known.topic_id if known is not None else NO_TOPIC_ID
+    async def _starting_points(
+        self, known: Mapping[TopicPartition, KnownStart | None]
+    ) -> dict[TopicPartition, StartingPoint]:
+        """Where the delivery knows, else where the group does, else where a new route starts."""
+        points = {source: StartingPoint(at) for source, at in known.items() if isinstance(at, tuple)}
+        anew = [source for source, at in known.items() if at is Start.EARLIEST]
+        points |= await self._positions.first(anew, Start.EARLIEST)
+        unknown = [source for source, at in known.items() if at is None]
+        return points | await self._positions.starting_points(unknown)
 
     def _notice_topics(self, topics: Collection[str]) -> None:
         """Tell of topics that are not those that had their names when they were taken over before."""
         for topic in topics:
-            topic_id = self._known_topic_id(topic)
+            topic_id = self._positions.topic_id(topic)
             before = self._topic_ids.get(topic, topic_id)
             if NO_TOPIC_ID not in (before, topic_id) and before != topic_id:
                 self._note("topic_recreated", topic=topic)
             self._topic_ids[topic] = topic_id
 
-    async def _start_later(self, partitions: frozenset[TopicPartition]) -> None:
+    async def _start_later(self, partitions: frozenset[TopicPartition], wait_ms: int) -> None:
         """Try again for partitions that could not be started, as long as they are this process's."""
         assert self._member is not None
         while partitions := partitions & self._member.assignment:
-            await asyncio.sleep(self.route.refresh_interval_ms / 1000)
+            await asyncio.sleep(wait_ms / 1000)
+            wait_ms = self.route.refresh_interval_ms
             try:
-                positions = await self._start_positions(partitions & self._member.assignment)
+                partitions -= await self._start(partitions & self._member.assignment)
+            except (AuthenticationError, ConfigurationError):
+                raise
             except BrokerError as error:
                 self._log.info("positions_not_read", error=str(error))
-                continue
-            self._start_copying(
-                {source: at for source, at in positions.items() if source in self._member.assignment}
-            )
-            partitions -= positions.keys()
 
-    def _start_copying(self, positions: Mapping[TopicPartition, int]) -> None:
+    def _lose_bucket(self, lost: LostBucket) -> None:
+        """Its partitions are copied no more, until it is taken over anew: while the group leaves it here."""
         assert self._machine is not None
-        assert self._writer is not None
-        assert self._reader is not None
-        self._machine.assign(
-            Assignment(
-                source=source,
-                destinations=(TopicPartition(self._topics[source.topic], source.partition),),
-                bucket=bucket_of(source, self.route.buckets),
-                position=position,
-            )
-            for source, position in positions.items()
-            if source.topic in self._topics
+        self._machine.counts.buckets_lost += 1
+        self._note(
+            "bucket_fenced" if lost.is_fenced else "transaction_given_up",
+            bucket=str(lost.key),
+            partitions=len(lost.sources),
+            reason=lost.reason,
         )
-        self._writer.look_up_leaders()
-        self._writer.pump()
-        self._reader.spread()
+        self._release(lost.sources)
+        self._tasks.create_task(self._start_later(lost.sources, lost.wait_ms), name="take over again")
 
     async def _give_up(self, partitions: Collection[TopicPartition]) -> None:
         """Let what is in flight be answered, commit, and forget the partitions."""
@@ -287,13 +316,18 @@ class RouteCopier:
             self._machine.in_flight(partitions) and (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0
         ):
             await self._acknowledged.wait(left_ms)
+        await self._mode.settle(partitions, max(deadline_ms - self._clock.monotonic_ms(), 0))
         moved = self._machine.uncommitted()
         await self._commit({source: at for source, at in moved.items() if source in partitions})
-        await self._lose(partitions)
+        self._release(partitions)
 
     async def _lose(self, partitions: Collection[TopicPartition]) -> None:
+        self._release(partitions)
+
+    def _release(self, partitions: Collection[TopicPartition]) -> None:
         assert self._machine is not None
         assert self._reader is not None
+        self._mode.leaving(partitions)
         self._machine.release(partitions)
         self._reader.spread()
 
@@ -311,22 +345,20 @@ class RouteCopier:
             return
         assert self._machine is not None
         assert self._reader is not None
-        assert self._member is not None
+        topic_id = self._reader.topic_id
+        stored = {
+            source: (offset, topic_id(source), self._mode.note_of(source))
+            for source, offset in positions.items()
+        }
         try:
-            await self._member.commit(
-                {source: self._position(source, offset) for source, offset in positions.items()}
-            )
+            await self._positions.store(stored)
         except BrokerError as error:
             self._log.warning("positions_not_committed", count=len(positions), error=str(error))
             return
-        self._machine.committed(positions)
-        self._reader.forget(positions)
-
-    def _position(self, source: TopicPartition, offset: int) -> OffsetAndMetadata:
-        """The topic's id is stored along, so that a topic created again is not taken for the old one."""
-        assert self._reader is not None
-        topic_id = self._reader.topic_id(source)
-        return OffsetAndMetadata(offset=offset, metadata="" if topic_id == NO_TOPIC_ID else str(topic_id))
+        same = {source: at for source, (at, of, _) in stored.items() if topic_id(source) == of}
+        self._machine.committed(same)
+        self._reader.forget(same)
+        self._pump()
 
     # ---- what happens
 
@@ -334,6 +366,11 @@ class RouteCopier:
         assert self._reader is not None
         self._reader.room.set()
         self._acknowledged.set()
+        self._mode.acknowledged()
+
+    def _pump(self) -> None:
+        if self._writer is not None:
+            self._writer.pump()
 
     def _take_fact(self, fact: Fact) -> None:
         details = {key: _plain(value) for key, value in asdict(fact).items()}

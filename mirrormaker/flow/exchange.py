@@ -54,6 +54,8 @@ class Assignment:
     position: int
     is_merged: bool = False
     """Other source partitions may write to the same destinations: then its producer ids are its own."""
+    lane_positions: tuple[int, ...] = ()
+    """Where each lane goes on, when they are not all at `position`, the least of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,8 @@ class ProduceCommand:
     broker: BrokerId
     entries: list[tuple[Lane, Chunk]]
     bytes: int
+    transactional_id: str | None = None
+    """Of the transaction that all of it is part of."""
 
     def parts(self) -> list[tuple[TopicPartition, bytearray | memoryview]]:
         """Destination partition and bytes of each entry."""

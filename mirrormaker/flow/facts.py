@@ -51,6 +51,20 @@ class ProducerLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsMaybeLost:
+    """Of the source offsets from `first` up to `next` at most `count` records may not have arrived, and will
+    not be sent again (at most once).
+    """
+
+    source: TopicPartition
+    first: int
+    next: int
+    count: int
+    error: ErrorCode | None
+    """None: the process that sent them ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceGap:
     """Records went away before they were copied: the offsets from `lost_from` up to `resumed_at`."""
 
@@ -91,6 +105,7 @@ Fact = (
     | PartitionRecovered
     | SendingFailed
     | ProducerLost
+    | RecordsMaybeLost
     | SourceGap
     | SourceTruncated
     | SourceFailed
@@ -102,6 +117,7 @@ EVENT_NAMES: Mapping[type[Fact], str] = {
     PartitionRecovered: "partition_recovered",
     SendingFailed: "sending_failed",
     ProducerLost: "producer_lost",
+    RecordsMaybeLost: "records_maybe_lost",
     SourceFailed: "source_failed",
     SourceGap: "source_gap_met",
     SourceTruncated: "source_truncated",
@@ -126,4 +142,10 @@ class FlowCounts:
     returned_batches_dropped: int = 0
     """Dropped for where they have been (`Origins`)."""
     offsets_lost_at_source: int = 0
+    records_maybe_lost: int = 0
+    """At most once: at most so many were given up without knowing whether they arrived."""
+    transactions: int = 0
+    """Exactly once: committed."""
+    buckets_lost: int = 0
+    """Exactly once: how often a bucket had to be taken over anew, or was another's."""
     errors: Counter[ErrorCode] = field(default_factory=Counter)

@@ -20,7 +20,7 @@ Rules that keep order and lose nothing:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -66,7 +66,7 @@ TRANSITIONS: Mapping[LaneState, frozenset[LaneState]] = {
     LaneState.WAITING: frozenset(
         {LaneState.COPYING, LaneState.AWAITING_PRODUCER, LaneState.STOPPING, LaneState.PAUSED}
     ),
-    LaneState.PAUSED: frozenset({LaneState.AWAITING_PRODUCER, LaneState.STOPPING}),
+    LaneState.PAUSED: frozenset({LaneState.AWAITING_PRODUCER, LaneState.COPYING, LaneState.STOPPING}),
     LaneState.STOPPING: frozenset(),
 }
 
@@ -172,6 +172,19 @@ class Lane:
             self.acknowledged = chunk.next_offset
             taken.append(chunk)
         return taken
+
+    def give_up_written(self, let_go: Callable[[Lane, Chunk], None]) -> list[Chunk]:
+        """Move on behind the last chunk that may be at the destination; those that are gone so, but for the
+        ones that are sure to be there.
+        """
+        given_up: list[Chunk] = []
+        while any(chunk.maybe_written for chunk in self.queue):
+            chunk = self.queue.popleft()
+            self.acknowledged = chunk.next_offset
+            let_go(self, chunk)
+            if not chunk.acknowledged:
+                given_up.append(chunk)
+        return given_up
 
     def sheddable_from(self) -> int:
         """Chunks of the queue from here on can be thrown away and fetched again, and nothing comes twice."""

@@ -1,7 +1,8 @@
 """Who sends next to each destination broker, and the stamping of what is sent for the first time. Pure.
 
 A request carries at most one chunk of a lane, at most one for a destination partition, and as many lanes as
-fit, in turns: a busy one starves nobody. At most `requests_in_flight` requests are under way to a broker.
+fit, in turns: a busy one starves nobody. Batches of transactions share a request with those of the same one.
+At most `requests_in_flight` requests are under way to a broker.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ class Lines:
         """Fill one request from the head of the line, one chunk a lane; None when nobody can send."""
         entries: list[tuple[Lane, Chunk]] = []
         size = 0
+        transactional_id: str | None = None
         while broker.line:
             lane = broker.line[0]
             chunk = lane.next_to_send() if lane.leader == broker.broker_id else None
@@ -105,6 +107,8 @@ class Lines:
                 if size + chunk.size > self._config.produce_bytes:
                     break
                 if lane.partition.is_merged and _goes_there(entries, lane):
+                    break
+                if transactional_id is not None and _transactional_id(lane, chunk) != transactional_id:
                     break
             broker.line.popleft()
             lane.queued = False
@@ -120,6 +124,8 @@ class Lines:
                 self._refused.append(lane)
                 continue
             self._send(lane, chunk, broker.broker_id, now_ms)
+            if not entries:
+                transactional_id = _transactional_id(lane, chunk)
             entries.append((lane, chunk))
             size += chunk.size
         for lane, _ in entries:
@@ -128,7 +134,9 @@ class Lines:
             return None
         broker.in_flight += 1
         self._counts.requests += 1
-        return ProduceCommand(broker=broker.broker_id, entries=entries, bytes=size)
+        return ProduceCommand(
+            broker=broker.broker_id, entries=entries, bytes=size, transactional_id=transactional_id
+        )
 
     def _is_admitted(self, lane: Lane, chunk: Chunk, now_ms: int) -> bool:
         return all(admission.may_send(lane, chunk, now_ms) for admission in self._admissions)
@@ -153,8 +161,15 @@ def _goes_there(entries: list[tuple[Lane, Chunk]], lane: Lane) -> bool:
     return any(other.destination == lane.destination for other, _ in entries)
 
 
+def _transactional_id(lane: Lane, chunk: Chunk) -> str | None:
+    """Under which the chunk goes; None also where there is no identity for it yet."""
+    producer = lane.producers.get(chunk.origin)
+    return None if producer is None else producer.identity.transactional_id
+
+
 def _stamp(producer: LaneProducer, chunk: Chunk) -> None:
-    producer_id, epoch, is_transactional = producer.identity
+    producer_id, epoch, transactional_id = producer.identity
+    is_transactional = transactional_id is not None
     chunk.base_sequence = sequence = producer.next_sequence
     for span in chunk.batches:
         stamp(chunk.records, span.position, span.size, producer_id, epoch, sequence, is_transactional)

@@ -54,7 +54,7 @@ class FlowMachine:
         self._wishes = ProducerWishes()
         self._lines = Lines(config, hooks.admissions, self._wishes, self.counts)
         self._facts: list[Fact] = []
-        self._setbacks = Setbacks(config, hooks.remedies, self._buffer, self._facts)
+        self._setbacks = Setbacks(config, hooks.remedies, self._buffer, self.counts, self._facts)
         self._source_setbacks = SourceSetbacks(config, self.counts, self._facts)
         self._leaders: dict[TopicPartition, BrokerId] = {}
         self._refresh_leaders = False
@@ -85,6 +85,7 @@ class FlowMachine:
                 self._config.fetch_partition_bytes,
                 is_merged=assignment.is_merged,
             )
+            partition.advance_lanes(assignment.lane_positions)
             self._partitions[partition.source] = partition
             for lane in partition.lanes:
                 lane.leader = self._leaders.get(lane.destination)

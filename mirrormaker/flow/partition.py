@@ -124,6 +124,11 @@ class Partition:
                 return False
         return True
 
+    def advance_lanes(self, positions: Sequence[int]) -> None:
+        """Lanes that are further than the others: they have what is before these positions."""
+        for lane, position in zip(self.lanes, positions, strict=False):
+            lane.position = lane.acknowledged = position
+
     def count_copied(self, chunk: Chunk) -> None:
         """A chunk of it arrived, and so did all before it in its lane."""
         if chunk.max_timestamp > self.last_timestamp:
@@ -141,6 +146,7 @@ class Partition:
     def begin_anew(self, offset: int) -> None:
         """The source is another log now, from `offset` on: offsets of the former mean nothing in it."""
         self.position = offset
+        self.committed = min(self.committed, offset)
         for lane in self.lanes:
             lane.begin_anew(offset)
 

@@ -31,8 +31,8 @@ class ProducerIdentity(NamedTuple):
 
     producer_id: int
     epoch: int
-    is_transactional: bool = False
-    """Whether batches are marked as part of a transaction."""
+    transactional_id: str | None = None
+    """None: batches are part of no transaction. Else they are, and requests name it."""
 
 
 class LaneProducer:

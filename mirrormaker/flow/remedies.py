@@ -22,6 +22,8 @@ class Remedy(Enum):
     """The bytes were damaged on the way."""
     ONE_BY_ONE = "one_by_one"
     """The destination takes one batch a request."""
+    SKIP = "skip"
+    """What may have been written is not sent again."""
     PAUSE = "pause"
     """Repeating would not help."""
 

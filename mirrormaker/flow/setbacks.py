@@ -8,7 +8,14 @@ from zlib import crc32
 
 from mirrormaker.flow.buffer import Buffer
 from mirrormaker.flow.exchange import FlowConfig
-from mirrormaker.flow.facts import Fact, PartitionPaused, ProducerLost, SendingFailed
+from mirrormaker.flow.facts import (
+    Fact,
+    FlowCounts,
+    PartitionPaused,
+    ProducerLost,
+    RecordsMaybeLost,
+    SendingFailed,
+)
 from mirrormaker.flow.hooks import Remedies
 from mirrormaker.flow.lane import FAILURES_BEFORE_SHEDDING, Lane, LaneState
 from mirrormaker.flow.remedies import Remedy
@@ -17,8 +24,16 @@ from mirrormaker.flow.remedies import Remedy
 class Setbacks:
     """Decides on failures, and keeps the lanes that wait or are paused because of one."""
 
-    def __init__(self, config: FlowConfig, remedies: Remedies, buffer: Buffer, facts: list[Fact]) -> None:
+    def __init__(
+        self,
+        config: FlowConfig,
+        remedies: Remedies,
+        buffer: Buffer,
+        counts: FlowCounts,
+        facts: list[Fact],
+    ) -> None:
         """What happens is told in `facts`."""
+        self._counts = counts
         self._config = config
         self._remedies = remedies
         self._buffer = buffer
@@ -80,6 +95,9 @@ class Setbacks:
                 lane.partition.one_by_one |= remedy is Remedy.ONE_BY_ONE
                 self._rewind(lane)
                 self._wait(lane, now_ms)
+            case Remedy.SKIP:
+                self._skip(lane)
+                self._wait(lane, now_ms)
             case Remedy.PAUSE:
                 self._pause(lane, now_ms)
 
@@ -117,6 +135,22 @@ class Setbacks:
             )
         )
 
+    def _skip(self, lane: Lane) -> None:
+        """Go on behind the last chunk that may have been written; what is behind that has not been sent."""
+        head = lane.queue[0]
+        count = sum(chunk.count for chunk in lane.give_up_written(self._buffer.let_go))
+        self._counts.records_maybe_lost += count
+        self._facts.append(
+            RecordsMaybeLost(
+                source=lane.partition.source,
+                first=head.first_offset,
+                next=lane.acknowledged,
+                count=count,
+                error=lane.error,
+            )
+        )
+        lane.forget_producer(head.origin)
+
     def _shed(self, lane: Lane) -> None:
         """Give memory back to lanes that can use it; what is thrown away is fetched again."""
         keep = lane.sheddable_from()
@@ -128,8 +162,15 @@ class Setbacks:
         lane.go_back_to(lane.queue[-1].next_offset if keep else lane.acknowledged)
 
     def _rewind(self, lane: Lane) -> None:
-        """Throw away what is queued, to fetch it again. Used sequences may not be given to other bytes."""
-        origin = lane.queue[0].origin
+        """Throw away what is queued, to fetch it again. Sequences of what may have been written may not be
+        given to other bytes.
+        """
+        head = lane.queue[0]
+        is_written = any(chunk.maybe_written for chunk in lane.queue)
         self._buffer.drop_queue(lane)
         lane.go_back_to(lane.acknowledged)
-        lane.forget_producer(origin)
+        if is_written:
+            lane.forget_producer(head.origin)
+        else:
+            assert lane.producer is not None
+            lane.producer.next_sequence = head.base_sequence

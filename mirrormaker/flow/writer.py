@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
@@ -40,6 +40,7 @@ ANSWER_TIMEOUT_MS = 30_000
 REFRESH_SPACING_MS = 100
 
 _FIRST_VERSION_WITH_FEATURES = 3
+_LAST_VERSION_WITH_PARTITIONS_ADDED = 11
 
 _log = logger("writer")
 
@@ -56,7 +57,10 @@ class DestinationWriter:
         *,
         on_acknowledged: Callable[[], None],
         on_fact: Callable[[Fact], None],
+        obtain_identity: Callable[[ProducerKey], Awaitable[ProducerIdentity]] | None = None,
     ) -> None:
+        """`obtain_identity`: where producer ids come from; by default any that nobody has used."""
+        self._obtain_identity = obtain_identity
         self._cluster = cluster
         self._machine = machine
         self._tasks = tasks
@@ -159,7 +163,7 @@ class DestinationWriter:
         failures = 0
         while True:
             try:
-                identity = await obtain_producer_id(self._cluster)
+                identity = await self._obtain(key)
                 break
             except (AuthenticationError, ConfigurationError):
                 raise
@@ -169,6 +173,11 @@ class DestinationWriter:
                 await asyncio.sleep(self._cluster.backoff.delay_ms(failures, self._cluster.random) / 1000)
         self._machine.set_producer(key, identity)
         self.pump()
+
+    async def _obtain(self, key: ProducerKey) -> ProducerIdentity:
+        if self._obtain_identity is not None:
+            return await self._obtain_identity(key)
+        return await obtain_producer_id(self._cluster)
 
 
 class ProduceLink:
@@ -231,7 +240,9 @@ class ProduceLink:
     def _send_all(self, connection: Connection) -> None:
         while self._unsent:
             try:
-                future = connection.send(produce_request(self._unsent[0]), timeout_ms=ANSWER_TIMEOUT_MS)
+                command = self._unsent[0]
+                version = None if command.transactional_id is None else transactional_version(connection)
+                future = connection.send(produce_request(command), version, timeout_ms=ANSWER_TIMEOUT_MS)
             except BrokerError as error:
                 self._fail_unsent(error)
                 return
@@ -257,10 +268,18 @@ def produce_request(command: ProduceCommand) -> ProduceRequest:
         data = PartitionProduceData(index=destination.partition, records=records)
         topics.setdefault(destination.topic, []).append(data)
     return ProduceRequest(
+        transactional_id=command.transactional_id,
         acks=ACKS_ALL,
         timeout_ms=PRODUCE_TIMEOUT_MS,
         topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
     )
+
+
+def transactional_version(connection: Connection) -> int:
+    """The version for batches of a transaction whose partitions the coordinator has been told of: later ones
+    have leaders tell it (KIP-890), and give every transaction another epoch.
+    """
+    return connection.version_of(ProduceRequest, at_most=_LAST_VERSION_WITH_PARTITIONS_ADDED)
 
 
 async def obtain_producer_id(cluster: Cluster) -> ProducerIdentity:

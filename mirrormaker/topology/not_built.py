@@ -31,11 +31,9 @@ _ROUTE = RouteSpec(
 
 CLUSTER_FIELDS = ("cluster_id", "datacenter", "round_trip_ms", "topics")
 ROUTE_FIELDS = (
-    "start",
     "topics.partitions",
     "topics.merge",
     "membership",
-    "delivery",
     "copy",
     "compression",
     "batch.bytes",

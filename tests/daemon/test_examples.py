@@ -38,7 +38,7 @@ NOT_STARTED = {
     "active-active": "provenance",
     "fan-out": "filters",
     "hub-and-spoke": "links",
-    "chain": "delivery",
+    "chain": "objectives",
     "migration": "sync.groups",
     "disaster-recovery": "failover_group",
 }

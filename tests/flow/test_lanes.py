@@ -455,7 +455,7 @@ def test_a_position_counts_when_the_delivery_says_so_and_a_rewind_takes_back_the
     machine.set_leaders({destination: BrokerId(1)})
     machine.assign([Assignment(source=source, destinations=(destination,), bucket=3, position=0)])
     (key,) = machine.ready(0).producers
-    machine.set_producer(key, ProducerIdentity(50, 0, is_transactional=True))
+    machine.set_producer(key, ProducerIdentity(50, 0, "mirror/route/3"))
     for offset in (0, 2):
         batch = build_batch(0, offset, 2)
         answer = FetchedPartition(source=source, offset=offset, records=batch, source_end=9)

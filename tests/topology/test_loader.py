@@ -153,8 +153,10 @@ BAD_ROUTES = {
         ["5: routes[0].topics.name: not a template: expected '}' before end of string"],
     ),
     "a delivery that is not there": (
-        "{from: jfk, to: aggregate, topics: {include: [a]}, delivery: exactly_once}",
-        ["5: routes[0].delivery: 'exactly_once' is not supported yet"],
+        "{from: jfk, to: aggregate, topics: {include: [a]}, delivery: twice}",
+        [
+            "5: routes[0].delivery: 'twice' is not one of at_least_once, exactly_once, at_most_once",
+        ],
     ),
     "a copy mode that is not there": (
         "{from: jfk, to: aggregate, topics: {include: [a]}, copy: shallow}",

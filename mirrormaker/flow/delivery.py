@@ -1,0 +1,122 @@
+"""What a crash may do to records on their way: at least once, at most once, exactly once.
+
+A copier has one of these; it has a say in the machine (`hooks`), in where partitions start, and in how they
+are given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from broker.types import TopicId, TopicPartition
+from mirrormaker.flow.bucket_transaction import LanePositions
+from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.hooks import Admission, Delivery, DeliveryAtOnce, KafkaRemedies, Remedies
+from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
+from mirrormaker.topology.model import Start
+
+KnownStart = LanePositions | Literal[Start.EARLIEST]
+"""Where a partition goes on; the earliest: it is another topic than the one that was copied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Say:
+    """What the machine is to ask it, instead of its own rules."""
+
+    admissions: tuple[Admission, ...] = ()
+    delivery: Delivery
+    remedies: Remedies
+    obtain_identity: Callable[[ProducerKey], Awaitable[ProducerIdentity]] | None = None
+    """Where producer ids come from; None: any will do."""
+
+
+class DeliveryMode(Protocol):
+    """See the module. Owned by the copier's event loop."""
+
+    @property
+    def say(self) -> Say: ...
+
+    def begin(
+        self,
+        machine: FlowMachine,
+        tasks: asyncio.TaskGroup,
+        topic_id: Callable[[TopicPartition], TopicId],
+    ) -> None:
+        """The machine is there, nothing has been assigned to it. `tasks`: for what it does
+        meanwhile. `topic_id`: of the topic that is copied."""
+        ...
+
+    async def take_over(
+        self, partitions: Collection[Assignment]
+    ) -> Mapping[TopicPartition, KnownStart | None]:
+        """Make sure that nobody else writes what is copied of these any more, and find where they stand: None
+        where that is not known here. Those that cannot be taken over now are left out; the rest of each
+        assignment but its positions counts.
+        """
+        ...
+
+    def joined(self, sources: Collection[TopicPartition]) -> None:
+        """They have been assigned to the machine."""
+        ...
+
+    async def settle(self, sources: Collection[TopicPartition], timeout_ms: float) -> None:
+        """These are about to be given up, and everything sent of them is answered: have it count."""
+        ...
+
+    def leaving(self, sources: Collection[TopicPartition]) -> None:
+        """The machine forgets them now."""
+        ...
+
+    def acknowledged(self) -> None:
+        """The destination has answered something."""
+        ...
+
+    def note_of(self, source: TopicPartition) -> str:
+        """What is stored along with the group's position of it."""
+        ...
+
+    def take_note(self, source: TopicPartition, position: int, note: str) -> None:
+        """Copying begins at a position of the group, with which this was stored."""
+        ...
+
+
+class AtLeastOnce:
+    """The machine's own rules: what the destination has acknowledged counts."""
+
+    def __init__(self) -> None:
+        self.say = Say(delivery=DeliveryAtOnce(), remedies=KafkaRemedies())
+
+    def begin(
+        self,
+        machine: FlowMachine,
+        tasks: asyncio.TaskGroup,
+        topic_id: Callable[[TopicPartition], TopicId],
+    ) -> None:
+        """See `DeliveryMode`; so for the others. There is nothing to do."""
+
+    async def take_over(
+        self, partitions: Collection[Assignment]
+    ) -> Mapping[TopicPartition, KnownStart | None]:
+        return {assignment.source: None for assignment in partitions}
+
+    def joined(self, sources: Collection[TopicPartition]) -> None:
+        pass
+
+    async def settle(self, sources: Collection[TopicPartition], timeout_ms: float) -> None:
+        pass
+
+    def leaving(self, sources: Collection[TopicPartition]) -> None:
+        pass
+
+    def acknowledged(self) -> None:
+        pass
+
+    def note_of(self, source: TopicPartition) -> str:
+        return ""
+
+    def take_note(self, source: TopicPartition, position: int, note: str) -> None:
+        pass

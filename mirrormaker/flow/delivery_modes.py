@@ -1,0 +1,53 @@
+"""The delivery that a route asks for, made and ended with its copier."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import assert_never
+
+from broker.client.cluster import Cluster
+from broker.clock import Clock
+from mirrormaker.flow.at_most_once import AtMostOnce
+from mirrormaker.flow.delivery import AtLeastOnce, DeliveryMode
+from mirrormaker.flow.exactly_once import LostBucket, open_exactly_once
+from mirrormaker.flow.facts import Fact
+from mirrormaker.topology.model import Delivery, RouteSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliverer:
+    """What a copier does for its delivery."""
+
+    on_lost: Callable[[LostBucket], None]
+    """Forget the partitions of a bucket at once, and take it over again."""
+    on_progress: Callable[[], None]
+    """Look at the machine again."""
+    on_waiting: Callable[[], None]
+    """Commit positions to the group soon."""
+    on_fact: Callable[[Fact], None]
+
+
+@asynccontextmanager
+async def open_delivery(
+    route: RouteSpec, source: Cluster, destination: Cluster, clock: Clock, deliverer: Deliverer
+) -> AsyncIterator[DeliveryMode]:
+    """By `route.delivery`. Raises BrokerError when the destination cannot be asked."""
+    match route.delivery:
+        case Delivery.AT_LEAST_ONCE:
+            yield AtLeastOnce()
+        case Delivery.AT_MOST_ONCE:
+            yield AtMostOnce(on_waiting=deliverer.on_waiting, on_fact=deliverer.on_fact)
+        case Delivery.EXACTLY_ONCE:
+            async with open_exactly_once(
+                route,
+                source,
+                destination,
+                clock,
+                on_lost=deliverer.on_lost,
+                on_progress=deliverer.on_progress,
+            ) as mode:
+                yield mode
+        case _:
+            assert_never(route.delivery)

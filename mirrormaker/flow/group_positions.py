@@ -1,0 +1,114 @@
+"""Positions of a route that its group at the source keeps, and where to start without one.
+
+With a position the id of its topic is stored, so that a topic of the same name that was created later is not
+taken for it, and what the route's delivery wants to be remembered: `ID` or `ID NOTE` (the id `-` where the
+source does not tell).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+from broker.client.cluster import Cluster
+from broker.client.group import GroupMember
+from broker.client.group_offsets import OffsetAndMetadata
+from broker.errors import BrokerError
+from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from mirrormaker.flow.bucket_transaction import LanePositions
+from mirrormaker.flow.start import start_offsets
+from mirrormaker.topology.model import Start, StartPosition
+
+_NO_ID = "-"
+
+
+class StartingPoint(NamedTuple):
+    """Where copying of a partition begins, and what was stored along with it."""
+
+    lanes: LanePositions
+    """One for all, where it names only one."""
+    note: str = ""
+
+
+class GroupPositions:
+    """Of one member of the group. `on_event` is told what a person should know."""
+
+    def __init__(
+        self, source: Cluster, member: GroupMember, start: StartPosition, on_event: Callable[..., None]
+    ) -> None:
+        self._source = source
+        self._member = member
+        self._start = start
+        self._on_event = on_event
+
+    async def starting_points(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, StartingPoint]:
+        """Where to start each partition: at the group's position, else where a new route does; left out where
+        the source does not tell. Raises BrokerError.
+        """
+        points: dict[TopicPartition, StartingPoint] = {}
+        recreated: set[TopicPartition] = set()
+        for source, position in (await self._member.committed(partitions)).items():
+            topic_id, _, note = position.metadata.partition(" ")
+            if self._is_same_topic(source.topic, topic_id):
+                points[source] = StartingPoint((position.offset,), note)
+            else:
+                recreated.add(source)
+                self._on_event("topic_recreated", topic=source.topic, partition=source.partition)
+        fresh = frozenset(partitions) - points.keys() - recreated
+        return points | await self.first(recreated, Start.EARLIEST) | await self._new(fresh)
+
+    async def _new(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StartingPoint]:
+        """Where a new route starts. That is stored before anything is copied, unless it is always the same: a
+        later start must not find a later end of the source.
+        """
+        points = await self.first(partitions, self._start)
+        if points and self._start is not Start.EARLIEST:
+            await self.store(
+                {
+                    source: (point.lanes[0], self.topic_id(source.topic), "")
+                    for source, point in points.items()
+                }
+            )
+        return points
+
+    async def first(
+        self, partitions: Collection[TopicPartition], start: StartPosition
+    ) -> dict[TopicPartition, StartingPoint]:
+        """Where `start` is. A partition that cannot be asked about is told of and left out."""
+        points: dict[TopicPartition, StartingPoint] = {}
+        for source in partitions:
+            try:
+                found = await start_offsets(self._source, start, [source])
+            except BrokerError as error:
+                self._on_event("partition_not_started", partition=str(source), error=str(error))
+            else:
+                points[source] = StartingPoint((found[source],))
+        return points
+
+    async def store(self, positions: Mapping[TopicPartition, tuple[int, TopicId, str]]) -> None:
+        """Store offsets, each with the id of the topic that it is of, and a note. Raises BrokerError, as when
+        this is a member no longer.
+        """
+        await self._member.commit(
+            {
+                source: OffsetAndMetadata(offset=offset, metadata=_metadata(topic_id, note))
+                for source, (offset, topic_id, note) in positions.items()
+            }
+        )
+
+    def topic_id(self, topic: str) -> TopicId:
+        """The id of the topic that has the name now, NO_TOPIC_ID where the source does not tell."""
+        known = self._source.topics.get(topic)
+        return known.topic_id if known is not None else NO_TOPIC_ID
+
+    def _is_same_topic(self, topic: str, stored: str) -> bool:
+        """Whether a position counts: not when the topic was deleted and created again since."""
+        topic_id = self.topic_id(topic)
+        return topic_id == NO_TOPIC_ID or stored in ("", _NO_ID, str(topic_id))
+
+
+def _metadata(topic_id: TopicId, note: str) -> str:
+    told = "" if topic_id == NO_TOPIC_ID else str(topic_id)
+    return f"{told or _NO_ID} {note}" if note else told
