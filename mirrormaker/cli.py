@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from mirrormaker.control_access import pause, resume
 from mirrormaker.daemon import Daemon
 from mirrormaker.embedded import EmbeddedTopology
 from mirrormaker.memory import keep_freed_memory
+from mirrormaker.plan_commands import add_plan_verbs
 from mirrormaker.report import render_json, render_text
 from mirrormaker.seeking import parse_destination, seek
 from mirrormaker.status import load_for_status, read_status
@@ -65,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         ("up", _up, "run every cluster that says `embedded`, and the daemon"),
     ):
         _add_http(_add_verb(verbs, name, command, purpose))
+    add_plan_verbs(partial(_add_verb, verbs))
     status = _add_verb(verbs, "status", _status, "show lag and state of every route")
     status.add_argument("--watch", action="store_true", help="show again every two seconds")
     status.add_argument("--output", choices=["text", "json"], default="text")

@@ -20,7 +20,7 @@ OPEN_TIMEOUT_MS = 3_000
 
 @asynccontextmanager
 async def open_cluster(spec: ClusterSpec, *, client_id: str = CLIENT_SOFTWARE_NAME) -> AsyncIterator[Cluster]:
-    """A cluster that has answered at least once.
+    """A cluster that has answered at least once, and is the one that it should be.
 
     Raises ConnectionFailedError, AuthenticationError or ConfigurationError that names it.
     """
@@ -38,6 +38,17 @@ async def open_cluster(spec: ClusterSpec, *, client_id: str = CLIENT_SOFTWARE_NA
         except ConfigurationError as error:
             problems = [f"clusters.{spec.name}.security: {problem}" for problem in error.problems]
             raise ConfigurationError(problems) from error
+        _check_identity(spec, cluster)
         yield cluster
     finally:
         await cluster.close()
+
+
+def _check_identity(spec: ClusterSpec, cluster: Cluster) -> None:
+    if spec.cluster_id is not None and cluster.cluster_id != spec.cluster_id:
+        raise ConfigurationError(
+            [
+                f"clusters.{spec.name}.cluster_id: at these addresses is the cluster {cluster.cluster_id!r},"
+                f" not {spec.cluster_id!r}"
+            ]
+        )

@@ -208,6 +208,7 @@ class Daemon:
             "at_ms": self._clock.now_ms(),
             "topology": {
                 "generation": live.loaded.topology.generation,
+                "file": str(live.loaded.source.file.absolute()),
                 "digest": live.loaded.source.digest,
                 "applied_at_ms": live.applied_at_ms,
                 "problem": live.problem,

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mirrormaker.flow.lag import Lag
+from mirrormaker.sizes import format_bytes
 from mirrormaker.status import PartitionStatus, RouteStatus, Status, TopologyStatus
 
 QUIET_STATES = frozenset({"copying", "unassigned"})
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 WIDTH_WITHOUT_TERMINAL = 160
 
 
@@ -76,6 +76,7 @@ def _troubles(route: RouteStatus) -> list[str]:
         for topic, pause in route.paused_topics.items()
     )
     lines += (f"{route.name}: {topic} is not copied: {why}" for topic, why in route.obstacles.items())
+    lines += (f"{route.name}: differs: {one['line']}" for one in route.drift)
     lines += (
         f"{route.name}: {partition.source} is {partition.state}"
         + (f": {partition.problem}" if partition.problem else "")
@@ -116,15 +117,6 @@ def _row(route: RouteStatus) -> tuple[str, ...]:
     )
 
 
-def format_bytes(size: float) -> str:
-    """Three digits or so, with a binary unit."""
-    for unit in _UNITS[:-1]:
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} {_UNITS[-1]}"
-
-
 def _route_json(route: RouteStatus) -> dict[str, Any]:
     return {
         "name": route.name,
@@ -138,6 +130,7 @@ def _route_json(route: RouteStatus) -> dict[str, Any]:
         "lag": _lag_json(route.lag),
         "partitions": [_partition_json(partition) for partition in route.partitions],
         "obstacles": dict(route.obstacles),
+        "drift": [dict(one) for one in route.drift],
         "counts": dict(route.counts),
         "events": [dict(event) for event in route.events],
     }

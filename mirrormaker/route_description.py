@@ -17,7 +17,8 @@ def describe_work(copier: RouteCopier, reconciler: TopicReconciler, clock: Clock
         "group_generation": copier.generation,
         "counts": _describe_counts(copier),
         "obstacles": dict(reconciler.obstacles),
-        "reconcile_problem": reconciler.problem,
+        "reconcile_problem": reconciler.problem or reconciler.settings_problem,
+        "drift": [one.describe() for one in reconciler.drift],
         "events": [
             {"at_ms": event.at_ms, "name": event.name, "details": dict(event.details)}
             for event in copier.events

@@ -135,7 +135,7 @@ class RouteRunner:
         self.work = work
         if self._copier is not None and self._reconciler is not None:
             self._copier.change(work.route)
-            self._reconciler.change(work.route)
+            self._reconciler.change(work)
         self.look_again()
 
     async def stop(self, *, for_good: bool) -> None:
@@ -195,7 +195,7 @@ class RouteRunner:
                 instance_id=self._identity.instance_of(self.work.name),
             )
             reconciler = self._reconciler = TopicReconciler(
-                route, source, destination, self._claims, copier.set_topics
+                self.work, source, destination, self._claims, copier.set_topics
             )
             try:
                 reconciler.pause(self._wishes.topics)

@@ -85,7 +85,7 @@ async def _partitions(
     source: Cluster, route: RouteSpec, topics: Collection[str], partition: int | None
 ) -> list[TopicPartition]:
     metadata = await source.refresh()
-    selected = select_topics(compile_naming(route.source, route.topics), metadata)
+    selected = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
     if missing := [topic for topic in topics if topic not in selected]:
         raise ConfigurationError([f"cluster {route.source!r} has no topic {topic!r}" for topic in missing])
     found = [

@@ -72,6 +72,8 @@ class RouteStatus:
     events: tuple[Mapping[str, Any], ...] = ()
     owner: str | None = None
     """Whom to ask about it."""
+    drift: tuple[Mapping[str, str], ...] = ()
+    """What differs at the destination and is left so: kind, topic, and a line for people."""
     pause: Mapping[str, Any] | None = None
     """Who wishes that the route pause, since when and why."""
     paused_topics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -214,6 +216,7 @@ def _route_status(
         owner=route.owner,
         pause=told.get("pause"),
         paused_topics=told.get("paused_topics", {}),
+        drift=tuple(told.get("drift", ())),
     )
 
 
@@ -221,7 +224,7 @@ async def _observe(
     route: RouteSpec, source: Cluster, told: Mapping[str, Any], told_at_ms: int | None, clock: Clock
 ) -> tuple[PartitionStatus, ...]:
     metadata = await source.refresh()
-    destinations = select_topics(compile_naming(route.source, route.topics), metadata)
+    destinations = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
     sources = metadata.topic_partitions(sorted(destinations))
     committed = await fetch_offsets(source, route.group, sources, timeout_ms=QUERY_TIMEOUT_MS)
     ends = await list_offsets(source, dict.fromkeys(sources, LATEST), read_committed=True)

@@ -14,6 +14,7 @@ from broker.wire.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
+    DescribeConfigsResult,
 )
 from broker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -59,6 +60,26 @@ class ConfigAdmin(AdminRequests):
     ) -> dict[str, ConfigEntry]:
         """The topic's settings, all or those named. Raises ProtocolError."""
         return await self._describe(ResourceType.TOPIC, topic, names, None)
+
+    async def describe_topics_configs(
+        self, topics: Collection[str], names: Collection[str] | None = None
+    ) -> dict[str, dict[str, ConfigEntry] | ProtocolError]:
+        """The settings of many topics, all or those named; for a topic that does not tell, why not."""
+        keys = None if names is None else sorted(names)
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=ResourceType.TOPIC, resource_name=topic, configuration_keys=keys
+                )
+                for topic in sorted(topics)
+            ]
+        )
+
+        async def attempt() -> dict[str, dict[str, ConfigEntry] | ProtocolError]:
+            response = await (await self._cluster.any_connection()).request(request)
+            return {result.resource_name: _settings_of(result) for result in response.results}
+
+        return await self._retried(attempt) if topics else {}
 
     async def describe_broker_configs(
         self, node_id: int | None, names: Collection[str] | None = None
@@ -144,6 +165,11 @@ class ConfigAdmin(AdminRequests):
                     raise error
 
         await self._retried(attempt)
+
+
+def _settings_of(result: DescribeConfigsResult) -> dict[str, ConfigEntry] | ProtocolError:
+    error = error_of(result.error_code, result.error_message, f"settings of {result.resource_name}")
+    return error or {entry.name: _entry(entry) for entry in result.configs}
 
 
 def _entry(entry: DescribeConfigsResourceResult) -> ConfigEntry:

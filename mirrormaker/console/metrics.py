@@ -6,6 +6,7 @@ partitions that it copies itself: `mirrormaker status` asks the clusters, this d
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -116,12 +117,19 @@ def _route_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
     obstacles = GaugeMetricFamily(
         "mirrormaker_obstructed_topics", "Topics that are selected and cannot be copied.", labels=["route"]
     )
+    drift = GaugeMetricFamily(
+        "mirrormaker_drift",
+        "Differences at the destination that the daemon does not repair.",
+        labels=["route", "kind"],
+    )
     for name, route in routes.items():
+        for kind, count in Counter(one["kind"] for one in route.get("drift", ())).items():
+            drift.add_metric([name, kind], count)
         states.add_metric([name, route["state"]], 1)
         failures.add_metric([name], route["failures"])
         buffered.add_metric([name], route.get("buffered_bytes", 0))
         obstacles.add_metric([name], len(route.get("obstacles", ())))
-    yield from (states, failures, buffered, obstacles)
+    yield from (states, failures, buffered, obstacles, drift)
 
 
 def _count_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:

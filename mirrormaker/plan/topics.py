@@ -1,42 +1,61 @@
-"""Which topics a route copies, and what its destination lacks for that. Pure.
+"""Which topics a route copies, and what the topics of its destination lack for that. Pure.
 
-A destination topic gets as many partitions as its source has, and grows with it; it is never shrunk. A source
-topic whose destination is not ready is told with the reason, and not copied; the others are.
+A destination topic gets as many partitions as its source has, and grows with it; it is never shrunk. What the
+file says about a topic of the destination itself (`clusters.*.topics`) goes before what is carried over from
+the source. A source topic whose destination is not ready is told with the reason, and not copied; the others
+are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from broker.client.metadata import ClusterMetadata, TopicMetadata
 from broker.errors import ErrorCode
-from mirrormaker.topology.model import RouteName
+from mirrormaker.plan.settings import COMPRESSION, KEEP_COMPRESSION, carried_settings, differing_settings
+from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, SettingChange, TopicStep
+from mirrormaker.plan.world import ObservedTopic
+from mirrormaker.topology.model import ClusterName, PartitionPolicy, RouteName, RouteSpec, SyncSpec, TopicSpec
 from mirrormaker.topology.naming import TopicNaming, is_legal_topic
 
 TopicClaims = Mapping[str, RouteName]
 """Topics of one destination that other routes write, with the route."""
+CLUSTER_DEFAULT = -1
+_NOT_DECLARED = TopicSpec()
+
+
+class TellsOfTopic(Protocol):
+    """What it takes to select a topic."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def internal(self) -> bool: ...
+    @property
+    def error(self) -> ErrorCode: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopic:
-    """A topic that the destination lacks."""
+class DesiredTopic:
+    """A topic as it should be; what is None is left to the cluster."""
 
     name: str
-    partitions: int
-    replication_factor: int
+    partitions: int | None = None
+    replication: int | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    created_config: Mapping[str, str] = field(default_factory=dict)
+    """What it gets beside when it is created, and may lose again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddPartitions:
-    """A topic of the destination that has fewer partitions than its source."""
+class Destination:
+    """A cluster that is written to: its topics, and what the file says of them."""
 
-    name: str
-    partitions: int
-    """In all, afterwards."""
-
-
-TopicStep = CreateTopic | AddPartitions
+    name: ClusterName
+    topics: Mapping[str, ObservedTopic]
+    nodes: int = 1
+    declared: Mapping[str, TopicSpec] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,49 +69,107 @@ class TopicPlan:
     """Source topics that are selected and cannot be copied, with the reason."""
 
 
-def select_topics(naming: TopicNaming, source: ClusterMetadata) -> dict[str, str]:
+def select_topics(naming: TopicNaming, topics: Iterable[TellsOfTopic]) -> dict[str, str]:
     """Source topic to destination name, for every topic that the route takes and that exists."""
     return {
         topic.name: naming.destination_of(topic.name)
-        for topic in source.topics.values()
+        for topic in topics
         if topic.error is ErrorCode.NONE and not topic.internal and naming.selects(topic.name)
     }
 
 
 def plan_topics(
-    naming: TopicNaming, source: ClusterMetadata, destination: ClusterMetadata, claims: TopicClaims
+    route: RouteSpec,
+    naming: TopicNaming,
+    source: Mapping[str, ObservedTopic],
+    destination: Destination,
+    claims: TopicClaims,
 ) -> TopicPlan:
     """Compare the selected topics with `destination`, which must have been asked about all their names."""
     plan = TopicPlan()
-    for topic, name in sorted(select_topics(naming, source).items()):
-        obstacle = _obstacle(name, destination.topics.get(name), claims)
+    for topic, name in sorted(select_topics(naming, source.values()).items()):
+        known = destination.topics.get(name)
+        obstacle = _obstacle(name, known, claims, route.sync)
         if obstacle is not None:
             plan.obstacles[topic] = obstacle
             continue
         plan.destinations[topic] = name
-        step = _step(source.topics[topic], name, destination)
-        if step is not None:
-            plan.steps.append(step)
+        desired = destination_topic(route, source[topic], name, destination)
+        plan.steps += compare_topic(destination.name, desired, known)
     return plan
 
 
-def _obstacle(name: str, known: TopicMetadata | None, claims: TopicClaims) -> str | None:
+def destination_topic(
+    route: RouteSpec, source: ObservedTopic, name: str, destination: Destination
+) -> DesiredTopic:
+    """What the destination's topic `name` should be, for the copies of `source`."""
+    declared = destination.declared.get(name, _NOT_DECLARED)
+    known = destination.topics.get(name)
+    counts = [source.partitions] if _follows_partitions(route, known) else []
+    replicas = declared.replication or max(min(source.replication, max(destination.nodes, 1)), 1)
+    return DesiredTopic(
+        name=name,
+        partitions=max([*counts, declared.partitions or 0]) or None,
+        replication=replicas,
+        config={**carried_settings(source, route.sync.config), **declared.config},
+        created_config={COMPRESSION: KEEP_COMPRESSION},
+    )
+
+
+def declared_topic(name: str, spec: TopicSpec) -> DesiredTopic:
+    """What the file says about a topic of a cluster."""
+    return DesiredTopic(
+        name=name, partitions=spec.partitions, replication=spec.replication, config=spec.config
+    )
+
+
+def compare_topic(
+    cluster: ClusterName, desired: DesiredTopic, known: ObservedTopic | None
+) -> Iterator[TopicStep]:
+    """What makes the topic that is known, None where there is none, the one that is desired."""
+    if known is None or not known.exists:
+        yield CreateTopic(
+            cluster=cluster,
+            name=desired.name,
+            partitions=desired.partitions or CLUSTER_DEFAULT,
+            replication_factor=desired.replication or CLUSTER_DEFAULT,
+            config={**desired.created_config, **desired.config},
+        )
+        return
+    if known.partitions and known.partitions < (desired.partitions or 0):
+        yield AddPartitions(
+            cluster=cluster,
+            name=desired.name,
+            topic_id=known.topic_id,
+            have=known.partitions,
+            partitions=desired.partitions or 0,
+        )
+    differing = differing_settings(desired.config, known)
+    if differing:
+        yield ChangeSettings(
+            cluster=cluster,
+            name=desired.name,
+            topic_id=known.topic_id,
+            changes={
+                name: SettingChange(old=known.setting(name), new=value) for name, value in differing.items()
+            },
+        )
+
+
+def _follows_partitions(route: RouteSpec, known: ObservedTopic | None) -> bool:
+    """Whether the source's number of partitions is to be had: always by a topic that is new."""
+    if known is None or not known.exists:
+        return True
+    return route.sync.partitions and route.topics.partitions is PartitionPolicy.SAME
+
+
+def _obstacle(name: str, known: ObservedTopic | None, claims: TopicClaims, sync: SyncSpec) -> str | None:
     if not is_legal_topic(name):
         return f"{name!r} is not a legal topic name"
     if name in claims:
         return f"the route {claims[name]!r} writes {name!r} already"
-    if known is not None and known.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+    if known is None or not known.exists:
+        return None if sync.topics else f"there is no {name!r}, and 'sync.topics' says not to create it"
+    if known.error is not ErrorCode.NONE:
         return f"{name!r}: {known.error.meaning}" if not known.error.retriable else None
-    return None
-
-
-def _step(source: TopicMetadata, name: str, destination: ClusterMetadata) -> TopicStep | None:
-    count = len(source.partitions)
-    known = destination.topics.get(name)
-    if known is None or known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        replicas = max((len(partition.replicas) for partition in source.partitions.values()), default=1)
-        brokers = max(len(destination.nodes), 1)
-        return CreateTopic(name=name, partitions=count, replication_factor=max(min(replicas, brokers), 1))
-    if known.partitions and len(known.partitions) < count:
-        return AddPartitions(name=name, partitions=count)
     return None

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from mirrormaker.topology.model import ClusterSpec, Objectives, Resources, RouteName, RouteSpec, Topology
+from mirrormaker.topology.model import (
+    ClusterSpec,
+    ExistingTopics,
+    Objectives,
+    Resources,
+    RouteName,
+    RouteSpec,
+    Topology,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +99,8 @@ def _lasting(work: RouteWork) -> RouteWork:
     return RouteWork(
         route=replace(
             route,
-            topics=replace(route.topics, include=(), exclude=()),
+            topics=replace(route.topics, include=(), exclude=(), existing=ExistingTopics.REFUSE),
+            sync=replace(route.sync, topics=True, partitions=True, config=(), repair=()),
             resources=Resources(),
             objectives=Objectives(),
             owner=None,

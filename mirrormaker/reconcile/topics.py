@@ -7,15 +7,21 @@ destination is created again with the next look.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from broker.client.admin import Admin, NewTopic
+from broker.client.admin import Admin
 from broker.client.cluster import Cluster
-from broker.errors import BrokerError, ErrorCode, ProtocolError
+from broker.errors import BrokerError
 from broker.telemetry import logger
 from mirrormaker.flow.signal import Signal
-from mirrormaker.plan.topics import AddPartitions, CreateTopic, TopicPlan, plan_topics, select_topics
-from mirrormaker.topology.model import RouteName, RouteSpec
+from mirrormaker.plan.steps import AddPartitions, CreateTopic, TopicStep
+from mirrormaker.plan.topics import Destination, plan_topics
+from mirrormaker.reconcile.drift import Drift
+from mirrormaker.reconcile.repair import Repairer
+from mirrormaker.reconcile.routes import RouteWork
+from mirrormaker.reconcile.topic_pictures import TopicCamera
+from mirrormaker.reconcile.topic_steps import StepResult
+from mirrormaker.topology.model import RouteName
 from mirrormaker.topology.naming import TopicNaming, compile_naming
 
 LOOKS_AFTER_CREATION = 50
@@ -43,7 +49,7 @@ class TopicReconciler:
 
     def __init__(
         self,
-        route: RouteSpec,
+        work: RouteWork,
         source: Cluster,
         destination: Cluster,
         claims: DestinationClaims,
@@ -53,21 +59,36 @@ class TopicReconciler:
         """Source topics that are selected and not copied, with the reason."""
         self.problem: str | None = None
         """Why the last look failed, None when it did not."""
-        self._route = route
-        self._naming: TopicNaming = compile_naming(route.source, route.topics)
-        self._source = source
+        self._take_up(work)
         self._destination = destination
         self._claims = claims
         self._on_topics = on_topics
         self._paused: frozenset[str] = frozenset()
         self._due = Signal()
-        self._log = logger("reconcile").bind(route=route.name)
+        self._log = logger("reconcile").bind(route=work.name)
+        self._camera = TopicCamera(source, destination)
+        self._repairer = Repairer(Admin(destination), self._log)
 
-    def change(self, route: RouteSpec) -> None:
-        """Go on with the topics and intervals of `route`, and look at once."""
-        self._route = route
-        self._naming = compile_naming(route.source, route.topics)
+    @property
+    def drift(self) -> tuple[Drift, ...]:
+        """What differs at the destination and is left so."""
+        return self._repairer.drift
+
+    @property
+    def settings_problem(self) -> str | None:
+        """Why settings are not carried over, None when they are."""
+        return self._camera.problem
+
+    def change(self, work: RouteWork) -> None:
+        """Go on with the topics and intervals of `work`, and look at once."""
+        self._take_up(work)
+        self._camera.look_closely()
         self._due.set()
+
+    def _take_up(self, work: RouteWork) -> None:
+        self._route = work.route
+        self._naming: TopicNaming = compile_naming(work.route.source, work.route.topics)
+        self._declared = work.destination.topics
 
     def pause(self, topics: Collection[str]) -> None:
         """Leave these topics of the source alone from now on, and no others."""
@@ -88,15 +109,21 @@ class TopicReconciler:
 
     async def look(self) -> None:
         """Compare once and repair what differs. Raises BrokerError when a cluster cannot be asked."""
-        naming = self._naming
-        await self._source.refresh()
-        await self._destination.refresh(set(select_topics(naming, self._source.metadata).values()))
+        pictures = await self._camera.take(self._naming, ())
+        destination = Destination(
+            name=self._route.destination,
+            topics=pictures.destination,
+            nodes=pictures.nodes,
+            declared=self._declared,
+        )
         others = self._claims.of_others(self._route.name)
-        plan = plan_topics(naming, self._source.metadata, self._destination.metadata, others)
-        failures = await self._apply(plan)
-        topics = {topic: name for topic, name in plan.destinations.items() if name not in failures}
+        plan = plan_topics(self._route, self._naming, pictures.source, destination, others)
+        repair = await self._repairer.repair(plan.steps, self._route.sync, saw_settings=pictures.has_settings)
+        await self._await_partitions(repair.results)
+        missing = {one.step.name: one.reason for one in repair.drift if isinstance(one.step, CreateTopic)}
+        topics = {topic: name for topic, name in plan.destinations.items() if name not in missing}
         obstacles = plan.obstacles | {
-            topic: failures[name] for topic, name in plan.destinations.items() if name in failures
+            topic: missing[name] for topic, name in plan.destinations.items() if name in missing
         }
         for topic in obstacles.keys() - self.obstacles.keys():
             self._log.warning("topic_not_copied", topic=topic, reason=obstacles[topic])
@@ -104,50 +131,15 @@ class TopicReconciler:
         self._claims.claim(self._route.name, frozenset(topics.values()))
         self._on_topics({topic: name for topic, name in topics.items() if topic not in self._paused})
 
-    async def _apply(self, plan: TopicPlan) -> dict[str, str]:
-        """Do the steps; destination topics that could not be made right, with the reason."""
-        creations = [step for step in plan.steps if isinstance(step, CreateTopic)]
-        growths = [step for step in plan.steps if isinstance(step, AddPartitions)]
-        admin = Admin(self._destination)
-        results: dict[str, ProtocolError | None] = {}
-        if creations:
-            results |= await admin.create_topics(
-                [
-                    NewTopic(
-                        name=step.name, partitions=step.partitions, replication_factor=step.replication_factor
-                    )
-                    for step in creations
-                ]
-            )
-        if growths:
-            results |= await admin.create_partitions({step.name: step.partitions for step in growths})
-        for step in plan.steps:
-            self._tell(step, results.get(step.name))
-        created = {step.name: step.partitions for step in plan.steps if _succeeded(results.get(step.name))}
-        await self._await_partitions(created)
-        return {
-            step.name: str(results[step.name])
-            for step in creations
-            if not _succeeded(results.get(step.name)) and results.get(step.name) is not None
-        }
-
-    def _tell(self, step: CreateTopic | AddPartitions, error: ProtocolError | None) -> None:
-        event = "topic_created" if isinstance(step, CreateTopic) else "partitions_added"
-        if _succeeded(error):
-            self._log.info(event, topic=step.name, partitions=step.partitions)
-        else:
-            self._log.warning(
-                "topic_step_failed", step=event, topic=step.name, partitions=step.partitions, error=str(error)
-            )
-
-    async def _await_partitions(self, counts: Mapping[str, int]) -> None:
+    async def _await_partitions(self, results: Iterable[StepResult[TopicStep]]) -> None:
         """Until metadata shows the partitions; what does not appear in time is found by the next look."""
+        counts = {
+            result.step.name: result.step.partitions
+            for result in results
+            if isinstance(result.step, CreateTopic | AddPartitions) and result.error is None
+        }
         for _ in range(LOOKS_AFTER_CREATION if counts else 0):
             metadata = await self._destination.refresh(counts)
             if all(len(metadata.partitions(name)) >= count for name, count in counts.items()):
                 return
             await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
-
-
-def _succeeded(error: ProtocolError | None) -> bool:
-    return error is None or error.code is ErrorCode.TOPIC_ALREADY_EXISTS

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.model import (
+    UNCARRIED_SETTINGS,
     ClusterSpec,
     Compression,
     CopyMode,
@@ -29,6 +30,7 @@ def check_combinations(path: str, route: RouteSpec, topology: Topology) -> Itera
     yield from _check_groups(path, route)
     yield from _check_membership(path, route, topology.clusters.get(route.source))
     yield from _check_start(path, route)
+    yield from _check_settings(path, route)
 
 
 def decoding_keys(route: RouteSpec) -> list[str]:
@@ -97,3 +99,10 @@ def _check_start(path: str, route: RouteSpec) -> Iterator[Finding]:
         if not naming.selects(topic):
             message = "the route does not take this topic"
             yield Finding(path=f"{path}.start.offsets.{topic}", message=message)
+
+
+def _check_settings(path: str, route: RouteSpec) -> Iterator[Finding]:
+    for index, name in enumerate(route.sync.config):
+        if name in UNCARRIED_SETTINGS:
+            message = f"{name!r} means something else at the destination: it is never carried over"
+            yield Finding(path=f"{path}.sync.config[{index}]", message=message)

@@ -29,7 +29,7 @@ _ROUTE = RouteSpec(
     provenance=False,
 )
 
-CLUSTER_FIELDS = ("cluster_id", "datacenter", "round_trip_ms", "topics")
+CLUSTER_FIELDS = ("datacenter", "round_trip_ms")
 ROUTE_FIELDS = (
     "topics.partitions",
     "topics.merge",
@@ -41,9 +41,6 @@ ROUTE_FIELDS = (
     "isolation",
     "filters",
     "transforms",
-    "sync.topics",
-    "sync.partitions",
-    "sync.config",
     "sync.acls",
     "sync.groups",
     "on.source_gap",

@@ -2,88 +2,156 @@
 
 from __future__ import annotations
 
-from broker.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
+from dataclasses import replace
+
+import pytest
+
 from broker.errors import ErrorCode
-from broker.types import HostPort
-from mirrormaker.plan.topics import AddPartitions, CreateTopic, plan_topics
-from mirrormaker.topology.model import RouteName, TopicSelection
+from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, SettingChange
+from mirrormaker.plan.topics import Destination, TopicPlan, plan_topics
+from mirrormaker.plan.world import ObservedTopic
+from mirrormaker.topology.model import PartitionPolicy, RouteName, RouteSpec, SyncSpec, TopicSpec
 from mirrormaker.topology.naming import compile_naming
+from tests.plan.worlds import AGGREGATE, FLIGHTS, JFK, by_name, route, topic
 
-NAMING = compile_naming("jfk", TopicSelection(include=("flights.*",)))
+KEPT = {"compression.type": "producer"}
+WEEK, DAY = "604800000", "86400000"
 
 
-def topic(
-    name: str,
-    partitions: int,
-    replicas: int = 1,
+def plan(
+    source: list[ObservedTopic],
+    destination: list[ObservedTopic] | None = None,
     *,
-    internal: bool = False,
-    error: ErrorCode = ErrorCode.NONE,
-) -> TopicMetadata:
-    return TopicMetadata(
-        name=name,
-        internal=internal,
-        partitions={
-            number: PartitionMetadata(leader=1, replicas=tuple(range(replicas)))
-            for number in range(partitions)
-        },
-        error=error,
+    of: RouteSpec | None = None,
+    nodes: int = 1,
+    claims: dict[str, RouteName] | None = None,
+    declared: dict[str, TopicSpec] | None = None,
+) -> TopicPlan:
+    of = of or route()
+    there = Destination(
+        name=AGGREGATE, topics=by_name(*(destination or [])), nodes=nodes, declared=declared or {}
     )
+    return plan_topics(of, compile_naming(JFK, of.topics), by_name(*source), there, claims or {})
 
 
-def cluster(*topics: TopicMetadata, brokers: int = 1) -> ClusterMetadata:
-    return ClusterMetadata(
-        nodes={number: Node(id=number, address=HostPort("h", number + 1)) for number in range(brokers)},
-        topics={told.name: told for told in topics},
+def create(name: str, partitions: int, replication: int = 1, **config: str) -> CreateTopic:
+    return CreateTopic(
+        cluster=AGGREGATE,
+        name=name,
+        partitions=partitions,
+        replication_factor=replication,
+        config=KEPT | {key.replace("_", "."): value for key, value in config.items()},
     )
 
 
 def test_a_missing_topic_is_created_with_the_partitions_of_its_source() -> None:
-    source = cluster(topic("flights", 6, 3), topic("planes", 2), topic("__flights", 9))
-    plan = plan_topics(NAMING, source, cluster(brokers=2), {})
-    assert plan.steps == [CreateTopic(name="jfk.flights", partitions=6, replication_factor=2)]
-    assert plan.destinations == {"flights": "jfk.flights"}
+    source = [topic("flights", 6, 3), topic("planes", 2), topic("__flights", 9)]
+    planned = plan(source, nodes=2)
+    assert planned.steps == [create("jfk.flights", 6, 2)]
+    assert planned.destinations == {"flights": "jfk.flights"}
 
 
 def test_a_topic_grows_with_its_source_and_never_shrinks() -> None:
-    source = cluster(topic("flights-a", 6), topic("flights-b", 2))
-    destination = cluster(topic("jfk.flights-a", 4), topic("jfk.flights-b", 4))
-    plan = plan_topics(NAMING, source, destination, {})
-    assert plan.steps == [AddPartitions(name="jfk.flights-a", partitions=6)]
-    assert plan.destinations.keys() == {"flights-a", "flights-b"}
+    source = [topic("flights-a", 6), topic("flights-b", 2)]
+    planned = plan(source, [topic("jfk.flights-a", 4), topic("jfk.flights-b", 4)])
+    assert planned.steps == [AddPartitions(cluster=AGGREGATE, name="jfk.flights-a", have=4, partitions=6)]
+    assert planned.destinations.keys() == {"flights-a", "flights-b"}
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        route(sync=SyncSpec(partitions=False)),
+        route(topics=replace(FLIGHTS, partitions=PartitionPolicy.KEY)),
+    ],
+)
+def test_a_topic_that_need_not_follow_does_not_grow(of: RouteSpec) -> None:
+    assert plan([topic("flights", 6)], [topic("jfk.flights", 4)], of=of).steps == []
+    assert plan([topic("flights", 6)], of=of).steps == [create("jfk.flights", 6)]
 
 
 def test_nothing_is_done_when_nothing_differs() -> None:
-    plan = plan_topics(NAMING, cluster(topic("flights", 3)), cluster(topic("jfk.flights", 3)), {})
-    assert plan.steps == []
-    assert plan.obstacles == {}
+    planned = plan([topic("flights", 3)], [topic("jfk.flights", 3)])
+    assert planned.steps == []
+    assert planned.obstacles == {}
 
 
 def test_internal_topics_are_left_alone() -> None:
-    plan = plan_topics(NAMING, cluster(topic("flights", 3, internal=True)), cluster(), {})
-    assert plan.destinations == {}
+    assert plan([topic("flights", 3, internal=True)]).destinations == {}
 
 
 def test_a_topic_that_another_route_writes_is_an_obstacle_for_that_topic_only() -> None:
-    source = cluster(topic("flights", 1), topic("flights-b", 1))
-    plan = plan_topics(NAMING, source, cluster(), {"jfk.flights": RouteName("other")})
-    assert plan.obstacles == {"flights": "the route 'other' writes 'jfk.flights' already"}
-    assert plan.destinations == {"flights-b": "jfk.flights-b"}
+    planned = plan([topic("flights"), topic("flights-b")], claims={"jfk.flights": RouteName("other")})
+    assert planned.obstacles == {"flights": "the route 'other' writes 'jfk.flights' already"}
+    assert planned.destinations == {"flights-b": "jfk.flights-b"}
 
 
 def test_a_name_that_gets_too_long_is_an_obstacle() -> None:
     name = "flights" + "x" * 240
-    plan = plan_topics(NAMING, cluster(topic(name, 1)), cluster(), {})
-    assert "is not a legal topic name" in plan.obstacles[name]
+    assert "is not a legal topic name" in plan([topic(name)]).obstacles[name]
+
+
+def test_a_topic_that_is_not_to_be_created_is_an_obstacle() -> None:
+    planned = plan([topic("flights")], of=route(sync=SyncSpec(topics=False)))
+    assert planned.obstacles == {
+        "flights": "there is no 'jfk.flights', and 'sync.topics' says not to create it"
+    }
+    assert planned.steps == []
 
 
 def test_a_topic_that_may_not_be_seen_is_an_obstacle_and_one_without_leaders_is_not() -> None:
-    source = cluster(topic("flights", 1), topic("flights-b", 1))
-    destination = cluster(
-        topic("jfk.flights", 0, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-        topic("jfk.flights-b", 0, error=ErrorCode.LEADER_NOT_AVAILABLE),
+    planned = plan(
+        [topic("flights"), topic("flights-b")],
+        [
+            topic("jfk.flights", 0, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            topic("jfk.flights-b", 0, error=ErrorCode.LEADER_NOT_AVAILABLE),
+        ],
     )
-    plan = plan_topics(NAMING, source, destination, {})
-    assert plan.obstacles == {"flights": "'jfk.flights': not allowed on this topic"}
-    assert plan.destinations == {"flights-b": "jfk.flights-b"}
-    assert plan.steps == []
+    assert planned.obstacles == {"flights": "'jfk.flights': not allowed on this topic"}
+    assert planned.destinations == {"flights-b": "jfk.flights-b"}
+    assert planned.steps == []
+
+
+def test_a_topic_is_created_with_the_settings_that_its_source_has_of_its_own() -> None:
+    source = topic(
+        "flights",
+        own={"retention.ms": DAY, "segment.bytes": "1048576", "compression.type": "zstd"},
+        usual={"cleanup.policy": "delete"},
+    )
+    assert plan([source]).steps == [create("jfk.flights", 1, retention_ms=DAY)]
+    all_of_them = route(sync=SyncSpec(config=(".*",)))
+    (step,) = plan([source], of=all_of_them).steps
+    assert step == create("jfk.flights", 1, retention_ms=DAY, segment_bytes="1048576")
+
+
+def test_settings_that_differ_are_changed_and_those_left_to_the_source_cluster_are_not() -> None:
+    source = topic("flights", own={"retention.ms": WEEK}, usual={"max.message.bytes": "2"})
+    there = topic("jfk.flights", own={"max.message.bytes": "1", "retention.ms": DAY})
+    assert plan([source], [there]).steps == [
+        ChangeSettings(
+            cluster=AGGREGATE,
+            name="jfk.flights",
+            changes={"retention.ms": SettingChange(old=DAY, new=WEEK)},
+        )
+    ]
+
+
+def test_lists_that_mean_the_same_do_not_differ() -> None:
+    source = topic("flights", own={"cleanup.policy": "compact,delete"})
+    assert plan([source], [topic("jfk.flights", own={"cleanup.policy": "delete, compact"})]).steps == []
+
+
+def test_settings_that_are_not_known_do_not_differ() -> None:
+    assert plan([topic("flights", own={"retention.ms": DAY})], [topic("jfk.flights")]).steps == []
+
+
+def test_what_the_file_says_of_a_topic_goes_before_its_source() -> None:
+    declared = {"jfk.flights": TopicSpec(partitions=12, replication=2, config={"retention.ms": WEEK})}
+    source = topic("flights", 6, own={"retention.ms": DAY, "retention.bytes": "7"})
+    assert plan([source], declared=declared, nodes=3).steps == [
+        create("jfk.flights", 12, 2, retention_ms=WEEK, retention_bytes="7")
+    ]
+    there = topic("jfk.flights", 6, own={"retention.ms": WEEK, "retention.bytes": "7"})
+    assert plan([source], [there], declared=declared).steps == [
+        AddPartitions(cluster=AGGREGATE, name="jfk.flights", have=6, partitions=12)
+    ]

@@ -159,7 +159,7 @@ class Record(Kind[T]):
 
     def is_nullable(self, name: str) -> bool:
         """Whether `null` may stand under the key, for "none"; so a route can take back a default."""
-        return not self.is_required(name) and self.default_of(name) is None
+        return self.field_of(name) in self._defaults and self.default_of(name) is None
 
     def doc_of(self, name: str) -> str:
         """What the key `name` does, in one line."""

@@ -20,6 +20,7 @@ from mirrormaker.topology.model.policies import FailurePolicies, FailurePolicy, 
 from mirrormaker.topology.model.resources import Objectives, Resources
 from mirrormaker.topology.model.routes import RouteSpec
 from mirrormaker.topology.model.selection import (
+    ExistingTopics,
     PartitionPolicy,
     Start,
     StartAtOffsets,
@@ -46,13 +47,14 @@ from mirrormaker.topology.model.steps import (
     TransformSpec,
     TransformStep,
 )
-from mirrormaker.topology.model.sync import GroupSync, SyncSpec
+from mirrormaker.topology.model.sync import UNCARRIED_SETTINGS, GroupSync, RepairKind, SyncSpec
 from mirrormaker.topology.model.topology import Topology
 from mirrormaker.topology.model.windows import Day, Window
 
 __all__ = [
     "DEFAULT_TOPIC_TEMPLATE",
     "LOOPBACK",
+    "UNCARRIED_SETTINGS",
     "AllOf",
     "AnyOf",
     "BatchSpec",
@@ -66,6 +68,7 @@ __all__ = [
     "Delivery",
     "DropParts",
     "EmbeddedSpec",
+    "ExistingTopics",
     "FailurePolicies",
     "FailurePolicy",
     "FilterAction",
@@ -84,6 +87,7 @@ __all__ = [
     "PartitionPolicy",
     "RecordErrorPolicy",
     "RenameParts",
+    "RepairKind",
     "Resources",
     "RouteName",
     "RouteSpec",

@@ -19,6 +19,15 @@ class PartitionPolicy(Enum):
     ROUND_ROBIN = "round_robin"
 
 
+class ExistingTopics(Enum):
+    """What a new route does about a topic of the destination that holds records already: REFUSE to write it
+    until somebody has decided, or APPEND to it.
+    """
+
+    REFUSE = "refuse"
+    APPEND = "append"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSelection:
     """Topics by regular expressions that match the whole name, and what they become at the destination."""
@@ -33,6 +42,10 @@ class TopicSelection:
     """`same`: a record keeps its partition. `key`: by the hash of its key. `round_robin`: all in turn."""
     merge: bool = False
     """Several routes may write one topic; all of them must say so."""
+    existing: ExistingTopics = ExistingTopics.REFUSE
+    """What about a topic of the destination that holds records while the route has no position: `append` to
+    it, or `refuse` in a plan until that is said, or forced.
+    """
 
 
 class Start(Enum):

@@ -3,6 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+
+CARRIED_SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
+"""Settings that a route carries over unless it says which."""
+UNCARRIED_SETTINGS = frozenset(
+    {
+        "compression.type",
+        "message.timestamp.type",
+        "message.format.version",
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+    }
+)
+"""Settings that mean something else at the destination, or would change what is copied: batches recompressed,
+timestamps replaced, nodes named that are others there. Never carried over.
+"""
+
+
+class RepairKind(Enum):
+    """Differences that can be repaired: lacking TOPICS, PARTITIONS and ACLS, CONFIG that differs."""
+
+    TOPICS = "topics"
+    PARTITIONS = "partitions"
+    CONFIG = "config"
+    ACLS = "acls"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +52,14 @@ class SyncSpec:
     """Topics that the destination lacks are created there."""
     partitions: bool = True
     """Topics of the destination grow when the source's do."""
-    config: tuple[str, ...] = ()
-    """Settings of topics that are carried over: names, or regular expressions that match the whole name."""
+    config: tuple[str, ...] = CARRIED_SETTINGS
+    """Settings of topics that are carried over where the source topic has them of its own: names, or regular
+    expressions that match the whole name.
+    """
+    repair: tuple[RepairKind, ...] = tuple(RepairKind)
+    """Differences that the daemon repairs by itself, unless data would be lost by it; others are told, and
+    left to `mirrormaker apply`.
+    """
     acls: bool = False
     """Access rules of the topics are carried over."""
     groups: GroupSync | None = None

@@ -13,6 +13,7 @@ from mirrormaker.topology.model import (
     Compression,
     CopyMode,
     Delivery,
+    ExistingTopics,
     FailurePolicies,
     FailurePolicy,
     GroupSync,
@@ -21,6 +22,7 @@ from mirrormaker.topology.model import (
     Objectives,
     PartitionPolicy,
     RecordErrorPolicy,
+    RepairKind,
     Resources,
     RouteName,
     RouteSpec,
@@ -52,6 +54,7 @@ TOPICS = Record(
         "name": Text("template"),
         "partitions": Choice(PartitionPolicy),
         "merge": Flag(),
+        "existing": Choice(ExistingTopics),
     },
 )
 _OFFSETS = MapOf("topic", NumberedOf("partition", Integer(0, _OFFSET_MAX)))
@@ -79,7 +82,14 @@ GROUPS = Record(
 )
 SYNC = Record(
     SyncSpec,
-    {"topics": Flag(), "partitions": Flag(), "config": PATTERNS, "acls": Flag(), "groups": GROUPS},
+    {
+        "topics": Flag(),
+        "partitions": Flag(),
+        "config": PATTERNS,
+        "acls": Flag(),
+        "groups": GROUPS,
+        "repair": ListOf(Choice(RepairKind)),
+    },
 )
 _POLICY = Choice(FailurePolicy)
 ON = Record(

@@ -1,0 +1,203 @@
+"""Desired x observed -> plan: what a topology asks for against the world as it is. Pure.
+
+Topics of a destination are compared one route after the other, each with what the ones before leave behind,
+and one topic belongs to the route that comes first, unless both say that they merge. What a cluster looks
+like after the steps is what is checked for fit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from mirrormaker.plan.circles import circle_notices, first_names
+from mirrormaker.plan.effects import after
+from mirrormaker.plan.fit import destination_right_notices, fit_notices, source_right_notices
+from mirrormaker.plan.notices import Notice, NoticeKind
+from mirrormaker.plan.plan import Plan
+from mirrormaker.plan.rules import lacking_rules
+from mirrormaker.plan.standing import RouteEstimate, estimate_route, standing_notices
+from mirrormaker.plan.steps import AddRules, AdoptTopic, RouteStep, Step, TopicStep
+from mirrormaker.plan.topics import Destination, TopicClaims, compare_topic, declared_topic, plan_topics
+from mirrormaker.plan.world import ObservedCluster, ObservedTopic, UnreachableCluster, World
+from mirrormaker.topology.model import ClusterName, ExistingTopics, RouteName, RouteSpec, Topology
+from mirrormaker.topology.naming import compile_naming
+
+
+def make_plan(topology: Topology, world: World, digest: str, route_steps: Sequence[RouteStep] = ()) -> Plan:
+    """The plan for `topology`, whose text has `digest`; `route_steps`: those of the daemon that runs here."""
+    draft = _Draft(topology, world)
+    for route in topology.routes:
+        if route.enabled:
+            draft.add_route(route)
+    draft.add_declared_topics()
+    return Plan(
+        digest=digest,
+        generation=topology.generation,
+        clusters={
+            name: cluster.cluster_id
+            for name, cluster in world.clusters.items()
+            if isinstance(cluster, ObservedCluster)
+        },
+        steps=(*draft.steps, *route_steps),
+        notices=(*_cluster_notices(world), *circle_notices(topology, world), *draft.notices),
+        routes=tuple(draft.estimates),
+    )
+
+
+class _Draft:
+    """A plan while it is made."""
+
+    def __init__(self, topology: Topology, world: World) -> None:
+        self.steps: list[Step] = []
+        self.notices: list[Notice] = []
+        self.estimates: list[RouteEstimate] = []
+        self._topology = topology
+        self._world = world
+        self._names = first_names(world)
+        self._merging = {route.name for route in topology.routes if route.topics.merge}
+        self._topics: dict[ClusterName, Mapping[str, ObservedTopic]] = {
+            name: cluster.topics
+            for name, cluster in world.clusters.items()
+            if isinstance(cluster, ObservedCluster)
+        }
+        self._writers: dict[ClusterName, dict[str, RouteName]] = defaultdict(dict)
+
+    def add_route(self, route: RouteSpec) -> None:
+        """Steps and notices of one route; nothing while one of its ends is away."""
+        source, destination = self._world.reached(route.source), self._world.reached(route.destination)
+        if source is None or destination is None:
+            return
+        naming = compile_naming(route.source, route.topics)
+        key = self._names[destination.name]
+        planned = plan_topics(
+            route,
+            naming,
+            source.topics,
+            Destination(
+                name=destination.name,
+                topics=self._topics[key],
+                nodes=destination.nodes,
+                declared=self._topology.clusters[destination.name].topics,
+            ),
+            self._claims(route, key),
+        )
+        self._writers[key] |= dict.fromkeys(planned.destinations.values(), route.name)
+        self._topics[key] = after(self._topics[key], planned.steps)
+        self.steps += planned.steps
+        self.steps += _adoptions(route, source, destination, planned.destinations)
+        self.steps += _rule_steps(route, source, destination, planned.destinations)
+        self._tell_obstacles(route, planned.obstacles)
+        self._tell_fit(route, source, destination, planned.destinations, planned.steps)
+        copied = [source.topics[name] for name in planned.destinations]
+        positions = source.positions.get(route.name, {})
+        self.estimates.append(estimate_route(route, copied, positions, _carried_groups(route, source)))
+
+    def add_declared_topics(self) -> None:
+        """Topics that the file asks for and that no route writes."""
+        for spec in self._topology.clusters.values():
+            key = self._names[spec.name]
+            known = self._topics.get(key)
+            for name in sorted(spec.topics.keys() - self._writers[key].keys() if known is not None else ()):
+                assert known is not None
+                desired = declared_topic(name, spec.topics[name])
+                self.steps += compare_topic(spec.name, desired, known.get(name))
+                self.notices += _declared_notices(spec.name, spec.topics[name].partitions, known.get(name))
+
+    def _claims(self, route: RouteSpec, key: ClusterName) -> TopicClaims:
+        merges = route.topics.merge
+        return {
+            topic: owner
+            for topic, owner in self._writers[key].items()
+            if not (merges and owner in self._merging)
+        }
+
+    def _tell_obstacles(self, route: RouteSpec, obstacles: Mapping[str, str]) -> None:
+        self.notices += (
+            Notice(kind=NoticeKind.OBSTACLE, about=f"{route.name}: {topic}", message=f"is not copied: {why}")
+            for topic, why in obstacles.items()
+        )
+
+    def _tell_fit(
+        self,
+        route: RouteSpec,
+        source: ObservedCluster,
+        destination: ObservedCluster,
+        destinations: Mapping[str, str],
+        steps: list[TopicStep],
+    ) -> None:
+        copies = self._topics[self._names[destination.name]]
+        positions = source.positions.get(route.name, {})
+        for topic, name in destinations.items():
+            self.notices += source_right_notices(route, source.topics[topic])
+            self.notices += fit_notices(route, source.topics[topic], copies[name])
+            self.notices += standing_notices(route, source.topics[topic], positions.get(topic, {}))
+        self.notices += destination_right_notices(route, destination, list(destinations.values()), steps)
+
+
+def _cluster_notices(world: World) -> Iterator[Notice]:
+    for name, cluster in world.clusters.items():
+        if isinstance(cluster, UnreachableCluster):
+            yield Notice(kind=NoticeKind.UNREACHABLE, about=name, message=cluster.problem)
+        else:
+            for problem in cluster.problems:
+                yield Notice(kind=NoticeKind.NOT_TOLD, about=name, message=problem)
+
+
+def _adoptions(
+    route: RouteSpec,
+    source: ObservedCluster,
+    destination: ObservedCluster,
+    destinations: Mapping[str, str],
+) -> Iterator[AdoptTopic]:
+    """Topics that hold records while the route has no position in what it copies into them."""
+    if route.topics.existing is ExistingTopics.APPEND:
+        return
+    positions = source.positions.get(route.name, {})
+    for topic, name in destinations.items():
+        known = destination.topics.get(name)
+        if known is not None and known.holds_records and not positions.get(topic):
+            yield AdoptTopic(
+                route=route.name,
+                cluster=destination.name,
+                name=name,
+                source=topic,
+                topic_id=known.topic_id,
+            )
+
+
+def _rule_steps(
+    route: RouteSpec,
+    source: ObservedCluster,
+    destination: ObservedCluster,
+    destinations: Mapping[str, str],
+) -> Iterator[AddRules]:
+    if not route.sync.acls or source.rules is None or destination.rules is None:
+        return
+    rules = lacking_rules(source.rules, destination.rules, destinations)
+    if rules:
+        yield AddRules(cluster=destination.name, rules=rules)
+
+
+def _carried_groups(route: RouteSpec, source: ObservedCluster) -> tuple[str, ...]:
+    groups = route.sync.groups
+    if groups is None or source.groups is None:
+        return ()
+    include, exclude = (
+        [re.compile(pattern) for pattern in part] for part in (groups.include, groups.exclude)
+    )
+    return tuple(
+        group
+        for group in source.groups
+        if any(pattern.fullmatch(group) for pattern in include)
+        if not any(pattern.fullmatch(group) for pattern in exclude)
+    )
+
+
+def _declared_notices(
+    cluster: ClusterName, wanted: int | None, known: ObservedTopic | None
+) -> Iterable[Notice]:
+    if known is not None and known.exists and wanted is not None and known.partitions > wanted:
+        message = f"{known.partitions} partitions, the file asks for {wanted}: they are never made fewer"
+        yield Notice(kind=NoticeKind.PARTITIONS, about=f"{cluster}: {known.name}", message=message)

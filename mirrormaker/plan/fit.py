@@ -1,0 +1,81 @@
+"""What will not fit between a topic and its copy, as both are once a plan is done. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.client.operations import ALTER_CONFIGS, CREATE, OPERATION_NAMES, READ, WRITE
+from mirrormaker.plan.notices import Notice, NoticeKind
+from mirrormaker.plan.settings import COMPRESSION, KEEP_COMPRESSION
+from mirrormaker.plan.steps import ChangeSettings, CreateTopic, TopicStep
+from mirrormaker.plan.world import ObservedCluster, ObservedTopic
+from mirrormaker.topology.model import Compression, PartitionPolicy, RouteSpec
+
+_MESSAGE_BYTES = "max.message.bytes"
+_TIMESTAMPS = "message.timestamp.type"
+_APPEND_TIME = "LogAppendTime"
+
+
+def fit_notices(route: RouteSpec, source: ObservedTopic, copy: ObservedTopic) -> Iterator[Notice]:
+    """Whatever of a source topic its copy cannot take as it is."""
+    about = f"{route.name}: {source.name} -> {copy.name}"
+    if route.topics.partitions is PartitionPolicy.SAME:
+        yield from _partition_notices(about, source, copy)
+    wanted = min(source.replication, 3)
+    if copy.replication < wanted:
+        message = f"{copy.replication} replicas, the source has {source.replication}"
+        yield Notice(kind=NoticeKind.REPLICATION, about=about, message=message)
+    limits = _number(source.setting(_MESSAGE_BYTES)), _number(copy.setting(_MESSAGE_BYTES))
+    if limits[0] is not None and limits[1] is not None and limits[0] > limits[1]:
+        message = f"takes batches of {limits[1]:,} bytes, the source of {limits[0]:,} ({_MESSAGE_BYTES})"
+        yield Notice(kind=NoticeKind.MESSAGE_SIZE, about=about, message=message)
+    codec = copy.setting(COMPRESSION)
+    own = route.compression.value if route.compression is not Compression.PRESERVE else KEEP_COMPRESSION
+    if codec is not None and codec not in (KEEP_COMPRESSION, own):
+        message = f"{COMPRESSION} {codec} makes the destination compress every batch again"
+        yield Notice(kind=NoticeKind.COMPRESSION, about=about, message=message)
+    if copy.setting(_TIMESTAMPS) == _APPEND_TIME:
+        message = f"{_TIMESTAMPS} {_APPEND_TIME} replaces the records' own timestamps"
+        yield Notice(kind=NoticeKind.TIMESTAMPS, about=about, message=message)
+
+
+def source_right_notices(route: RouteSpec, source: ObservedTopic) -> Iterator[Notice]:
+    """Rights that reading the topic needs."""
+    yield from _lacking(f"{route.name}: {source.name} at {route.source!r}", source.rights, (READ,))
+
+
+def destination_right_notices(
+    route: RouteSpec, destination: ObservedCluster, names: list[str], steps: list[TopicStep]
+) -> Iterator[Notice]:
+    """Rights that writing the topics `names`, and the steps, need."""
+    changed = {step.name for step in steps if isinstance(step, ChangeSettings)}
+    for name in names:
+        known = destination.topics.get(name)
+        if known is not None and known.exists:
+            needed = (WRITE, ALTER_CONFIGS) if name in changed else (WRITE,)
+            yield from _lacking(f"{route.name}: {name} at {destination.name!r}", known.rights, needed)
+    if any(isinstance(step, CreateTopic) for step in steps):
+        # by the cluster or by the topic's own name; only the first can be asked for before there is one
+        yield from _lacking(f"{route.name}: cluster {destination.name!r}", destination.rights, (CREATE,))
+
+
+def _partition_notices(about: str, source: ObservedTopic, copy: ObservedTopic) -> Iterator[Notice]:
+    if copy.partitions > source.partitions:
+        message = f"{copy.partitions} partitions, the source has {source.partitions}: some stay empty"
+        yield Notice(kind=NoticeKind.PARTITIONS, about=about, message=message)
+    elif copy.partitions < source.partitions:
+        message = (
+            f"{copy.partitions} partitions, the source has {source.partitions}: the others have no place"
+        )
+        yield Notice(kind=NoticeKind.PARTITIONS, about=about, message=message)
+
+
+def _lacking(about: str, rights: frozenset[int] | None, needed: tuple[int, ...]) -> Iterator[Notice]:
+    missing = [OPERATION_NAMES[code] for code in needed if rights is not None and code not in rights]
+    if missing:
+        message = f"the daemon's user lacks the right to {', '.join(missing)}"
+        yield Notice(kind=NoticeKind.RIGHTS, about=about, message=message)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None

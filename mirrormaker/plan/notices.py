@@ -1,0 +1,48 @@
+"""What a plan has to tell beside its steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class NoticeKind(Enum):
+    """What it is about; the values are part of the JSON form."""
+
+    UNREACHABLE = "unreachable"
+    NOT_TOLD = "not_told"
+    TWO_NAMES = "two_names"
+    ONE_CLUSTER = "one_cluster"
+    CIRCLE = "circle"
+    OBSTACLE = "obstacle"
+    RIGHTS = "rights"
+    PARTITIONS = "partitions"
+    REPLICATION = "replication"
+    MESSAGE_SIZE = "message_size"
+    COMPRESSION = "compression"
+    TIMESTAMPS = "timestamps"
+    RETENTION = "retention"
+    LOST = "lost"
+    DAEMON = "daemon"
+
+
+_BLOCKING = frozenset({NoticeKind.ONE_CLUSTER, NoticeKind.CIRCLE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One thing to know; `about` names a route, a cluster or a topic of one."""
+
+    kind: NoticeKind
+    about: str
+    message: str
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the plan is no good as it is."""
+        return self.kind in _BLOCKING
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        return f"{self.about}: {self.message}"

@@ -1,0 +1,80 @@
+"""Which steps may lose data, or are more than one would expect: those want `--force`, and no daemon takes
+them by itself. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from mirrormaker.plan.settings import CLEANUP, is_same
+from mirrormaker.plan.steps import AddPartitions, AdoptTopic, ChangeSettings, CreateTopic, SettingChange, Step
+
+TOPICS_MAX = 100
+PARTITIONS_MAX = 1000
+"""A plan that makes more of them than this is a large one."""
+_SHRINKING = {
+    "retention.ms": "records are deleted sooner",
+    "retention.bytes": "records are deleted sooner",
+    "local.retention.ms": "records are deleted sooner",
+    "local.retention.bytes": "records are deleted sooner",
+    "delete.retention.ms": "deletions are forgotten sooner",
+    "max.message.bytes": "batches that it took are refused",
+    "min.insync.replicas": "records are acknowledged with fewer replicas",
+}
+"""Settings whose smaller values take something away; -1 is the largest."""
+
+
+def dangers_of(step: Step) -> tuple[str, ...]:
+    """What the step may take away, each in a line; nothing for most."""
+    match step:
+        case ChangeSettings():
+            return tuple(_dangers_of_changes(step.changes))
+        case AdoptTopic():
+            return ("it holds records already, and the route has no position: copies are appended to them",)
+    return ()
+
+
+def is_harmless(step: Step) -> bool:
+    """Whether it may be taken without asking anybody."""
+    return not dangers_of(step)
+
+
+def large_parts(steps: Sequence[Step]) -> tuple[str, ...]:
+    """Why a plan as a whole is larger than one would expect; nothing for most."""
+    topics = sum(isinstance(step, CreateTopic) for step in steps)
+    partitions = sum(_new_partitions(step) for step in steps)
+    counted = ((topics, TOPICS_MAX, "topics"), (partitions, PARTITIONS_MAX, "partitions"))
+    return tuple(
+        f"it makes {count:,} {what}, more than {limit:,}" for count, limit, what in counted if count > limit
+    )
+
+
+def _new_partitions(step: Step) -> int:
+    match step:
+        case CreateTopic():
+            return max(step.partitions, 1)
+        case AddPartitions():
+            return step.partitions - step.have
+    return 0
+
+
+def _dangers_of_changes(changes: Mapping[str, SettingChange]) -> Iterator[str]:
+    for name, change in changes.items():
+        if name == CLEANUP:
+            if change.old is None or not is_same(name, change.new, change.old):
+                yield f"{CLEANUP} {change.new} deletes what {change.old} keeps"
+        elif name in _SHRINKING and _shrinks(change):
+            yield f"{name} {change.old} -> {change.new}: {_SHRINKING[name]}"
+
+
+def _shrinks(change: SettingChange) -> bool:
+    """Also where it cannot be told."""
+    try:
+        return change.old is None or _size(change.new) < _size(change.old)
+    except ValueError:
+        return True
+
+
+def _size(value: str) -> float:
+    number = int(value)
+    return number if number >= 0 else float("inf")

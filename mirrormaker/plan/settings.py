@@ -1,0 +1,50 @@
+"""Which settings of a topic a route carries over. Pure.
+
+Only what the source topic says itself is carried: where it leaves a setting to its cluster, the destination's
+topic may have a value of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from mirrormaker.plan.world import ObservedTopic
+from mirrormaker.topology.model import UNCARRIED_SETTINGS
+
+COMPRESSION = "compression.type"
+KEEP_COMPRESSION = "producer"
+"""Batches stay as the mirror sends them: anything else makes the destination compress them again."""
+CLEANUP = "cleanup.policy"
+_LISTS = frozenset({CLEANUP})
+
+
+def carried_settings(source: ObservedTopic, patterns: Iterable[str]) -> dict[str, str]:
+    """Settings that the source topic has of its own and that the patterns take, by name."""
+    compiled = [re.compile(pattern) for pattern in patterns]
+    return {
+        name: setting.value
+        for name, setting in sorted(source.config.items())
+        if setting.own and setting.value is not None and name not in UNCARRIED_SETTINGS
+        if any(pattern.fullmatch(name) for pattern in compiled)
+    }
+
+
+def differing_settings(wanted: Mapping[str, str], topic: ObservedTopic) -> dict[str, str]:
+    """Those of `wanted` that do not hold for `topic`; none while its settings are not known."""
+    if not topic.config:
+        return {}
+    return {
+        name: value for name, value in sorted(wanted.items()) if not is_same(name, value, topic.setting(name))
+    }
+
+
+def is_same(name: str, one: str, other: str | None) -> bool:
+    """Whether two values of a setting mean the same."""
+    if other is None or name not in _LISTS:
+        return one == other
+    return _parts(one) == _parts(other)
+
+
+def _parts(text: str) -> set[str]:
+    return {part.strip() for part in text.split(",")} - {""}

@@ -1,0 +1,118 @@
+"""Where a route stands in its source: what it has still to copy, what that costs a day, and whether the
+source may delete records before they are copied. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from mirrormaker.plan.notices import Notice, NoticeKind
+from mirrormaker.plan.world import DAY_MS, ObservedTopic, PartitionTraffic
+from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Start
+
+RETENTION_PART = 0.5
+"""Of the retention: a lag that is longer is told."""
+Positions = Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteEstimate:
+    """What a route is about. Bytes are as stored at the source; None where it does not tell."""
+
+    route: RouteName
+    source: ClusterName
+    destination: ClusterName
+    topics: int
+    partitions: int
+    bytes_per_day: float | None
+    """What the last 24 hours brought."""
+    bytes_behind: float | None
+    """Still to be copied."""
+    groups: tuple[str, ...] = ()
+    """Consumer groups that it carries over."""
+
+
+def estimate_route(
+    route: RouteSpec, topics: Iterable[ObservedTopic], positions: Positions, groups: tuple[str, ...] = ()
+) -> RouteEstimate:
+    """The estimate for the topics that the route copies."""
+    listed = list(topics)
+    traffic = [
+        (partition, _position(route, partition, positions.get(topic.name, {}).get(number)))
+        for topic in listed
+        for number, partition in topic.traffic.items()
+    ]
+    return RouteEstimate(
+        route=route.name,
+        source=route.source,
+        destination=route.destination,
+        topics=len(listed),
+        partitions=sum(topic.partitions for topic in listed),
+        bytes_per_day=_sum(partition.day_bytes for partition, _ in traffic),
+        bytes_behind=_sum(_bytes_from(partition, position) for partition, position in traffic),
+        groups=groups,
+    )
+
+
+def standing_notices(
+    route: RouteSpec, topic: ObservedTopic, positions: Mapping[int, int]
+) -> Iterator[Notice]:
+    """What the source has deleted, or may soon delete, before the route has copied it."""
+    about = f"{route.name}: {topic.name}"
+    kept = [(topic.traffic[number], at) for number, at in positions.items() if number in topic.traffic]
+    lost = sum(max(partition.start - at, 0) for partition, at in kept)
+    if lost:
+        message = f"{lost:,} offsets are no longer at the source, and were not copied"
+        yield Notice(kind=NoticeKind.LOST, about=about, message=message)
+    retention_ms = _number(topic.setting("retention.ms"))
+    if "delete" not in (topic.setting("cleanup.policy") or "delete"):
+        return
+    lag_ms = max((_lag_ms(partition, at) for partition, at in kept), default=0.0)
+    if retention_ms is not None and lag_ms > RETENTION_PART * retention_ms:
+        message = f"{_hours(lag_ms)} behind, and the source keeps records for {_hours(retention_ms)}"
+        yield Notice(kind=NoticeKind.RETENTION, about=about, message=message)
+    retention_bytes = _number(topic.setting("retention.bytes"))
+    behind = max((_bytes_from(partition, at) or 0.0 for partition, at in kept), default=0.0)
+    if retention_bytes is not None and behind > RETENTION_PART * retention_bytes:
+        message = f"{behind:,.0f} bytes behind, and the source keeps {retention_bytes:,} of a partition"
+        yield Notice(kind=NoticeKind.RETENTION, about=about, message=message)
+
+
+def _position(route: RouteSpec, partition: PartitionTraffic, committed: int | None) -> int:
+    """Where the route goes on, or starts: at the oldest record unless it says the newest."""
+    if committed is not None:
+        return committed
+    return partition.end if route.start is Start.LATEST else partition.start
+
+
+def _bytes_from(partition: PartitionTraffic, position: int) -> float | None:
+    kept = partition.end - partition.start
+    if partition.bytes is None:
+        return None
+    return partition.bytes * min(max(partition.end - position, 0), kept) / kept if kept else 0.0
+
+
+def _lag_ms(partition: PartitionTraffic, position: int) -> float:
+    """How long the partition took to get what is still to be copied, at the rate of its last day; where that
+    day brought nothing, what lags is older than the day.
+    """
+    behind = partition.end - max(position, partition.start)
+    if behind <= 0:
+        return 0.0
+    day = partition.end - partition.day_start
+    return DAY_MS * behind / day if day else float(DAY_MS)
+
+
+def _hours(span_ms: float) -> str:
+    return f"{span_ms / 3_600_000:,.1f} h"
+
+
+def _number(text: str | None) -> int | None:
+    """None for no limit, too."""
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = list(values)
+    return None if None in known else sum(value for value in known if value is not None)

@@ -1,0 +1,120 @@
+"""The observed world: what the clusters of a topology are and have, at one moment. Plain data, pure.
+
+Observed and desired are different types: what a file asks for is in `topology/model`, what there is stands
+here, and only `plan/` compares the two. A cluster that cannot be reached is part of the picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from broker.client.topic_rule import TopicRule
+from broker.errors import ErrorCode
+from broker.types import NO_TOPIC_ID, TopicId
+from mirrormaker.topology.model import ClusterName, RouteName
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedSetting:
+    """A setting of a topic as it holds; `own` where the topic itself says it, rather than the cluster."""
+
+    value: str | None
+    own: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionTraffic:
+    """What is in a partition: offsets `start` to `end` (exclusive)."""
+
+    start: int
+    end: int
+    day_start: int
+    """The first offset of the last 24 hours."""
+    bytes: int | None
+    """Size of the leader's log; None where the cluster does not tell."""
+
+    @property
+    def day_bytes(self) -> float | None:
+        """What the last day brought, as stored: its part of the offsets times their mean size."""
+        if self.bytes is None:
+            return None
+        kept = self.end - self.start
+        return self.bytes * (self.end - self.day_start) / kept if kept else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedTopic:
+    """A topic of a cluster. `error` says why there is nothing to see of it."""
+
+    name: str
+    partitions: int = 0
+    replication: int = 1
+    """Replicas of the partition that has most."""
+    topic_id: TopicId = NO_TOPIC_ID
+    internal: bool = False
+    error: ErrorCode = ErrorCode.NONE
+    config: Mapping[str, ObservedSetting] = field(default_factory=dict)
+    """Settings by name; empty where nobody asked or the cluster did not tell."""
+    traffic: Mapping[int, PartitionTraffic] = field(default_factory=dict)
+    """By partition; without those that could not be asked."""
+    rights: frozenset[int] | None = None
+    """What may be done with it, by Kafka's codes of operations; None where the cluster does not tell."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is there, as far as the cluster tells."""
+        return self.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether anything is known to be in it, or to have been."""
+        return any(partition.end > 0 for partition in self.traffic.values())
+
+    def setting(self, name: str) -> str | None:
+        """The value that holds, None while it is not known."""
+        found = self.config.get(name)
+        return found.value if found is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedCluster:
+    """A cluster that answered."""
+
+    name: ClusterName
+    cluster_id: str | None
+    """Its real id, whatever it is called here."""
+    nodes: int = 1
+    topics: Mapping[str, ObservedTopic] = field(default_factory=dict)
+    positions: Mapping[RouteName, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
+    """What routes that read here have committed: topic -> partition -> offset."""
+    groups: tuple[str, ...] | None = None
+    """Consumer groups; None where nobody asked, or the cluster did not tell."""
+    rules: tuple[TopicRule, ...] | None = None
+    """Access rules of topics; None where nobody asked, or there are none to tell."""
+    rights: frozenset[int] | None = None
+    """What may be done with the cluster; None where it does not tell."""
+    problems: tuple[str, ...] = ()
+    """What could not be asked, each with the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreachableCluster:
+    """A cluster that did not answer."""
+
+    name: ClusterName
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """All clusters of a topology."""
+
+    clusters: Mapping[ClusterName, ObservedCluster | UnreachableCluster]
+
+    def reached(self, name: ClusterName) -> ObservedCluster | None:
+        """The cluster, None when it did not answer."""
+        found = self.clusters[name]
+        return found if isinstance(found, ObservedCluster) else None

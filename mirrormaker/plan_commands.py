@@ -1,0 +1,113 @@
+"""`mirrormaker plan` and `mirrormaker apply`. Exit codes: 0 nothing to do (apply: all is done), 2 something
+is to be done, 1 an error, which a cluster that does not answer is, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from broker.clock import SystemClock
+from broker.errors import ConfigurationError
+from mirrormaker.plan.diff import make_plan
+from mirrormaker.plan.document import differences, plan_document, read_plan
+from mirrormaker.plan.plan import Plan
+from mirrormaker.plan.render import describe_step, render_plan
+from mirrormaker.plan.steps import ChangeRoute, RestartRoute, StartRoute, StopRoute
+from mirrormaker.reconcile.apply import apply_steps
+from mirrormaker.reconcile.observe import observe
+from mirrormaker.reconcile.running import await_in_force, find_daemon, plan_routes
+from mirrormaker.reconcile.topology_file import TopologyFile
+from mirrormaker.topology.model import Topology
+
+NOTHING_TO_DO, FAILED, TO_DO = 0, 1, 2
+AddVerb = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+
+
+def add_plan_verbs(add_verb: AddVerb) -> None:
+    """Have the command line know both."""
+    plan = add_verb("plan", _plan, "show what is to be done so that the clusters are as the file asks")
+    plan.add_argument("--output", choices=["text", "json"], default="text")
+    plan.add_argument("--out", type=Path, metavar="FILE", help="save the plan there, for `apply --plan`")
+    apply = add_verb("apply", _apply, "do what `plan` shows")
+    apply.add_argument("--plan", type=Path, metavar="FILE", help="do what this plan says, or nothing")
+    apply.add_argument("--force", action="store_true", help="also what may lose data, or is a lot at once")
+
+
+def _plan(options: argparse.Namespace) -> int:
+    _, plan = asyncio.run(_make_plan(options.file))
+    document = plan_document(plan)
+    if options.out is not None:
+        _save(options.out, document)
+    if options.output == "json":
+        _tell(json.dumps(document, indent=2))
+    else:
+        for line in render_plan(plan):
+            _tell(line)
+    if not plan.is_whole:
+        return FAILED
+    return TO_DO if plan.steps else NOTHING_TO_DO
+
+
+def _apply(options: argparse.Namespace) -> int:
+    return asyncio.run(_apply_now(options))
+
+
+async def _apply_now(options: argparse.Namespace) -> int:
+    saved = None if options.plan is None else read_plan(_read(options.plan), str(options.plan))
+    topology, plan = await _make_plan(options.file)
+    if saved is not None and (changed := differences(saved, plan)):
+        raise ConfigurationError([f"{options.plan}: {line}" for line in changed])
+    if plan.dangers and not options.force:
+        raise ConfigurationError([*plan.dangers, "nothing was done: --force does it all the same"])
+    failures = 0
+    async for result in apply_steps(topology, plan.steps):
+        failures += result.error is not None
+        _tell(f"{describe_step(result.step)}: {result.error or 'done'}")
+    failures += await _follow_routes(options.file.resolve(), topology, plan)
+    for notice in plan.notices:
+        _tell(f"! {notice.line}")
+    _tell("nothing to do" if not plan.steps else f"{len(plan.steps) - failures} of {len(plan.steps)} done")
+    return FAILED if failures or not plan.is_whole else NOTHING_TO_DO
+
+
+async def _follow_routes(file: Path, topology: Topology, plan: Plan) -> int:
+    """Wait until the daemon has done its part; how many steps it has not."""
+    steps = [
+        step for step in plan.steps if isinstance(step, StartRoute | ChangeRoute | RestartRoute | StopRoute)
+    ]
+    error = await await_in_force(topology, file, plan.digest) if steps else None
+    for step in steps:
+        _tell(f"{describe_step(step)}: {error or 'done'}")
+    return len(steps) if error is not None else 0
+
+
+async def _make_plan(file: Path) -> tuple[Topology, Plan]:
+    source = TopologyFile(file).read()
+    topology = source.parse()
+    world = await observe(topology, SystemClock())
+    return topology, make_plan(topology, world, source.digest, plan_routes(topology, find_daemon(topology)))
+
+
+def _save(file: Path, document: dict[str, Any]) -> None:
+    try:
+        file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError([f"{file}: cannot be written: {error.strerror}"]) from error
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigurationError([f"{file}: cannot be read: {error}"]) from error
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

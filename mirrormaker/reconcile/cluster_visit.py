@@ -1,0 +1,150 @@
+"""One visit to one cluster: everything that there is to ask it for a plan. What it does not tell becomes a
+problem of the picture, and the picture goes on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Self, TypeVar
+
+from broker.client.acl_admin import AclAdmin
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
+from broker.client.config_admin import ConfigEntry
+from broker.client.group_offsets import fetch_offsets
+from broker.client.log_sizes import leader_log_sizes
+from broker.client.offsets import EARLIEST, LATEST, list_offsets
+from broker.client.rights import Rights, read_rights
+from broker.client.topic_rule import TopicRule
+from broker.clock import Clock
+from broker.errors import ErrorCode, ProtocolError
+from broker.types import TopicPartition
+from mirrormaker.plan.topics import select_topics
+from mirrormaker.plan.world import DAY_MS, ObservedCluster, PartitionTraffic
+from mirrormaker.reconcile.observed_topics import topics_of
+from mirrormaker.topology.model import ClusterSpec, RouteSpec, Topology
+from mirrormaker.topology.naming import compile_naming
+
+TOPICS_A_REQUEST = 500
+QUERY_TIMEOUT_MS = 20_000
+_T = TypeVar("_T")
+
+
+class ClusterVisit:
+    """See the module. `begin` makes one."""
+
+    def __init__(self, cluster: Cluster, spec: ClusterSpec, clock: Clock) -> None:
+        self.spec = spec
+        self.topics = topics_of(cluster.metadata)
+        """All that the cluster lets see, without details."""
+        self._cluster = cluster
+        self._clock = clock
+        self._admin = Admin(cluster, timeout_ms=QUERY_TIMEOUT_MS)
+        self._problems: list[str] = []
+
+    @classmethod
+    async def begin(cls, cluster: Cluster, spec: ClusterSpec, clock: Clock) -> Self:
+        """Ask which topics there are. Raises BrokerError."""
+        await cluster.refresh()
+        return cls(cluster, spec, clock)
+
+    async def finish(self, topology: Topology, wanted: Collection[str]) -> ObservedCluster:
+        """Ask about the wanted topics, and what routes from and to here have to do with the cluster."""
+        routes = [route for route in topology.routes if route.enabled]
+        leaving = [route for route in routes if route.source == self.spec.name]
+        touching = [route for route in routes if self.spec.name in (route.source, route.destination)]
+        names = [name for name in sorted(wanted) if name in self.topics and not self.topics[name].error]
+        described = topics_of(self._cluster.metadata, await self._settings(names))
+        traffic = await self._traffic(names)
+        rights = await self._try(read_rights(self._cluster, names), "rights", Rights())
+        details = {
+            name: replace(described[name], traffic=traffic.get(name, {}), rights=rights.topics.get(name))
+            for name in names
+        }
+        return ObservedCluster(
+            name=self.spec.name,
+            cluster_id=self._cluster.cluster_id,
+            nodes=len(self._cluster.metadata.nodes),
+            topics={**self.topics, **details},
+            positions={route.name: await self._positions(route) for route in leaving},
+            groups=await self._groups() if any(route.sync.groups for route in leaving) else None,
+            rules=await self._rules() if any(route.sync.acls for route in touching) else None,
+            rights=rights.cluster,
+            problems=tuple(self._problems),
+        )
+
+    async def _settings(self, names: Collection[str]) -> dict[str, dict[str, ConfigEntry]]:
+        found: dict[str, dict[str, ConfigEntry]] = {}
+        listed = sorted(names)
+        for start in range(0, len(listed), TOPICS_A_REQUEST):
+            some = listed[start : start + TOPICS_A_REQUEST]
+            answers = await self._try(self._admin.describe_topics_configs(some), "settings of topics", {})
+            refused = [answer for answer in answers.values() if isinstance(answer, ProtocolError)]
+            if refused:
+                self._problems.append(f"settings of {len(refused)} topics: {refused[0]}")
+            found |= {name: answer for name, answer in answers.items() if isinstance(answer, dict)}
+        return found
+
+    async def _traffic(self, names: Collection[str]) -> dict[str, dict[int, PartitionTraffic]]:
+        """What is in the topics' partitions; those without a leader are left out."""
+        led = [
+            partition
+            for partition in self._cluster.metadata.topic_partitions(names)
+            if self._cluster.leader(partition) is not None
+        ]
+        starts = await self._offsets(led, EARLIEST)
+        ends = await self._offsets(led, LATEST)
+        day_starts = await self._offsets(led, self._clock.now_ms() - DAY_MS)
+        sizes, problem = await leader_log_sizes(self._cluster, led)
+        if problem is not None:
+            self._problems.append(f"log sizes: {problem}")
+        traffic: dict[str, dict[int, PartitionTraffic]] = defaultdict(dict)
+        for partition in starts.keys() & ends.keys() & day_starts.keys():
+            start, end, day_start = starts[partition], ends[partition], day_starts[partition]
+            traffic[partition.topic][partition.partition] = PartitionTraffic(
+                start=start,
+                end=end,
+                day_start=end if day_start < 0 else max(day_start, start),
+                bytes=sizes.get(partition),
+            )
+        return traffic
+
+    async def _offsets(self, partitions: Iterable[TopicPartition], when: int) -> dict[TopicPartition, int]:
+        asked = list_offsets(self._cluster, dict.fromkeys(partitions, when), timeout_ms=QUERY_TIMEOUT_MS)
+        found = await self._try(asked, "offsets", {})
+        return {partition: at.offset for partition, at in found.items()}
+
+    async def _positions(self, route: RouteSpec) -> Mapping[str, Mapping[int, int]]:
+        selected = select_topics(compile_naming(route.source, route.topics), self.topics.values())
+        partitions = self._cluster.metadata.topic_partitions(sorted(selected))
+        asked = fetch_offsets(self._cluster, route.group, partitions, timeout_ms=QUERY_TIMEOUT_MS)
+        committed = await self._try(asked, f"positions of {route.name!r}", {})
+        positions: dict[str, dict[int, int]] = defaultdict(dict)
+        for partition, at in committed.items():
+            positions[partition.topic][partition.partition] = at.offset
+        return positions
+
+    async def _groups(self) -> tuple[str, ...] | None:
+        listed = await self._try(self._admin.list_groups(), "groups", None)
+        return None if listed is None else tuple(group.group_id for group in listed)
+
+    async def _rules(self) -> tuple[TopicRule, ...] | None:
+        admin = AclAdmin(self._cluster, timeout_ms=QUERY_TIMEOUT_MS)
+        try:
+            return tuple(await admin.topic_rules())
+        except ProtocolError as error:
+            if error.code is not ErrorCode.SECURITY_DISABLED:
+                self._problems.append(f"access rules: {error}")
+            return None
+
+    async def _try(self, asked: Awaitable[_T], what: str, otherwise: _T) -> _T:
+        """The answer, or `otherwise` where the cluster refuses: then that is a problem. A cluster that does
+        not answer at all fails the visit.
+        """
+        try:
+            return await asked
+        except ProtocolError as error:
+            self._problems.append(f"{what}: {error}")
+            return otherwise

@@ -1,0 +1,78 @@
+"""Looks at every cluster of a topology once: what it is, has and allows, as `plan/world` says it.
+
+First all clusters tell which topics they have; then it is known which topics any route reads or writes, and
+each cluster is asked about those. A cluster that does not answer is part of the picture, and so is what one
+does not tell (rights may be missing, or a version too old): nothing here fails because of one cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from contextlib import AsyncExitStack
+
+from broker.clock import Clock
+from broker.errors import BrokerError
+from mirrormaker.clusters import open_cluster
+from mirrormaker.plan.topics import select_topics
+from mirrormaker.plan.world import ObservedCluster, UnreachableCluster, World
+from mirrormaker.reconcile.cluster_visit import ClusterVisit
+from mirrormaker.topology.model import ClusterName, ClusterSpec, Topology
+from mirrormaker.topology.naming import compile_naming
+
+OBSERVE_TIMEOUT_MS = 60_000
+"""How long one cluster may take to tell everything."""
+OPEN_AT_ONCE = 64
+
+
+async def observe(topology: Topology, clock: Clock) -> World:
+    """The world that `topology` is about."""
+    gate = asyncio.Semaphore(OPEN_AT_ONCE)
+    specs = list(topology.clusters.values())
+    async with AsyncExitStack() as stack:
+
+        async def begin(spec: ClusterSpec) -> ClusterVisit | UnreachableCluster:
+            try:
+                async with gate, asyncio.timeout(OBSERVE_TIMEOUT_MS / 1000):
+                    cluster = await stack.enter_async_context(open_cluster(spec))
+                    return await ClusterVisit.begin(cluster, spec, clock)
+            except (BrokerError, TimeoutError) as error:
+                return _unreachable(spec, error)
+
+        async def finish(visit: ClusterVisit) -> ObservedCluster | UnreachableCluster:
+            try:
+                async with asyncio.timeout(OBSERVE_TIMEOUT_MS / 1000):
+                    return await visit.finish(topology, wanted[visit.spec.name])
+            except (BrokerError, TimeoutError) as error:
+                return _unreachable(visit.spec, error)
+
+        begun = await asyncio.gather(*map(begin, specs))
+        visits = [visit for visit in begun if isinstance(visit, ClusterVisit)]
+        wanted = _wanted_topics(topology, {visit.spec.name: visit for visit in visits})
+        finished = await asyncio.gather(*map(finish, visits))
+    failed = [visit for visit in begun if isinstance(visit, UnreachableCluster)]
+    found = {cluster.name: cluster for cluster in (*failed, *finished)}
+    return World(clusters={spec.name: found[spec.name] for spec in specs})
+
+
+def _wanted_topics(
+    topology: Topology, visits: Mapping[ClusterName, ClusterVisit]
+) -> Mapping[ClusterName, Collection[str]]:
+    """Topics that routes read or write, or that the file asks for, by cluster."""
+    wanted: dict[ClusterName, set[str]] = defaultdict(set)
+    for spec in topology.clusters.values():
+        wanted[spec.name] |= spec.topics.keys()
+    for route in topology.routes:
+        source = visits.get(route.source)
+        if source is not None and route.enabled:
+            naming = compile_naming(route.source, route.topics)
+            selected = select_topics(naming, source.topics.values())
+            wanted[route.source] |= selected.keys()
+            wanted[route.destination] |= set(selected.values())
+    return wanted
+
+
+def _unreachable(spec: ClusterSpec, error: Exception) -> UnreachableCluster:
+    told = str(error) or f"cluster {spec.name!r}: no answer within {OBSERVE_TIMEOUT_MS} ms"
+    return UnreachableCluster(name=spec.name, problem=told)

@@ -1,0 +1,255 @@
+"""`plan` and `apply` against real clusters, and what a daemon makes of differences."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka.admin import AdminClient
+
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
+from broker.embedded import EmbeddedCluster
+from broker.loopback import free_ports
+from tests.conftest import ClusterFactory
+from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
+from tests.daemon.test_mirror import address, create, produce
+
+WEEK, DAY = str(7 * 86_400_000), str(86_400_000)
+
+
+@pytest.fixture
+def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
+    return cluster("jfk"), cluster("aggregate")
+
+
+def write(
+    folder: Path,
+    clusters: Mapping[str, Mapping[str, Any]],
+    *routes: Mapping[str, Any],
+    name: str = "planned.yaml",
+) -> Path:
+    file = folder / name
+    listed = [
+        {"from": "jfk", "to": "aggregate", "topics": {"include": ["flights.*"]}, **keys} for keys in routes
+    ]
+    for route in listed:
+        route |= {"refresh_interval_ms": 200}
+    file.write_text(yaml.safe_dump({"clusters": clusters, "routes": listed, "data_dir": "data"}))
+    return file
+
+
+def reached(cluster: EmbeddedCluster, **keys: Any) -> dict[str, Any]:
+    return {"bootstrap": [str(at) for at in cluster.bootstrap], **keys}
+
+
+def plan(file: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    done = mirrormaker("plan", str(file), "--output", "json", *options)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def setting(cluster: EmbeddedCluster, topic: str, name: str) -> str | None:
+    async def ask() -> str | None:
+        async with Cluster(cluster.bootstrap) as asked:
+            return (await Admin(asked).describe_topic_configs(topic, [name]))[name].value
+
+    return asyncio.run(ask())
+
+
+def alter(cluster: EmbeddedCluster, topic: str, **changes: str) -> None:
+    async def change() -> None:
+        async with Cluster(cluster.bootstrap) as asked:
+            named = {name.replace("_", "."): value for name, value in changes.items()}
+            await Admin(asked).alter_topic_configs(topic, named)
+
+    asyncio.run(change())
+
+
+def partitions_of(cluster: EmbeddedCluster, topic: str) -> int:
+    topics = AdminClient({"bootstrap.servers": address(cluster)}).list_topics(timeout=10).topics
+    return len(topics[topic].partitions) if topic in topics else 0
+
+
+def test_a_plan_is_shown_saved_applied_once_and_then_empty(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], tmp_path: Path
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 3, **{"retention.ms": DAY})
+    produce(source, "flights", range(300), 3)
+    declared = {"orders": {"partitions": 2, "config": {"cleanup.policy": "compact"}}}
+    file = write(tmp_path, {"jfk": reached(source), "aggregate": reached(destination, topics=declared)}, {})
+    saved = tmp_path / "plan.json"
+
+    code, told = plan(file, "--out", str(saved))
+    assert code == 2
+    assert [(step["kind"], step["name"]) for step in told["steps"]] == [
+        ("create_topic", "jfk.flights"),
+        ("create_topic", "orders"),
+    ]
+    assert told["steps"][0]["partitions"] == 3
+    assert told["steps"][0]["config"] == {"compression.type": "producer", "retention.ms": DAY}
+    (estimate,) = told["routes"]
+    assert estimate["bytes_behind"] == estimate["bytes_per_day"] > 300
+    assert told["notices"] == []
+    text = mirrormaker("plan", str(file))
+    assert text.stdout.splitlines()[:3] == [
+        "+ aggregate: topic jfk.flights, 3 partitions, 1 replica",
+        "    + compression.type = producer",
+        f"    + retention.ms = {DAY}",
+    ]
+
+    create(destination, "orders", 2, **{"cleanup.policy": "compact"})  # as if one was cut off half way
+    done = mirrormaker("apply", str(file), "--plan", str(saved))
+    assert done.returncode == 0, done.stderr
+    assert "+ aggregate: topic jfk.flights, 3 partitions, 1 replica: done" in done.stdout
+    assert setting(destination, "jfk.flights", "retention.ms") == DAY
+    assert plan(file)[0] == 0
+    assert mirrormaker("plan", str(file)).stdout.endswith("nothing to do\n")
+
+    alter(source, "flights", retention_ms=WEEK)
+    done = mirrormaker("apply", str(file), "--plan", str(saved))
+    assert done.returncode == 1
+    assert "this is to be done now, and was not then" in done.stderr
+    assert setting(destination, "jfk.flights", "retention.ms") == DAY
+    assert mirrormaker("apply", str(file)).returncode == 0
+    assert setting(destination, "jfk.flights", "retention.ms") == WEEK
+
+
+def test_what_would_delete_records_wants_force(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], tmp_path: Path
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1, **{"retention.ms": DAY})
+    create(destination, "jfk.flights", 1)
+    file = write(tmp_path, {"jfk": reached(source), "aggregate": reached(destination)}, {})
+    refused = mirrormaker("apply", str(file))
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines() == [
+        f"retention.ms {WEEK} -> {DAY}: records are deleted sooner",
+        "nothing was done: --force does it all the same",
+    ]
+    assert setting(destination, "jfk.flights", "retention.ms") == WEEK
+    assert mirrormaker("apply", str(file), "--force").returncode == 0
+    assert setting(destination, "jfk.flights", "retention.ms") == DAY
+
+
+def test_a_cluster_that_is_away_is_part_of_the_plan(cluster: ClusterFactory, tmp_path: Path) -> None:
+    source = cluster("jfk")
+    create(source, "flights", 1)
+    (port,) = free_ports(1)
+    away = {"bootstrap": [f"127.0.0.1:{port}"]}
+    declared = reached(source, topics={"orders": {"partitions": 2}})
+    file = write(tmp_path, {"jfk": declared, "aggregate": away}, {})
+    code, told = plan(file)
+    assert code == 1
+    assert [step["name"] for step in told["steps"]] == ["orders"]
+    assert [(notice["kind"], notice["about"]) for notice in told["notices"]] == [("unreachable", "aggregate")]
+
+
+def test_one_cluster_under_two_names_is_seen(cluster: ClusterFactory, tmp_path: Path) -> None:
+    source = cluster("jfk")
+    create(source, "flights", 1)
+    (at,) = source.bootstrap
+    file = write(
+        tmp_path,
+        {"jfk": reached(source), "aggregate": {"bootstrap": [f"127.1:{at.port}"]}},
+        {},
+    )
+    code, told = plan(file)
+    assert code == 1
+    assert "one_cluster" in [notice["kind"] for notice in told["notices"]]
+
+
+def test_another_cluster_than_the_file_expects_is_not_touched(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], tmp_path: Path
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    file = write(
+        tmp_path, {"jfk": reached(source), "aggregate": reached(destination, cluster_id="another")}, {}
+    )
+    code, told = plan(file)
+    assert code == 1
+    (notice,) = told["notices"]
+    assert "clusters.aggregate.cluster_id: at these addresses is the cluster" in notice["message"]
+    assert told["steps"] == []
+
+
+def test_settings_are_carried_over_and_what_would_delete_records_is_told_as_drift(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 2, **{"retention.ms": WEEK})
+    create(destination, "jfk.flights", 1, **{"retention.ms": DAY, "segment.bytes": "1048576"})
+    file = write(tmp_path, {"jfk": reached(source), "aggregate": reached(destination)}, {})
+    running = mirror.of_file(file)
+    running.start()
+    wait_until(lambda: setting(destination, "jfk.flights", "retention.ms") == WEEK, "carried over")
+    assert partitions_of(destination, "jfk.flights") == 2
+    assert setting(destination, "jfk.flights", "segment.bytes") == "1048576"
+
+    alter(source, "flights", retention_ms=DAY)
+    told = running.wait_for(lambda told: told["drift"], "drift")
+    (drift,) = told["drift"]
+    assert (drift["kind"], drift["topic"]) == ("config", "jfk.flights")
+    assert "`mirrormaker apply --force` does it" in drift["line"]
+    assert setting(destination, "jfk.flights", "retention.ms") == WEEK
+
+    assert mirrormaker("apply", str(file), "--force").returncode == 0
+    running.wait_for(lambda told: not told["drift"], "no drift")
+    log = running.log.read_text()
+    assert "drift_found" in log
+    assert "drift_gone" in log
+    assert running.stop() == 0
+
+
+def test_what_the_file_leaves_to_people_is_told_and_not_done(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    produce(source, "flights", range(10), 1)
+    file = write(
+        tmp_path, {"jfk": reached(source), "aggregate": reached(destination)}, {"sync": {"repair": []}}
+    )
+    running = mirror.of_file(file)
+    running.start()
+    told = running.wait_for(lambda told: told["drift"], "drift")
+    assert told["obstacles"] == {"flights": "'sync.repair' leaves it to `mirrormaker apply`"}
+    assert partitions_of(destination, "jfk.flights") == 0
+    assert mirrormaker("apply", str(file)).returncode == 0
+    running.wait_copied()
+    assert running.stop() == 0
+
+
+def test_a_plan_tells_what_the_daemon_will_do_about_its_routes(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    ends = {"jfk": reached(source), "aggregate": reached(destination)}
+    file = write(tmp_path, ends, {"name": "one"}, {"name": "two", "topics": {"include": ["planes"]}})
+    running = mirror.of_file(file)
+    running.start()
+    running.wait_for(lambda told: told["state"] == "running", "running")
+    wait_until(lambda: plan(file)[0] == 0, "nothing to do")
+    three = {"name": "three", "topics": {"include": ["trains"]}}
+    new = write(tmp_path, ends, {"name": "one", "commit_interval_ms": 70}, three, name="new.yaml")
+    _, told = plan(new)
+    kinds = {step["route"]: step["kind"] for step in told["steps"] if "route" in step}
+    assert kinds == {"one": "change_route", "two": "stop_route", "three": "start_route"}
+    done = mirrormaker("apply", str(new))
+    assert done.returncode == 1
+    assert f"the daemon here follows {file}" in done.stdout
+
+    new.replace(file)  # it takes the file by itself; `apply` waits for that
+    done = mirrormaker("apply", str(file))
+    assert done.returncode == 0, done.stdout
+    wait_until(lambda: plan(file)[0] == 0, "nothing to do")
+    assert running.stop() == 0

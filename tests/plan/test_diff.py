@@ -1,0 +1,414 @@
+"""Plans out of topologies and worlds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.client.operations import CREATE, DESCRIBE, READ, WRITE
+from broker.client.topic_rule import LITERAL, PREFIXED, TopicRule
+from broker.errors import ConfigurationError
+from mirrormaker.plan.diff import make_plan
+from mirrormaker.plan.document import differences, plan_document, read_plan, step_document
+from mirrormaker.plan.effects import after
+from mirrormaker.plan.notices import NoticeKind
+from mirrormaker.plan.plan import Plan
+from mirrormaker.plan.render import render_plan
+from mirrormaker.plan.safety import large_parts
+from mirrormaker.plan.steps import (
+    AddPartitions,
+    AddRules,
+    AdoptTopic,
+    ChangeSettings,
+    CreateTopic,
+    RestartRoute,
+    StartRoute,
+    StopRoute,
+)
+from mirrormaker.plan.world import ObservedCluster, PartitionTraffic, UnreachableCluster, World
+from mirrormaker.topology.model import (
+    ExistingTopics,
+    GroupSync,
+    RouteName,
+    Start,
+    SyncSpec,
+    TopicSelection,
+    TopicSpec,
+    Topology,
+)
+from tests.plan.worlds import AGGREGATE, FLIGHTS, JFK, LGA, cluster, route, topic, topology, world
+
+WEEK, DAY, HOUR = "604800000", "86400000", "3600000"
+SAME_NAMES = TopicSelection(include=("flights.*",), name="{topic}")
+
+
+def plan(of: Topology, seen: World) -> Plan:
+    return make_plan(of, seen, "digest")
+
+
+def notices(made: Plan, kind: NoticeKind) -> list[str]:
+    return [notice.line for notice in made.notices if notice.kind is kind]
+
+
+def traffic(start: int = 0, end: int = 100, day_start: int = 90, size: int | None = 1000) -> PartitionTraffic:
+    return PartitionTraffic(start=start, end=end, day_start=day_start, bytes=size)
+
+
+def test_routes_and_declared_topics_become_steps_once_each() -> None:
+    asked = topology(
+        route(),
+        route(LGA),
+        declared={AGGREGATE: {"orders": TopicSpec(partitions=4), "jfk.flights": TopicSpec(partitions=9)}},
+    )
+    made = plan(
+        asked, world(cluster(JFK, topic("flights", 2)), cluster(LGA, topic("flights", 3)), cluster(AGGREGATE))
+    )
+    assert [(step.name, step.partitions) for step in made.steps if isinstance(step, CreateTopic)] == [
+        ("jfk.flights", 9),
+        ("lga.flights", 3),
+        ("orders", 4),
+    ]
+    assert made.is_whole
+    assert made.dangers == ()
+
+
+def test_two_routes_that_merge_make_one_topic_as_large_as_the_larger_wants() -> None:
+    merged = replace(SAME_NAMES, merge=True)
+    asked = topology(route(topics=merged), route(LGA, topics=merged))
+    made = plan(
+        asked, world(cluster(JFK, topic("flights", 2)), cluster(LGA, topic("flights", 3)), cluster(AGGREGATE))
+    )
+    assert [type(step) for step in made.steps] == [CreateTopic, AddPartitions]
+    apart = topology(route(topics=SAME_NAMES), route(LGA, topics=SAME_NAMES))
+    made = plan(
+        apart, world(cluster(JFK, topic("flights", 2)), cluster(LGA, topic("flights", 3)), cluster(AGGREGATE))
+    )
+    assert len(made.steps) == 1
+    assert notices(made, NoticeKind.OBSTACLE) == [
+        "lga-to-aggregate: flights: is not copied: the route 'jfk-to-aggregate' writes 'flights' already"
+    ]
+
+
+def test_one_cluster_under_two_names_is_told_and_nothing_is_planned_twice() -> None:
+    asked = topology(route(), route(LGA))
+    seen = world(
+        cluster(JFK, topic("flights"), cluster_id="x"),
+        cluster(LGA, topic("flights"), cluster_id="x"),
+        cluster(AGGREGATE, cluster_id="y"),
+    )
+    assert notices(plan(asked, seen), NoticeKind.TWO_NAMES) == [
+        "lga: is the cluster 'jfk' under another name"
+    ]
+
+
+def test_a_route_from_a_cluster_to_itself_blocks() -> None:
+    seen = world(cluster(JFK, topic("flights"), cluster_id="x"), cluster(AGGREGATE, cluster_id="x"))
+    made = plan(topology(route()), seen)
+    assert not made.is_whole
+    assert made.dangers == (
+        "jfk-to-aggregate: 'jfk' and 'aggregate' are one cluster: it would copy into itself",
+    )
+
+
+def test_a_circle_that_only_real_ids_show_blocks() -> None:
+    asked = topology(route(JFK, AGGREGATE, topics=SAME_NAMES), route(AGGREGATE, LGA, topics=SAME_NAMES))
+    seen = world(
+        cluster(JFK, topic("flights"), cluster_id="x"),
+        cluster(AGGREGATE, cluster_id="y"),
+        cluster(LGA, cluster_id="x"),
+    )
+    made = plan(asked, seen)
+    assert len(notices(made, NoticeKind.CIRCLE)) == 2
+    assert "would go in circles" in notices(made, NoticeKind.CIRCLE)[0]
+    cut = topology(*(replace(each, provenance=True) for each in asked.routes))
+    assert notices(plan(cut, seen), NoticeKind.CIRCLE) == []
+
+
+def test_a_cluster_that_is_away_leaves_the_rest_of_the_plan() -> None:
+    asked = topology(route(), route(LGA))
+    away = UnreachableCluster(name=LGA, problem="nobody there")
+    made = plan(asked, world(cluster(JFK, topic("flights")), away, cluster(AGGREGATE)))
+    assert [step.name for step in made.steps if isinstance(step, CreateTopic)] == ["jfk.flights"]
+    assert notices(made, NoticeKind.UNREACHABLE) == ["lga: nobody there"]
+    assert not made.is_whole
+
+
+ADOPTION = AdoptTopic(
+    route=RouteName("jfk-to-aggregate"), cluster=AGGREGATE, name="jfk.flights", source="flights"
+)
+
+
+@pytest.mark.parametrize(
+    ("copy", "positions", "existing", "expected"),
+    [
+        (traffic(), {}, ExistingTopics.REFUSE, [ADOPTION]),
+        (traffic(), {}, ExistingTopics.APPEND, []),
+        (traffic(), {"flights": {0: 7}}, ExistingTopics.REFUSE, []),
+        (traffic(0, 0, 0), {}, ExistingTopics.REFUSE, []),
+    ],
+)
+def test_a_topic_that_holds_records_is_taken_over_by_decision_only(
+    copy: PartitionTraffic, positions: Any, existing: ExistingTopics, expected: list[AdoptTopic]
+) -> None:
+    asked = topology(route(topics=replace(FLIGHTS, existing=existing)))
+    seen = world(
+        cluster(JFK, topic("flights"), positions={RouteName("jfk-to-aggregate"): positions}),
+        cluster(AGGREGATE, topic("jfk.flights", traffic=copy)),
+    )
+    made = plan(asked, seen)
+    assert list(made.steps) == expected
+    assert bool(made.dangers) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "dangerous"),
+    [
+        ({"retention.ms": WEEK}, {"retention.ms": DAY}, True),
+        ({"retention.ms": DAY}, {"retention.ms": WEEK}, False),
+        ({"retention.ms": DAY}, {"retention.ms": "-1"}, False),
+        ({"retention.ms": "-1"}, {"retention.ms": WEEK}, True),
+        ({"retention.bytes": "-1"}, {"retention.bytes": "5"}, True),
+        ({"max.message.bytes": "10"}, {"max.message.bytes": "9"}, True),
+        ({"max.message.bytes": "10"}, {"max.message.bytes": "11"}, False),
+        ({"cleanup.policy": "delete"}, {"cleanup.policy": "compact"}, True),
+        ({"retention.ms": "odd"}, {"retention.ms": DAY}, True),
+    ],
+)
+def test_what_takes_something_away_is_a_danger(
+    old: dict[str, str], new: dict[str, str], dangerous: bool
+) -> None:
+    seen = world(cluster(JFK, topic("flights", own=new)), cluster(AGGREGATE, topic("jfk.flights", own=old)))
+    made = plan(topology(route()), seen)
+    assert [type(step) for step in made.steps] == [ChangeSettings]
+    assert bool(made.dangers) == dangerous
+
+
+def test_a_lot_at_once_is_a_danger() -> None:
+    new = CreateTopic(cluster=JFK, name="t", partitions=10, replication_factor=1)
+    assert large_parts([new] * 100) == ()
+    assert large_parts([new] * 101) == (
+        "it makes 101 topics, more than 100",
+        "it makes 1,010 partitions, more than 1,000",
+    )
+    grown = AddPartitions(cluster=JFK, name="t", have=5, partitions=1006)
+    assert large_parts([grown]) == ("it makes 1,001 partitions, more than 1,000",)
+
+
+def test_what_does_not_fit_is_told() -> None:
+    source = topic("flights", 2, 3, usual={"max.message.bytes": "2000", "retention.ms": WEEK})
+    copy = topic(
+        "jfk.flights",
+        4,
+        1,
+        usual={"max.message.bytes": "1000"},
+        own={"compression.type": "gzip", "message.timestamp.type": "LogAppendTime"},
+    )
+    made = plan(topology(route()), world(cluster(JFK, source), cluster(AGGREGATE, copy)))
+    about = "jfk-to-aggregate: flights -> jfk.flights: "
+    assert [notice.line.removeprefix(about) for notice in made.notices] == [
+        "4 partitions, the source has 2: some stay empty",
+        "1 replicas, the source has 3",
+        "takes batches of 1,000 bytes, the source of 2,000 (max.message.bytes)",
+        "compression.type gzip makes the destination compress every batch again",
+        "message.timestamp.type LogAppendTime replaces the records' own timestamps",
+    ]
+    assert made.steps == ()
+
+
+def test_rights_that_are_missing_are_told() -> None:
+    source = topic("flights", rights=frozenset({DESCRIBE}))
+    new = topic("flights-b", rights=frozenset({READ}))
+    destination = replace(
+        cluster(AGGREGATE, topic("jfk.flights", rights=frozenset({READ}))), rights=frozenset({DESCRIBE})
+    )
+    made = plan(topology(route()), world(cluster(JFK, source, new), destination))
+    assert notices(made, NoticeKind.RIGHTS) == [
+        "jfk-to-aggregate: flights at 'jfk': the daemon's user lacks the right to Read",
+        "jfk-to-aggregate: jfk.flights at 'aggregate': the daemon's user lacks the right to Write",
+        "jfk-to-aggregate: cluster 'aggregate': the daemon's user lacks the right to Create",
+    ]
+    allowed = replace(destination, rights=frozenset({CREATE, WRITE}))
+    made = plan(topology(route()), world(cluster(JFK, new), allowed))
+    assert notices(made, NoticeKind.RIGHTS) == []
+
+
+@pytest.mark.parametrize(
+    ("position", "retention", "kinds"),
+    [
+        (95, HOUR, [NoticeKind.RETENTION]),  # half a day behind
+        (95, WEEK, []),
+        (100, HOUR, []),
+        (3, WEEK, [NoticeKind.LOST, NoticeKind.RETENTION]),
+        (95, "-1", []),
+    ],
+)
+def test_what_is_or_may_be_deleted_before_it_is_copied_is_told(
+    position: int, retention: str, kinds: list[NoticeKind]
+) -> None:
+    source = topic("flights", own={"retention.ms": retention}, traffic=traffic(10))
+    seen = world(
+        cluster(JFK, source, positions={RouteName("jfk-to-aggregate"): {"flights": {0: position}}}),
+        cluster(AGGREGATE, topic("jfk.flights", own={"retention.ms": retention})),
+    )
+    made = plan(topology(route()), seen)
+    assert [notice.kind for notice in made.notices] == kinds
+
+
+@pytest.mark.parametrize(
+    ("start", "positions", "behind"),
+    [(Start.EARLIEST, {}, 1000), (Start.LATEST, {}, 0), (Start.LATEST, {"flights": {0: 75}}, 250)],
+)
+def test_bytes_a_day_and_bytes_to_copy_are_estimated(start: Start, positions: Any, behind: int) -> None:
+    seen = world(
+        cluster(
+            JFK,
+            topic("flights", traffic=traffic()),
+            positions={RouteName("jfk-to-aggregate"): positions},
+        ),
+        cluster(AGGREGATE),
+    )
+    (estimate,) = plan(topology(route(start=start)), seen).routes
+    assert (estimate.topics, estimate.partitions) == (1, 1)
+    assert estimate.bytes_per_day == 100
+    assert estimate.bytes_behind == behind
+
+
+def test_an_estimate_without_sizes_is_none() -> None:
+    seen = world(cluster(JFK, topic("flights", traffic=traffic(size=None))), cluster(AGGREGATE))
+    (estimate,) = plan(topology(route()), seen).routes
+    assert estimate.bytes_per_day is None
+
+
+def test_groups_that_a_route_carries_are_named() -> None:
+    asked = topology(route(sync=SyncSpec(groups=GroupSync(include=("app.*",), exclude=("app-x",)))))
+    source = replace(cluster(JFK, topic("flights")), groups=("app-a", "app-x", "other"))
+    (estimate,) = plan(asked, world(source, cluster(AGGREGATE))).routes
+    assert estimate.groups == ("app-a",)
+
+
+def rule(name: str, operation: int, pattern: int = LITERAL) -> TopicRule:
+    return TopicRule(
+        topic=name, pattern_type=pattern, principal="User:a", host="*", operation=operation, permission=3
+    )
+
+
+def test_rules_to_read_are_carried_over_and_rules_to_write_are_not() -> None:
+    asked = topology(route(sync=SyncSpec(acls=True)))
+    rules = (
+        rule("flights", READ),
+        rule("flights", WRITE),
+        rule("flight", READ, PREFIXED),
+        rule("*", READ),
+        rule("planes", READ),
+    )
+    source = replace(cluster(JFK, topic("flights")), rules=rules)
+    there = replace(cluster(AGGREGATE, topic("jfk.flights")), rules=(rule("jfk.flight", READ, PREFIXED),))
+    (step,) = plan(asked, world(source, there)).steps
+    assert step == AddRules(cluster=AGGREGATE, rules=(rule("jfk.flights", READ),))
+
+
+def test_a_plan_reads_like_a_difference() -> None:
+    seen = world(
+        cluster(
+            JFK,
+            topic("flights", 3, own={"retention.ms": DAY}, traffic=traffic()),
+            topic("flights-b", own={"retention.ms": DAY}),
+        ),
+        cluster(AGGREGATE, topic("jfk.flights-b", own={"retention.ms": WEEK})),
+    )
+    steps = [
+        StopRoute(route=RouteName("a")),
+        RestartRoute(route=RouteName("b")),
+        StartRoute(route=RouteName("c")),
+    ]
+    made = make_plan(topology(route()), seen, "digest", steps)
+    assert list(render_plan(made)) == [
+        "+ aggregate: topic jfk.flights, 3 partitions, 1 replica",
+        "    + compression.type = producer",
+        f"    + retention.ms = {DAY}",
+        "~ aggregate: topic jfk.flights-b, 1 setting",
+        f"    ~ retention.ms = {WEEK} -> {DAY}",
+        f"    ! retention.ms {WEEK} -> {DAY}: records are deleted sooner",
+        "- route a",
+        "~ route b, which starts anew",
+        "+ route c",
+        "",
+        "  jfk-to-aggregate  jfk -> aggregate: 2 topics, 4 partitions, 300 B a day, 2.9 KiB to copy",
+        "",
+        "5 steps, 1 danger: wants --force",
+    ]
+
+
+# ---- saved plans
+
+
+def saved(made: Plan) -> Any:
+    return read_plan(json.dumps(plan_document(made)), "plan.json")
+
+
+def test_a_saved_plan_that_was_changed_is_refused() -> None:
+    made = plan(topology(route()), world(cluster(JFK, topic("flights")), cluster(AGGREGATE)))
+    text = json.dumps(plan_document(made))
+    with pytest.raises(ConfigurationError, match="has been changed since it was written"):
+        read_plan(text.replace("jfk.flights", "jfk.planes"), "plan.json")
+    for odd in ("", "[]", "{}", text[:-9], json.dumps({"version": 1})):
+        with pytest.raises(ConfigurationError, match="not a saved plan"):
+            read_plan(odd, "plan.json")
+
+
+settings = st.dictionaries(
+    st.sampled_from(["retention.ms", "retention.bytes", "cleanup.policy"]), st.sampled_from(["1", "2", "3"])
+)
+topics = st.dictionaries(
+    st.sampled_from(["flights-a", "flights-b", "flights-c"]),
+    st.tuples(st.integers(1, 4), settings),
+)
+
+
+def made_up(names: dict[str, tuple[int, dict[str, str]]], prefix: str = "") -> ObservedCluster:
+    listed = [
+        topic(prefix + name, partitions, own=own, usual={"delete.retention.ms": "1"})
+        for name, (partitions, own) in names.items()
+    ]
+    return cluster(AGGREGATE if prefix else JFK, *listed)
+
+
+@given(source=topics, destination=topics, done=st.sets(st.integers(0, 9)))
+def test_any_part_of_a_plan_may_be_done_already_and_all_of_it_leaves_nothing(
+    source: dict[str, tuple[int, dict[str, str]]],
+    destination: dict[str, tuple[int, dict[str, str]]],
+    done: set[int],
+) -> None:
+    asked, there = topology(route()), made_up(destination, "jfk.")
+    made = plan(asked, world(made_up(source), there))
+    steps = [step for step in made.steps if isinstance(step, CreateTopic | AddPartitions | ChangeSettings)]
+    assert len(steps) == len(made.steps)
+    partly = replace(there, topics=after(there.topics, (steps[at] for at in done if at < len(steps))))
+    rest = plan(asked, world(made_up(source), partly))
+    assert differences(saved(made), rest) == []
+    assert list(map(step_document, rest.steps)) == [
+        step_document(step) for at, step in enumerate(steps) if at not in done
+    ]
+    whole = replace(there, topics=after(there.topics, steps))
+    assert plan(asked, world(made_up(source), whole)).steps == ()
+
+
+def test_a_saved_plan_does_not_cover_another_world() -> None:
+    asked, seen = topology(route()), world(cluster(JFK, topic("flights")), cluster(AGGREGATE))
+    made = plan(asked, seen)
+    grown = world(cluster(JFK, topic("flights", 2)), cluster(AGGREGATE))
+    assert "this is to be done now, and was not then" in differences(saved(made), plan(asked, grown))[0]
+    other = world(cluster(JFK, topic("flights")), cluster(AGGREGATE, cluster_id="other"))
+    assert differences(saved(made), plan(asked, other)) == [
+        "cluster 'aggregate' was 'id of aggregate' and is 'other'"
+    ]
+    away = world(cluster(JFK, topic("flights")), UnreachableCluster(name=AGGREGATE, problem="away"))
+    assert differences(saved(made), plan(asked, away)) == ["cluster 'aggregate' does not answer"]
+    assert differences(saved(made), make_plan(asked, seen, "edited")) == [
+        "the topology file is another than the one that the plan was made for"
+    ]
