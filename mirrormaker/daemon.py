@@ -21,6 +21,7 @@ from broker.telemetry import logger
 from mirrormaker.process_figures import cpu_seconds, resident_bytes
 from mirrormaker.reconcile.control import Verdict
 from mirrormaker.reconcile.control_board import ControlBoard
+from mirrormaker.reconcile.declared_topics import DeclaredTopics
 from mirrormaker.reconcile.live_topology import LiveTopology, LoadedTopology
 from mirrormaker.reconcile.routes import RouteSteps, compare_routes, work_of
 from mirrormaker.reconcile.topology_file import TopologyFile
@@ -71,6 +72,7 @@ class Daemon:
         """As the host, there while the daemon runs."""
         self._in_force = loaded.topology
         """What routes run by; `live` follows."""
+        self._declared = DeclaredTopics(lambda: self._in_force)
         self._started_ms = self._clock.now_ms()
 
     @property
@@ -111,6 +113,7 @@ class Daemon:
             tasks.create_task(self._tell_state(), name="state"),
             tasks.create_task(self.live.follow(), name="follow the file"),
             tasks.create_task(self._heed_reloads(), name="reload"),
+            tasks.create_task(self._declared.run(), name="declared topics"),
         ]
         await self._stopping.wait()
         await asyncio.gather(workers.close(), host.close())
@@ -172,6 +175,7 @@ class Daemon:
         """Run its routes, and those alone; what has not changed is not touched."""
         steps = compare_routes(work_of(loaded.topology), work_of(self._in_force))
         self._run_routes(loaded)
+        self._declared.look_again()
         return steps
 
     async def _heed_reloads(self) -> None:
@@ -218,6 +222,7 @@ class Daemon:
             "resident_bytes": resident_bytes(),
             "cpu_seconds": round(cpu_seconds(), 3),
             "workers": self._workers.describe() if self._workers is not None else [],
+            "clusters": self._declared.describe(),
             "routes": self._describe_routes(),
         }
 

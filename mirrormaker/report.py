@@ -29,7 +29,12 @@ def render_text(status: Status, stream: TextIO) -> None:
     for route in status.routes:
         table.add_row(*_row(route))
     console.print(table)
-    lines = (*_worker_lines(status.workers), *_topology_lines(status.topology), *attention(status.routes))
+    lines = (
+        *_worker_lines(status.workers),
+        *_topology_lines(status.topology),
+        *_cluster_lines(status.clusters),
+        *attention(status.routes),
+    )
     for line in lines:
         console.print(line, markup=False)
 
@@ -54,6 +59,14 @@ def _topology_lines(topology: TopologyStatus | None) -> list[str]:
         return []
     heading = f"the file is not in force: generation {topology.generation} ({topology.digest}) goes on"
     return [heading, *(f"  {problem}" for problem in topology.problem.splitlines())]
+
+
+def _cluster_lines(clusters: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    lines: list[str] = []
+    for name, told in clusters.items():
+        lines += [f"{name}: its topics are not compared: {told['problem']}"] if told["problem"] else []
+        lines += (f"{name}: differs: {one['line']}" for one in told["drift"])
+    return lines
 
 
 def attention(routes: Sequence[RouteStatus]) -> list[str]:
@@ -98,6 +111,7 @@ def render_json(status: Status) -> dict[str, Any]:
     return {
         "topology": None if status.topology is None else asdict(status.topology),
         "workers": [dict(worker) for worker in status.workers],
+        "clusters": {name: dict(told) for name, told in status.clusters.items()},
         "routes": [_route_json(route) for route in status.routes],
     }
 

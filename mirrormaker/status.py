@@ -100,6 +100,10 @@ class Status:
     routes: tuple[RouteStatus, ...]
     workers: tuple[Mapping[str, Any], ...] = ()
     """The processes of the daemon here that run routes with several workers (`workers/pool`)."""
+    clusters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """For clusters that the file asks for topics at: `problem`, why they were not compared, or None; `drift`,
+    what differs and is left so.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +154,7 @@ async def read_status(topology: Topology, clock: Clock, state: Mapping[str, Any]
         topology=_topology_status(state.get("topology")),
         routes=tuple(routes),
         workers=tuple(state.get("workers", ())),
+        clusters=state.get("clusters", {}),
     )
 
 

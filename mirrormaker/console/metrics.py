@@ -59,6 +59,7 @@ class _Pictured(Collector):
         yield from _process_metrics(self._picture)
         routes: Mapping[str, Mapping[str, Any]] = self._picture["routes"]
         yield from _route_metrics(routes)
+        yield from _cluster_metrics(self._picture["clusters"])
         yield from _count_metrics(routes)
         yield from _partition_metrics(routes, self._picture["at_ms"])
 
@@ -130,6 +131,18 @@ def _route_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
         buffered.add_metric([name], route.get("buffered_bytes", 0))
         obstacles.add_metric([name], len(route.get("obstacles", ())))
     yield from (states, failures, buffered, obstacles, drift)
+
+
+def _cluster_metrics(clusters: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
+    drift = GaugeMetricFamily(
+        "mirrormaker_cluster_drift",
+        "Differences of topics that the file asks for, and that the daemon does not repair.",
+        labels=["cluster", "kind"],
+    )
+    for name, told in clusters.items():
+        for kind, count in Counter(one["kind"] for one in told["drift"]).items():
+            drift.add_metric([name, kind], count)
+    yield drift
 
 
 def _count_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:

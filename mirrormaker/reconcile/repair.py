@@ -26,17 +26,18 @@ class Repair:
 class Repairer:
     """Takes steps at one cluster and keeps in mind what differs there."""
 
-    def __init__(self, admin: Admin, log: FilteringBoundLogger) -> None:
+    def __init__(self, log: FilteringBoundLogger) -> None:
         self.drift: tuple[Drift, ...] = ()
-        self._admin = admin
         self._log = log
 
-    async def repair(self, steps: Iterable[TopicStep], sync: SyncSpec, *, saw_settings: bool) -> Repair:
+    async def repair(
+        self, admin: Admin, steps: Iterable[TopicStep], sync: SyncSpec, *, saw_settings: bool
+    ) -> Repair:
         """Take what may be taken. Without `saw_settings` nothing is known anew about settings, and what
         differed there goes on to. Raises ConnectionFailedError, RequestTimedOutError.
         """
         taken, left = split_steps(steps, sync)
-        results = await take_topic_steps(self._admin, taken)
+        results = await take_topic_steps(admin, taken)
         for result in results:
             self._tell(result)
             if result.error is not None:

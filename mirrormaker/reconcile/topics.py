@@ -67,7 +67,7 @@ class TopicReconciler:
         self._due = Signal()
         self._log = logger("reconcile").bind(route=work.name)
         self._camera = TopicCamera(source, destination)
-        self._repairer = Repairer(Admin(destination), self._log)
+        self._repairer = Repairer(self._log)
 
     @property
     def drift(self) -> tuple[Drift, ...]:
@@ -118,7 +118,9 @@ class TopicReconciler:
         )
         others = self._claims.of_others(self._route.name)
         plan = plan_topics(self._route, self._naming, pictures.source, destination, others)
-        repair = await self._repairer.repair(plan.steps, self._route.sync, saw_settings=pictures.has_settings)
+        repair = await self._repairer.repair(
+            Admin(self._destination), plan.steps, self._route.sync, saw_settings=pictures.has_settings
+        )
         await self._await_partitions(repair.results)
         missing = {one.step.name: one.reason for one in repair.drift if isinstance(one.step, CreateTopic)}
         topics = {topic: name for topic, name in plan.destinations.items() if name not in missing}

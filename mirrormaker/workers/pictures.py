@@ -64,6 +64,15 @@ def _latest_events(lists: Sequence[Sequence[Picture]]) -> list[Picture]:
     return sorted(events, key=lambda event: int(event["at_ms"]))[-EVENTS_MAX:]
 
 
+def _each_once(lists: Sequence[Sequence[Picture]]) -> list[Picture]:
+    """All look at the same destination."""
+    seen: list[Picture] = []
+    for one in (one for listed in lists for one in listed):
+        if one not in seen:
+            seen.append(one)
+    return seen
+
+
 def _added_up(values: Sequence[Any]) -> Any:
     """Numbers as their sum, mappings key by key."""
     if isinstance(values[0], Mapping):
@@ -99,4 +108,5 @@ _RULES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "group_generation": _largest,
     "counts": _added_up,
     "events": _latest_events,
+    "drift": _each_once,
 }

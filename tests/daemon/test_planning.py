@@ -209,6 +209,29 @@ def test_settings_are_carried_over_and_what_would_delete_records_is_told_as_drif
     assert running.stop() == 0
 
 
+def test_topics_that_the_file_asks_for_are_kept_by_the_daemon(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    source, destination = clusters
+    create(destination, "planes", 1, **{"retention.ms": WEEK})
+    topics = {
+        "orders": {"partitions": 2, "replication": 1, "config": {"retention.ms": int(DAY)}},
+        "planes": {"partitions": 3, "config": {"retention.ms": int(DAY)}},
+    }
+    file = write(tmp_path, {"jfk": reached(source), "aggregate": reached(destination, topics=topics)}, {})
+    running = mirror.of_file(file)
+    running.start()
+    wait_until(lambda: partitions_of(destination, "orders") == 2, "created")
+    wait_until(lambda: partitions_of(destination, "planes") == 3, "grown")
+    assert setting(destination, "orders", "retention.ms") == DAY
+    told = json.loads(mirrormaker("status", str(file), "--output", "json").stdout)["clusters"]["aggregate"]
+    assert told["problem"] is None
+    assert [one["topic"] for one in told["drift"]] == ["planes"]
+    assert "aggregate: differs: ~ aggregate: topic planes" in mirrormaker("status", str(file)).stdout
+    assert setting(destination, "planes", "retention.ms") == WEEK
+    assert running.stop() == 0
+
+
 def test_what_the_file_leaves_to_people_is_told_and_not_done(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
 ) -> None:

@@ -58,4 +58,6 @@ class ClusterSpec:
     round_trip_ms: int | None = None
     """The round trip to expect from where the daemon runs; left out, it is measured."""
     topics: Mapping[str, TopicSpec] = field(default_factory=dict)
-    """Topics that it should have, by name; what is lacking is created, what differs is told."""
+    """Topics that it should have, by name; what is lacking is made, what differs is set unless data would be
+    lost by it.
+    """
