@@ -76,7 +76,9 @@ class Checks:
         self._leaders: dict[tuple[TopicPartition, int], BrokerId] = {}
         self._seen: dict[Replica, _Seen] = {}
         self._doubtful: set[tuple[BrokerId, TopicPartition]] = set()
-        """Replicas in sync whose machine lost its page cache since."""
+        """Replicas in sync whose machine lost its page cache since, or before its leader heard of it."""
+        self._lost: set[BrokerId] = set()
+        """Whose machine lost its page cache, and which have not registered since."""
         self._isrs: dict[TopicPartition, tuple[BrokerId, ...]] = {}
 
     def committed(self, partition: TopicPartition) -> Committed:
@@ -128,7 +130,12 @@ class Checks:
         for broker, about in list(self._doubtful):
             if about == partition and broker not in state.isr:
                 self._doubtful.discard((broker, about))
+        self._doubtful.update((broker, partition) for broker in state.isr if broker in self._lost)
         self._some_replica_has_all(partition)
+
+    def registered(self, broker: BrokerId) -> None:
+        """The broker has left, and kept others from writing, what in-sync sets it may not be in."""
+        self._lost.discard(broker)
 
     def gone(self, machine: Machine) -> None:
         """The machine's process ends now."""
@@ -147,6 +154,7 @@ class Checks:
         """It is about to lose what it did not flush."""
         if flushes:
             return
+        self._lost.add(machine.id)
         for partition, isr in self._isrs.items():
             if machine.id in isr:
                 self._doubtful.add((machine.id, partition))

@@ -34,6 +34,10 @@ def test_a_machine_that_loses_power_after_its_node_ended_in_order_may_be_the_las
     assert not outcome.failure
 
 
+def test_a_machine_is_not_the_last_with_all_records_while_another_counts_as_in_sync_by_what_it_had() -> None:
+    assert not run_seed(7472).failure
+
+
 def test_a_node_whose_registration_was_not_answered_goes_by_its_new_broker_epoch() -> None:
     outcome = run_seed(308, scenario=with_transactions(308))
     assert not outcome.failure

@@ -17,7 +17,7 @@ from unittest import mock
 from broker.coordination import paths
 from broker.coordination.znodes import PartitionStateZnode, TopicZnode
 from broker.replication.replica import Replica
-from broker.types import TopicPartition
+from broker.types import BrokerId, TopicPartition
 from tests.sim.admin import Admin
 from tests.sim.checks import Checks, ViolationError
 from tests.sim.clients import CarelessProducer, Consumer, Producer
@@ -150,6 +150,8 @@ class World:
 
     def _tree_changed(self, data: frozenset[str], children: frozenset[str]) -> None:
         for path in sorted(data):
+            if path.startswith("/brokers/ids/") and self.zookeeper.tree.get(path) is not None:
+                self.checks.registered(BrokerId(int(path.rpartition("/")[2])))
             if path.startswith("/brokers/topics/") and path.endswith("/state"):
                 znode = self.zookeeper.tree.get(path)
                 if znode is not None:
