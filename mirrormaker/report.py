@@ -90,6 +90,8 @@ def _troubles(route: RouteStatus) -> list[str]:
     )
     lines += (f"{route.name}: {topic} is not copied: {why}" for topic, why in route.obstacles.items())
     lines += (f"{route.name}: differs: {one['line']}" for one in route.drift)
+    if problem := route.ledger.get("problem"):
+        lines.append(f"{route.name}: the ledger is not kept: {problem}")
     lines += (
         f"{route.name}: {partition.source} is {partition.state}"
         + (f": {partition.problem}" if partition.problem else "")
@@ -146,6 +148,7 @@ def _route_json(route: RouteStatus) -> dict[str, Any]:
         "obstacles": dict(route.obstacles),
         "drift": [dict(one) for one in route.drift],
         "counts": dict(route.counts),
+        "ledger": dict(route.ledger),
         "events": [dict(event) for event in route.events],
     }
 

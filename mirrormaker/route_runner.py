@@ -21,6 +21,7 @@ from broker.telemetry import logger
 from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.copier import RouteCopier
 from mirrormaker.flow.signal import Signal
+from mirrormaker.ledger.route_ledger import RouteLedger
 from mirrormaker.reconcile.control import (
     Claim,
     Pause,
@@ -35,7 +36,7 @@ from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.topics import DestinationClaims, TopicReconciler
 from mirrormaker.route_description import describe_work
-from mirrormaker.topology.model import RouteName
+from mirrormaker.topology.model import Delivery, RouteName
 
 RESTART_BACKOFF = Backoff(initial_ms=500, max_ms=15_000)
 GOOD_RUN_MS = 60_000
@@ -107,6 +108,7 @@ class RouteRunner:
         """Something may be other than it was: look what is to be done."""
         self._leaves_for_good = False
         self._copier: RouteCopier | None = None
+        self._ledger: RouteLedger | None = None
         self._reconciler: TopicReconciler | None = None
         self._log = logger("route").bind(route=work.name)
 
@@ -187,13 +189,16 @@ class RouteRunner:
             open_cluster(self.work.destination, client_id=client_id) as destination,
         ):
             route = self.work.route
+            ledger = self._ledger = RouteLedger(route, source, destination, self._clock)
             copier = self._copier = RouteCopier(
                 route,
                 source,
                 destination,
                 self._clock,
                 instance_id=self._identity.instance_of(self.work.name),
+                books=None if route.delivery is Delivery.EXACTLY_ONCE else ledger,
             )
+            ledger.note = copier.note
             reconciler = self._reconciler = TopicReconciler(
                 self.work, source, destination, self._claims, copier.set_topics
             )
@@ -202,16 +207,17 @@ class RouteRunner:
                 await reconciler.look()
                 self.started_ms = self._clock.now_ms()
                 self.state, self.error = RouteState.RUNNING, None
-                await self._copy(copier, reconciler)
+                await self._copy(copier, reconciler, ledger)
             finally:
                 self._copier = self._reconciler = None
 
-    async def _copy(self, copier: RouteCopier, reconciler: TopicReconciler) -> None:
-        """Both at work until the copier is closed."""
+    async def _copy(self, copier: RouteCopier, reconciler: TopicReconciler, ledger: RouteLedger) -> None:
+        """All at work until the copier is closed."""
         async with asyncio.TaskGroup() as tasks:
             beside = [
                 tasks.create_task(reconciler.run(), name="reconcile"),
                 tasks.create_task(self._heed(copier, reconciler), name="heed"),
+                tasks.create_task(ledger.run(), name="ledger"),
             ]
             if self._stopping.is_set():
                 await copier.close(for_good=self._leaves_for_good)
@@ -267,6 +273,8 @@ class RouteRunner:
         }
         if self._copier is not None and self._reconciler is not None:
             description |= describe_work(self._copier, self._reconciler, self._clock)
+        if self._ledger is not None:
+            description["ledger"] = self._ledger.describe()
         return description
 
 

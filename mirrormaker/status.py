@@ -78,6 +78,8 @@ class RouteStatus:
     """Who wishes that the route pause, since when and why."""
     paused_topics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The same by topic of the source."""
+    ledger: Mapping[str, Any] = field(default_factory=dict)
+    """How the route's ledger does; empty when no daemon here writes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +224,7 @@ def _route_status(
         pause=told.get("pause"),
         paused_topics=told.get("paused_topics", {}),
         drift=tuple(told.get("drift", ())),
+        ledger=told.get("ledger", {}),
     )
 
 

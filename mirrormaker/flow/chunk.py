@@ -69,6 +69,12 @@ class Chunk:
     """Under whose producer id it goes: 0 for what was born at the source."""
     runs: tuple[SourceRun, ...] = ()
     """Source offsets of the records, where there are gaps; empty: `count` offsets from `first_offset` on."""
+    is_rebuilt: bool = False
+    """Its batches are the mirror's own, not the source's."""
+    crc: int = 0
+    """Sum of the checksums (CRC-32C) of its batches as they were sent last."""
+    source_crc: int | None = None
+    """The same of the source's batches; None: not known before it was sent, or `is_rebuilt`."""
     base_sequence: int = -1
     """-1 until it is stamped; a repeat keeps it."""
     in_flight: bool = False

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from broker.records.batch import iterate_batches
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk, SourceRun
 from mirrormaker.flow.lane import Lane
-from mirrormaker.flow.stamp import records_crc
-
-_CRC_MODULUS = 1 << 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Copied:
     """Records that the destination has acknowledged, told in the order of their lane.
 
@@ -32,10 +28,12 @@ class Copied:
     where.
     """
     count: int
-    crc: int
-    """Sum, modulo 2**32, of the CRC-32C of the record bytes of each batch (what follows its header), as they
-    are at the destination. So sums of neighbours add up, however they are cut.
+    crc: int | None
+    """Sum of the checksums that the batches have in their headers at the destination. So sums of neighbours
+    add up, however they are cut. None: the destination gave the batches times, and with these others.
     """
+    source_crc: int | None
+    """The same of the batches at the source. None: they were not copied as they are."""
     max_timestamp: int
     """Of the records as sent, in ms."""
     append_time_ms: int | None
@@ -54,20 +52,19 @@ class Copied:
 
 def describe_copied(lane: Lane, chunk: Chunk) -> Copied:
     """What a chunk, just acknowledged, brought where."""
-    runs = chunk.runs or (SourceRun(chunk.first_offset, chunk.count),)
-    crcs = (
-        records_crc(chunk.records, position, header) for position, header in iterate_batches(chunk.records)
-    )
+    runs = chunk.runs
+    first, last = (runs[0].first, runs[-1]) if runs else (chunk.first_offset, None)
     return Copied(
         source=lane.partition.source,
-        first=runs[0].first,
-        next=runs[-1].first + runs[-1].length,
+        first=first,
+        next=first + chunk.count if last is None else last.first + last.length,
         destination=lane.destination,
         base_offset=chunk.base_offset,
         count=chunk.count,
-        crc=sum(crcs) % _CRC_MODULUS,
+        crc=chunk.crc if chunk.append_time_ms is None else None,
+        source_crc=chunk.source_crc,
         max_timestamp=chunk.max_timestamp,
         append_time_ms=chunk.append_time_ms,
         origin=chunk.origin,
-        runs=chunk.runs,
+        runs=runs,
     )

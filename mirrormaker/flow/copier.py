@@ -21,12 +21,13 @@ from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from broker.wire.messages.join_group import JoinGroupRequest
 from mirrormaker.flow.balancer import Balancer
+from mirrormaker.flow.books import Books
 from mirrormaker.flow.buckets import bucket_of
 from mirrormaker.flow.delivery import DeliveryMode, KnownStart, Say
 from mirrormaker.flow.delivery_modes import Deliverer, open_delivery
 from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.exchange import Assignment, FlowConfig
-from mirrormaker.flow.facts import EVENT_NAMES, Fact, FlowCounts
+from mirrormaker.flow.facts import EVENT_NAMES, Fact, FlowCounts, SourceTruncated, TopicRecreated
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
 from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.machine import FlowMachine
@@ -64,11 +65,13 @@ class RouteCopier:
         clock: Clock,
         *,
         instance_id: str,
+        books: Books | None = None,
     ) -> None:
         """`instance_id`: a name of this process that survives its restarts; the group keeps its partitions
-        for it.
+        for it. `books`: are written before positions are committed.
         """
         self.route = route
+        self._books = books
         self.events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._source = source
         self._destination = destination
@@ -141,7 +144,12 @@ class RouteCopier:
             await self._run(self._mode.say)
 
     async def _run(self, say: Say) -> None:
-        hooks = Hooks(admissions=say.admissions, delivery=say.delivery, remedies=say.remedies)
+        hooks = Hooks(
+            admissions=say.admissions,
+            delivery=say.delivery,
+            remedies=say.remedies,
+            on_copied=None if self._books is None else self._books.take,
+        )
         machine = self._machine = FlowMachine(await self._configure(), hooks)
         member = self._member = await self._make_member()
         self._positions = GroupPositions(self._source, member, self.route.start, self._note)
@@ -241,10 +249,13 @@ class RouteCopier:
         known = await self._mode.take_over(list(wanted.values()))
         points = await self._starting_points(known)
         mine = points.keys() & self._member.assignment - self._machine.partitions.keys()
-        self._machine.assign(
+        assignments = [
             replace(wanted[source], position=min(points[source].lanes), lane_positions=points[source].lanes)
             for source in mine
-        )
+        ]
+        self._machine.assign(assignments)
+        if self._books is not None:
+            self._books.begin(assignments)
         for source in mine:
             self._mode.take_note(source, min(points[source].lanes), points[source].note)
         self._mode.joined(mine)
@@ -329,6 +340,8 @@ class RouteCopier:
         assert self._reader is not None
         self._mode.leaving(partitions)
         self._machine.release(partitions)
+        if self._books is not None:
+            self._books.end(partitions)
         self._reader.spread()
 
     # ---- positions
@@ -341,10 +354,14 @@ class RouteCopier:
 
     async def _commit(self, positions: Mapping[TopicPartition, int]) -> None:
         """Store positions at the source's group. A failure is not the end: they are stored with the next."""
-        if not positions:
-            return
         assert self._machine is not None
         assert self._reader is not None
+        if self._books is not None and positions:
+            partitions = self._machine.partitions
+            reached = {source: partitions[source].acknowledged for source in positions}
+            positions = await self._books.write(positions, reached)
+        if not positions:
+            return
         topic_id = self._reader.topic_id
         stored = {
             source: (offset, topic_id(source), self._mode.note_of(source))
@@ -373,8 +390,14 @@ class RouteCopier:
             self._writer.pump()
 
     def _take_fact(self, fact: Fact) -> None:
+        if isinstance(fact, SourceTruncated | TopicRecreated) and self._books is not None:
+            self._books.restart(fact.source, fact.resumed_at)
         details = {key: _plain(value) for key, value in asdict(fact).items()}
         self._note(EVENT_NAMES[type(fact)], **details)
+
+    def note(self, event: str, **details: object) -> None:
+        """Something that belongs to the route happened, for `status` and the log."""
+        self._note(event, **details)
 
     def _note(self, event: str, **details: object) -> None:
         self.events.append(Event(at_ms=self._clock.now_ms(), name=event, details=details))

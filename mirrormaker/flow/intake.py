@@ -270,6 +270,7 @@ def _chunk_of(builder: BatchBuilder, records: Sequence[Record], origin: int) -> 
         size=len(built),
         origin=origin,
         runs=() if last - first + 1 == len(records) else _runs_of(records),
+        is_rebuilt=True,
     )
 
 

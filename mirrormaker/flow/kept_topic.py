@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
 from broker.client.admin import Admin
@@ -42,7 +42,7 @@ from broker.errors import (
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from broker.wire.messages.fetch import FetchRequest, PartitionData
-from mirrormaker.flow.kept_view import Document, KeptView, encode_document
+from mirrormaker.flow.kept_view import Document, KeptView, TopicView, encode_document
 
 REPLICAS_MAX = 3
 FETCH_WAIT_MS = 500
@@ -63,9 +63,19 @@ _log = logger("kept_topic")
 class KeptTopic:
     """See the module. `async with` returns once the topic is there, not yet read."""
 
-    def __init__(self, cluster: Cluster, name: str, *, partitions: int = 1, timeout_ms: int = 60_000) -> None:
-        """The cluster comes started. `partitions`: of a topic that is missing. `timeout_ms` bounds making
-        it, reading to its end, and writing.
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        *,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        timeout_ms: int = 60_000,
+        view: TopicView | None = None,
+    ) -> None:
+        """The cluster comes started. `partitions` and further `configs`: of a topic that is missing.
+        `timeout_ms` bounds making it, reading to its end, and writing. `view`: takes the records in, instead
+        of `get` and `entries`.
         """
         self.name = name
         self.incarnation = 0
@@ -73,7 +83,9 @@ class KeptTopic:
         self._cluster = cluster
         self._partitions = partitions
         self._timeout_ms = timeout_ms
-        self._view = KeptView()
+        self._configs = {"cleanup.policy": "compact", **(configs or {})}
+        self._documents = KeptView()
+        self._view: TopicView = self._documents if view is None else view
         self._positions: dict[TopicPartition, int] = {}
         self._topic_id: TopicId = NO_TOPIC_ID
         self._fetch_bytes = FETCH_BYTES
@@ -113,12 +125,12 @@ class KeptTopic:
     def get(self, key: Document) -> Document | None:
         """The value as far as read; None where there is none. Raises what following failed with."""
         self._check()
-        return self._view.get(key)
+        return self._documents.get(key)
 
     def entries(self) -> Iterator[tuple[Document, Document]]:
         """All keys with their values, as far as read. Raises what following failed with."""
         self._check()
-        return self._view.entries()
+        return self._documents.entries()
 
     async def changed(self) -> None:
         """Return when something more has been read. Raises what following failed with."""
@@ -216,7 +228,7 @@ class KeptTopic:
             name=self.name,
             partitions=self._partitions,
             replication_factor=replicas,
-            configs={"cleanup.policy": "compact"},
+            configs=self._configs,
         )
         try:
             await Admin(self._cluster).create_topic(topic)

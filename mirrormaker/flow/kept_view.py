@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 Document = Mapping[str, Any]
 """A JSON object."""
@@ -30,6 +30,20 @@ def decode_document(data: bytes | None) -> Document:
     if not isinstance(document, dict):
         raise ValueError(f"{type(document).__name__}, where a JSON object belongs")
     return document
+
+
+class TopicView(Protocol):
+    """What becomes of the records of a topic, in their order."""
+
+    def __len__(self) -> int: ...
+
+    def apply(self, key: bytes | None, value: bytes | None) -> None:
+        """Take a record in; without a value it deletes its key. Raises ValueError, with nothing changed."""
+        ...
+
+    def clear(self) -> None:
+        """The topic begins anew."""
+        ...
 
 
 class KeptView:

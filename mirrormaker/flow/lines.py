@@ -171,7 +171,14 @@ def _stamp(producer: LaneProducer, chunk: Chunk) -> None:
     producer_id, epoch, transactional_id = producer.identity
     is_transactional = transactional_id is not None
     chunk.base_sequence = sequence = producer.next_sequence
+    before = after = 0
     for span in chunk.batches:
-        stamp(chunk.records, span.position, span.size, producer_id, epoch, sequence, is_transactional)
+        old, new = stamp(
+            chunk.records, span.position, span.size, producer_id, epoch, sequence, is_transactional
+        )
+        before, after = before + old, after + new
         sequence = next_sequence(sequence, span.count)
     producer.next_sequence = sequence
+    chunk.crc = after
+    if chunk.source_crc is None and not chunk.is_rebuilt:
+        chunk.source_crc = before

@@ -15,9 +15,7 @@ from crc32c import crc32c
 from broker.records.batch import (
     ATTRIBUTES_POSITION,
     CRC_POSITION,
-    HEADER_SIZE,
     TRANSACTIONAL_FLAG,
-    BatchHeader,
     rebase,
 )
 
@@ -42,8 +40,9 @@ def stamp(
     epoch: int,
     sequence: int,
     is_transactional: bool = False,
-) -> None:
-    """Make the batch of `size` bytes at `position` the mirror's own, in place.
+) -> tuple[int, int]:
+    """Make the batch of `size` bytes at `position` the mirror's own, in place. Returns its checksum as it was
+    before, and as it is now.
 
     Producer fields are replaced (none of the new ones may be negative), the transactional flag is set or
     cleared, the base offset becomes 0 and the leader epoch -1, as a stock broker expects of a producer.
@@ -60,18 +59,9 @@ def stamp(
         changed |= TRANSACTIONAL_FLAG << _ATTRIBUTES_SHIFT
     rebase(buffer, position, 0, -1)
     (crc,) = _CRC.unpack_from(buffer, position + CRC_POSITION)
-    _CRC.pack_into(buffer, position + CRC_POSITION, crc ^ _contribution(changed, size - _CHANGED_END))
-
-
-def records_crc(buffer: bytearray | memoryview, position: int, header: BatchHeader) -> int:
-    """CRC-32C of what follows the header of the batch at `position`, out of the batch's own: the records are
-    not looked at.
-    """
-    counted = position + ATTRIBUTES_POSITION
-    zeros = _over_zeros(
-        crc32c(buffer[counted : position + HEADER_SIZE]) ^ _ALL_ONES, header.size - HEADER_SIZE
-    )
-    return header.crc ^ zeros ^ _ALL_ONES
+    stamped = crc ^ _contribution(changed, size - _CHANGED_END)
+    _CRC.pack_into(buffer, position + CRC_POSITION, stamped)
+    return crc, stamped
 
 
 def _contribution(changed: int, zeros_after: int) -> int:

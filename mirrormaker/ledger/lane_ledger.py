@@ -1,0 +1,118 @@
+"""All pages of one lane: translation, and what of them can go. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from mirrormaker.ledger.lane_map import LaneMap, Translation
+from mirrormaker.ledger.page import Page
+
+PageKey = tuple[int, int | None]
+"""First offset at the source, and at the destination."""
+
+
+class LaneLedger:
+    """Pages by their keys; whole maps are made only where pages overlap, as after a crash."""
+
+    def __init__(self) -> None:
+        self._pages: dict[PageKey, Page] = {}
+        self._ordered: list[Page] | None = None
+        """None: to be put in order when asked for."""
+        self._is_straight = True
+        self._map: LaneMap | None = None
+        """Of all pages, once it was needed."""
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def put(self, page: Page) -> None:
+        """Take a page in, in place of the one with its key."""
+        self._pages[page.first, page.to_first] = page
+        self._ordered = self._map = None
+
+    def remove(self, key: PageKey) -> None:
+        """Forget a page, if there is one."""
+        if self._pages.pop(key, None) is not None:
+            self._ordered = self._map = None
+
+    def pages(self) -> Sequence[Page]:
+        """By their first source offset."""
+        if self._ordered is None:
+            self._ordered = sorted(self._pages.values(), key=_position)
+            self._is_straight = all(_follows(*pair) for pair in pairwise(self._ordered))
+        return self._ordered
+
+    @property
+    def next(self) -> int | None:
+        """The source offset after all that is known of; None where nothing is."""
+        pages = self.pages()
+        if not pages:
+            return None
+        return pages[-1].next if self._is_straight else self._whole_map().next
+
+    def forward(self, offset: int) -> Translation:
+        """What an offset of the source is at the destination; see `LaneMap`."""
+        pages = self.pages()
+        if not self._is_straight:
+            return self._whole_map().forward(offset)
+        at = bisect_right(pages, offset, key=lambda page: page.first)
+        return LaneMap(_around(pages, at)).forward(offset)
+
+    def back(self, offset: int) -> Translation:
+        """What an offset of the destination is at the source; see `LaneMap`."""
+        pages = self.pages()
+        if not self._is_straight or any(page.to_first is None for page in pages):
+            return self._whole_map().back(offset)
+        at = bisect_right(pages, offset, key=lambda page: page.to_first or 0)
+        return LaneMap(_around(pages, at)).back(offset)
+
+    def _whole_map(self) -> LaneMap:
+        if self._map is None:
+            self._map = LaneMap(self.pages())
+        return self._map
+
+    # ---- upkeep
+
+    def outdated(self, log_start: int) -> list[Page]:
+        """Pages of which the source, whose log begins at `log_start`, has nothing any more; the last page is
+        kept.
+        """
+        pages = self.pages()
+        return [page for page in pages[:-1] if page.next <= log_start]
+
+    def mergeable(self) -> Iterator[tuple[Page, Page]]:
+        """Pages, each with the one that goes on where it ends; none twice. The last page is left alone."""
+        pages = self.pages()
+        index = 0
+        while index < len(pages) - 2:
+            page, following = pages[index], pages[index + 1]
+            if page.adjoins(following):
+                yield page, following
+                index += 1
+            index += 1
+
+
+def _position(page: Page) -> tuple[int, int]:
+    return page.first, -1 if page.to_first is None else page.to_first
+
+
+def _follows(page: Page, following: Page) -> bool:
+    """Whether all of `following` is after all of `page`, at either side."""
+    if page.next > following.first or following.is_anew:
+        return False
+    if page.to_next is None or following.to_first is None:
+        return True
+    return page.to_next <= following.to_first
+
+
+def _around(pages: Sequence[Page], at: int) -> Sequence[Page]:
+    """The pages that decide about an offset between those before index `at` and those from it on."""
+    low = max(at - 1, 0)
+    while low > 0 and pages[low].to_next is None:
+        low -= 1
+    high = at
+    while high < len(pages) and pages[high].to_first is None:
+        high += 1
+    return pages[low : high + 1]

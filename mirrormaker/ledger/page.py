@@ -1,0 +1,287 @@
+"""A page of the ledger: a stretch of a source partition, and where its records are at the destination. Pure.
+
+A page covers the source offsets from `first` to `next` wholly: its runs say where records went; what lies
+between them has no record at the destination (it was filtered, dropped, a marker, of an aborted transaction,
+or gone before it could be copied). Within a page both source and destination offsets ascend. A page that
+grows keeps its key, so that a partition copied as it is, without gaps, has one page with one run.
+
+As JSON, for anyone who reads the topic:
+    key    {"cluster": of the source, "topic", "topic_id", "partition", "to": topic, "to_partition",
+            "at": first, "to_at": first offset at the destination, null as long as nothing was copied}
+    value  {"from": [first, next], "to": [partition, first, next], "count", "crc",
+            "source_crc"}, where it holds
+            "runs": [[offsets skipped at the source, records, offsets skipped at the destination], ...]
+            (the last null: where they are is not known), "start": true, "anew": true, "part": true
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mirrormaker.flow.chunk import SourceRun
+
+RUNS_MAX = 256
+"""A page with so many runs is followed by another."""
+PART_RUNS_MAX = 4096
+"""What arrived as one and has more runs than this takes several pages."""
+CRC_MODULUS = 1 << 64
+NOWHERE_KNOWN = -1
+"""In place of a destination offset: the destination has the records, and did not say where."""
+_FIELDS = 3
+
+
+class PageRun(NamedTuple):
+    """Records without a gap at either side."""
+
+    source: int
+    to: int
+    """Destination offset of the first, or `NOWHERE_KNOWN`."""
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageMark:
+    """What a page was at some moment; see `Page.mark`."""
+
+    runs: int
+    last_length: int
+    next: int
+    to_first: int | None
+    to_next: int | None
+    count: int
+    crc: int | None
+    source_crc: int | None
+
+
+class Page:
+    """See the module; it only grows, and goes back to a mark."""
+
+    __slots__ = (
+        "_runs",
+        "count",
+        "crc",
+        "first",
+        "is_anew",
+        "is_part",
+        "next",
+        "source_crc",
+        "to_first",
+        "to_next",
+    )
+
+    def __init__(self, first: int, *, is_anew: bool = False) -> None:
+        self.first = first
+        self.next = first
+        """Source offset after the last that is dealt with."""
+        self.to_first: int | None = None
+        """Destination offset of the first record whose place is known."""
+        self.to_next: int | None = None
+        """Destination offset after the last record whose place is known."""
+        self.count = 0
+        """Records."""
+        self.crc: int | None = 0
+        """Sum, modulo 2**64, of the checksums (CRC-32C) in the headers of the batches that hold its records
+        at the destination: all batches there from `to_first` to `to_next` but those of others, and markers.
+        None: not known, as the destination gave the batches times of its own.
+        """
+        self.source_crc: int | None = 0
+        """The same of the batches that hold its records at the source: the checksums that they were read
+        with. None: not all were copied as they are. So the `crc` of one hop is the `source_crc` of the next,
+        and headers tell without a look at records whether either side still holds what was copied.
+        """
+        self.is_anew = is_anew
+        """The source is another log from here on, offsets that earlier pages have from here on are of one
+        that is gone.
+        """
+        self.is_part = False
+        """The last batch at the destination goes on in the next page, which has the whole `crc` of both."""
+        self._runs = array("q")
+
+    def __len__(self) -> int:
+        """Runs."""
+        return len(self._runs) // _FIELDS
+
+    def runs(self) -> Iterator[PageRun]:
+        """In the order of either side."""
+        packed = self._runs
+        for at in range(0, len(packed), _FIELDS):
+            yield PageRun(packed[at], packed[at + 1], packed[at + 2])
+
+    # ---- growing
+
+    def continues(self, source: int, to: int) -> bool:
+        """Whether a record at `source` with its copy at `to` prolongs the last run."""
+        packed = self._runs
+        return (
+            bool(packed)
+            and source == self.next == packed[-3] + packed[-1]
+            and to == self.to_next
+            and packed[-2] != NOWHERE_KNOWN
+        )
+
+    def prolong(self, length: int) -> None:
+        """So many more records right behind the last run."""
+        assert self.to_next is not None
+        self._runs[-1] += length
+        self.count += length
+        self.next += length
+        self.to_next += length
+
+    def add_runs(self, runs: Iterable[tuple[SourceRun, int | None]]) -> None:
+        """Records that came as one, each run with where it is."""
+        for run, to in runs:
+            if to is not None and self.continues(run.first, to):
+                self.prolong(run.length)
+            else:
+                self.add_run(run.first, to, run.length)
+
+    def add_run(self, source: int, to: int | None, length: int) -> None:
+        """Records that do not prolong the last run, or whose place is not known."""
+        assert source >= self.next
+        self.next = source + length
+        self.count += length
+        if to is None:
+            self._runs.extend((source, NOWHERE_KNOWN, length))
+            return
+        assert self.to_next is None or to >= self.to_next
+        self._place_unknown(to)
+        if self.to_first is None:
+            self.to_first = to
+        self._runs.extend((source, to, length))
+        self.to_next = to + length
+
+    def _place_unknown(self, to: int) -> None:
+        """Where runs of unknown place fill exactly what lies between known ones, they are there."""
+        packed, at, unknown = self._runs, len(self._runs), 0
+        while at and packed[at - 2] == NOWHERE_KNOWN:
+            unknown += packed[at - 1]
+            at -= _FIELDS
+        if not unknown or self.to_next is None or self.to_next + unknown != to:
+            return
+        place = self.to_next
+        for index in range(at, len(packed), _FIELDS):
+            packed[index + 1] = place
+            place += packed[index + 2]
+
+    def cover(self, offset: int) -> None:
+        """Everything of the source before `offset` is dealt with."""
+        self.next = max(self.next, offset)
+
+    def add_sums(self, crc: int | None, source_crc: int | None) -> None:
+        """Checksums of what came in, at the destination and at the source."""
+        self.crc = _sum(self.crc, crc)
+        self.source_crc = _sum(self.source_crc, source_crc)
+
+    def absorb(self, other: Page) -> None:
+        """Take in what follows directly at either side (see `adjoins`)."""
+        self.add_runs(
+            (SourceRun(run.source, run.length), None if run.to == NOWHERE_KNOWN else run.to)
+            for run in other.runs()
+        )
+        self.cover(other.next)
+        self.add_sums(other.crc, other.source_crc)
+        self.is_part = other.is_part
+
+    def adjoins(self, other: Page) -> bool:
+        """Whether `other` goes on where this ends, at either side, and both fit one page."""
+        return (
+            other.first == self.next
+            and self.to_next is not None
+            and other.to_first in (None, self.to_next)
+            and not (other.is_anew or self.is_part)
+            and len(self) + len(other) <= RUNS_MAX
+        )
+
+    # ---- going back
+
+    def mark(self) -> PageMark:
+        """What it is now."""
+        last_length = self._runs[-1] if self._runs else 0
+        return PageMark(
+            len(self),
+            last_length,
+            self.next,
+            self.to_first,
+            self.to_next,
+            self.count,
+            self.crc,
+            self.source_crc,
+        )
+
+    def return_to(self, mark: PageMark) -> None:
+        """Be again what it was."""
+        del self._runs[mark.runs * _FIELDS :]
+        if self._runs:
+            self._runs[-1] = mark.last_length
+        self.next, self.to_first, self.to_next = mark.next, mark.to_first, mark.to_next
+        self.count, self.crc, self.source_crc = mark.count, mark.crc, mark.source_crc
+
+    # ---- as JSON
+
+    def value(self, to_partition: int) -> dict[str, Any]:
+        """See the module."""
+        value: dict[str, Any] = {
+            "from": [self.first, self.next],
+            "to": [to_partition, self.to_first, self.to_next],
+            "count": self.count,
+            "crc": self.crc,
+            "source_crc": self.source_crc,
+        }
+        if not self._is_plain():
+            value["runs"] = list(self._relative_runs())
+        if self.is_anew:
+            value["anew"] = True
+        if self.is_part:
+            value["part"] = True
+        return value
+
+    def _is_plain(self) -> bool:
+        """Whether all of both sides is one run."""
+        packed = self._runs
+        if not packed:
+            return self.next == self.first
+        return len(packed) == _FIELDS and packed[0] == self.first and packed[0] + packed[2] == self.next
+
+    def _relative_runs(self) -> Iterator[list[int | None]]:
+        source, to = self.first, self.to_first
+        for run in self.runs():
+            is_known = run.to != NOWHERE_KNOWN
+            yield [run.source - source, run.length, run.to - to if is_known and to is not None else None]
+            source = run.source + run.length
+            to = run.to + run.length if is_known else to
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> Page:
+        """The page that `value` describes. Raises ValueError where it describes none."""
+        try:
+            return cls._of(value)
+        except (KeyError, TypeError, OverflowError, AssertionError) as error:
+            raise ValueError(f"no page of a ledger: {error!r}") from error
+
+    @classmethod
+    def _of(cls, value: Mapping[str, Any]) -> Page:
+        (first, end), (_, to_first, to_next) = value["from"], value["to"]
+        page = cls(first, is_anew=bool(value.get("anew", False)))
+        page.is_part = bool(value.get("part", False))
+        runs = value.get("runs", [[0, end - first, 0]] if end > first else [])
+        source, to = first, to_first
+        for skipped, length, skipped_to in runs:
+            if skipped < 0 or length < 1 or (skipped_to is not None and skipped_to < 0):
+                raise ValueError(f"no run of a page: {[skipped, length, skipped_to]}")
+            source += skipped
+            place = None if skipped_to is None or to is None else to + skipped_to
+            page.add_run(source, place, length)
+            source += length
+            to = to if place is None else place + length
+        page.cover(end)
+        if (page.next, page.to_first, page.to_next) != (end, to_first, to_next):
+            raise ValueError("the runs of the page do not fill it")
+        page.add_sums(value["crc"], value["source_crc"])
+        return page
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else (one + other) % CRC_MODULUS

@@ -1,0 +1,218 @@
+"""Keeps the pages of the lanes at work, and says what of them is to be written. Pure.
+
+It is told what arrived (`take`, once a chunk), how far lanes are (`advance`), and hands out what changed
+since it was last `settled`. What was handed out and not settled is handed out again. Where records arrive in
+transactions, `settled` follows the commit and `undo` an abort; each names its sources, as transactions of
+different buckets end on their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from broker.types import TopicPartition
+from mirrormaker.flow.chunk import SourceRun
+from mirrormaker.flow.copied import Copied
+from mirrormaker.flow.kept_view import Document
+from mirrormaker.ledger.lane_id import LaneId, page_key, page_record
+from mirrormaker.ledger.page import PART_RUNS_MAX, RUNS_MAX, Page, PageMark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """What is to be written, in this order."""
+
+    records: tuple[tuple[Document, Document | None], ...]
+    """None: to be deleted."""
+    states: Mapping[LaneId, tuple[Page, PageMark]]
+    """By lane the page that it was at, and how that stood."""
+
+
+class _LaneBook:
+    """The pages of one lane that are not settled."""
+
+    __slots__ = ("first", "is_anew", "is_changed", "lane", "live", "pages", "settled")
+
+    def __init__(self, lane: LaneId, first: int) -> None:
+        self.lane = lane
+        self.first = first
+        """Where the next page begins, at the earliest."""
+        self.is_anew = False
+        self.live: Page | None = None
+        self.pages: list[Page] = []
+        """Not settled as they are now, the live one last."""
+        self.settled: PageMark | None = None
+        """What the first of them was when it was settled; None: it is not yet known at all."""
+        self.is_changed = False
+
+    def begin_page(self, first: int) -> Page:
+        page = Page(first, is_anew=self.is_anew)
+        self.is_anew = False
+        self.live = page
+        self.pages.append(page)
+        self.is_changed = True
+        return page
+
+    def go_on(self, page: Page, runs: Sequence[tuple[SourceRun, int | None]]) -> Page:
+        """Put the runs into `page`, and more of the same batch into the one that is returned."""
+        page.add_runs(runs)
+        page.is_part = True
+        return self.begin_page(page.next)
+
+    def touch(self) -> None:
+        """The live page is about to change."""
+        if self.live is not None and not self.is_changed:
+            self.pages, self.settled = [self.live], self.live.mark()
+            self.is_changed = True
+
+    def undo(self) -> None:
+        """Be again what was settled."""
+        first, anew = self.pages[0], [page for page in self.pages if page.is_anew]
+        if self.settled is not None:
+            first.return_to(self.settled)
+            self.live = first
+        if self.settled is None or anew:
+            begun = anew[-1] if anew else first
+            self.live = None
+            self.first, self.is_anew = begun.first, begun.is_anew
+        self.pages, self.settled, self.is_changed = [], None, False
+
+
+class LedgerRecorder:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._books: dict[tuple[TopicPartition, TopicPartition], _LaneBook] = {}
+
+    # ---- lanes come and go
+
+    def begin(self, lane: LaneId, position: int) -> None:
+        """A lane is copied from `position` on."""
+        self._books[lane.source, lane.destination] = _LaneBook(lane, position)
+
+    def end(self, sources: Collection[TopicPartition]) -> None:
+        """Forget these: others write their pages now."""
+        for key in [key for key in self._books if key[0] in sources]:
+            del self._books[key]
+
+    def restart(self, source: TopicPartition, first: int) -> None:
+        """The source's log is another from `first` on, or ends there."""
+        for book in self._of([source]):
+            book.live = None
+            book.first, book.is_anew = first, True
+
+    def lanes(self, source: TopicPartition) -> list[LaneId]:
+        """The lanes of a source that are copied."""
+        return [book.lane for book in self._of([source])]
+
+    # ---- what arrives
+
+    def take(self, copied: Copied) -> None:
+        """Records arrived."""
+        book = self._books.get((copied.source, copied.destination))
+        if book is None:
+            return
+        page = book.live
+        if not book.is_changed:
+            book.touch()
+        base = copied.base_offset
+        if page is None or copied.runs or base is None or not page.continues(copied.first, base):
+            self._take_runs(book, copied)
+            return
+        page.prolong(copied.count)
+        page.add_sums(copied.crc, copied.source_crc)
+
+    def advance(self, positions: Mapping[TopicPartition, int]) -> None:
+        """All of these sources before their positions is dealt with, records or not."""
+        for book in self._of(positions):
+            offset = positions[book.lane.source]
+            page = book.live
+            if page is None:
+                if offset > book.first:
+                    book.begin_page(book.first).cover(offset)
+            elif page.next < offset:
+                book.touch()
+                page.cover(offset)
+
+    @staticmethod
+    def _take_runs(book: _LaneBook, copied: Copied) -> None:
+        page = book.live
+        if page is None:
+            page = book.begin_page(min(book.first, copied.first))
+        elif copied.first < page.next or _is_before(copied.base_offset, page.to_next):
+            page = book.begin_page(copied.first)
+        elif len(page) + max(len(copied.runs), 1) > RUNS_MAX and len(page):
+            page = book.begin_page(page.next)
+        runs = list(copied.offset_runs())
+        for part in range(0, len(runs) - PART_RUNS_MAX, PART_RUNS_MAX):
+            page = book.go_on(page, runs[part : part + PART_RUNS_MAX])
+        left = (len(runs) - 1) % PART_RUNS_MAX + 1
+        page.add_runs(runs[-left:])
+        page.add_sums(copied.crc, copied.source_crc)
+
+    # ---- what is to be written
+
+    def due(self, sources: Collection[TopicPartition] | None = None) -> Due:
+        """What changed since it was settled; of these sources, or of all."""
+        records: list[tuple[Document, Document | None]] = []
+        states: dict[LaneId, tuple[Page, PageMark]] = {}
+        for book in self._of(self._sources() if sources is None else sources):
+            if book.is_changed:
+                records += _records_of(book)
+                states[book.lane] = book.pages[-1], book.pages[-1].mark()
+        return Due(records=tuple(records), states=states)
+
+    def settled(self, due: Due) -> None:
+        """All of `due` has been written."""
+        for lane, (page, mark) in due.states.items():
+            book = self._books.get((lane.source, lane.destination))
+            if book is None or page not in book.pages:
+                continue
+            del book.pages[: book.pages.index(page)]
+            book.settled = mark
+            if book.pages == [page] and page.mark() == mark:
+                book.pages, book.settled, book.is_changed = [], None, False
+
+    def undo(self, sources: Collection[TopicPartition]) -> None:
+        """What arrived of these since it was settled does not count: it will arrive again."""
+        for book in self._of(sources):
+            if not book.is_changed:
+                continue
+            book.undo()
+
+    @property
+    def pending_pages(self) -> int:
+        """Pages that are not settled."""
+        return sum(len(book.pages) for book in self._books.values())
+
+    def drop_pending(self) -> int:
+        """Give pages that are full and not settled up, for their memory: the ledger will lack them. How many
+        these were.
+        """
+        dropped = 0
+        for book in self._books.values():
+            if len(book.pages) > 1:
+                dropped += len(book.pages) - 1
+                del book.pages[:-1]
+                book.settled = None
+        return dropped
+
+    def _sources(self) -> list[TopicPartition]:
+        return list({source for source, _ in self._books})
+
+    def _of(self, sources: Iterable[TopicPartition]) -> Iterator[_LaneBook]:
+        wanted = frozenset(sources)
+        return (book for (source, _), book in self._books.items() if source in wanted)
+
+
+def _is_before(to: int | None, to_next: int | None) -> bool:
+    return to is not None and to_next is not None and to < to_next
+
+
+def _records_of(book: _LaneBook) -> Iterator[tuple[Document, Document | None]]:
+    first, settled = book.pages[0], book.settled
+    for page in book.pages:
+        yield page_record(book.lane, page)
+    if settled is not None and settled.to_first != first.to_first:
+        yield page_key(book.lane, first.first, settled.to_first), None

@@ -1,0 +1,243 @@
+"""The ledger of a route at work: written as records arrive, followed, and kept small.
+
+It lives in a compacted topic at the destination (`LEDGER_TOPIC`), which all routes to there share. Pages are
+written before the positions that they lead to are committed: a crash leaves no hole in the ledger, and what
+was copied and not yet written down is copied again, from the committed position on. While the topic cannot be
+written positions wait; where the mirror has no right to it, copying goes on without, and says so.
+
+Owned by the route's event loop; `run` is a task of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from broker.client.cluster import Cluster
+from broker.client.offsets import earliest_offsets
+from broker.clock import Clock
+from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ErrorCode, ProtocolError
+from broker.telemetry import logger
+from broker.types import NO_TOPIC_ID, TopicPartition
+from mirrormaker.flow.copied import Copied
+from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.kept_view import Document
+from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
+from mirrormaker.ledger.lane_ledger import LaneLedger
+from mirrormaker.ledger.recorder import LedgerRecorder
+from mirrormaker.ledger.upkeep import former_records, upkeep_records
+from mirrormaker.ledger.view import LedgerView
+from mirrormaker.topology.model import Delivery, RouteSpec
+
+TOPIC_CONFIGS: Mapping[str, str] = {"segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}
+"""Pages that grow are written again and again: small segments have them compacted soon."""
+WRITE_TIMEOUT_MS = 10_000
+RETRY_MS = 5_000
+UPKEEP_MS = 60_000
+WRITE_INTERVAL_MS = 1_000
+"""Where positions are committed first."""
+PENDING_PAGES_MAX = 16_384
+"""Full pages that wait to be written; more than that are given up."""
+
+_REFUSALS = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
+
+
+class RouteLedger:
+    """See the module. Clusters come started."""
+
+    def __init__(self, route: RouteSpec, source: Cluster, destination: Cluster, clock: Clock) -> None:
+        self.note: Callable[..., None] = lambda event, **details: None
+        """Takes events for `status`."""
+        self.view = LedgerView(source.cluster_id)
+        self.problem: str | None = None
+        """Why it is not written, or not read, just now."""
+        self.pages_given_up = 0
+        self._source = source
+        self._destination = destination
+        self._recorder = LedgerRecorder()
+        self._assignments: dict[TopicPartition, Assignment] = {}
+        self._topic: KeptTopic | None = None
+        self._is_refused = False
+        self._delivery = route.delivery
+        self._clock = clock
+        self._log = logger("ledger").bind(route=route.name)
+
+    async def run(self) -> None:
+        """Keep the topic at hand, and what is in it small, until cancelled."""
+        while True:
+            try:
+                self.view.clear()
+                async with KeptTopic(
+                    self._destination,
+                    LEDGER_TOPIC,
+                    configs=TOPIC_CONFIGS,
+                    timeout_ms=WRITE_TIMEOUT_MS,
+                    view=self.view,
+                ) as topic:
+                    self._topic, self.problem, self._is_refused = topic, None, False
+                    await topic.read_to_end()
+                    await self._work(topic)
+            except BrokerError as error:
+                self._tell_problem(error)
+            finally:
+                self._topic = None
+            await asyncio.sleep(RETRY_MS / 1000)
+
+    async def _work(self, topic: KeptTopic) -> None:
+        """Raises BrokerError."""
+        kept_up_ms = self._clock.monotonic_ms()
+        while True:
+            await asyncio.sleep(WRITE_INTERVAL_MS / 1000)
+            if self._delivery is Delivery.AT_MOST_ONCE:
+                await self._write_due()
+            if self._clock.monotonic_ms() - kept_up_ms > UPKEEP_MS:
+                await self._keep_up(topic)
+                kept_up_ms = self._clock.monotonic_ms()
+
+    def _tell_problem(self, error: BrokerError) -> None:
+        if self.problem is None:
+            self.note("ledger_not_kept", error=str(error))
+        self.problem = str(error)
+        self._is_refused = isinstance(error, AuthenticationError | ConfigurationError) or (
+            isinstance(error, ProtocolError) and error.code in _REFUSALS
+        )
+
+    # ---- what the copier tells; see `Books`
+
+    def begin(self, assignments: Iterable[Assignment]) -> None:
+        for assignment in assignments:
+            self._assignments[assignment.source] = assignment
+            lanes = self._lanes_of(assignment)
+            positions = assignment.lane_positions or (assignment.position,) * len(lanes)
+            for lane, position in zip(lanes, positions, strict=True):
+                self._recorder.begin(lane, position)
+
+    def end(self, sources: Collection[TopicPartition]) -> None:
+        self._recorder.end(sources)
+        for source in sources:
+            self._assignments.pop(source, None)
+
+    def restart(self, source: TopicPartition, offset: int) -> None:
+        assignment = self._assignments.get(source)
+        if assignment is None:
+            return
+        if self._recorder.lanes(source) == self._lanes_of(assignment):
+            self._recorder.restart(source, offset)
+            return
+        self._recorder.end([source])
+        for lane in self._lanes_of(assignment):
+            self._recorder.begin(lane, offset)
+
+    def take(self, copied: Copied) -> None:
+        self._recorder.take(copied)
+
+    async def write(
+        self, positions: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int]:
+        self._recorder.advance(reached)
+        if self._delivery is Delivery.AT_MOST_ONCE:
+            return positions  # these come before the records: see `run`
+        return positions if await self._write_due() else {}
+
+    async def _write_due(self) -> bool:
+        """Whether positions may be committed: it is written, or cannot ever be."""
+        due = self._recorder.due()
+        if not due.records:
+            return True
+        if self._topic is None:
+            self._bound_pending()
+            return self._is_refused
+        try:
+            await self._topic.put(due.records)
+        except BrokerError as error:
+            self._tell_problem(error)
+            self._bound_pending()
+            return self._is_refused
+        self.problem = None
+        self._recorder.settled(due)
+        return True
+
+    def _bound_pending(self) -> None:
+        if self._recorder.pending_pages > PENDING_PAGES_MAX:
+            dropped = self._recorder.drop_pending()
+            self.pages_given_up += dropped
+            self.note("ledger_pages_given_up", pages=dropped, reason=self.problem)
+
+    # ---- lanes
+
+    def lane(self, source: TopicPartition, destination: TopicPartition) -> LaneId:
+        """The lane between them, of the source's topic as it is now."""
+        known = self._source.topics.get(source.topic)
+        topic_id = known.topic_id if known is not None else NO_TOPIC_ID
+        return LaneId(
+            cluster=self._source.cluster_id,
+            topic=source.topic,
+            topic_id=None if topic_id == NO_TOPIC_ID else str(topic_id),
+            partition=source.partition,
+            to=destination.topic,
+            to_partition=destination.partition,
+        )
+
+    def pages(self, source: TopicPartition, destination: TopicPartition) -> LaneLedger | None:
+        """What has been written of a lane, by whomever; None: nothing."""
+        return self.view.lanes.get(self.lane(source, destination))
+
+    async def put(self, records: Collection[tuple[Document, Document | None]]) -> None:
+        """Write other records of the topic. Raises BrokerError."""
+        if self._topic is None:
+            raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self.problem or LEDGER_TOPIC)
+        await self._topic.put(records)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the topic is at hand."""
+        return self._topic is not None
+
+    def _lanes_of(self, assignment: Assignment) -> list[LaneId]:
+        return [self.lane(assignment.source, destination) for destination in assignment.destinations]
+
+    # ---- upkeep
+
+    async def _keep_up(self, topic: KeptTopic) -> None:
+        """Write what keeps the lanes of this process small. Raises BrokerError when the topic cannot be
+        written; clusters that cannot be asked are asked the next time.
+        """
+        own = list(self._assignments.values())
+        try:
+            starts = await earliest_offsets(self._source, [each.source for each in own])
+            former = self._former_lanes(own)
+            to_starts = await earliest_offsets(self._destination, {lane.destination for lane in former})
+        except BrokerError as error:
+            self._log.info("ledger_upkeep_put_off", error=str(error))
+            return
+        records: list[tuple[Document, Document | None]] = []
+        for assignment in own:
+            for lane in self._lanes_of(assignment):
+                if (ledger := self.view.lanes.get(lane)) is not None and lane.source in starts:
+                    records += upkeep_records(lane, ledger, starts[lane.source])
+        for lane in former:
+            records += former_records(lane, self.view.lanes[lane], to_starts[lane.destination])
+        if records:
+            await topic.put(records)
+            self._log.info("ledger_kept_up", records=len(records))
+
+    def _former_lanes(self, own: Iterable[Assignment]) -> list[LaneId]:
+        """Lanes of topics that were deleted, and made again by the names of these."""
+        current = {lane.source: lane.topic_id for assignment in own for lane in self._lanes_of(assignment)}
+        return [
+            lane
+            for lane in self.view.lanes
+            if lane.source in current and lane.topic_id != current[lane.source]
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """For `status`."""
+        return {
+            "problem": self.problem,
+            "lanes": len(self.view.lanes),
+            "pages": sum(map(len, self.view.lanes.values())),
+            "pending_pages": self._recorder.pending_pages,
+            "pages_given_up": self.pages_given_up,
+        }

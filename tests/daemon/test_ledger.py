@@ -1,0 +1,108 @@
+"""The ledger of a daemon between real clusters: what it says is what is there, also after kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.embedded import EmbeddedCluster
+from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.ledger.lane_id import LEDGER_TOPIC
+from mirrormaker.ledger.lane_ledger import LaneLedger
+from mirrormaker.ledger.view import LedgerView
+from tests.conftest import ClusterFactory
+from tests.daemon.conftest import MirrorFactory, wait_until
+from tests.daemon.test_mirror import consume, create, produce, producer
+
+
+@pytest.fixture
+def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
+    return cluster("jfk"), cluster("aggregate")
+
+
+def ledgers_at(destination: EmbeddedCluster) -> dict[int, LaneLedger]:
+    """What the ledger says, by partition."""
+    view = LedgerView()
+
+    async def read() -> None:
+        async with (
+            Cluster(destination.bootstrap) as client,
+            KeptTopic(client, LEDGER_TOPIC, view=view) as topic,
+        ):
+            await topic.read_to_end()
+
+    asyncio.run(read())
+    return {lane.partition: ledger for lane, ledger in view.lanes.items()}
+
+
+def wait_recorded(destination: EmbeddedCluster, ends: Sequence[int]) -> dict[int, LaneLedger]:
+    """Until the ledger reaches these source offsets."""
+    found: dict[int, LaneLedger] = {}
+
+    def reaches() -> bool:
+        found.clear()
+        found.update(ledgers_at(destination))
+        return all(number in found and found[number].next == end for number, end in enumerate(ends))
+
+    wait_until(reaches, f"the ledger reaches {ends}")
+    return found
+
+
+def test_a_partition_copied_as_it_is_has_one_page_that_grows(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 2)
+    running = mirror(source, destination)
+    running.start()
+    for first in range(0, 2000, 500):
+        produce(source, "flights", range(first, first + 500), 2)
+        ledgers = wait_recorded(destination, [(first + 500) // 2] * 2)
+        assert [len(ledger) for ledger in ledgers.values()] == [1, 1]
+    for ledger in ledgers.values():
+        (page,) = ledger.pages()
+        assert (page.first, page.next, page.to_first, page.to_next, page.count) == (0, 1000, 0, 1000, 1000)
+        assert ledger.forward(617).offset == ledger.back(617).offset == 617
+
+
+def test_markers_and_aborted_records_are_between_and_a_killed_daemon_leaves_no_hole(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    running = mirror(source, destination, commit_interval_ms=300)
+    running.start()
+    for number in range(12):
+        produce_transaction(source, range(number * 10, number * 10 + 10), is_committed=number % 3 != 1)
+        if number in (4, 8):
+            running.kill()
+            running.start()
+    ledger = wait_recorded(destination, [12 * 11])[0]
+    there = [
+        (message.offset(), int(message.value() or b"")) for message in consume(destination, "jfk.flights", 1)
+    ]
+    wanted = {number for number in range(120) if number // 10 % 3 != 1}
+    assert {number for _, number in there} == wanted
+    for offset in range(12 * 11):
+        told = ledger.forward(offset)
+        assert told.offset is not None
+        number = offset // 11 * 10 + offset % 11
+        left = {each for at, each in there if at >= told.offset}
+        assert {each for each in wanted if each >= number} <= left
+    assert all(ledger.back(at).offset is not None for at, _ in there)
+
+
+def produce_transaction(source: EmbeddedCluster, numbers: range, *, is_committed: bool) -> None:
+    writer = producer(source, **{"transactional.id": "writer"})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    for number in numbers:
+        writer.produce("flights", b"%d" % number, partition=0)
+    if is_committed:
+        writer.commit_transaction(30)
+    else:
+        writer.flush(30)
+        writer.abort_transaction(30)

@@ -1,0 +1,346 @@
+"""The ledger under random copies, crashes and aborts: what it says is what is there, both ways."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.types import TopicPartition
+from mirrormaker.flow.chunk import SourceRun
+from mirrormaker.flow.copied import Copied
+from mirrormaker.flow.kept_view import encode_document
+from mirrormaker.ledger.lane_id import LaneId
+from mirrormaker.ledger.lane_ledger import LaneLedger
+from mirrormaker.ledger.lane_map import Standing
+from mirrormaker.ledger.page import RUNS_MAX, Page
+from mirrormaker.ledger.recorder import Due, LedgerRecorder
+from mirrormaker.ledger.upkeep import upkeep_records
+from mirrormaker.ledger.view import LedgerView
+
+SOURCE = TopicPartition("flights", 3)
+DESTINATION = TopicPartition("jfk.flights", 3)
+LANE = LaneId("cluster-a", "flights", None, 3, "jfk.flights", 3)
+
+
+@dataclass
+class Mirror:
+    """A copy of one partition: the truth at the destination, and the ledger beside it."""
+
+    start: int = 0
+    destination: list[int | None] = field(default_factory=list)
+    """Source offset of each record; None: not one of ours."""
+    filter: dict[int, bool] = field(default_factory=dict)
+    """What becomes of an offset, whenever it is read."""
+    position: int = 0
+    committed: int = 0
+    recorder: LedgerRecorder = field(default_factory=LedgerRecorder)
+    view: LedgerView = field(default_factory=LedgerView)
+    recorded: int = 0
+    last_start: int = 0
+    is_untold: bool = False
+
+    def __post_init__(self) -> None:
+        self.position = self.committed = self.recorded = self.last_start = self.start
+        self.recorder.begin(LANE, self.start)
+
+    def copy(self, kept: list[bool], *, is_told: bool = True) -> None:
+        """A chunk of the source, of which some records are kept."""
+        offsets = [
+            offset
+            for offset, is_kept in enumerate(kept, self.position)
+            if self.filter.setdefault(offset, is_kept)
+        ]
+        base = len(self.destination)
+        self.destination += offsets
+        self.position += len(kept)
+        self.is_untold |= not is_told
+        if offsets:
+            runs = _runs(offsets)
+            self.recorder.take(
+                Copied(
+                    source=SOURCE,
+                    first=offsets[0],
+                    next=offsets[-1] + 1,
+                    destination=DESTINATION,
+                    base_offset=base if is_told else None,
+                    count=len(offsets),
+                    crc=sum(offsets) * 7919,
+                    source_crc=sum(offsets) * 104729 if all(kept) else None,
+                    max_timestamp=0,
+                    append_time_ms=None,
+                    origin=0,
+                    runs=() if len(runs) == 1 else runs,
+                )
+            )
+        self.recorder.advance({SOURCE: self.position})
+
+    def marker(self) -> None:
+        self.destination.append(None)
+
+    def write(self) -> Due:
+        due = self.recorder.due()
+        for key, value in due.records:
+            self.view.apply(encode_document(key), None if value is None else encode_document(value))
+        return due
+
+    def settle(self) -> None:
+        self.recorder.settled(self.write())
+        self.recorded = max(self.recorded, self.position)
+
+    def commit(self) -> None:
+        self.committed = max(self.committed, min(self.recorded, self.position))
+
+    def crash(self, *, writes: bool) -> None:
+        """What is in memory is gone; the ledger may have been written just before."""
+        if writes:
+            self.write()
+            self.recorded = max(self.recorded, self.position)
+        self.recorder = LedgerRecorder()
+        self.recorder.begin(LANE, self.committed)
+        self.position = self.last_start = self.committed
+
+    def keep_up(self) -> None:
+        for key, value in upkeep_records(LANE, self.ledger, log_start=0):
+            self.view.apply(encode_document(key), None if value is None else encode_document(value))
+
+    @property
+    def ledger(self) -> LaneLedger:
+        return self.view.lanes.get(LANE, LaneLedger())
+
+
+def _runs(offsets: list[int]) -> tuple[SourceRun, ...]:
+    runs: list[SourceRun] = []
+    for offset in offsets:
+        if runs and runs[-1].first + runs[-1].length == offset:
+            runs[-1] = SourceRun(runs[-1].first, runs[-1].length + 1)
+        else:
+            runs.append(SourceRun(offset, 1))
+    return tuple(runs)
+
+
+CHUNKS = st.one_of(
+    st.integers(1, 9).map(lambda count: [True] * count),
+    st.lists(st.booleans(), min_size=1, max_size=12),
+)
+CALM_STEPS = st.one_of(
+    st.tuples(st.just("copy"), CHUNKS),
+    st.tuples(st.sampled_from(["marker", "settle", "commit"]), st.none()),
+)
+STEPS = st.one_of(
+    CALM_STEPS,
+    CALM_STEPS,
+    CALM_STEPS,
+    st.tuples(st.just("crash"), st.booleans()),
+    st.tuples(st.just("keep_up"), st.none()),
+    st.tuples(st.just("copy_untold"), CHUNKS),
+)
+
+
+def perform(mirror: Mirror, steps: list[tuple[str, object]]) -> None:
+    for name, argument in steps:
+        match name, argument:
+            case "copy", list(kept):
+                mirror.copy(kept)
+            case "copy_untold", list(kept):
+                mirror.copy(kept, is_told=False)
+            case "crash", bool(writes):
+                mirror.crash(writes=writes)
+            case "keep_up", _:
+                mirror.settle()
+                mirror.keep_up()
+            case _:
+                getattr(mirror, name)()
+    mirror.settle()
+
+
+@given(st.integers(0, 50), st.lists(CALM_STEPS, max_size=40))
+def test_without_a_crash_every_offset_is_translated_to_the_record_itself_and_back(
+    start: int, steps: list[tuple[str, object]]
+) -> None:
+    mirror = Mirror(start + 1)
+    start += 1
+    perform(mirror, steps)
+    ledger, there = mirror.ledger, mirror.destination
+    if mirror.position == start or not any(each is not None for each in there):
+        return
+    for offset in range(start, mirror.position + 1):
+        told = ledger.forward(offset)
+        assert told.is_exact
+        assert told.offset is not None
+        behind = [each for each in there[: told.offset] if each is not None]
+        assert all(each < offset for each in behind)
+        assert all(each is None or each >= offset for each in there[told.offset :])
+        if told.standing is Standing.COPIED:
+            assert there[told.offset] == offset
+    for at in range(len(there) + 1):
+        back = ledger.back(at)
+        if back.offset is None:
+            assert back.standing is Standing.BEFORE
+            assert not any(there[:at])
+            continue
+        assert all(each is None or each < back.offset for each in there[:at])
+        assert all(each is None or each >= back.offset for each in there[at:])
+    assert ledger.forward(start - 1).standing is Standing.BEFORE
+    assert ledger.forward(mirror.position).standing is Standing.END
+    assert ledger.forward(mirror.position + 5).standing is Standing.BEYOND
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_whatever_crashes_nobody_who_goes_on_at_a_translated_offset_misses_a_record(
+    steps: list[tuple[str, object]],
+) -> None:
+    mirror = Mirror(10)
+    perform(mirror, steps)
+    ledger, there = mirror.ledger, mirror.destination
+    recorded = {each for each in there if each is not None and each < mirror.recorded}
+    for offset in range(mirror.recorded + 3):
+        told = ledger.forward(offset)
+        if told.offset is not None:
+            seen = [each for each in there[told.offset :] if each is not None]
+            assert {each for each in recorded if each >= offset} <= set(seen)
+            has_caught_up = mirror.position == mirror.recorded and not mirror.is_untold
+            if told.is_exact and has_caught_up and mirror.last_start <= offset <= mirror.recorded:
+                assert all(seen.count(each) == 1 for each in seen if each >= offset)
+    for at in range(len(there) + 1):
+        back = ledger.back(at)
+        if back.offset is not None:
+            had = {each for each in there[:at] if each is not None}
+            assert {each for each in recorded if each < back.offset} <= had
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_counts_and_sums_are_those_of_what_is_there(steps: list[tuple[str, object]]) -> None:
+    mirror = Mirror()
+    perform(mirror, steps)
+    for page in mirror.ledger.pages():
+        if page.to_first is None or page.to_next is None or any(run.to < 0 for run in page.runs()):
+            continue
+        there = [each for each in mirror.destination[page.to_first : page.to_next] if each is not None]
+        assert page.count == len(there)
+        assert page.crc == sum(there) * 7919
+        assert page.source_crc in (None, sum(there) * 104729)
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_a_page_is_what_it_was_after_it_was_written_and_read(steps: list[tuple[str, object]]) -> None:
+    mirror = Mirror()
+    perform(mirror, steps)
+    for page in mirror.ledger.pages():
+        again = Page.of(json.loads(json.dumps(page.value(3))))
+        assert again.value(3) == page.value(3)
+        assert list(again.runs()) == list(page.runs())
+
+
+@given(st.lists(CALM_STEPS, max_size=20), st.lists(CALM_STEPS, max_size=20))
+def test_what_is_undone_leaves_no_trace(
+    settled: list[tuple[str, object]], undone: list[tuple[str, object]]
+) -> None:
+    mirror, other = Mirror(), Mirror()
+    perform(mirror, settled)
+    perform(other, settled)
+    for name, kept in undone:
+        if name == "copy" and isinstance(kept, list):
+            mirror.copy(kept)
+    mirror.recorder.due()
+    mirror.recorder.undo([SOURCE])
+    mirror.filter = dict(other.filter)
+    assert mirror.recorder.due().records == ()
+    mirror.position = other.position
+    del mirror.destination[len(other.destination) :]
+    for each in mirror, other:
+        each.copy([True, False, True])
+        each.settle()
+    assert _values(mirror) == _values(other)
+
+
+def _values(mirror: Mirror) -> list[dict[str, object]]:
+    return [page.value(3) for page in mirror.ledger.pages()]
+
+
+def test_a_partition_copied_as_it_is_has_one_page_with_one_run_however_long() -> None:
+    mirror = Mirror()
+    for _ in range(500):
+        mirror.copy([True] * 7)
+        mirror.settle()
+    (page,) = mirror.ledger.pages()
+    assert page.value(3) == {
+        "from": [0, 3500],
+        "to": [3, 0, 3500],
+        "count": 3500,
+        "crc": page.crc,
+        "source_crc": page.source_crc,
+    }
+
+
+def test_pages_are_bounded_and_those_that_fit_together_are_merged_by_upkeep() -> None:
+    mirror = Mirror()
+    for _ in range(3 * RUNS_MAX):
+        mirror.copy([True, False])
+    mirror.settle()
+    assert [len(page) for page in mirror.ledger.pages()] == [RUNS_MAX] * 3
+    assert mirror.ledger.forward(1001).offset == 501
+
+    restarted = Mirror()
+    for _ in range(9):
+        restarted.copy([True] * 5)
+        restarted.settle()
+        restarted.commit()
+        restarted.crash(writes=False)
+    before = len(restarted.ledger)
+    for _ in range(4):
+        restarted.keep_up()
+    assert before == 9
+    assert len(restarted.ledger) == 2
+    assert [restarted.ledger.forward(at).offset for at in (0, 17, 44, 45)] == [0, 17, 44, 45]
+
+
+def test_pages_that_the_source_has_nothing_of_any_more_are_deleted() -> None:
+    mirror = Mirror()
+    for _ in range(2 * RUNS_MAX + 1):
+        mirror.copy([False, True])
+    mirror.settle()
+    records = list(upkeep_records(LANE, mirror.ledger, log_start=2 * RUNS_MAX + 3))
+    assert [value for _, value in records] == [None]
+    for key, _ in records:
+        mirror.view.apply(encode_document(key), None)
+    assert mirror.ledger.forward(5) == mirror.ledger.forward(0)
+    assert mirror.ledger.forward(5).offset is None
+    assert mirror.ledger.forward(2 * RUNS_MAX + 5).offset == RUNS_MAX + 2
+
+
+def test_a_source_that_lost_its_end_is_told_apart_from_one_copied_twice() -> None:
+    mirror = Mirror()
+    mirror.copy([True] * 10)
+    mirror.settle()
+    mirror.recorder.restart(SOURCE, 6)
+    mirror.position = 6
+    mirror.copy([True] * 3)
+    mirror.settle()
+    assert [mirror.ledger.forward(at).offset for at in (5, 6, 8, 9)] == [5, 10, 12, 13]
+    assert [mirror.ledger.back(at).offset for at in (6, 8, 10, 12, 13)] == [6, 6, 6, 8, 9]
+
+
+def test_runs_of_unknown_place_are_placed_when_what_follows_leaves_one_place_only() -> None:
+    mirror = Mirror()
+    mirror.copy([True] * 4)
+    mirror.copy([True] * 3, is_told=False)
+    mirror.settle()
+    assert mirror.ledger.forward(5).offset == 4
+    assert not mirror.ledger.forward(5).is_exact
+    mirror.copy([True] * 2)
+    mirror.settle()
+    assert [mirror.ledger.forward(at).offset for at in (3, 4, 5, 6, 7)] == [3, 4, 5, 6, 7]
+
+
+def test_what_arrived_as_one_with_very_many_runs_takes_several_pages() -> None:
+    mirror = Mirror()
+    mirror.copy([True, False] * 9000)
+    mirror.settle()
+    pages = mirror.ledger.pages()
+    assert [page.is_part for page in pages] == [True, True, False]
+    assert sum(page.count for page in pages) == 9000
+    assert [page.crc for page in pages[:2]] == [0, 0]
+    assert mirror.ledger.forward(12_345).offset == 6173
