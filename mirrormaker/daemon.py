@@ -18,6 +18,7 @@ from typing import Any
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, ConfigurationError
 from broker.telemetry import logger
+from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.process_figures import cpu_seconds, resident_bytes
 from mirrormaker.reconcile.control import Verdict
 from mirrormaker.reconcile.control_board import ControlBoard
@@ -93,7 +94,7 @@ class Daemon:
                     host=socket.gethostname(),
                     generation=lambda: self._in_force.generation,
                 )
-                host = RouteHost(identity, self._clock, tasks)
+                host = RouteHost(identity, ClusterIds(self._state), self._clock, tasks)
                 refusals = await self._find_refusals(host)
                 if refusals:
                     await host.close()

@@ -47,6 +47,7 @@ def _describe_counts(copier: RouteCopier) -> dict[str, Any]:
         "records_maybe_lost": counts.records_maybe_lost,
         "transactions": counts.transactions,
         "buckets_lost": counts.buckets_lost,
+        "returned_batches_dropped": counts.returned_batches_dropped,
         "offsets_lost_at_source": counts.offsets_lost_at_source,
         "errors": {code.name: count for code, count in counts.errors.items()},
     }

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from broker.clock import Clock
+from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.reconcile.control_board import ControlBoard, ControlBoards
 from mirrormaker.reconcile.loop import RouteLoop
 from mirrormaker.reconcile.routes import RouteWork
@@ -21,8 +22,11 @@ from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteName
 class RouteHost:
     """See the module. `tasks` runs what is started here; `close` before it ends."""
 
-    def __init__(self, identity: DaemonIdentity, clock: Clock, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, identity: DaemonIdentity, cluster_ids: ClusterIds, clock: Clock, tasks: asyncio.TaskGroup
+    ) -> None:
         self._identity = identity
+        self._cluster_ids = cluster_ids
         self._clock = clock
         self._boards = ControlBoards(tasks)
         self._claims: Mapping[ClusterName, DestinationClaims] = defaultdict(DestinationClaims)
@@ -46,8 +50,8 @@ class RouteHost:
 
     def make_runner(self, work: RouteWork) -> RouteRunner:
         """One that may be asked for its verdict, or run."""
-        board = self._boards.of(work.destination)
-        return RouteRunner(work, self._identity, board, self._claims[work.destination.name], self._clock)
+        board, claims = self._boards.of(work.destination), self._claims[work.destination.name]
+        return RouteRunner(work, self._identity, board, claims, self._cluster_ids, self._clock)
 
     async def close(self, *, for_good: bool = False) -> None:
         """End every route. `for_good`: other processes of their groups get their partitions at once."""

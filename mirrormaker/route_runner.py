@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
 from broker.client.backoff import Backoff
+from broker.client.cluster import Cluster
 from broker.clock import Clock
 from broker.errors import BrokerError
 from broker.telemetry import logger
+from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.copier import RouteCopier
+from mirrormaker.flow.origin_registry import OriginRegistry
 from mirrormaker.flow.signal import Signal
 from mirrormaker.ledger.route_ledger import RouteLedger
 from mirrormaker.reconcile.control import (
@@ -91,6 +95,7 @@ class RouteRunner:
         identity: DaemonIdentity,
         board: ControlBoard,
         claims: DestinationClaims,
+        cluster_ids: ClusterIds,
         clock: Clock,
     ) -> None:
         self.work = work
@@ -102,6 +107,7 @@ class RouteRunner:
         """When it last began to work."""
         self.error: str | None = None
         self._claims = claims
+        self._cluster_ids = cluster_ids
         self._clock = clock
         self._stopping = asyncio.Event()
         self._turn = Signal()
@@ -109,6 +115,7 @@ class RouteRunner:
         self._leaves_for_good = False
         self._copier: RouteCopier | None = None
         self._ledger: RouteLedger | None = None
+        self._origins: OriginRegistry | None = None
         self._reconciler: TopicReconciler | None = None
         self._log = logger("route").bind(route=work.name)
 
@@ -138,6 +145,8 @@ class RouteRunner:
         if self._copier is not None and self._reconciler is not None:
             self._copier.change(work.route)
             self._reconciler.change(work)
+            if self._origins is not None:
+                self._origins.plan(work.mesh.ways, work.mesh.clusters)
         self.look_again()
 
     async def stop(self, *, for_good: bool) -> None:
@@ -157,7 +166,7 @@ class RouteRunner:
     def _own_claim(self) -> Claim:
         return Claim(
             generation=self._identity.generation(),
-            digest=digest_of(self.work.route),
+            digest=digest_of(self.work.route, self.work.mesh.ways),
             daemon=self._identity.daemon_id,
             host=self._identity.host,
             at_ms=self._clock.now_ms(),
@@ -187,6 +196,7 @@ class RouteRunner:
         async with (
             open_cluster(self.work.source, client_id=client_id) as source,
             open_cluster(self.work.destination, client_id=client_id) as destination,
+            self._open_origins(source, destination) as origins,
         ):
             route = self.work.route
             ledger = self._ledger = RouteLedger(route, source, destination, self._clock)
@@ -197,6 +207,7 @@ class RouteRunner:
                 self._clock,
                 instance_id=self._identity.instance_of(self.work.name),
                 books=None if route.delivery is Delivery.EXACTLY_ONCE else ledger,
+                origins=origins,
             )
             ledger.note = copier.note
             reconciler = self._reconciler = TopicReconciler(
@@ -210,6 +221,27 @@ class RouteRunner:
                 await self._copy(copier, reconciler, ledger)
             finally:
                 self._copier = self._reconciler = None
+
+    @asynccontextmanager
+    async def _open_origins(
+        self, source: Cluster, destination: Cluster
+    ) -> AsyncIterator[OriginRegistry | None]:
+        """The registries of where records have been, for a route with provenance."""
+        self._cluster_ids.see(self.work.source.name, source.cluster_id)
+        self._cluster_ids.see(self.work.destination.name, destination.cluster_id)
+        if not self.work.route.provenance:
+            yield None
+            return
+        is_only_home = self.work.route.delivery is Delivery.EXACTLY_ONCE  # transactions are for one origin
+        async with OriginRegistry(
+            source, destination, self._cluster_ids, is_only_home=is_only_home
+        ) as origins:
+            origins.plan(self.work.mesh.ways, self.work.mesh.clusters)
+            self._origins = origins
+            try:
+                yield origins
+            finally:
+                self._origins = None
 
     async def _copy(self, copier: RouteCopier, reconciler: TopicReconciler, ledger: RouteLedger) -> None:
         """All at work until the copier is closed."""

@@ -2,8 +2,9 @@
 
 Files of `data_dir/daemon/`: `lock` (held by flock while a daemon runs: a second one is refused, and `status`
 sees whether one is alive), `id` (a name that survives restarts), `state.json` (rewritten every second by
-writing aside and renaming: a reader never sees half of it, and after a kill the last picture stays), and
-`topology.yaml`, the text that is in force: the file itself may have errors meanwhile.
+writing aside and renaming: a reader never sees half of it, and after a kill the last picture stays),
+`topology.yaml`, the text that is in force: the file itself may have errors meanwhile, and `clusters.json`,
+the ids that clusters told last.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import fcntl
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from broker.errors import ConfigurationError
+from mirrormaker.topology.model import ClusterId, ClusterName
 
 STATE_VERSION = 1
 
@@ -30,6 +32,7 @@ class StateDirectory:
         self._lock = self.path / "lock"
         self._state = self.path / "state.json"
         self._topology = self.path / "topology.yaml"
+        self._cluster_ids = self.path / "clusters.json"
         self._kept: str | None = None
 
     @contextmanager
@@ -91,6 +94,23 @@ class StateDirectory:
         except (OSError, ValueError):
             return None
 
+    def keep_cluster_ids(self, ids: Mapping[ClusterName, ClusterId]) -> None:
+        """Have the ids of clusters at hand while these are away; workers do that too. Raises OSError."""
+        _write_whole(self._cluster_ids, json.dumps(ids, indent=2) + "\n", f".{os.getpid()}.tmp")
+
+    def kept_cluster_ids(self) -> dict[ClusterName, ClusterId]:
+        """Those that were kept last, by the clusters' names."""
+        try:
+            ids = json.loads(self._cluster_ids.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        told = ids.items() if isinstance(ids, dict) else ()
+        return {
+            ClusterName(name): ClusterId(cluster_id)
+            for name, cluster_id in told
+            if isinstance(cluster_id, str)
+        }
+
     def read(self) -> dict[str, Any] | None:
         """The last picture; None when there is none, or it is of another version."""
         try:
@@ -100,7 +120,7 @@ class StateDirectory:
         return state if isinstance(state, dict) and state.get("version") == STATE_VERSION else None
 
 
-def _write_whole(file: Path, text: str) -> None:
-    aside = file.with_suffix(".tmp")
+def _write_whole(file: Path, text: str, aside_suffix: str = ".tmp") -> None:
+    aside = file.with_suffix(aside_suffix)
     aside.write_text(text, encoding="utf-8")
     aside.replace(file)

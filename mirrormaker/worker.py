@@ -20,10 +20,12 @@ import structlog
 from broker.clock import Clock, SystemClock
 from broker.errors import ConfigurationError
 from broker.telemetry import configure_logging, logger
+from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.memory import keep_freed_memory
 from mirrormaker.process_figures import cpu_seconds, resident_bytes
 from mirrormaker.route_host import RouteHost
 from mirrormaker.route_runner import DaemonIdentity
+from mirrormaker.state import StateDirectory
 from mirrormaker.workers.orders import LINE_BYTES_MAX, Leave, Run, decode_order, encode_picture
 from mirrormaker.workers.placement import works_of_worker
 
@@ -44,6 +46,7 @@ class Worker:
         self._digest = ""
         self._problem: str | None = None
         """Why the topology that was told last is not in force."""
+        self._cluster_ids = ClusterIds()
         self._host: RouteHost
         self._ending = asyncio.Event()
         self._leaves = False
@@ -57,7 +60,7 @@ class Worker:
                 generation=lambda: self._generation,
                 worker=self._number,
             )
-            self._host = RouteHost(identity, self._clock, tasks)
+            self._host = RouteHost(identity, self._cluster_ids, self._clock, tasks)
             helpers = [
                 tasks.create_task(self._follow(orders), name="follow orders"),
                 tasks.create_task(self._tell(pictures), name="tell"),
@@ -90,6 +93,7 @@ class Worker:
             return
         self._problem = None
         self._generation, self._digest = topology.generation, order.source.digest
+        self._cluster_ids.keep_in(StateDirectory(topology.data_dir))
         self._host.desire(works_of_worker(topology, self._number))
 
     async def _tell(self, pictures: asyncio.WriteTransport) -> None:

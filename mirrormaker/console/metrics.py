@@ -33,6 +33,10 @@ _ROUTE_COUNTERS: Mapping[str, tuple[str, str]] = {
     ),
     "transactions": ("mirrormaker_transactions", "Exactly once: transactions committed."),
     "buckets_lost": ("mirrormaker_buckets_lost", "Exactly once: buckets given up or taken by others."),
+    "returned_batches_dropped": (
+        "mirrormaker_returned_batches_dropped",
+        "Batches left out as they have been at the destination, or come there by another route.",
+    ),
     "offsets_lost_at_source": (
         "mirrormaker_offsets_lost_at_source",
         "Offsets that went away at the source before they were copied.",

@@ -31,6 +31,7 @@ from mirrormaker.flow.facts import EVENT_NAMES, Fact, FlowCounts, SourceTruncate
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
 from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.origin_registry import OriginRegistry
 from mirrormaker.flow.reader import SourceReader
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.writer import DestinationWriter, batches_taken_at_once
@@ -66,9 +67,10 @@ class RouteCopier:
         *,
         instance_id: str,
         books: Books | None = None,
+        origins: OriginRegistry | None = None,
     ) -> None:
         """`instance_id`: a name of this process that survives its restarts; the group keeps its partitions
-        for it. `books`: are written before positions are committed.
+        for it. `books`: are written before positions are committed. `origins`: for a route with provenance.
         """
         self.route = route
         self._books = books
@@ -77,6 +79,7 @@ class RouteCopier:
         self._destination = destination
         self._clock = clock
         self._instance_id = instance_id
+        self._origins = origins
         self._topics: Mapping[str, str] = {}
         self._topic_ids: dict[str, TopicId] = {}
         self._machine: FlowMachine | None = None
@@ -144,8 +147,12 @@ class RouteCopier:
             await self._run(self._mode.say)
 
     async def _run(self, say: Say) -> None:
+        origins, obtain_identity = self._origins, say.obtain_identity
+        if origins is not None:
+            obtain_identity = origins.registering(obtain_identity)
         hooks = Hooks(
             admissions=say.admissions,
+            origins=origins.provenance if origins is not None else None,
             delivery=say.delivery,
             remedies=say.remedies,
             on_copied=None if self._books is None else self._books.take,
@@ -163,7 +170,7 @@ class RouteCopier:
                     self._clock,
                     on_acknowledged=self._on_acknowledged,
                     on_fact=self._take_fact,
-                    obtain_identity=say.obtain_identity,
+                    obtain_identity=obtain_identity,
                 )
                 self._reader = SourceReader(
                     self._source, machine, tasks, self._clock, on_progress=self._writer.pump
@@ -174,6 +181,8 @@ class RouteCopier:
                 tasks.create_task(self._reader.follow_leaders(), name="follow source leaders")
                 tasks.create_task(self._commit_periodically(), name="commit")
                 tasks.create_task(self._balancer.run(machine, member), name="balance")
+                if origins is not None:
+                    tasks.create_task(origins.follow(machine, self._reader.room.set), name="origins")
                 if not self._closing:
                     await member.run()
                 raise _RouteClosedError  # ends the other tasks of the group

@@ -140,7 +140,7 @@ class FlowCounts:
     control_batches_dropped: int = 0
     aborted_batches_dropped: int = 0
     returned_batches_dropped: int = 0
-    """Dropped for where they have been (`Origins`)."""
+    """Dropped for where they have been (`TopicOrigins`)."""
     offsets_lost_at_source: int = 0
     records_maybe_lost: int = 0
     """At most once: at most so many were given up without knowing whether they arrived."""

@@ -7,7 +7,7 @@ called at all, or once per answer. They are stepped with the machine, on its eve
   transactions that are not open are admissions; there may be several, and all must agree.
 - `Transit`: what becomes of the bytes of an answer: as they are, decoded and changed, spread over lanes, or
   dropped.
-- `Origins` (see `intake`): where a batch has been, and so under whose producer id it goes on, if it does.
+- `TopicOrigins`: where batches of a topic have been, and so under whose producer id they go on, if they do.
 - `Remedies`: what is done about an error of the destination.
 - `Delivery`: which source position may be stored now.
 - `on_copied`: what arrived where.
@@ -66,6 +66,16 @@ class Transit(Protocol):
         ...
 
 
+class TopicOrigins(Protocol):
+    """Where batches have been before they came to the source."""
+
+    def of_topic(self, topic: str) -> Origins:
+        """Asked of each batch of the source's `topic`. When it has to be found out where one has been, its
+        partition waits for `FlowMachine.take_origins`.
+        """
+        ...
+
+
 class Remedies(Protocol):
     """What is done about the error of the first chunk of a lane that is not acknowledged."""
 
@@ -113,7 +123,7 @@ class Hooks:
     """What a machine asks besides its own rules."""
 
     admissions: tuple[Admission, ...] = ()
-    origins: Origins | None = None
+    origins: TopicOrigins | None = None
     transit: Transit = field(default_factory=Passage)
     remedies: Remedies = field(default_factory=KafkaRemedies)
     delivery: Delivery = field(default_factory=DeliveryAtOnce)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
@@ -37,11 +38,18 @@ from mirrormaker.flow.chunk import BatchSpan, Chunk, DeepReason, Frame, SourceRu
 _LOOK_CLOSER = TIMESTAMP_TYPE_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
 
 
+class OriginUnknownError(Exception):
+    """It has to be found out where a batch has been; the walk stops before it."""
+
+
 class Origins(Protocol):
     """Where batches have been before they came to the source."""
 
     def origin_of(self, header: BatchHeader) -> int | None:
-        """The number of the batch's origin, 0 for what was born at the source; None: it must not go on."""
+        """The number of the batch's origin, 0 for what was born at the source; None: it must not go on.
+
+        Raises OriginUnknownError, and CorruptRecordsError when it cannot be found out.
+        """
         ...
 
 
@@ -72,6 +80,8 @@ class Intake:
     aborted_batches: int = 0
     returned_batches: int = 0
     """Dropped for their origin."""
+    awaits_origins: bool = False
+    """What lies at `position` can be taken once `Origins` knows where it has been."""
     damage: str | None = None
     """Why the bytes at `position` cannot be read; what came before them is in the chunks."""
 
@@ -89,8 +99,22 @@ def take_in(
         cutter.run()
     except CorruptRecordsError as error:
         cutter.intake.damage = error.message
+    except OriginUnknownError:
+        cutter.intake.awaits_origins = True
+        _ask_for_all(records, config.origins)
     cutter.flush()
     return cutter.intake
+
+
+def _ask_for_all(records: bytearray | memoryview, origins: Origins | None) -> None:
+    """Have every unknown origin in the answer noticed, so that all are found out together."""
+    assert origins is not None
+    at = 0
+    while (size := peek_size(records, at)) is not None and size <= len(records) - at:
+        if records[at + MAGIC_POSITION] >= 2:
+            with suppress(OriginUnknownError, CorruptRecordsError):
+                origins.origin_of(read_header(records, at))
+        at += size
 
 
 class _Cutter:

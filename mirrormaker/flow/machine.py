@@ -58,7 +58,7 @@ class FlowMachine:
         self._source_setbacks = SourceSetbacks(config, self.counts, self._facts)
         self._leaders: dict[TopicPartition, BrokerId] = {}
         self._refresh_leaders = False
-        self._intake = _intake_config(config, hooks)
+        self._intake = _intake_config(config)
         self._intake_one_by_one = replace(self._intake, chunk_batches_max=1)
 
     def configure(self, config: FlowConfig) -> None:
@@ -67,7 +67,7 @@ class FlowMachine:
         self._lines.configure(config)
         self._setbacks.configure(config)
         self._source_setbacks.configure(config)
-        self._intake = _intake_config(config, self._hooks)
+        self._intake = _intake_config(config)
         self._intake_one_by_one = replace(self._intake, chunk_batches_max=1)
 
     # ---- partitions come and go
@@ -172,6 +172,11 @@ class FlowMachine:
             partition = self._partitions.get(answer.source)
             if partition is not None and partition.position == answer.offset:
                 self._take(partition, answer, frame, now_ms)
+
+    def take_origins(self) -> None:
+        """Go on with what waits for its origin: it has been found out."""
+        for partition in self._partitions.values():
+            partition.awaits_origins = False
 
     def hold_fetch(self, source: TopicPartition, until_ms: int) -> None:
         """Do not fetch this partition before `until_ms`, or before `resume_at`."""
@@ -294,11 +299,14 @@ class FlowMachine:
         if not partition.may_fetch(now_ms):
             return
         config = self._intake_one_by_one if partition.one_by_one else self._intake
+        if (origins := self._hooks.origins) is not None:
+            config = replace(config, origins=origins.of_topic(partition.source.topic))
         intake = self._hooks.transit.take(partition, answer, config, frame)
+        partition.awaits_origins = intake.awaits_origins
         if intake.position == partition.position:
             if intake.damage is not None:
                 self._source_setbacks.rest_damaged(partition, intake.damage, now_ms)
-            else:
+            elif not intake.awaits_origins:
                 partition.fetch_bytes = min(partition.fetch_bytes * 2, self._config.fetch_partition_bytes_max)
             return
         partition.fetch_bytes = self._config.fetch_partition_bytes
@@ -380,10 +388,9 @@ class FlowMachine:
         return min((wake for wake in wakes if wake is not None), default=None)
 
 
-def _intake_config(config: FlowConfig, hooks: Hooks) -> IntakeConfig:
+def _intake_config(config: FlowConfig) -> IntakeConfig:
     return IntakeConfig(
         chunk_bytes=config.produce_bytes,
         chunk_batches_max=config.chunk_batches_max,
         deep=config.deep,
-        origins=hooks.origins,
     )

@@ -22,6 +22,7 @@ class Partition:
     """The machine's record of one partition; only the machine changes it."""
 
     __slots__ = (
+        "awaits_origins",
         "bucket",
         "buffered_bytes",
         "committed",
@@ -68,6 +69,8 @@ class Partition:
         self.fetch_bytes = fetch_bytes
         """Asked for at a time; grows while no whole batch fits."""
         self.fetch_not_before_ms = 0
+        self.awaits_origins = False
+        """It has to be found out where the batch at `position` has been."""
         self.source_problem: str | None = None
         self.source_failures = 0
         """Fetches that failed since the last one that brought something."""
@@ -113,11 +116,13 @@ class Partition:
         state = self.state
         if state is not LaneState.PAUSED and any(lane.leader is None for lane in self.lanes):
             return "leaderless"
+        if self.awaits_origins and state is LaneState.COPYING:
+            return "awaiting_origins"
         return state.value
 
     def may_fetch(self, now_ms: int) -> bool:
         """Whether more of it is wanted now; the buffer's bounds are the machine's business."""
-        if self.fetch_not_before_ms > now_ms:
+        if self.fetch_not_before_ms > now_ms or self.awaits_origins:
             return False
         for lane in self.lanes:  # noqa: SIM110 - asked for every partition and fetch
             if not lane.may_take():

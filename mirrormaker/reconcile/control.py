@@ -22,6 +22,7 @@ from typing import Any
 
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.topology.model import RouteName, RouteSpec
+from mirrormaker.topology.ways import Way
 
 CONTROL_TOPIC = "__mirrormaker_control"
 _OF_A_PROCESS = frozenset({"resources", "commit_interval_ms", "refresh_interval_ms"})
@@ -122,12 +123,15 @@ def _describe_superseding(route: RouteName, own: Claim, found: Claim) -> str:
     )
 
 
-def digest_of(route: RouteSpec) -> str:
-    """The same for routes that do the same in every process, whatever its bounds.
+def digest_of(route: RouteSpec, ways: Iterable[Way] = ()) -> str:
+    """The same for routes that do the same in every process, whatever its bounds. `ways`: those that it
+    shares the work with.
 
     Values that a key has anyway do not count: a key that a newer version knows changes nothing.
     """
     said = {name: value for name, value in _said(route).items() if name not in _OF_A_PROCESS}
+    if shared := sorted(json.dumps(_said(way), sort_keys=True) for way in ways):
+        said["ways"] = shared
     return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

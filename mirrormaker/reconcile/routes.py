@@ -7,7 +7,7 @@ means another mirror than before, and the route starts anew, it alone.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mirrormaker.topology.model import (
     ClusterSpec,
@@ -18,6 +18,16 @@ from mirrormaker.topology.model import (
     RouteSpec,
     Topology,
 )
+from mirrormaker.topology.ways import Way, ways_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mesh:
+    """The routes that share the work with one that has provenance and keeps names."""
+
+    ways: tuple[Way, ...] = ()
+    clusters: tuple[ClusterSpec, ...] = ()
+    """All that lie on the ways."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +37,8 @@ class RouteWork:
     route: RouteSpec
     source: ClusterSpec
     destination: ClusterSpec
+    mesh: Mesh = field(default_factory=Mesh)
+    """Empty for a route that is no part of one."""
 
     @property
     def name(self) -> RouteName:
@@ -58,14 +70,25 @@ class RouteSteps:
 
 def work_of(topology: Topology) -> dict[RouteName, RouteWork]:
     """The routes that a process with this file should run."""
-    clusters = topology.clusters
+    clusters, mesh = topology.clusters, _mesh_of(topology)
     return {
         route.name: RouteWork(
-            route=route, source=clusters[route.source], destination=clusters[route.destination]
+            route=route,
+            source=clusters[route.source],
+            destination=clusters[route.destination],
+            mesh=mesh if ways_of([route]) else Mesh(),
         )
         for route in topology.routes
         if route.enabled
     }
+
+
+def _mesh_of(topology: Topology) -> Mesh:
+    ways = ways_of(topology.routes)
+    on_ways = {name for way in ways for name in (way.source, way.destination)}
+    return Mesh(
+        ways=ways, clusters=tuple(spec for name, spec in topology.clusters.items() if name in on_ways)
+    )
 
 
 def compare_routes(

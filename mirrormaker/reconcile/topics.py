@@ -17,6 +17,7 @@ from mirrormaker.flow.signal import Signal
 from mirrormaker.plan.steps import AddPartitions, CreateTopic, TopicStep
 from mirrormaker.plan.topics import Destination, plan_topics
 from mirrormaker.reconcile.drift import Drift
+from mirrormaker.reconcile.old_formats import FormatCheck
 from mirrormaker.reconcile.repair import Repairer
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.topic_pictures import TopicCamera
@@ -29,19 +30,30 @@ LOOK_INTERVAL_MS = 100
 
 
 class DestinationClaims:
-    """Which route of this process writes which topic of one destination cluster: the first one that asked."""
+    """Which route of this process writes which topic of one destination cluster: the first one that asked,
+    or all that share it on purpose.
+    """
 
     def __init__(self) -> None:
-        self._owners: dict[str, RouteName] = {}
+        self._claims: dict[RouteName, frozenset[str]] = {}
+        self._sharing: set[RouteName] = set()
 
-    def of_others(self, route: RouteName) -> Mapping[str, RouteName]:
-        """Topics that routes other than `route` write."""
-        return {topic: owner for topic, owner in self._owners.items() if owner != route}
+    def of_others(self, route: RouteName, *, shares: bool = False) -> Mapping[str, RouteName]:
+        """Topics that routes other than `route` write; if it `shares`, without those that they share too."""
+        return {
+            topic: owner
+            for owner, topics in self._claims.items()
+            if owner != route and not (shares and owner in self._sharing)
+            for topic in topics
+        }
 
-    def claim(self, route: RouteName, topics: frozenset[str]) -> None:
+    def claim(self, route: RouteName, topics: frozenset[str], *, shares: bool = False) -> None:
         """`route` writes these now, and nothing else. Those that belong to another stay the other's."""
-        others = self.of_others(route)
-        self._owners = {**others, **dict.fromkeys(topics - others.keys(), route)}
+        self._claims[route] = topics - self.of_others(route, shares=shares).keys()
+        if shares:
+            self._sharing.add(route)
+        else:
+            self._sharing.discard(route)
 
 
 class TopicReconciler:
@@ -63,6 +75,7 @@ class TopicReconciler:
         self._destination = destination
         self._claims = claims
         self._on_topics = on_topics
+        self._formats = FormatCheck(Admin(destination))
         self._paused: frozenset[str] = frozenset()
         self._due = Signal()
         self._log = logger("reconcile").bind(route=work.name)
@@ -116,13 +129,16 @@ class TopicReconciler:
             nodes=pictures.nodes,
             declared=self._declared,
         )
-        others = self._claims.of_others(self._route.name)
+        route, shares = self._route.name, self._route.topics.merge
+        others = self._claims.of_others(route, shares=shares)
         plan = plan_topics(self._route, self._naming, pictures.source, destination, others)
         repair = await self._repairer.repair(
             Admin(self._destination), plan.steps, self._route.sync, saw_settings=pictures.has_settings
         )
         await self._await_partitions(repair.results)
         missing = {one.step.name: one.reason for one in repair.drift if isinstance(one.step, CreateTopic)}
+        if self._route.provenance:
+            missing |= await self._formats.obstacles(set(plan.destinations.values()) - missing.keys())
         topics = {topic: name for topic, name in plan.destinations.items() if name not in missing}
         obstacles = plan.obstacles | {
             topic: missing[name] for topic, name in plan.destinations.items() if name in missing
@@ -130,7 +146,7 @@ class TopicReconciler:
         for topic in obstacles.keys() - self.obstacles.keys():
             self._log.warning("topic_not_copied", topic=topic, reason=obstacles[topic])
         self.obstacles, self.problem = obstacles, None
-        self._claims.claim(self._route.name, frozenset(topics.values()))
+        self._claims.claim(route, frozenset(topics.values()), shares=shares)
         self._on_topics({topic: name for topic, name in topics.items() if topic not in self._paused})
 
     async def _await_partitions(self, results: Iterable[StepResult[TopicStep]]) -> None:

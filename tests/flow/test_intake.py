@@ -25,7 +25,7 @@ from broker.records.message_set import build_message_set
 from broker.records.reader import read_records
 from broker.records.record import Record, TimestampType
 from mirrormaker.flow.chunk import Chunk, DeepReason, Frame, SourceRun
-from mirrormaker.flow.intake import Intake, IntakeConfig, take_in
+from mirrormaker.flow.intake import Intake, IntakeConfig, OriginUnknownError, take_in
 from mirrormaker.flow.stamp import stamp
 
 SIZE_MAX = 1 << 20
@@ -251,6 +251,30 @@ def test_an_answer_of_batches_that_all_come_back_moves_the_position_alone() -> N
     config = IntakeConfig(chunk_bytes=SIZE_MAX, chunk_batches_max=1, origins=OriginsByProducer())
     intake = take(build(0, producer_id=66), config=config)
     assert (intake.chunks, intake.position) == ([], 3)
+
+
+class OriginsToFind:
+    """Producers below 10 are known."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def origin_of(self, header: BatchHeader) -> int | None:
+        if header.producer_id < 10:
+            return header.producer_id
+        self.asked.append(header.producer_id)
+        raise OriginUnknownError
+
+
+def test_the_walk_ends_before_a_batch_whose_origin_has_to_be_found_and_all_such_are_asked_for() -> None:
+    origins = OriginsToFind()
+    config = IntakeConfig(chunk_bytes=SIZE_MAX, chunk_batches_max=100, origins=origins)
+    ids = [1, 1, 11, 2, 12]
+    answer = b"".join(build(3 * index, producer_id=producer_id) for index, producer_id in enumerate(ids))
+    intake = take(answer, config=config)
+    assert [(chunk.first_offset, chunk.next_offset) for chunk in intake.chunks] == [(0, 6)]
+    assert (intake.position, intake.awaits_origins, intake.damage) == (6, True, None)
+    assert origins.asked == [11, 11, 12]
 
 
 @pytest.mark.parametrize("magic", [0, 1])

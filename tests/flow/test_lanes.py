@@ -26,7 +26,7 @@ from mirrormaker.flow.exchange import (
     ProduceCommand,
 )
 from mirrormaker.flow.hooks import Hooks
-from mirrormaker.flow.intake import Intake, IntakeConfig, build_chunks, take_in
+from mirrormaker.flow.intake import Intake, IntakeConfig, OriginUnknownError, build_chunks, take_in
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
@@ -48,7 +48,24 @@ FAULTS = (
 
 
 class Origins:
+    """Of three producers, and of one whose batches have been here before."""
+
+    def __init__(self) -> None:
+        self.known = {HOME, HOME + 1, HOME + 2, RETURNED}
+        self.asked: set[int] = set()
+
+    def find(self) -> None:
+        """What was asked for is known now, and nothing else."""
+        if self.asked:
+            self.known, self.asked = self.asked, set()
+
+    def of_topic(self, topic: str) -> Origins:
+        return self
+
     def origin_of(self, header: BatchHeader) -> int | None:
+        if header.producer_id not in self.known:
+            self.asked.add(header.producer_id)
+            raise OriginUnknownError
         return None if header.producer_id == RETURNED else header.producer_id - HOME
 
 
@@ -62,8 +79,13 @@ class Spread:
         if len(lanes) == 1:
             return take_in(answer.records, partition.position, config, frame)
         intake = Intake(position=partition.position)
+        assert config.origins is not None
         for position, header in iterate_batches(answer.records):
-            origin = Origins().origin_of(header)
+            try:
+                origin = config.origins.origin_of(header)
+            except OriginUnknownError:
+                intake.awaits_origins = True
+                return intake
             batch = memoryview(answer.records)[position : position + header.size]
             records = read_records(batch, header, size_max=SIZE_MAX) if origin is not None else []
             for lane in lanes:
@@ -145,8 +167,9 @@ class World:
         self.random = Random(seed)
         self.moods = Moods(self.random)
         self.copied: list[Copied] = []
+        self.origins = Origins()
         hooks = Hooks(
-            admissions=(self.moods,), origins=Origins(), transit=Spread(), on_copied=self.copied.append
+            admissions=(self.moods,), origins=self.origins, transit=Spread(), on_copied=self.copied.append
         )
         self.machine = FlowMachine(FlowConfig(**config), hooks)  # type: ignore[arg-type]
         self.lanes = lanes
@@ -232,6 +255,10 @@ class World:
             self.ids[producer_id] = key
             self.machine.set_producer(key, ProducerIdentity(producer_id, 3))
 
+    def find_origins(self) -> None:
+        self.origins.find()
+        self.machine.take_origins()
+
     def serve(self, broker: int, fault: ErrorCode | None = None) -> None:
         if not self.wire[broker]:
             return
@@ -286,6 +313,7 @@ class World:
                 self.serve(random.randrange(2))
             case 6:
                 self.give_producers()
+                self.find_origins()
                 self.now_ms += random.choice([1, 100, 31_000])
             case 7:
                 self.commit()
@@ -307,6 +335,7 @@ class World:
             self.tell_leader()
             self.give_producers()
             self.fetch()
+            self.find_origins()
             self.perform()
             for broker in self.wire:
                 while self.wire[broker]:
@@ -349,6 +378,7 @@ def test_lanes_keep_order_and_lose_nothing_under_several_identities_and_any_trou
     seed: int, lanes: int, is_merged: bool, rewinds: bool
 ) -> None:
     world = World(seed, lanes, is_merged=is_merged, fetch_partition_bytes=600, produce_bytes=400)
+    world.origins.known.clear()
     for _ in range(250):
         world.step(may_rewind=rewinds)
     world.finish()

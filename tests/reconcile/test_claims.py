@@ -16,6 +16,16 @@ def test_the_first_route_to_claim_a_topic_keeps_it() -> None:
     assert claims.of_others(OTHER) == {"a": ONE, "b": ONE}
 
 
+def test_routes_that_share_their_topics_on_purpose_may_write_the_same_and_others_may_not() -> None:
+    claims, third = DestinationClaims(), RouteName("third")
+    claims.claim(ONE, frozenset({"a"}), shares=True)
+    claims.claim(OTHER, frozenset({"a"}), shares=True)
+    assert claims.of_others(OTHER, shares=True) == {}
+    assert claims.of_others(third).keys() == {"a"}
+    claims.claim(third, frozenset({"a"}))
+    assert claims.of_others(ONE, shares=True) == {}
+
+
 def test_a_topic_that_a_route_writes_no_more_is_free_for_the_other() -> None:
     claims = DestinationClaims()
     claims.claim(ONE, frozenset({"a"}))

@@ -15,7 +15,13 @@ from mirrormaker.topology.model.copying import (
     Membership,
 )
 from mirrormaker.topology.model.links import LinkSpec
-from mirrormaker.topology.model.names import DEFAULT_TOPIC_TEMPLATE, LOOPBACK, ClusterName, RouteName
+from mirrormaker.topology.model.names import (
+    DEFAULT_TOPIC_TEMPLATE,
+    LOOPBACK,
+    ClusterId,
+    ClusterName,
+    RouteName,
+)
 from mirrormaker.topology.model.policies import FailurePolicies, FailurePolicy, RecordErrorPolicy
 from mirrormaker.topology.model.resources import Objectives, Resources
 from mirrormaker.topology.model.routes import RouteSpec
@@ -59,6 +65,7 @@ __all__ = [
     "AnyOf",
     "BatchSpec",
     "CallFunction",
+    "ClusterId",
     "ClusterName",
     "ClusterSpec",
     "Compression",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import NewType
 
 ClusterName = NewType("ClusterName", str)
+"""What the file calls it."""
+ClusterId = NewType("ClusterId", str)
+"""What the cluster itself says that it is."""
 RouteName = NewType("RouteName", str)
 
 DEFAULT_TOPIC_TEMPLATE = "{cluster}.{topic}"
