@@ -40,6 +40,7 @@ from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.topics import DestinationClaims, TopicReconciler
 from mirrormaker.route_description import describe_work
+from mirrormaker.route_groups import meeting_place
 from mirrormaker.topology.model import Delivery, RouteName
 
 RESTART_BACKOFF = Backoff(initial_ms=500, max_ms=15_000)
@@ -197,6 +198,7 @@ class RouteRunner:
             open_cluster(self.work.source, client_id=client_id) as source,
             open_cluster(self.work.destination, client_id=client_id) as destination,
             self._open_origins(source, destination) as origins,
+            meeting_place(self.work.route, self.work.source) as coordination,
         ):
             route = self.work.route
             ledger = self._ledger = RouteLedger(route, source, destination, self._clock)
@@ -208,6 +210,7 @@ class RouteRunner:
                 instance_id=self._identity.instance_of(self.work.name),
                 books=None if route.delivery is Delivery.EXACTLY_ONCE else ledger,
                 origins=origins,
+                coordination=coordination,
             )
             ledger.note = copier.note
             reconciler = self._reconciler = TopicReconciler(

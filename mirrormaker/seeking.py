@@ -27,6 +27,7 @@ from mirrormaker.control_access import read_control
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.reconcile.control import RouteWishes
 from mirrormaker.reconcile.pauses import find_route
+from mirrormaker.route_groups import route_group
 from mirrormaker.topology.model import RouteSpec, Topology
 from mirrormaker.topology.naming import compile_naming
 
@@ -74,9 +75,9 @@ async def seek(
     """
     route = find_route(topology, name, topics)
     wishes = (await read_control(topology.clusters[route.destination])).get(route.name, RouteWishes())
-    async with open_cluster(topology.clusters[route.source]) as source:
+    spec = topology.clusters[route.source]
+    async with open_cluster(spec) as source, route_group(route, spec, source) as admin:
         partitions = await _partitions(source, route, topics, partition)
-        admin = GroupOffsetAdmin(source)
         await _await_nobody(admin, route, is_paused=wishes.pause is not None)
         return await admin.move_group_offsets(route.group, destination, partitions)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from broker.client.cluster import Cluster
 from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch, read_fetch, version_limit
-from broker.client.group_offsets import fetch_offsets
+from broker.client.group_offset_admin import GroupOffsetAdmin
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.clock import Clock
 from broker.errors import BrokerError, ConfigurationError, CorruptRecordsError
@@ -30,6 +30,7 @@ from mirrormaker.flow.lag import NO_LAG, Lag
 from mirrormaker.flow.lane import LaneState
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.reconcile.control import RouteWishes
+from mirrormaker.route_groups import route_group
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.document import read_text
 from mirrormaker.topology.loader import load_topology, parse_topology
@@ -175,12 +176,14 @@ async def _observe_or_tell(
     topology: Topology, route: RouteSpec, state: Mapping[str, Any], clock: Clock
 ) -> RouteStatus:
     told: Mapping[str, Any] = state.get("routes", {}).get(route.name) or await _tell_wishes(topology, route)
+    spec = topology.clusters[route.source]
     try:
         async with (
             asyncio.timeout(QUERY_TIMEOUT_MS / 1000),
-            open_cluster(topology.clusters[route.source]) as source,
+            open_cluster(spec) as source,
+            route_group(route, spec, source, timeout_ms=QUERY_TIMEOUT_MS) as group,
         ):
-            partitions = await _observe(route, source, told, state.get("at_ms"), clock)
+            partitions = await _observe(route, source, group, told, state.get("at_ms"), clock)
     except (BrokerError, TimeoutError) as error:
         problem = str(error) or f"cluster {route.source!r}: no answer within {QUERY_TIMEOUT_MS} ms"
         return _route_status(route, told, problem, None, ())
@@ -229,12 +232,17 @@ def _route_status(
 
 
 async def _observe(
-    route: RouteSpec, source: Cluster, told: Mapping[str, Any], told_at_ms: int | None, clock: Clock
+    route: RouteSpec,
+    source: Cluster,
+    group: GroupOffsetAdmin,
+    told: Mapping[str, Any],
+    told_at_ms: int | None,
+    clock: Clock,
 ) -> tuple[PartitionStatus, ...]:
     metadata = await source.refresh()
     destinations = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
     sources = metadata.topic_partitions(sorted(destinations))
-    committed = await fetch_offsets(source, route.group, sources, timeout_ms=QUERY_TIMEOUT_MS)
+    committed = await group.group_offsets(route.group, sources)
     ends = await list_offsets(source, dict.fromkeys(sources, LATEST), read_committed=True)
     fresh = [partition for partition in sources if partition not in committed]
     starts = await list_offsets(source, dict.fromkeys(fresh, EARLIEST)) if fresh else {}

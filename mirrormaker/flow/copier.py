@@ -10,40 +10,44 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from broker.client.cluster import Cluster
 from broker.client.group import GroupMember
-from broker.client.group_settings import GroupSettings
 from broker.clock import Clock
-from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ErrorCode
+from broker.coordination.protocol import Coordination
+from broker.errors import AuthenticationError, BrokerError, ConfigurationError
 from broker.telemetry import logger
-from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
-from broker.wire.messages.join_group import JoinGroupRequest
+from broker.types import TopicPartition
 from mirrormaker.flow.balancer import Balancer
 from mirrormaker.flow.books import Books
 from mirrormaker.flow.buckets import bucket_of
-from mirrormaker.flow.delivery import DeliveryMode, KnownStart, Say
+from mirrormaker.flow.delivery import DeliveryMode, Say
 from mirrormaker.flow.delivery_modes import Deliverer, open_delivery
 from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.exchange import Assignment, FlowConfig
-from mirrormaker.flow.facts import EVENT_NAMES, Fact, FlowCounts, SourceTruncated, TopicRecreated
-from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
+from mirrormaker.flow.facts import (
+    EVENT_NAMES,
+    Fact,
+    FlowCounts,
+    SourceTruncated,
+    TopicRecreated,
+    details_of,
+)
+from mirrormaker.flow.group_positions import GroupPositions
 from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.membership import PartitionOwner, Points, SourceMembership, group_settings
 from mirrormaker.flow.origin_registry import OriginRegistry
 from mirrormaker.flow.reader import SourceReader
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.writer import DestinationWriter, batches_taken_at_once
-from mirrormaker.topology.model import CopyMode, RouteSpec, Start
+from mirrormaker.flow.zookeeper_membership import Certainty, ZooKeeperMembership
+from mirrormaker.topology.model import CopyMode, RouteSpec
 
-SESSION_TIMEOUT_MS = 10_000
-REBALANCE_TIMEOUT_MS = 60_000
 DRAIN_TIMEOUT_MS = 5_000
 """How long partitions that are given up may wait for answers of the destination."""
 EVENTS_KEPT = 50
-
-_FIRST_JOIN_VERSION_WITH_INSTANCES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +72,11 @@ class RouteCopier:
         instance_id: str,
         books: Books | None = None,
         origins: OriginRegistry | None = None,
+        coordination: Coordination | None = None,
     ) -> None:
         """`instance_id`: a name of this process that survives its restarts; the group keeps its partitions
         for it. `books`: are written before positions are committed. `origins`: for a route with provenance.
+        `coordination`: a session with the source's ZooKeeper, when that is where the group meets.
         """
         self.route = route
         self._books = books
@@ -80,12 +86,13 @@ class RouteCopier:
         self._clock = clock
         self._instance_id = instance_id
         self._origins = origins
+        self._coordination = coordination
+        self._certainty = Certainty()
         self._topics: Mapping[str, str] = {}
-        self._topic_ids: dict[str, TopicId] = {}
         self._machine: FlowMachine | None = None
         self._reader: SourceReader | None = None
         self._writer: DestinationWriter | None = None
-        self._member: GroupMember | None = None
+        self._member: SourceMembership | None = None
         self._tasks: asyncio.TaskGroup
         self._balancer = Balancer(route, clock)
         self._mode: DeliveryMode
@@ -151,7 +158,7 @@ class RouteCopier:
         if origins is not None:
             obtain_identity = origins.registering(obtain_identity)
         hooks = Hooks(
-            admissions=say.admissions,
+            admissions=say.admissions if self._coordination is None else (*say.admissions, self._certainty),
             origins=origins.provenance if origins is not None else None,
             delivery=say.delivery,
             remedies=say.remedies,
@@ -216,16 +223,23 @@ class RouteCopier:
             deep=self.route.copy is CopyMode.DEEP,
         )
 
-    async def _make_member(self) -> GroupMember:
-        connection = await self._source.any_connection()
-        static = connection.version_of(JoinGroupRequest) >= _FIRST_JOIN_VERSION_WITH_INSTANCES
-        settings = GroupSettings(
-            group_id=self.route.group,
-            session_timeout_ms=SESSION_TIMEOUT_MS,
-            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
-            instance_id=self._instance_id if static else None,
-            metadata_max_age_ms=self.route.refresh_interval_ms,
-        )
+    async def _make_member(self) -> SourceMembership:
+        if self._coordination is not None:
+            return ZooKeeperMembership(
+                self._coordination,
+                self.route.group,
+                frozenset(self._topics),
+                PartitionOwner(
+                    prepare=self._prepare,
+                    begin=self._begin,
+                    give_up=self._give_up,
+                    lose=self._release,
+                    look_again=self._look_again,
+                ),
+                self._certainty,
+                self._clock,
+            )
+        settings = await group_settings(self._source, self.route, self._instance_id)
         return GroupMember(
             self._source,
             settings,
@@ -241,25 +255,42 @@ class RouteCopier:
     async def _take_over(self, partitions: Collection[TopicPartition]) -> None:
         assert self._member is not None
         self._balancer.shared_out(self._member)
-        self._notice_topics({source.topic for source in partitions})
-        late = frozenset(partitions) - await self._start(partitions)
+        self._begin(partitions, await self._prepare(partitions))
+
+    async def _prepare(self, partitions: Collection[TopicPartition]) -> Points:
+        self._positions.notice_topics({source.topic for source in partitions})
+        return await self._find_starts(partitions)
+
+    def _begin(self, partitions: Collection[TopicPartition], points: Points) -> None:
+        self._copy(points)
+        late = frozenset(partitions) - points.keys()
         if late:
             self._tasks.create_task(
                 self._start_later(late, self.route.refresh_interval_ms), name="start later"
             )
 
-    async def _start(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-        """Copy these, as far as it can be told where to begin; returns those. Raises BrokerError."""
+    async def _find_starts(self, partitions: Collection[TopicPartition]) -> Points:
+        """Take these over, and find where to begin, as far as it can be told. Raises BrokerError."""
+        wanted = [self._assignment(source) for source in partitions if source.topic in self._topics]
+        return await self._positions.go_on(await self._mode.take_over(wanted))
+
+    def _copy(self, points: Points) -> None:
+        """Copy these from there on, as far as they are this process's."""
         assert self._machine is not None
         assert self._writer is not None
         assert self._reader is not None
         assert self._member is not None
-        wanted = {source: self._assignment(source) for source in partitions if source.topic in self._topics}
-        known = await self._mode.take_over(list(wanted.values()))
-        points = await self._starting_points(known)
-        mine = points.keys() & self._member.assignment - self._machine.partitions.keys()
+        mine = {
+            source
+            for source in points.keys() & self._member.assignment - self._machine.partitions.keys()
+            if source.topic in self._topics
+        }
         assignments = [
-            replace(wanted[source], position=min(points[source].lanes), lane_positions=points[source].lanes)
+            replace(
+                self._assignment(source),
+                position=min(points[source].lanes),
+                lane_positions=points[source].lanes,
+            )
             for source in mine
         ]
         self._machine.assign(assignments)
@@ -271,7 +302,6 @@ class RouteCopier:
         self._writer.look_up_leaders()
         self._writer.pump()
         self._reader.spread()
-        return frozenset(points)
 
     def _assignment(self, source: TopicPartition) -> Assignment:
         """Where the partition leads; its positions are not known yet."""
@@ -282,25 +312,6 @@ class RouteCopier:
             position=0,
         )
 
-    async def _starting_points(
-        self, known: Mapping[TopicPartition, KnownStart | None]
-    ) -> dict[TopicPartition, StartingPoint]:
-        """Where the delivery knows, else where the group does, else where a new route starts."""
-        points = {source: StartingPoint(at) for source, at in known.items() if isinstance(at, tuple)}
-        anew = [source for source, at in known.items() if at is Start.EARLIEST]
-        points |= await self._positions.first(anew, Start.EARLIEST)
-        unknown = [source for source, at in known.items() if at is None]
-        return points | await self._positions.starting_points(unknown)
-
-    def _notice_topics(self, topics: Collection[str]) -> None:
-        """Tell of topics that are not those that had their names when they were taken over before."""
-        for topic in topics:
-            topic_id = self._positions.topic_id(topic)
-            before = self._topic_ids.get(topic, topic_id)
-            if NO_TOPIC_ID not in (before, topic_id) and before != topic_id:
-                self._note("topic_recreated", topic=topic)
-            self._topic_ids[topic] = topic_id
-
     async def _start_later(self, partitions: frozenset[TopicPartition], wait_ms: int) -> None:
         """Try again for partitions that could not be started, as long as they are this process's."""
         assert self._member is not None
@@ -308,11 +319,14 @@ class RouteCopier:
             await asyncio.sleep(wait_ms / 1000)
             wait_ms = self.route.refresh_interval_ms
             try:
-                partitions -= await self._start(partitions & self._member.assignment)
+                points = await self._find_starts(partitions & self._member.assignment)
             except (AuthenticationError, ConfigurationError):
                 raise
             except BrokerError as error:
                 self._log.info("positions_not_read", error=str(error))
+            else:
+                self._copy(points)
+                partitions -= points.keys()
 
     def _lose_bucket(self, lost: LostBucket) -> None:
         """Its partitions are copied no more, until it is taken over anew: while the group leaves it here."""
@@ -362,7 +376,7 @@ class RouteCopier:
             await self._commit(self._machine.uncommitted())
 
     async def _commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Store positions at the source's group. A failure is not the end: they are stored with the next."""
+        """Store positions at the route's group. A failure is not the end: they are stored with the next."""
         assert self._machine is not None
         assert self._reader is not None
         if self._books is not None and positions:
@@ -388,6 +402,10 @@ class RouteCopier:
 
     # ---- what happens
 
+    def _look_again(self) -> None:
+        self._pump()
+        self._on_acknowledged()
+
     def _on_acknowledged(self) -> None:
         assert self._reader is not None
         self._reader.room.set()
@@ -401,8 +419,7 @@ class RouteCopier:
     def _take_fact(self, fact: Fact) -> None:
         if isinstance(fact, SourceTruncated | TopicRecreated) and self._books is not None:
             self._books.restart(fact.source, fact.resumed_at)
-        details = {key: _plain(value) for key, value in asdict(fact).items()}
-        self._note(EVENT_NAMES[type(fact)], **details)
+        self._note(EVENT_NAMES[type(fact)], **details_of(fact))
 
     def note(self, event: str, **details: object) -> None:
         """Something that belongs to the route happened, for `status` and the log."""
@@ -415,14 +432,3 @@ class RouteCopier:
 
 class _RouteClosedError(Exception):
     """Raised within the task group to end it: the way the standard library's documentation gives."""
-
-
-def _plain(value: object) -> object:
-    """For logs: names rather than numbers."""
-    match value:
-        case ErrorCode():
-            return value.name
-        case (str(topic), int(number)):
-            return f"{topic}-{number}"
-        case _:
-            return value

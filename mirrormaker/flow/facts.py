@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
@@ -124,6 +124,21 @@ EVENT_NAMES: Mapping[type[Fact], str] = {
     TopicRecreated: "topic_recreated",
 }
 """What facts are called in logs and in `status`."""
+
+
+def details_of(fact: Fact) -> dict[str, object]:
+    """What a fact says, for logs and `status`: names rather than numbers."""
+    return {key: _plain(value) for key, value in asdict(fact).items()}
+
+
+def _plain(value: object) -> object:
+    match value:
+        case ErrorCode():
+            return value.name
+        case (str(topic), int(number)):
+            return f"{topic}-{number}"
+        case _:
+            return value
 
 
 @dataclass(slots=True, kw_only=True)

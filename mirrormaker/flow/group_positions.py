@@ -8,14 +8,14 @@ source does not tell).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from broker.client.cluster import Cluster
-from broker.client.group import GroupMember
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.errors import BrokerError
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.bucket_transaction import LanePositions
+from mirrormaker.flow.delivery import KnownStart
 from mirrormaker.flow.start import start_offsets
 from mirrormaker.topology.model import Start, StartPosition
 
@@ -30,16 +30,48 @@ class StartingPoint(NamedTuple):
     note: str = ""
 
 
+class PositionKeeper(Protocol):
+    """A member of the group, as far as it stores positions."""
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None: ...
+
+    async def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]: ...
+
+
 class GroupPositions:
     """Of one member of the group. `on_event` is told what a person should know."""
 
     def __init__(
-        self, source: Cluster, member: GroupMember, start: StartPosition, on_event: Callable[..., None]
+        self, source: Cluster, member: PositionKeeper, start: StartPosition, on_event: Callable[..., None]
     ) -> None:
         self._source = source
         self._member = member
         self._start = start
         self._on_event = on_event
+        self._topic_ids: dict[str, TopicId] = {}
+
+    async def go_on(
+        self, known: Mapping[TopicPartition, KnownStart | None]
+    ) -> dict[TopicPartition, StartingPoint]:
+        """Where the delivery knows, else where the group does, else where a new route starts. Raises
+        BrokerError.
+        """
+        points = {source: StartingPoint(at) for source, at in known.items() if isinstance(at, tuple)}
+        anew = [source for source, at in known.items() if at is Start.EARLIEST]
+        points |= await self.first(anew, Start.EARLIEST)
+        unknown = [source for source, at in known.items() if at is None]
+        return points | await self.starting_points(unknown)
+
+    def notice_topics(self, topics: Collection[str]) -> None:
+        """Tell of topics that are not those that had their names when they were taken over before."""
+        for topic in topics:
+            topic_id = self.topic_id(topic)
+            before = self._topic_ids.get(topic, topic_id)
+            if NO_TOPIC_ID not in (before, topic_id) and before != topic_id:
+                self._on_event("topic_recreated", topic=topic)
+            self._topic_ids[topic] = topic_id
 
     async def starting_points(
         self, partitions: Collection[TopicPartition]

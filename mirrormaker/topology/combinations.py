@@ -14,6 +14,7 @@ from mirrormaker.topology.model import (
     ClusterSpec,
     Compression,
     CopyMode,
+    Delivery,
     Membership,
     PartitionPolicy,
     RouteSpec,
@@ -83,9 +84,13 @@ def _check_groups(path: str, route: RouteSpec) -> Iterator[Finding]:
 
 
 def _check_membership(path: str, route: RouteSpec, source: ClusterSpec | None) -> Iterator[Finding]:
-    if route.membership is not Membership.ZOOKEEPER or source is None:
+    """Members that meet in ZooKeeper divide buckets between them, and each may have one transaction."""
+    if route.membership is not Membership.ZOOKEEPER:
         return
-    if source.zookeeper is None and source.embedded is None:
+    if route.delivery is Delivery.EXACTLY_ONCE:
+        message = "'exactly_once' needs a group at the source's coordinator: see 'membership'"
+        yield Finding(path=f"{path}.delivery", message=message)
+    elif source is not None and source.zookeeper is None:
         message = f"the cluster {source.name!r} does not say where its 'zookeeper' is"
         yield Finding(path=f"{path}.membership", message=message)
 

@@ -35,7 +35,6 @@ _ROUTE = RouteSpec(
 CLUSTER_FIELDS = ("datacenter", "round_trip_ms")
 ROUTE_FIELDS = (
     "topics.partitions",
-    "membership",
     "copy",
     "compression",
     "batch.bytes",

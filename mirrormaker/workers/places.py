@@ -11,6 +11,7 @@ from broker.telemetry import logger
 from mirrormaker.clusters import open_cluster
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.route_runner import instance_id
+from mirrormaker.topology.model import Membership
 
 TIMEOUT_MS = 5_000
 """By then its sessions are about to time out anyway."""
@@ -22,7 +23,13 @@ async def give_places_up(works: Iterable[RouteWork], daemon_id: str, worker: int
     """Have the others of the groups take over what that worker had. Its process must have ended. What cannot
     be told in time is found out by the coordinators themselves, when its sessions time out.
     """
-    await asyncio.gather(*(_give_up(work, instance_id(daemon_id, worker, work.name)) for work in works))
+    await asyncio.gather(
+        *(
+            _give_up(work, instance_id(daemon_id, worker, work.name))
+            for work in works
+            if work.route.membership is Membership.COORDINATOR  # sessions with ZooKeeper end by themselves
+        )
+    )
 
 
 async def _give_up(work: RouteWork, instance: str) -> None:

@@ -141,6 +141,10 @@ def test_routes_write_one_topic_where_all_of_them_say_so(tmp_path: Path, who: tu
         ),
         ("membership: zookeeper", "membership: the cluster 'a' does not say where its 'zookeeper' is"),
         (
+            "membership: zookeeper, delivery: exactly_once",
+            "delivery: 'exactly_once' needs a group at the source's coordinator: see 'membership'",
+        ),
+        (
             "resources: {bytes_per_second: 10, catch_up_bytes_per_second: 11}",
             "resources.catch_up_bytes_per_second: exceeds bytes_per_second, which is 10",
         ),

@@ -25,7 +25,7 @@ class RouteSpec:
     """A mirror from one cluster to another."""
 
     name: RouteName
-    """Name in status, logs and the consumer group `mirror/NAME` at the source."""
+    """Name in status and logs, and of the group at the source: `mirror/NAME`, in ZooKeeper `mirror-NAME`."""
     source: ClusterName
     """The cluster that it reads, by its name here."""
     destination: ClusterName
@@ -83,5 +83,9 @@ class RouteSpec:
 
     @property
     def group(self) -> str:
-        """The group that the route's processes form at the source; it keeps the route's positions."""
+        """The group that the route's processes form at the source; it keeps the route's positions. In
+        ZooKeeper it names a znode.
+        """
+        if self.membership is Membership.ZOOKEEPER:
+            return f"mirror-{self.name}"
         return f"mirror/{self.name}"

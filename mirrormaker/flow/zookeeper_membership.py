@@ -1,0 +1,193 @@
+"""Membership in a route's group that meets in ZooKeeper, for sources that keep groups there.
+
+Members share the partitions of each topic in runs, as Kafka's old consumers do (`zookeeper_group`), not in
+buckets, and let go of everything whenever something changes. While it is in doubt whether a partition is
+still this process's, nothing is fetched or sent (`Certainty`), and positions are not stored. Owned by the
+copier.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+from broker.client.group_offsets import OffsetAndMetadata
+from broker.client.zookeeper_group import ZooKeeperMember
+from broker.client.zookeeper_settings import ZooKeeperGroupSettings
+from broker.clock import Clock
+from broker.coordination.protocol import Coordination
+from broker.errors import CoordinationError
+from broker.types import TopicPartition
+from mirrormaker.flow.chunk import Chunk
+from mirrormaker.flow.lane import Lane
+from mirrormaker.flow.membership import PartitionOwner, Points
+from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.signal import Signal
+
+
+class Certainty:
+    """An admission (`hooks`) that holds everything back while it is not certain whose the partitions are."""
+
+    def __init__(self) -> None:
+        self.holds = True
+
+    def fetch_bytes(self, partition: Partition, wanted: int, now_ms: int) -> int:
+        """See `Admission`."""
+        return wanted if self.holds else 0
+
+    def fetched(self, size: int, now_ms: int) -> None:
+        """See `Admission`."""
+
+    def may_send(self, lane: Lane, chunk: Chunk, now_ms: int) -> bool:
+        """See `Admission`."""
+        return self.holds
+
+    def wake_at_ms(self, now_ms: int) -> int | None:
+        """See `Admission`; whoever restores it has the machine looked at again."""
+        return None
+
+
+class ZooKeeperMembership:
+    """See the module; a `SourceMembership`. The session is the caller's."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        group_id: str,
+        topics: frozenset[str],
+        owner: PartitionOwner,
+        certainty: Certainty,
+        clock: Clock,
+    ) -> None:
+        self.assignment_user_data: bytes | None = None
+        """Nobody hands out partitions here who could tell anything."""
+        self._coordination = coordination
+        self._group_id = group_id
+        self._topics = topics
+        self._owner = owner
+        self._certainty = certainty
+        self._clock = clock
+        self._member: ZooKeeperMember | None = None
+        self._held: frozenset[TopicPartition] = frozenset()
+        self._claimed: frozenset[TopicPartition] = frozenset()
+        """Owned in ZooKeeper; held as soon as it is known where they start."""
+        self._points: Points = {}
+        """Where what is claimed starts."""
+        self._changed = Signal()
+        self._closing = False
+        self._ended = asyncio.Event()
+        self._ended.set()
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What this process owns."""
+        return self._held
+
+    @property
+    def generation(self) -> int:
+        """There are no generations: 0 while it takes part."""
+        return 0 if self._member is not None else -1
+
+    async def run(self) -> None:
+        """Be a member until `close`; each set of topics is another member. Raises BrokerError."""
+        self._ended.clear()
+        try:
+            while not self._closing:
+                await self._take_part(self._topics)
+        finally:
+            self._ended.set()
+
+    async def _take_part(self, topics: frozenset[str]) -> None:
+        """Until the topics are others."""
+        member = self._member = ZooKeeperMember(
+            self._coordination,
+            self._group_id,
+            ZooKeeperGroupSettings(),
+            subscription=dict.fromkeys(topics, 1),
+            listener=self,
+            clock=self._clock,
+        )
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(member.run(), name="member in ZooKeeper")
+                leaving = tasks.create_task(self._leave_when_changed(member, topics), name="leave")
+                await asyncio.wait([running])
+                leaving.cancel()
+        finally:
+            self._member = None
+
+    async def _leave_when_changed(self, member: ZooKeeperMember, topics: frozenset[str]) -> None:
+        while self._topics == topics and not self._closing:
+            await self._changed.wait()
+        await member.close()
+
+    async def close(self, *, for_good: bool = False) -> None:
+        """Leave; others get the partitions at once, `for_good` or not."""
+        self._closing = True
+        self._changed.set()
+        await self._ended.wait()
+
+    def subscribe(self, subscription: frozenset[str]) -> None:
+        """Take part in these topics."""
+        self._topics = subscription
+        self._changed.set()
+
+    def look_every(self, interval_ms: int) -> None:
+        """Changes are told by watches: nobody looks."""
+
+    def request_rejoin(self) -> None:
+        """Shares are what the number of members makes them: there is nothing to share out anew."""
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Store positions of what is surely this process's. Raises CoordinationError."""
+        if self._member is None or not self._certainty.holds:
+            raise CoordinationError(f"group {self._group_id}: not certain whose the partitions are")
+        await self._member.registry.commit(
+            {
+                partition: position.offset
+                for partition, position in offsets.items()
+                if partition in self._held or partition in self._claimed
+            }
+        )
+
+    async def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group has stored. Raises CoordinationError."""
+        if self._member is None:
+            raise CoordinationError(f"group {self._group_id}: not a member at the moment")
+        found = await self._member.registry.committed(partitions)
+        return {partition: OffsetAndMetadata(offset=offset) for partition, offset in found.items()}
+
+    # ---- told by the member (`ShareListener`)
+
+    async def claimed(self, share: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Find out where to start."""
+        self._claimed = frozenset(share)
+        self._points = await self._owner.prepare(share.keys())
+        return {}
+
+    def assigned(self, share: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]) -> None:
+        """Copy these."""
+        self._held, self._claimed = frozenset(share), frozenset()
+        self._owner.begin(share.keys(), self._points)
+
+    async def revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Finish what is in flight, and store positions."""
+        await self._owner.give_up(partitions)
+        self._held -= frozenset(partitions)
+
+    def lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Stop at once."""
+        self._held -= frozenset(partitions)
+        self._owner.lose(partitions)
+
+    def doubted(self) -> None:
+        """Hold everything back."""
+        self._certainty.holds = False
+
+    def assured(self) -> None:
+        """Go on."""
+        if not self._certainty.holds:
+            self._certainty.holds = True
+            self._owner.look_again()

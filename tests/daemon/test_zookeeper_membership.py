@@ -1,0 +1,81 @@
+"""A route whose processes meet in the ZooKeeper of its source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from broker.embedded import EmbeddedCluster
+from tests.conftest import ClusterFactory
+from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker
+from tests.daemon.test_mirror import assert_complete_and_in_order, consume, create, produce
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
+    return cluster("jfk"), cluster("aggregate")
+
+
+def meeting_in_zookeeper(
+    mirror: MirrorFactory, source: EmbeddedCluster, destination: EmbeddedCluster
+) -> MirrorProcess:
+    process = mirror(source, destination, membership="zookeeper")
+    topology = yaml.safe_load(process.file.read_text())
+    topology["clusters"]["jfk"]["zookeeper"] = source.spec.zookeeper_connect
+    process.file.write_text(yaml.safe_dump(topology))
+    return process
+
+
+def copying(told: dict[str, Any]) -> int:
+    return sum(partition["state"] == "copying" for partition in told["partitions"])
+
+
+def test_two_daemons_share_partitions_in_zookeeper_and_one_takes_over_from_the_other(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", PARTITIONS)
+    produce(source, "flights", range(400), PARTITIONS)
+    one, other = (meeting_in_zookeeper(mirror, source, destination) for _ in range(2))
+    one.start()
+    one.wait_for(lambda told: copying(told) == PARTITIONS, "one has all partitions")
+    other.start()
+    for daemon in (one, other):
+        daemon.wait_for(lambda told: copying(told) == PARTITIONS / 2, "half of the partitions each")
+    produce(source, "flights", range(400, 800), PARTITIONS)
+    one.wait_copied()
+    other.kill()
+    produce(source, "flights", range(800, 1000), PARTITIONS)
+    one.wait_for(lambda told: copying(told) == PARTITIONS, "all partitions taken over")
+    one.wait_copied()
+    assert_complete_and_in_order(consume(destination, "jfk.flights", PARTITIONS), 1000)
+    assert one.stop() == 0
+
+
+def test_positions_in_zookeeper_are_gone_on_with_and_may_be_moved(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    produce(source, "flights", range(100), 1)
+    daemon = meeting_in_zookeeper(mirror, source, destination)
+    daemon.start()
+    daemon.wait_copied()
+    create(source, "flights-late", 1)
+    produce(source, "flights-late", range(10), 1)
+    daemon.wait_for(lambda told: len(told["partitions"]) == 2 and told["lag"]["messages"] == 0, "both")
+    assert daemon.stop() == 0
+    daemon.start()
+    daemon.wait_copied()
+    assert len(consume(destination, "jfk.flights", 1)) == 100
+    assert mirrormaker("pause", str(daemon.file), "jfk-to-aggregate").returncode == 0
+    moved = mirrormaker("seek", str(daemon.file), "jfk-to-aggregate", "--topic", "flights", "--to", "90")
+    assert moved.stdout == "flights\t0\t90\n", moved.stderr
+    assert mirrormaker("resume", str(daemon.file), "jfk-to-aggregate").returncode == 0
+    daemon.wait_copied()
+    copies = consume(destination, "jfk.flights", 1)
+    assert [int(copy.value() or b"") for copy in copies] == [*range(100), *range(90, 100)]

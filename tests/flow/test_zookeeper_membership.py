@@ -1,0 +1,115 @@
+"""A copier's group in ZooKeeper: what is in doubt is held back, what is lost is let go of at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine
+
+import pytest
+
+from broker.client.group_offsets import OffsetAndMetadata
+from broker.clock import SystemClock
+from broker.coordination import paths
+from broker.coordination.memory import MemorySession, MemoryTree
+from broker.errors import CoordinationError
+from broker.types import TopicPartition
+from mirrormaker.flow.group_positions import StartingPoint
+from mirrormaker.flow.membership import PartitionOwner, Points
+from mirrormaker.flow.zookeeper_membership import Certainty, ZooKeeperMembership
+from tests.client.running import run, until
+
+GROUP = "mirror-r"
+T, U = TopicPartition("t", 0), TopicPartition("u", 0)
+
+
+class World:
+    """A membership, what its owner was told, and another session with the same ZooKeeper."""
+
+    def __init__(self) -> None:
+        tree = MemoryTree()
+        self.session, self.other = MemorySession(tree), MemorySession(tree)
+        self.copying: dict[TopicPartition, int] = {}
+        self.looks = 0
+        self.certainty = Certainty()
+        owner = PartitionOwner(
+            prepare=self._prepare,
+            begin=self._begin,
+            give_up=self._give_up,
+            lose=self._lose,
+            look_again=self._look_again,
+        )
+        self.membership = ZooKeeperMembership(
+            self.session, GROUP, frozenset({"t"}), owner, self.certainty, SystemClock()
+        )
+
+    async def _prepare(self, partitions: Collection[TopicPartition]) -> Points:
+        known = await self.membership.committed(partitions)
+        return {
+            partition: StartingPoint((known[partition].offset if partition in known else 0,))
+            for partition in partitions
+        }
+
+    def _begin(self, partitions: Collection[TopicPartition], points: Points) -> None:
+        self.copying |= {partition: point.lanes[0] for partition, point in points.items()}
+
+    async def _give_up(self, partitions: Collection[TopicPartition]) -> None:
+        await self.membership.commit({partition: OffsetAndMetadata(offset=7) for partition in partitions})
+        self._lose(partitions)
+
+    def _lose(self, partitions: Collection[TopicPartition]) -> None:
+        for partition in partitions:
+            del self.copying[partition]
+
+    def _look_again(self) -> None:
+        self.looks += 1
+
+
+def played(play: Callable[[World], Coroutine[None, None, None]]) -> None:
+    async def main() -> None:
+        world = World()
+        for session in (world.session, world.other):
+            await session.start(timeout_ms=1_000)
+        for topic in ("t", "u"):
+            await world.other.create(paths.topic(topic), b'{"version":1,"partitions":{"0":[1]}}')
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(world.membership.run())
+            await until(lambda: bool(world.copying))
+            await play(world)
+            await world.membership.close()
+        assert (world.membership.generation, world.copying) == (-1, {})
+
+    run(main)
+
+
+def test_positions_are_kept_in_zookeeper_and_gone_on_with() -> None:
+    async def play(world: World) -> None:
+        assert (world.copying, world.membership.assignment) == ({T: 0}, {T})
+        await world.membership.commit({T: OffsetAndMetadata(offset=5), U: OffsetAndMetadata(offset=6)})
+        assert {at.offset for at in (await world.membership.committed([T, U])).values()} == {5}
+        world.membership.subscribe(frozenset({"t", "u"}))
+        await until(lambda: world.copying == {T: 7, U: 0})
+
+    played(play)
+
+
+def test_while_it_is_in_doubt_whose_partitions_are_nothing_moves_and_no_position_is_stored() -> None:
+    async def play(world: World) -> None:
+        world.membership.doubted()
+        assert not world.certainty.holds
+        with pytest.raises(CoordinationError, match="not certain"):
+            await world.membership.commit({T: OffsetAndMetadata(offset=5)})
+        world.membership.assured()
+        assert (world.certainty.holds, world.looks) == (True, 1)
+        await world.membership.commit({T: OffsetAndMetadata(offset=5)})
+
+    played(play)
+
+
+def test_an_owner_znode_that_goes_away_has_the_partition_let_go_and_taken_again() -> None:
+    async def play(world: World) -> None:
+        world.copying[T] = 99  # to be told from a new beginning
+        await world.other.delete(paths.consumer_owner(GROUP, T))
+        await until(lambda: world.copying == {T: 0})
+        await until(lambda: world.certainty.holds)
+
+    played(play)
