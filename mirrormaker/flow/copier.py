@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from broker.client.cluster import Cluster
 from broker.client.group import GroupMember
@@ -28,6 +28,7 @@ from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.exchange import Assignment, FlowConfig
 from mirrormaker.flow.facts import (
     EVENT_NAMES,
+    Event,
     Fact,
     FlowCounts,
     SourceTruncated,
@@ -40,23 +41,15 @@ from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.membership import PartitionOwner, Points, SourceMembership, group_settings
 from mirrormaker.flow.origin_registry import OriginRegistry
 from mirrormaker.flow.reader import SourceReader
+from mirrormaker.flow.route_config import flow_config
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.writer import DestinationWriter, batches_taken_at_once
 from mirrormaker.flow.zookeeper_membership import Certainty, ZooKeeperMembership
-from mirrormaker.topology.model import CopyMode, RouteSpec
+from mirrormaker.topology.model import RouteSpec
 
 DRAIN_TIMEOUT_MS = 5_000
 """How long partitions that are given up may wait for answers of the destination."""
 EVENTS_KEPT = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that happened to a route, for `status`."""
-
-    at_ms: int
-    name: str
-    details: Mapping[str, object]
 
 
 class RouteCopier:
@@ -137,7 +130,7 @@ class RouteCopier:
         if self._member is not None:
             self._member.look_every(route.refresh_interval_ms)
         if self._machine is not None and self._config is not None:
-            self._config = self._configured(self._config.chunk_batches_max)
+            self._config = flow_config(self.route, self._config.chunk_batches_max)
             self._machine.configure(self._config)
 
     async def run(self) -> None:
@@ -166,7 +159,7 @@ class RouteCopier:
         )
         machine = self._machine = FlowMachine(await self._configure(), hooks)
         member = self._member = await self._make_member()
-        self._positions = GroupPositions(self._source, member, self.route.start, self._note)
+        self._positions = GroupPositions(self._source, member, self.route.start, self.note)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -207,21 +200,8 @@ class RouteCopier:
     # ---- starting
 
     async def _configure(self) -> FlowConfig:
-        self._config = self._configured(await batches_taken_at_once(self._destination))
+        self._config = flow_config(self.route, await batches_taken_at_once(self._destination))
         return self._config
-
-    def _configured(self, chunk_batches_max: int) -> FlowConfig:
-        resources = self.route.resources
-        return FlowConfig(
-            buffer_bytes=resources.buffer_bytes,
-            partition_buffer_bytes=resources.partition_buffer_bytes,
-            fetch_bytes=resources.fetch_bytes,
-            fetch_partition_bytes=resources.fetch_partition_bytes,
-            produce_bytes=resources.produce_bytes,
-            requests_in_flight=resources.requests_in_flight,
-            chunk_batches_max=chunk_batches_max,
-            deep=self.route.copy is CopyMode.DEEP,
-        )
 
     async def _make_member(self) -> SourceMembership:
         if self._coordination is not None:
@@ -332,7 +312,7 @@ class RouteCopier:
         """Its partitions are copied no more, until it is taken over anew: while the group leaves it here."""
         assert self._machine is not None
         self._machine.counts.buckets_lost += 1
-        self._note(
+        self.note(
             "bucket_fenced" if lost.is_fenced else "transaction_given_up",
             bucket=str(lost.key),
             partitions=len(lost.sources),
@@ -419,13 +399,10 @@ class RouteCopier:
     def _take_fact(self, fact: Fact) -> None:
         if isinstance(fact, SourceTruncated | TopicRecreated) and self._books is not None:
             self._books.restart(fact.source, fact.resumed_at)
-        self._note(EVENT_NAMES[type(fact)], **details_of(fact))
+        self.note(EVENT_NAMES[type(fact)], **details_of(fact))
 
     def note(self, event: str, **details: object) -> None:
         """Something that belongs to the route happened, for `status` and the log."""
-        self._note(event, **details)
-
-    def _note(self, event: str, **details: object) -> None:
         self.events.append(Event(at_ms=self._clock.now_ms(), name=event, details=details))
         self._log.warning(event, **details)
 

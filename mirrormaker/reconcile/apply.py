@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from broker.client.acl_admin import AclAdmin
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
-from broker.client.group_offsets import OffsetAndMetadata, commit_offsets
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
@@ -26,6 +25,7 @@ from mirrormaker.plan.steps import (
     TopicStep,
 )
 from mirrormaker.reconcile.topic_steps import StepResult, take_topic_steps
+from mirrormaker.route_groups import route_group
 from mirrormaker.topology.model import (
     ClusterName,
     RouteName,
@@ -35,6 +35,9 @@ from mirrormaker.topology.model import (
     StartAtTime,
     Topology,
 )
+
+_BUSY = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.NON_EMPTY_GROUP)
+"""What the group of a route that is at work answers to others who would move its positions."""
 
 
 async def apply_steps(topology: Topology, steps: Sequence[Step]) -> AsyncIterator[StepResult[Step]]:
@@ -86,17 +89,14 @@ async def _add_rules(cluster: Cluster, step: AddRules) -> str | None:
 
 async def _adopt(topology: Topology, route: RouteSpec, steps: Sequence[AdoptTopic]) -> list[StepResult[Step]]:
     try:
-        async with open_cluster(topology.clusters[route.source]) as source:
+        spec = topology.clusters[route.source]
+        async with open_cluster(spec) as source, route_group(route, spec, source) as group:
             await source.refresh([step.source for step in steps])
             partitions = source.metadata.topic_partitions([step.source for step in steps])
             starts = await _starts(source, route, partitions)
-            await commit_offsets(
-                source,
-                route.group,
-                {partition: OffsetAndMetadata(offset=offset) for partition, offset in starts.items()},
-            )
+            await group.reset_group_offsets(route.group, starts)
     except ProtocolError as error:
-        busy = error.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+        busy = error.code in _BUSY
         told = f"the route {route.name!r} is at work: pause it first" if busy else str(error)
         return [StepResult(step=step, error=told) for step in steps]
     except BrokerError as error:

@@ -13,7 +13,6 @@ from broker.client.acl_admin import AclAdmin
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.client.config_admin import ConfigEntry
-from broker.client.group_offsets import fetch_offsets
 from broker.client.log_sizes import leader_log_sizes
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.client.rights import Rights, read_rights
@@ -24,6 +23,7 @@ from broker.types import TopicPartition
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.plan.world import DAY_MS, ObservedCluster, PartitionTraffic
 from mirrormaker.reconcile.observed_topics import topics_of
+from mirrormaker.route_groups import route_group
 from mirrormaker.topology.model import ClusterSpec, RouteSpec, Topology
 from mirrormaker.topology.naming import compile_naming
 
@@ -119,8 +119,9 @@ class ClusterVisit:
     async def _positions(self, route: RouteSpec) -> Mapping[str, Mapping[int, int]]:
         selected = select_topics(compile_naming(route.source, route.topics), self.topics.values())
         partitions = self._cluster.metadata.topic_partitions(sorted(selected))
-        asked = fetch_offsets(self._cluster, route.group, partitions, timeout_ms=QUERY_TIMEOUT_MS)
-        committed = await self._try(asked, f"positions of {route.name!r}", {})
+        async with route_group(route, self.spec, self._cluster, timeout_ms=QUERY_TIMEOUT_MS) as group:
+            asked = group.group_offsets(route.group, partitions)
+            committed = await self._try(asked, f"positions of {route.name!r}", {})
         positions: dict[str, dict[int, int]] = defaultdict(dict)
         for partition, at in committed.items():
             positions[partition.topic][partition.partition] = at.offset
