@@ -102,6 +102,7 @@ def test_metrics_tell_of_workers() -> None:
         "topology": {"generation": 1, "problem": None, "reloads": 0, "reload_failures": 0},
         "resident_bytes": 50,
         "cpu_seconds": 0.5,
+        "clusters": {},
         "workers": [worker, down],
         "routes": {},
     }
