@@ -21,11 +21,13 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import takewhile
 
+from broker.errors import ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
+from mirrormaker.flow.remedies import Remedy, remedy_for
 
 LanePositions = tuple[int, ...]
 """Where each lane of a partition goes on."""
@@ -51,6 +53,22 @@ TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
     Phase.CLOSING: frozenset({Phase.COMMITTING, Phase.LOST}),
     Phase.COMMITTING: frozenset({Phase.IDLE, Phase.LOST}),
     Phase.LOST: frozenset(),
+}
+
+
+FENCED_CODES = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    }
+)
+"""There is a newer identity of the bucket."""
+_LOSING_CODES = FENCED_CODES | {
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.TRANSACTION_ABORTABLE,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 
 
@@ -119,6 +137,7 @@ class BucketTransaction:
         self._bytes = 0
         self._to_add: set[TopicPartition] = set()
         self._added: set[TopicPartition] = set()
+        self._refused: set[TopicPartition] = set()
         self._used: set[TopicPartition] = set()
         """Destinations that the identity was admitted to: their leaders know sequences of it."""
         self._promised: dict[TopicPartition, LanePositions] = {}
@@ -194,22 +213,40 @@ class BucketTransaction:
     def admit(self, lane: Lane, chunk: Chunk) -> bool:
         """Whether the chunk may be sent now; where the coordinator must be told first, that is next."""
         if lane.destination in self._added:
-            if self.phase is Phase.OPEN or (self.phase is Phase.CLOSING and chunk.base_sequence >= 0):
+            if self.phase is Phase.OPEN or (self.phase is Phase.CLOSING and self._is_promised(lane, chunk)):
                 self._bytes += chunk.size
                 self._used.add(lane.destination)
                 return True
         elif self.phase is Phase.IDLE:
             self._open()
-        elif self.phase is Phase.OPEN:
+        elif self.phase is Phase.OPEN and lane.destination not in self._refused:
             self._to_add.add(lane.destination)
         return False
+
+    def _is_promised(self, lane: Lane, chunk: Chunk) -> bool:
+        """Whether it is a repeat of what the positions to be committed speak of."""
+        promised = self._promised.get(lane.partition.source)
+        return promised is not None and chunk.base_sequence >= 0 and chunk.first_offset < promised[lane.index]
+
+    def remedy(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> Remedy:
+        """What is done about a refused chunk: only what repeats the same, or is not at the destination, can
+        go on in the same transaction. Else all is lost.
+        """
+        remedy = remedy_for(code, several_batches=len(chunk.batches) > 1)
+        is_written = any(each.maybe_written for each in lane.queue)
+        if (
+            code in _LOSING_CODES
+            or remedy is Remedy.NEW_PRODUCER
+            or (remedy is not Remedy.REPEAT and is_written)
+        ):
+            self.lose(f"{lane.destination}: {code.name}", is_fenced=code in FENCED_CODES)
+            return Remedy.REPEAT
+        return remedy
 
     def _open(self) -> None:
         """Begin a transaction with all partitions that have something to send."""
         self._enter(Phase.OPEN)
-        self._to_add = {
-            lane.destination for lane in self._lanes() if lane.queue and lane.state is not LaneState.STOPPING
-        }
+        self._to_add = {lane.destination for lane in self._lanes() if _has_work(lane)} - self._refused
         self._to_add.add(self._positions_at)
 
     # ---- steps
@@ -231,13 +268,16 @@ class BucketTransaction:
             case _:
                 return None
 
-    def done(self, now_ms: int) -> None:
-        """The step under way has been taken."""
+    def done(self, now_ms: int, refused: frozenset[TopicPartition] = frozenset()) -> None:
+        """The step under way has been taken, but for partitions that the coordinator refused: nothing is sent
+        there in this transaction.
+        """
         step, self._under_way = self._under_way, None
         match step:
             case AddPartitions(partitions=partitions):
                 self._to_add -= partitions
-                self._added |= partitions
+                self._added |= partitions - refused
+                self._refused |= refused
                 if not self._bytes:  # it took long: what it was opened for gets its time
                     self._due_ms = max(self._due_ms, now_ms + self._terms.interval_ms // 2)
             case WritePositions(positions=positions):
@@ -318,6 +358,7 @@ class BucketTransaction:
         self._promised.clear()
         self._written.clear()
         self._added.clear()
+        self._refused.clear()
         self._bytes = 0
         self._enter(Phase.IDLE)
         self._rest(now_ms)
@@ -334,6 +375,10 @@ class BucketTransaction:
     def _enter(self, phase: Phase) -> None:
         assert phase in TRANSITIONS[self.phase], f"{self.key}: {self.phase} -> {phase}"
         self.phase = phase
+
+
+def _has_work(lane: Lane) -> bool:
+    return bool(lane.queue) and lane.leader is not None and lane.state is not LaneState.STOPPING
 
 
 def _sent(lane: Lane) -> Iterator[Chunk]:

@@ -26,6 +26,7 @@ from broker.errors import AuthenticationError, BrokerError, ConfigurationError, 
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.bucket_transaction import (
+    FENCED_CODES,
     AddPartitions,
     BucketTransaction,
     Commit,
@@ -52,7 +53,7 @@ from mirrormaker.flow.positions import (
 )
 from mirrormaker.flow.positions_writer import PositionsWriter
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
-from mirrormaker.flow.remedies import Remedy, remedy_for
+from mirrormaker.flow.remedies import Remedy
 from mirrormaker.flow.signal import Signal
 from mirrormaker.topology.model import RouteSpec, Start
 
@@ -66,22 +67,6 @@ LOST_WAIT_MS = 100
 LOST_WAIT_MAX_MS = 5_000
 FENCED_WAIT_MS = 4_000
 """Longer than a heartbeat takes: the group tells by then whether the bucket is another's."""
-
-_FENCED_CODES = frozenset(
-    {
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-    }
-)
-_LOSING_CODES = frozenset(
-    {
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.TRANSACTION_ABORTABLE,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
 
 _log = logger("exactly_once")
 
@@ -196,20 +181,12 @@ class ExactlyOnce:
         return partition.committed if stored is None else stored
 
     def remedy(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> Remedy:
-        """Only what repeats the same, or is not at the destination, can go on in the same transaction."""
-        remedy = remedy_for(code, several_batches=len(chunk.batches) > 1)
-        is_written = any(each.maybe_written for each in lane.queue)
-        if (
-            remedy is Remedy.NEW_PRODUCER
-            or code in _LOSING_CODES
-            or (remedy is not Remedy.REPEAT and is_written)
-        ):
-            bucket = self._buckets.get(lane.key_of(chunk.origin))
-            if bucket is not None:
-                what = f"{lane.destination}: {code.name}"
-                bucket.transaction.lose(what, is_fenced=code in _FENCED_CODES)
-                bucket.work.set()
+        bucket = self._buckets.get(lane.key_of(chunk.origin))
+        if bucket is None:
             return Remedy.REPEAT
+        remedy = bucket.transaction.remedy(lane, chunk, code)
+        if bucket.transaction.is_lost:
+            bucket.work.set()
         return remedy
 
     # ---- the copier's side
@@ -281,7 +258,11 @@ class ExactlyOnce:
             partition = self._machine.partitions.get(source)
             key, stored = self._joining.pop(source, (None, None))
             bucket = None if key is None else self._buckets.get(key)
-            if partition is not None and bucket is not None:
+            if partition is None or key is None:
+                continue
+            if bucket is None:  # it was lost meanwhile
+                self._on_lost(self._lost(key, frozenset({source}), "lost before it was copied"))
+            else:
                 bucket.transaction.join(partition, stored)
                 bucket.work.set()
 
@@ -379,28 +360,45 @@ class ExactlyOnce:
     async def _try(self, bucket: _Bucket, step: Step) -> None:
         transaction = bucket.transaction
         try:
-            await self._take(bucket, step)
+            refused = await self._take(bucket, step)
         except BrokerError as error:
-            is_fenced = isinstance(error, ProtocolError) and error.code in _FENCED_CODES
+            is_fenced = isinstance(error, ProtocolError) and error.code in FENCED_CODES
             transaction.lose(str(error), is_fenced=is_fenced)
             return
-        transaction.done(self._clock.monotonic_ms())
+        transaction.done(self._clock.monotonic_ms(), refused)
         if isinstance(step, Commit):
             self._machine.counts.transactions += 1
             self._losses.pop(transaction.key, None)
         self._progress.set()
         self._on_progress()
 
-    async def _take(self, bucket: _Bucket, step: Step) -> None:
-        """Raises BrokerError when the bucket cannot go on."""
-        identity = _as_producer(bucket.transaction.identity)
+    async def _take(self, bucket: _Bucket, step: Step) -> frozenset[TopicPartition]:
+        """The partitions that were refused. Raises BrokerError when the bucket cannot go on."""
         match step:
             case AddPartitions(partitions=partitions):
-                await bucket.requests.add_partitions(identity, partitions)
+                return await self._add(bucket, partitions)
             case WritePositions(positions=positions):
                 await bucket.writer.write([(self._id_of(source), at) for source, at in positions.items()])
             case Commit():
+                identity = _as_producer(bucket.transaction.identity)
                 await bucket.requests.end(identity, commit=True, by_leaders=False)
+        return frozenset()
+
+    async def _add(self, bucket: _Bucket, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+        """Partitions that may not be written are refused one by one, and hold nobody else back."""
+        identity = _as_producer(bucket.transaction.identity)
+        try:
+            await bucket.requests.add_partitions(identity, partitions)
+        except ProtocolError as error:
+            if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED or partitions == {POSITIONS_AT}:
+                raise
+            if len(partitions) == 1:
+                _log.warning("partition_not_writable", error=str(error))
+                return partitions
+        else:
+            return frozenset()
+        each = [await self._add(bucket, frozenset({partition})) for partition in sorted(partitions)]
+        return frozenset().union(*each)
 
     def _give_back(self, bucket: _Bucket) -> None:
         """The bucket is lost: the copier may take it over again."""
@@ -409,17 +407,17 @@ class ExactlyOnce:
             return
         del self._buckets[transaction.key]
         self._losses[transaction.key] += 1
-        backoff_ms = min(LOST_WAIT_MS << (self._losses[transaction.key] - 1), LOST_WAIT_MAX_MS)
         self._progress.set()
         self._on_lost(
-            LostBucket(
-                key=transaction.key,
-                sources=transaction.sources,
-                reason=transaction.lost_because,
-                is_fenced=transaction.is_fenced,
-                wait_ms=max(backoff_ms, FENCED_WAIT_MS) if transaction.is_fenced else backoff_ms,
-            )
+            self._lost(transaction.key, transaction.sources, transaction.lost_because, transaction.is_fenced)
         )
+
+    def _lost(
+        self, key: ProducerKey, sources: frozenset[TopicPartition], reason: str, is_fenced: bool = False
+    ) -> LostBucket:
+        backoff_ms = min(LOST_WAIT_MS << min(self._losses[key], 16), LOST_WAIT_MAX_MS)
+        wait_ms = max(backoff_ms, FENCED_WAIT_MS) if is_fenced else backoff_ms
+        return LostBucket(key=key, sources=sources, reason=reason, is_fenced=is_fenced, wait_ms=wait_ms)
 
     # ---- sources
 

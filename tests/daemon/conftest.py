@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from broker.embedded import EmbeddedCluster
 from broker.types import HostPort
+from tests.client.reading_members import Brokers
 
 PATIENCE_SECONDS = 40.0
 
@@ -112,9 +112,7 @@ class MirrorFactory:
     stack: contextlib.ExitStack
     made: int = field(default=0)
 
-    def __call__(
-        self, source: EmbeddedCluster, destination: EmbeddedCluster, **route: object
-    ) -> MirrorProcess:
+    def __call__(self, source: Brokers, destination: Brokers, **route: object) -> MirrorProcess:
         self.made += 1
         file = self.folder / f"topology-{self.made}.yaml"
         file.write_text(yaml.safe_dump(self._topology(source.bootstrap, destination.bootstrap, route)))

@@ -1,0 +1,112 @@
+"""Mirrors that are killed while records are written at their source, and what arrives then."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.client.reading_members import Brokers
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorProcess
+
+TOPIC, COPY = "flights", "jfk.flights"
+PARTITIONS = 3
+
+
+def address(cluster: Brokers) -> str:
+    """As clients take it."""
+    return ",".join(map(str, cluster.bootstrap))
+
+
+def create_topic(cluster: Brokers) -> None:
+    """The topic that is copied."""
+    admin = AdminClient({"bootstrap.servers": address(cluster)})
+    for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
+        created.result(PATIENCE_SECONDS)
+
+
+class SteadyWriter:
+    """Writes numbers to the source until it is told to stop."""
+
+    def __init__(self, cluster: Brokers) -> None:
+        self.written = 0
+        self._producer = Producer({"bootstrap.servers": address(cluster), "linger.ms": 5, "log_level": 0})
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+
+    def __enter__(self) -> SteadyWriter:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        assert self._producer.flush(PATIENCE_SECONDS) == 0
+
+    def _write(self) -> None:
+        while not self._done.wait(0.005):
+            for _ in range(20):
+                self._producer.produce(TOPIC, b"%d" % self.written, partition=self.written % PARTITIONS)
+                self.written += 1
+            self._producer.poll(0)
+
+
+def numbers_at(cluster: Brokers, *, isolation: str = "read_committed") -> Counter[int]:
+    """What readers find."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": address(cluster),
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+    found: Counter[int] = Counter()
+    try:
+        reader.assign([Position(COPY, number, 0) for number in range(PARTITIONS)])
+        ended: set[int] = set()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(ended) < PARTITIONS:
+            assert time.monotonic() < deadline, "the topic was not read to its end"
+            for message in reader.consume(10_000, 0.2):
+                error = message.error()
+                if error is None:
+                    found[int(message.value() or b"")] += 1
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    ended.add(message.partition() or 0)
+    finally:
+        reader.close()
+    return found
+
+
+def killed_often(
+    source: Brokers,
+    mirror: MirrorProcess,
+    kills: int,
+) -> int:
+    """Copy while the mirror is killed so often; how many records were written."""
+    chance = random.Random()
+    with SteadyWriter(source) as writer:
+        for _ in range(kills):
+            mirror.start()
+            time.sleep(chance.uniform(0.7, 3.0))
+            mirror.kill()
+        mirror.start()
+    mirror.wait_copied()
+    return writer.written
+
+
+def events(mirror: MirrorProcess, name: str) -> list[dict[str, Any]]:
+    """What all its processes logged under a name."""
+    told = [json.loads(line) for line in mirror.log.read_text().splitlines() if line.startswith("{")]
+    return [event for event in told if event["event"] == name]

@@ -1,0 +1,555 @@
+"""The transactions of a bucket: step by step, and against a destination with Kafka's rules of transactions,
+whose owner may die, be frozen or be replaced between any two steps.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.errors import ErrorCode
+from broker.records.batch import Codec, iterate_batches, next_sequence
+from broker.records.reader import read_records
+from broker.types import BrokerId, TopicPartition
+from mirrormaker.flow.bucket_transaction import (
+    TRANSITIONS,
+    AddPartitions,
+    BucketTransaction,
+    Commit,
+    LanePositions,
+    Phase,
+    Step,
+    TransactionTerms,
+    WritePositions,
+)
+from mirrormaker.flow.chunk import Chunk, Frame
+from mirrormaker.flow.exchange import (
+    Assignment,
+    FetchedPartition,
+    FlowConfig,
+    ProduceAnswer,
+    ProduceCommand,
+)
+from mirrormaker.flow.hooks import Hooks
+from mirrormaker.flow.intake import Intake, IntakeConfig, build_chunks, take_in
+from mirrormaker.flow.lane import Lane
+from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
+from tests.flow.test_lanes import SIZE_MAX, build_batch
+
+KEY = ProducerKey(3, 0, None)
+POSITIONS = TopicPartition("positions", 0)
+TERMS = TransactionTerms(interval_ms=100, settle_ms=500)
+SOURCES = (TopicPartition("flights", 0), TopicPartition("flights", 1))
+FAULTS = (
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+)
+
+
+def destinations_of(source: TopicPartition, lanes: int) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition("copy", source.partition * lanes + lane) for lane in range(lanes))
+
+
+# ---- step by step
+
+
+def one_partition(chunks: int) -> tuple[BucketTransaction, FlowMachine]:
+    """A bucket with one partition that has so many chunks to send."""
+    bucket = BucketTransaction(KEY, ProducerIdentity(9, 4, "mirror/r/3"), POSITIONS, TERMS, 0)
+    machine = FlowMachine(FlowConfig(), Hooks(admissions=(Gate(bucket),), remedies=bucket))
+    source, (destination,) = SOURCES[0], destinations_of(SOURCES[0], 1)
+    machine.set_leaders({destination: BrokerId(1)})
+    machine.assign([Assignment(source=source, destinations=(destination,), bucket=3, position=0)])
+    bucket.join(machine.partitions[source], (0,))
+    machine.ready(0)
+    machine.set_producer(KEY, bucket.identity)
+    for offset in range(chunks):
+        batch = build_batch(0, offset, 1)
+        answer = FetchedPartition(source=source, offset=offset, records=batch, source_end=9)
+        machine.fetched([answer], len(batch), 0)
+    return bucket, machine
+
+
+class Gate:
+    """The bucket as an admission."""
+
+    def __init__(self, bucket: BucketTransaction) -> None:
+        self.bucket = bucket
+
+    def fetch_bytes(self, partition: Partition, wanted: int, now_ms: int) -> int:
+        return wanted
+
+    def fetched(self, size: int, now_ms: int) -> None:
+        pass
+
+    def may_send(self, lane: Lane, chunk: Chunk, now_ms: int) -> bool:
+        return self.bucket.admit(lane, chunk)
+
+    def wake_at_ms(self, now_ms: int) -> int | None:
+        return None
+
+
+def answer(
+    machine: FlowMachine, command: ProduceCommand, code: ErrorCode = ErrorCode.NONE, now_ms: int = 0
+) -> None:
+    machine.answered(command, {lane.destination: ProduceAnswer(code) for lane, _ in command.entries}, now_ms)
+
+
+def opened(chunks: int = 1) -> tuple[BucketTransaction, FlowMachine, list[ProduceCommand]]:
+    """With the first chunk on its way."""
+    bucket, machine = one_partition(chunks)
+    assert machine.ready(0).requests == []
+    (destination,) = destinations_of(SOURCES[0], 1)
+    assert bucket.next_step(0) == AddPartitions(partitions=frozenset({destination, POSITIONS}))
+    assert bucket.next_step(0) is None
+    bucket.done(0)
+    return bucket, machine, machine.ready(0).requests
+
+
+def test_nothing_is_sent_before_the_coordinator_knows_the_partition() -> None:
+    _, _, requests = opened()
+    assert [command.transactional_id for command in requests] == ["mirror/r/3"]
+
+
+def test_a_transaction_is_committed_with_the_positions_that_it_leads_to() -> None:
+    bucket, machine, (command,) = opened()
+    assert bucket.next_step(99) is None
+    assert bucket.next_step(100) == WritePositions(positions={SOURCES[0]: (1,)})
+    bucket.done(100)
+    assert bucket.next_step(100) is None, "the answer is not there"
+    answer(machine, command)
+    assert bucket.committed(SOURCES[0]) == 0
+    assert bucket.next_step(101) == Commit()
+    bucket.done(101)
+    assert (bucket.phase, bucket.committed(SOURCES[0])) == (Phase.IDLE, 1)
+    assert bucket.next_step(200) is None, "nothing moved"
+
+
+def test_what_was_refused_and_is_not_there_is_taken_back_from_the_positions() -> None:
+    bucket, machine, (command,) = opened()
+    assert bucket.next_step(100) == WritePositions(positions={SOURCES[0]: (1,)})
+    bucket.done(100)
+    answer(machine, command, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert bucket.next_step(101) == WritePositions(positions={SOURCES[0]: (0,)})
+    bucket.done(101)
+    assert bucket.next_step(102) == Commit()
+
+
+def test_a_repeat_is_sent_while_the_transaction_closes_and_nothing_new_is() -> None:
+    bucket, machine, (command,) = opened(chunks=3)
+    assert isinstance(bucket.next_step(100), WritePositions)
+    bucket.done(100)
+    answer(machine, command, ErrorCode.REQUEST_TIMED_OUT)
+    assert bucket.next_step(101) is None, "it may be there"
+    (repeat,) = machine.ready(200).requests
+    assert [chunk for _, chunk in repeat.entries] == [chunk for _, chunk in command.entries]
+    answer(machine, repeat)
+    assert machine.ready(201).requests == []
+    assert bucket.next_step(202) == Commit()
+    bucket.done(202)
+    assert machine.ready(203).requests == []
+    assert isinstance(bucket.next_step(203), AddPartitions)
+
+
+def test_a_batch_of_unknown_outcome_loses_the_bucket_after_a_while() -> None:
+    bucket, machine, (command,) = opened()
+    bucket.next_step(100)
+    bucket.done(100)
+    answer(machine, command, ErrorCode.REQUEST_TIMED_OUT)
+    assert bucket.wake_at_ms() == 600
+    assert bucket.next_step(600) is None
+    assert bucket.is_lost
+    assert not bucket.is_fenced
+
+
+@pytest.mark.parametrize(
+    ("code", "is_fenced"), [(ErrorCode.INVALID_PRODUCER_EPOCH, True), (ErrorCode.INVALID_TXN_STATE, False)]
+)
+def test_a_refusal_of_the_identity_loses_the_bucket(code: ErrorCode, is_fenced: bool) -> None:
+    bucket, machine, (command,) = opened()
+    answer(machine, command, code)
+    assert (bucket.is_lost, bucket.is_fenced) == (True, is_fenced)
+    assert bucket.next_step(1_000) is None
+
+
+def test_a_batch_that_is_refused_for_good_pauses_its_lane_and_not_the_transaction() -> None:
+    bucket, machine, (command,) = opened()
+    answer(machine, command, ErrorCode.MESSAGE_TOO_LARGE)
+    assert machine.partitions[SOURCES[0]].condition == "paused"
+    assert bucket.next_step(100) == Commit()
+
+
+def test_a_batch_that_may_be_there_and_cannot_be_repeated_loses_the_bucket() -> None:
+    bucket, machine, (command,) = opened()
+    answer(machine, command, ErrorCode.REQUEST_TIMED_OUT)
+    (repeat,) = machine.ready(100).requests
+    answer(machine, repeat, ErrorCode.MESSAGE_TOO_LARGE, 100)
+    assert bucket.is_lost
+
+
+def test_a_partition_that_is_refused_by_the_coordinator_is_tried_in_the_next_transaction() -> None:
+    bucket, machine = one_partition(1)
+    machine.ready(0)
+    bucket.next_step(0)
+    (destination,) = destinations_of(SOURCES[0], 1)
+    bucket.done(0, frozenset({destination}))
+    assert machine.ready(0).requests == []
+    assert bucket.next_step(0) is None
+    assert bucket.next_step(100) == Commit()
+    bucket.done(100)
+    machine.ready(101)
+    assert bucket.next_step(101) == AddPartitions(partitions=frozenset({destination, POSITIONS}))
+
+
+def test_positions_that_moved_without_records_are_committed_too() -> None:
+    bucket, machine = one_partition(0)
+    machine.resume_at(SOURCES[0], 7, 9)
+    assert bucket.next_step(99) is None
+    assert bucket.next_step(100) == AddPartitions(partitions=frozenset({POSITIONS}))
+    bucket.done(100)
+    assert bucket.next_step(150) == WritePositions(positions={SOURCES[0]: (7,)})
+
+
+def test_a_partition_that_is_given_up_in_the_midst_loses_the_bucket_and_after_a_commit_not() -> None:
+    bucket, machine, (command,) = opened()
+    machine.stop(SOURCES)
+    answer(machine, command)
+    bucket.hurry()
+    assert not bucket.has_stored(SOURCES)
+    assert isinstance(bucket.next_step(1), WritePositions)
+    bucket.done(1)
+    assert bucket.next_step(1) == Commit()
+    bucket.done(1)
+    assert bucket.has_stored(SOURCES)
+    bucket.leave(SOURCES[0])
+    assert not bucket.is_lost
+    other, _, _ = opened()
+    other.leave(SOURCES[0])
+    assert other.is_lost
+
+
+def test_an_identity_that_was_used_in_a_partition_is_not_for_a_lane_that_begins_there() -> None:
+    bucket, _, _ = opened()
+    assert bucket.has_used(destinations_of(SOURCES[0], 1))
+    assert not bucket.has_used(destinations_of(SOURCES[1], 1))
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_every_phase_can_be_lost_and_nothing_comes_after(phase: Phase) -> None:
+    assert phase is Phase.LOST or Phase.LOST in TRANSITIONS[phase]
+    bucket, _ = one_partition(1)
+    bucket.phase = phase
+    bucket.lose("a test")
+    assert bucket.is_lost
+    assert bucket.next_step(10_000) is None
+    assert bucket.wake_at_ms() is None
+
+
+# ---- against a destination
+
+
+class Scatter:
+    """One lane: as it is. Several: record by record, by offset."""
+
+    def take(
+        self, partition: Partition, answer: FetchedPartition, config: IntakeConfig, frame: Frame
+    ) -> Intake:
+        lanes = partition.lanes
+        if len(lanes) == 1:
+            return take_in(answer.records, partition.position, config, frame)
+        intake = Intake(position=partition.position)
+        for position, header in iterate_batches(answer.records):
+            batch = memoryview(answer.records)[position : position + header.size]
+            records = read_records(batch, header, size_max=SIZE_MAX)
+            for lane in lanes:
+                wanted = [
+                    record
+                    for record in records
+                    if record.offset % len(lanes) == lane.index and record.offset >= lane.position
+                ]
+                for chunk in build_chunks(wanted, Codec.NONE, SIZE_MAX, 0):
+                    chunk.lane = lane.index
+                    intake.chunks.append(chunk)
+            intake.position = header.next_offset
+        return intake
+
+
+@dataclass
+class Transaction:
+    """What is open under one epoch."""
+
+    added: set[TopicPartition] = field(default_factory=set)
+    records: list[tuple[TopicPartition, int, int]] = field(default_factory=list)
+    """Destination, source partition, source offset."""
+    positions: dict[TopicPartition, LanePositions] = field(default_factory=dict)
+
+
+class Destination:
+    """One coordinator and all leaders: what is committed under the newest epoch counts."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.open: Transaction | None = None
+        self.records: list[tuple[TopicPartition, int, int]] = []
+        self.positions: dict[TopicPartition, LanePositions] = {}
+        self.sequences: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
+
+    def initialize(self) -> int:
+        """A new epoch: what is open is aborted, what was there before is refused."""
+        self.epoch += 1
+        self.open = None
+        self.sequences.clear()
+        return self.epoch
+
+    def take(self, epoch: int, step: Step) -> bool:
+        """False: refused."""
+        if epoch != self.epoch:
+            return False
+        match step:
+            case AddPartitions(partitions=partitions):
+                self.open = self.open or Transaction()
+                self.open.added |= partitions
+            case WritePositions(positions=positions):
+                assert self.open is not None
+                assert POSITIONS in self.open.added
+                self.open.positions.update(positions)
+            case Commit():
+                if self.open is not None:  # else it is a repeat
+                    self.records += self.open.records
+                    self.positions |= self.open.positions
+                self.open = None
+        return True
+
+    def append(self, lane: Lane, chunk: Chunk) -> ErrorCode:
+        ((position, header),) = iterate_batches(chunk.records)
+        if header.producer_epoch != self.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        assert header.is_transactional
+        assert self.open is not None
+        assert lane.destination in self.open.added
+        sequences = self.sequences[lane.destination]
+        own = (header.base_sequence, header.last_sequence)
+        if own in sequences[-5:]:
+            return ErrorCode.NONE
+        if header.base_sequence != (next_sequence(sequences[-1][1], 1) if sequences else 0):
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        sequences.append(own)
+        batch = memoryview(chunk.records)[position : position + header.size]
+        for record in read_records(batch, header, size_max=SIZE_MAX):
+            entry = (lane.destination, int(record.key or b""), int(record.value or b""))
+            self.open.records.append(entry)
+        return ErrorCode.NONE
+
+
+class Owner:
+    """A process that has the bucket, or believes so."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.epoch = world.destination.initialize()
+        identity = ProducerIdentity(9, self.epoch, "mirror/r/3")
+        self.bucket = BucketTransaction(KEY, identity, POSITIONS, TERMS, world.now_ms)
+        self.machine = FlowMachine(
+            FlowConfig(), Hooks(admissions=(Gate(self.bucket),), transit=Scatter(), remedies=self.bucket)
+        )
+        self.wire: list[ProduceCommand] = []
+        self.step: Step | None = None
+        for source in SOURCES:
+            stored = world.destination.positions.get(source)
+            lanes = stored or (0,) * world.lanes
+            self.machine.assign(
+                [
+                    Assignment(
+                        source=source,
+                        destinations=destinations_of(source, world.lanes),
+                        bucket=3,
+                        position=min(lanes),
+                        lane_positions=lanes,
+                    )
+                ]
+            )
+            self.bucket.join(self.machine.partitions[source], stored)
+        self.machine.set_leaders(
+            {each: BrokerId(0) for source in SOURCES for each in destinations_of(source, world.lanes)}
+        )
+
+    def perform(self) -> None:
+        if self.bucket.is_lost:
+            return
+        ready = self.machine.ready(self.world.now_ms)
+        for key in ready.producers:
+            self.machine.set_producer(key, self.bucket.identity)
+        self.wire += ready.requests
+        self.step = self.step or self.bucket.next_step(self.world.now_ms)
+
+    def fetch(self) -> None:
+        plan = self.machine.plan_fetch(SOURCES, 1, self.world.now_ms)
+        for wanted in plan.positions:
+            source, offset = wanted.topic_partition, wanted.offset
+            records = self.world.read(source, offset)
+            end = self.world.ends[source]
+            self.machine.fetched(
+                [FetchedPartition(source=source, offset=offset, records=records, source_end=end)],
+                len(records),
+                self.world.now_ms,
+            )
+
+    def take_step(self, *, is_answered: bool) -> None:
+        if self.step is None:
+            return
+        is_taken = self.world.destination.take(self.epoch, self.step)
+        if not is_answered:
+            return  # and repeated
+        self.step = None
+        if is_taken:
+            self.bucket.done(self.world.now_ms)
+        else:
+            self.bucket.lose("fenced", is_fenced=True)
+
+    def serve(self, fault: ErrorCode | None, *, is_written: bool) -> None:
+        """The first request is answered."""
+        if not self.wire:
+            return
+        command = self.wire.pop(0)
+        answers = {}
+        for lane, chunk in command.entries:
+            code = fault or ErrorCode.NONE
+            if fault is None or (
+                is_written and fault in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION)
+            ):
+                told = self.world.destination.append(lane, chunk)
+                code = told if fault is None else fault
+            answers[lane.destination] = ProduceAnswer(code)
+        self.machine.answered(command, answers, self.world.now_ms)
+
+
+class World:
+    """A source, a destination, the owner and those who were it before and do not know better."""
+
+    def __init__(self, random: Random, lanes: int) -> None:
+        self.random = random
+        self.lanes = lanes
+        self.now_ms = 0
+        self.destination = Destination()
+        self.ends = dict.fromkeys(SOURCES, 0)
+        self.batches: dict[TopicPartition, list[tuple[int, bytearray]]] = defaultdict(list)
+        self.written: dict[TopicPartition, list[int]] = defaultdict(list)
+        self.frozen: list[Owner] = []
+        self.owner = Owner(self)
+
+    def write(self) -> None:
+        source, count = self.random.choice(SOURCES), self.random.randint(1, 3)
+        end = self.ends[source]
+        self.batches[source].append((end, build_batch(source.partition, end, count)))
+        self.written[source] += range(end, end + count)
+        self.ends[source] = end + count + self.random.choice([0, 0, 2])
+
+    def read(self, source: TopicPartition, offset: int) -> bytearray:
+        later = [batch for base, batch in self.batches[source] if base >= offset]
+        return bytearray(b"".join(bytes(batch) for batch in later[: self.random.randint(1, 3)]))
+
+    def replace_owner(self) -> None:
+        """The bucket is taken over; the former owner is dead, or wakes up later."""
+        if self.random.random() < 0.5:
+            self.frozen.append(self.owner)
+        self.owner = Owner(self)
+
+    def step(self) -> None:
+        random = self.random
+        owner = random.choice([self.owner, self.owner, self.owner, *self.frozen])
+        match random.randrange(12):
+            case 0 | 1:
+                self.write()
+            case 2 | 3:
+                owner.fetch()
+            case 4 | 5 | 6:
+                owner.serve(None, is_written=True)
+            case 7 | 8:
+                owner.take_step(is_answered=random.random() < 0.9)
+            case 9:
+                self.now_ms += random.choice([1, 50, 200, 2_000])
+            case 10:
+                owner.serve(random.choice(FAULTS), is_written=random.random() < 0.5)
+            case 11:
+                if random.random() < 0.15:
+                    self.replace_owner()
+        if self.owner.bucket.is_lost:
+            self.owner = Owner(self)
+        owner.perform()
+        self.check()
+
+    def check(self) -> None:
+        """What readers see is what the positions say, each record once, in the order of its lane."""
+        seen: dict[TopicPartition, list[int]] = defaultdict(list)
+        for destination, _, offset in self.destination.records:
+            seen[destination].append(offset)
+        for source in SOURCES:
+            positions = self.destination.positions.get(source, (0,) * self.lanes)
+            for lane, destination in enumerate(destinations_of(source, self.lanes)):
+                wanted = [
+                    offset
+                    for offset in self.written[source]
+                    if offset < positions[lane] and (self.lanes == 1 or offset % self.lanes == lane)
+                ]
+                assert seen[destination] == wanted
+
+    def finish(self) -> None:
+        for _ in range(300):
+            self.now_ms += 31_000
+            owner = self.owner
+            owner.perform()
+            owner.fetch()
+            owner.perform()
+            while owner.wire:
+                owner.serve(None, is_written=True)
+                owner.perform()
+            owner.take_step(is_answered=True)
+            owner.perform()
+            if self.owner.bucket.is_lost:
+                self.owner = Owner(self)
+            self.check()
+        seen = sorted((partition, offset) for _, partition, offset in self.destination.records)
+        assert seen == sorted(
+            (source.partition, offset) for source in SOURCES for offset in self.written[source]
+        )
+
+
+@settings(max_examples=150)
+@given(seed=st.integers(0, 1 << 32), lanes=st.integers(1, 2))
+def test_readers_of_committed_records_see_each_once_whoever_dies_or_wakes_up(seed: int, lanes: int) -> None:
+    world = World(Random(seed), lanes)
+    for _ in range(300):
+        world.step()
+    world.finish()
+
+
+@pytest.mark.parametrize("steps", range(60))
+def test_an_owner_may_die_after_any_step(steps: int) -> None:
+    world = World(Random(7), 1)
+    for _ in range(4):
+        world.write()
+    for step in range(steps):
+        owner = world.owner
+        owner.fetch()
+        owner.perform()
+        if step % 2:
+            owner.serve(None, is_written=True)
+        else:
+            owner.take_step(is_answered=True)
+        world.now_ms += 20
+        owner.perform()
+        world.check()
+    world.owner = Owner(world)
+    world.check()
+    world.finish()
