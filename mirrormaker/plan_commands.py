@@ -1,5 +1,6 @@
 """`mirrormaker plan` and `mirrormaker apply`. Exit codes: 0 nothing to do (apply: all is done), 2 something
-is to be done, 1 an error, which a cluster that does not answer is, too.
+is to be done (plan --simulate: something goes wrong), 1 an error, which a cluster that does not answer is,
+too.
 """
 
 from __future__ import annotations
@@ -18,13 +19,20 @@ from mirrormaker.plan.diff import make_plan
 from mirrormaker.plan.document import differences, plan_document, read_plan
 from mirrormaker.plan.plan import Plan
 from mirrormaker.plan.render import describe_step, render_plan
+from mirrormaker.plan.simulation.forecast import simulate
+from mirrormaker.plan.simulation.report import forecast_document, is_well, render_forecast
 from mirrormaker.plan.steps import ChangeRoute, RestartRoute, StartRoute, StopRoute
 from mirrormaker.reconcile.apply import apply_steps
 from mirrormaker.reconcile.observe import observe
 from mirrormaker.reconcile.running import await_in_force, find_daemon, plan_routes
 from mirrormaker.reconcile.topology_file import TopologyFile
+from mirrormaker.topology.kinds.numbers import amount
+from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import Topology
 
+DAY_MS = 86_400_000
+SPAN_MS_MAX = 366 * DAY_MS
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY_MS}
 NOTHING_TO_DO, FAILED, TO_DO = 0, 1, 2
 AddVerb = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 
@@ -33,6 +41,14 @@ def add_plan_verbs(add_verb: AddVerb) -> None:
     """Have the command line know both."""
     plan = add_verb("plan", _plan, "show what is to be done so that the clusters are as the file asks")
     plan.add_argument("--output", choices=["text", "json"], default="text")
+    plan.add_argument(
+        "--simulate",
+        nargs="?",
+        type=_span,
+        const=DAY_MS,
+        metavar="SPAN",
+        help="ask no cluster: what comes of the file's `simulate` keys in a span such as 7d (a day)",
+    )
     plan.add_argument("--out", type=Path, metavar="FILE", help="save the plan there, for `apply --plan`")
     apply = add_verb("apply", _apply, "do what `plan` shows")
     apply.add_argument("--plan", type=Path, metavar="FILE", help="do what this plan says, or nothing")
@@ -40,6 +56,8 @@ def add_plan_verbs(add_verb: AddVerb) -> None:
 
 
 def _plan(options: argparse.Namespace) -> int:
+    if options.simulate is not None:
+        return _simulate(options)
     _, plan = asyncio.run(_make_plan(options.file))
     document = plan_document(plan)
     if options.out is not None:
@@ -52,6 +70,24 @@ def _plan(options: argparse.Namespace) -> int:
     if not plan.is_whole:
         return FAILED
     return TO_DO if plan.steps else NOTHING_TO_DO
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    forecast = simulate(load_topology(options.file), options.simulate)
+    document = forecast_document(forecast)
+    if options.out is not None:
+        _save(options.out, document)
+    lines = [json.dumps(document, indent=2)] if options.output == "json" else render_forecast(forecast)
+    for line in lines:
+        _tell(line)
+    return NOTHING_TO_DO if is_well(forecast) else TO_DO
+
+
+def _span(text: str) -> int:
+    found = amount(text)
+    if found is None or found[1] not in _UNITS_MS or not 0 < found[0] * _UNITS_MS[found[1]] <= SPAN_MS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a span such as 90m, 12h or 7d, up to a year")
+    return round(found[0] * _UNITS_MS[found[1]])
 
 
 def _apply(options: argparse.Namespace) -> int:

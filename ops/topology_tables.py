@@ -20,6 +20,7 @@ from mirrormaker.topology.readers.clusters import TOPIC, cluster
 from mirrormaker.topology.readers.document import document
 from mirrormaker.topology.readers.links import LINKS
 from mirrormaker.topology.readers.routes import ROUTE
+from mirrormaker.topology.readers.simulation import OUTAGES
 from mirrormaker.topology.readers.steps import CONDITION, FILTERS, HEADER_TEST, JSON_TEST, TRANSFORMS
 from mirrormaker.topology.readers.windows import WINDOWS
 from mirrormaker.topology.schema import topology_schema
@@ -38,6 +39,7 @@ _PARTS: dict[str, Any] = {
     "a link": LINKS.item,
     "a window": WINDOWS.item,
     "a route": ROUTE,
+    "an outage": OUTAGES.item,
     "a filter": FILTERS.item,
     "a condition": CONDITION,
     "a header": HEADER_TEST,
@@ -50,6 +52,8 @@ _ELSEWHERE = {
     ("a file", "links"): "list of [links](#a-link)",
     ("a file", "routes"): "list of [routes](#a-route)",
     ("a cluster", "topics"): "mapping: name -> [topic](#topics-of-a-cluster)",
+    ("a cluster", "simulate.outages"): "list of [outages](#simulations)",
+    ("a link", "simulate.outages"): "list of [outages](#simulations)",
     ("a link", "windows"): "list of [windows](#windows)",
     ("a route", "resources.windows"): "list of [windows](#windows)",
     ("a route", "filters"): "list of [filters](#filters)",

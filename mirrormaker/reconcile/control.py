@@ -25,7 +25,7 @@ from mirrormaker.topology.model import RouteName, RouteSpec
 from mirrormaker.topology.ways import Way
 
 CONTROL_TOPIC = "__mirrormaker_control"
-_OF_A_PROCESS = frozenset({"resources", "commit_interval_ms", "refresh_interval_ms"})
+_OF_A_PROCESS = frozenset({"resources", "commit_interval_ms", "refresh_interval_ms", "simulate"})
 """What may differ between the processes of a route."""
 
 

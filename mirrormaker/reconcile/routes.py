@@ -16,6 +16,8 @@ from mirrormaker.topology.model import (
     Resources,
     RouteName,
     RouteSpec,
+    SimulatedCluster,
+    SimulatedRoute,
     Topology,
 )
 from mirrormaker.topology.ways import Way, ways_of
@@ -127,6 +129,7 @@ def _lasting(work: RouteWork) -> RouteWork:
             resources=Resources(),
             objectives=Objectives(),
             owner=None,
+            simulate=SimulatedRoute(),
             commit_interval_ms=0,
             refresh_interval_ms=0,
         ),
@@ -137,4 +140,4 @@ def _lasting(work: RouteWork) -> RouteWork:
 
 def _reached(cluster: ClusterSpec) -> ClusterSpec:
     """`cluster` without what is no part of the way there."""
-    return replace(cluster, topics={}, datacenter=None, round_trip_ms=None)
+    return replace(cluster, topics={}, simulate=SimulatedCluster(), datacenter=None, round_trip_ms=None)

@@ -16,7 +16,7 @@ from broker.types import HostPort
 from mirrormaker.topology.combinations import check_combinations
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.loops import example_of, find_circles, is_compilable
-from mirrormaker.topology.model import ClusterName, ClusterSpec, LinkSpec, RouteSpec, Topology
+from mirrormaker.topology.model import ClusterName, ClusterSpec, LinkSpec, RouteSpec, SimulatedLink, Topology
 from mirrormaker.topology.naming import (
     TopicNaming,
     compile_naming,
@@ -104,7 +104,7 @@ def _check_links(topology: Topology) -> Iterator[Finding]:
     for index, link in enumerate(topology.links):
         path = f"links[{index}]"
         yield from _check_ends(path, link, topology)
-        if link.bytes_per_second is None and not link.windows:
+        if link.bytes_per_second is None and not link.windows and link.simulate == SimulatedLink():
             yield Finding(path=path, message="limits nothing: say 'bytes_per_second' or 'windows'")
         ends = (link.source, link.destination)
         known = first.setdefault(ends, index)

@@ -77,3 +77,15 @@ def test_a_data_dir_that_cannot_be_written_keeps_the_daemon_from_starting(good: 
     done = mirrormaker("run", str(good))
     assert done.returncode == 1
     assert "blocked/daemon: cannot be written: Not a directory" in done.stderr
+
+
+def test_a_mesh_is_simulated_without_asking_anybody(good: Path) -> None:
+    file = good.with_name("mesh.yaml")
+    simulated = "[flights]}, simulate: {bytes_per_second: 5MB}}"
+    file.write_text(good.read_text().replace("[flights]}}", simulated))
+    done = mirrormaker("plan", str(file), "--simulate", "12h", "--output", "json")
+    assert done.returncode == 0, done.stderr
+    (route,) = json.loads(done.stdout)["routes"]
+    assert route["copied_bytes_per_second"] == pytest.approx(5_000_000, rel=0.01)
+    assert mirrormaker("plan", str(file), "--simulate").stdout.endswith("1 routes over 1.0 d, 0 warnings\n")
+    assert "is not a span" in mirrormaker("plan", str(file), "--simulate", "12").stderr

@@ -11,6 +11,7 @@ from mirrormaker.topology.model import (
     AnyOf,
     BatchSpec,
     CallFunction,
+    ClusterName,
     Compression,
     CopyMode,
     Day,
@@ -30,10 +31,15 @@ from mirrormaker.topology.model import (
     Membership,
     Not,
     Objectives,
+    Outage,
     PartitionPolicy,
     RecordErrorPolicy,
     RenameParts,
+    RepairKind,
     RouteTo,
+    SimulatedCluster,
+    SimulatedLink,
+    SimulatedRoute,
     Start,
     StartAtOffsets,
     StartAtTime,
@@ -302,3 +308,56 @@ def test_a_window_over_midnight_belongs_to_the_day_on_which_it_starts() -> None:
     assert held == [(Day.MON, hour) for hour in range(6)] + [(Day.SUN, 22), (Day.SUN, 23)]
     day = Window(days=(Day.TUE,), bytes_per_second=1)
     assert {found for found in Day for minute in (0, 1439) if day.holds(found, minute)} == {Day.TUE}
+
+
+@pytest.mark.usefixtures("all_built")
+def test_what_a_simulation_assumes_stands_beside_what_it_is_about(tmp_path: Path) -> None:
+    text = """\
+clusters:
+  a: {bootstrap: ["a:1"], simulate: {in_bytes_per_second: 1MB, out_bytes_per_second: 2MB}}
+  b: {bootstrap: ["b:1"], simulate: {outages: [{after: 1h, lasts: 30m}]}}
+links:
+  - {from: a, to: b, simulate: {bytes_per_second: 5MB, round_trip_ms: 150, outages: [{after: 2h, lasts: 1h}]}}
+routes:
+  - from: a
+    to: b
+    topics: {include: [x]}
+    simulate:
+      bytes_per_second: 3MB
+      by_hour: [0,0,0,0,0,0,0,0,0,0,0,0, 200,200,200,200,200,200,200,200,200,200,200,200]
+      partitions: 400
+      hottest_percent: 10
+      batch_bytes: 64KiB
+      behind_bytes: 1GB
+      retention: 6h
+"""
+    topology = load(tmp_path, text)
+    assert topology.clusters[ClusterName("a")].simulate == SimulatedCluster(
+        in_bytes_per_second=1_000_000, out_bytes_per_second=2_000_000
+    )
+    hour = 3_600_000
+    assert topology.clusters[ClusterName("b")].simulate.outages == (
+        Outage(after_ms=hour, lasts_ms=hour // 2),
+    )
+    assert topology.links[0].simulate == SimulatedLink(
+        bytes_per_second=5_000_000, round_trip_ms=150, outages=(Outage(after_ms=2 * hour, lasts_ms=hour),)
+    )
+    assert topology.routes[0].simulate == SimulatedRoute(
+        bytes_per_second=3_000_000,
+        by_hour=(0,) * 12 + (200,) * 12,
+        partitions=400,
+        hottest_percent=10,
+        batch_bytes=65536,
+        behind_bytes=10**9,
+        retention_ms=6 * hour,
+    )
+    assert "has 1 numbers, a day has 24 hours" in problem_of_route(tmp_path, "simulate: {by_hour: [1]}")
+
+
+def test_what_a_route_keeps_alike_can_be_left_to_people(tmp_path: Path) -> None:
+    sync = load_route(tmp_path, "sync: {repair: [topics], config: [retention.ms]}").sync
+    assert sync == SyncSpec(repair=(RepairKind.TOPICS,), config=("retention.ms",))
+    told = problem_of_route(tmp_path, "sync: {config: [compression.type]}")
+    assert told == (
+        "sync.config[0]: 'compression.type' means something else at the destination: it is never carried over"
+    )

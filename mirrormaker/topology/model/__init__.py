@@ -34,6 +34,7 @@ from mirrormaker.topology.model.selection import (
     StartPosition,
     TopicSelection,
 )
+from mirrormaker.topology.model.simulation import Outage, SimulatedCluster, SimulatedLink, SimulatedRoute
 from mirrormaker.topology.model.steps import (
     AllOf,
     AnyOf,
@@ -91,6 +92,7 @@ __all__ = [
     "Membership",
     "Not",
     "Objectives",
+    "Outage",
     "PartitionPolicy",
     "RecordErrorPolicy",
     "RenameParts",
@@ -99,6 +101,9 @@ __all__ = [
     "RouteName",
     "RouteSpec",
     "RouteTo",
+    "SimulatedCluster",
+    "SimulatedLink",
+    "SimulatedRoute",
     "Start",
     "StartAtOffsets",
     "StartAtTime",

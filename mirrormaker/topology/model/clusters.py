@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from broker.client.security.connection_security import PLAINTEXT, ConnectionSecurity
 from broker.types import HostPort
 from mirrormaker.topology.model.names import LOOPBACK, ClusterName
+from mirrormaker.topology.model.simulation import SimulatedCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,3 +62,5 @@ class ClusterSpec:
     """Topics that it should have, by name; what is lacking is made, what differs is set unless data would be
     lost by it.
     """
+    simulate: SimulatedCluster = field(default_factory=SimulatedCluster)
+    """What a simulation assumes of it."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mirrormaker.topology.model.names import ClusterName
+from mirrormaker.topology.model.simulation import SimulatedLink
 from mirrormaker.topology.model.windows import Window
 
 
@@ -20,3 +21,5 @@ class LinkSpec:
     """What all routes together may write; left out, there is no limit."""
     windows: tuple[Window, ...] = ()
     """Times of the week in which another limit holds."""
+    simulate: SimulatedLink = field(default_factory=SimulatedLink)
+    """What a simulation assumes of it."""

@@ -16,6 +16,7 @@ from mirrormaker.topology.model.names import ClusterName, RouteName
 from mirrormaker.topology.model.policies import FailurePolicies
 from mirrormaker.topology.model.resources import Objectives, Resources
 from mirrormaker.topology.model.selection import Start, StartPosition, TopicSelection
+from mirrormaker.topology.model.simulation import SimulatedRoute
 from mirrormaker.topology.model.steps import FilterSpec, TransformSpec
 from mirrormaker.topology.model.sync import SyncSpec
 
@@ -80,6 +81,8 @@ class RouteSpec:
     """
     failover_group: str | None = None
     """Routes of one group switch their direction together."""
+    simulate: SimulatedRoute = field(default_factory=SimulatedRoute)
+    """What a simulation assumes of it."""
 
     @property
     def group(self) -> str:

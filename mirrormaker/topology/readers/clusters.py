@@ -16,6 +16,7 @@ from mirrormaker.topology.kinds.scalars import Address, Setting, Text
 from mirrormaker.topology.kinds.times import Duration
 from mirrormaker.topology.model import ClusterName, ClusterSpec, EmbeddedSpec, TopicSpec
 from mirrormaker.topology.readers.security import Security
+from mirrormaker.topology.readers.simulation import SIMULATED_CLUSTER
 
 PARTITIONS_MAX = 100_000
 REPLICATION_MAX = 32_767
@@ -49,6 +50,7 @@ def cluster(folder: Path) -> Record[ClusterSpec]:
             "datacenter": Text(empty=False),
             "round_trip_ms": Duration(0, _ROUND_TRIP_MS_MAX, bare=True),
             "topics": MapOf("topic", TOPIC),
+            "simulate": SIMULATED_CLUSTER,
         },
         derived={"name": Derived("its key", _name_of)},
         check=_check_location,

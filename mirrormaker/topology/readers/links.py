@@ -6,6 +6,7 @@ from mirrormaker.topology.kinds.collections import ListOf
 from mirrormaker.topology.kinds.records import Key, Record
 from mirrormaker.topology.kinds.scalars import Text
 from mirrormaker.topology.model import LinkSpec
+from mirrormaker.topology.readers.simulation import SIMULATED_LINK
 from mirrormaker.topology.readers.windows import SPEED, WINDOWS
 
 LINKS = ListOf(
@@ -16,6 +17,7 @@ LINKS = ListOf(
             "to": Key(Text(), "destination"),
             "bytes_per_second": SPEED,
             "windows": WINDOWS,
+            "simulate": SIMULATED_LINK,
         },
     ),
     keeps_numbers=True,

@@ -32,6 +32,7 @@ from mirrormaker.topology.model import (
     SyncSpec,
     TopicSelection,
 )
+from mirrormaker.topology.readers.simulation import SIMULATED_ROUTE
 from mirrormaker.topology.readers.steps import FILTERS, PATTERNS, SOME_PATTERNS, TRANSFORMS
 from mirrormaker.topology.readers.windows import SPEED, WINDOWS
 
@@ -157,6 +158,7 @@ ROUTE = Record(
         "objectives": OBJECTIVES,
         "provenance": Flag(),
         "failover_group": Text(empty=False),
+        "simulate": SIMULATED_ROUTE,
     },
     derived={"name": Derived("`FROM-to-TO`", _name_of)},
 )

@@ -1,0 +1,126 @@
+"""What one route has still to copy, and how old that is. Pure.
+
+What was produced and what was copied are two curves that only rise; the distance between them upwards is the
+lag in bytes, sideways the lag in time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+_NEGLIGIBLE = 1e-6
+"""Part of a byte: rounding, not lag."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Extremes:
+    """The worst of a route's run."""
+
+    lag_bytes: float = 0.0
+    lag_ms: float = 0.0
+    lag_at_ms: float = 0.0
+    catch_up_ms: float = 0.0
+    """The longest time from where a lag began to shrink to its end."""
+    peak: float = 0.0
+    """Bytes per second."""
+    too_late_at_ms: float | None = None
+    """When records first were older than the source keeps them."""
+
+
+@dataclass(slots=True)
+class Backlog:
+    """One route's curves; time in milliseconds, `arriving` and `leaving` in bytes per second."""
+
+    retention_ms: float
+    now_ms: float = 0.0
+    produced: float = 0.0
+    copied: float = 0.0
+    worst: Extremes = field(default_factory=Extremes)
+    _corners: deque[tuple[float, float]] = field(default_factory=deque)
+    """Where the curve of what was produced bends, and is not copied yet: time, bytes; the first may be
+    passed.
+    """
+    _rate: float = -1.0
+    _shrinking_since_ms: float | None = None
+
+    @classmethod
+    def begun(cls, behind: float, rate: float, retention_ms: float) -> Backlog:
+        """Behind at the start by what came at `rate` before."""
+        backlog = cls(retention_ms=retention_ms, copied=-behind)
+        if behind:
+            age_ms = behind / rate * 1000 if rate else 0.0
+            backlog._corners.append((-age_ms, -behind))
+            backlog.worst = Extremes(
+                lag_bytes=behind, lag_ms=age_ms, too_late_at_ms=0.0 if age_ms > retention_ms else None
+            )
+        return backlog
+
+    @property
+    def bytes(self) -> float:
+        """Still to be copied."""
+        return self.produced - self.copied
+
+    @property
+    def is_empty(self) -> bool:
+        return self.bytes <= _NEGLIGIBLE
+
+    @property
+    def lag_ms(self) -> float:
+        """Age of the oldest byte still to be copied."""
+        if self.is_empty:
+            return 0.0
+        corners = self._corners
+        while len(corners) > 1 and corners[1][1] <= self.copied:
+            corners.popleft()
+        start_ms, start = corners[0]
+        end_ms, end = corners[1] if len(corners) > 1 else (self.now_ms, self.produced)
+        part = (self.copied - start) / (end - start) if end > start else 1.0
+        return self.now_ms - (start_ms + part * (end_ms - start_ms))
+
+    def next_turn_ms(self, arriving: float, leaving: float) -> float:
+        """How long these rates may hold until something bends: all is copied, or a corner is."""
+        turns = [float("inf")]
+        if not self.is_empty and leaving > arriving:
+            turns.append(self.bytes / (leaving - arriving) * 1000)
+        if leaving > 0 and not self.is_empty:
+            turns += [
+                (at - self.copied) / leaving * 1000 for _, at in list(self._corners)[:2] if at > self.copied
+            ]
+        return min(turns)
+
+    def advance(self, span_ms: float, arriving: float, leaving: float) -> None:
+        """Let time pass at these rates."""
+        if arriving != self._rate:
+            self._corners.append((self.now_ms, self.produced))
+            self._rate = arriving
+        self._mark_turn(arriving, leaving)
+        self.now_ms += span_ms
+        self.produced += arriving * span_ms / 1000
+        self.copied += leaving * span_ms / 1000
+        if self.copied >= self.produced - _NEGLIGIBLE * max(1.0, span_ms):
+            self._empty()
+        self._mark_worst(leaving)
+
+    def _mark_turn(self, arriving: float, leaving: float) -> None:
+        if self.is_empty or leaving <= arriving:
+            self._shrinking_since_ms = None
+        elif self._shrinking_since_ms is None:
+            self._shrinking_since_ms = self.now_ms
+
+    def _empty(self) -> None:
+        self.copied = self.produced
+        self._corners.clear()
+        self._corners.append((self.now_ms, self.produced))
+        if self._shrinking_since_ms is not None:
+            self.worst.catch_up_ms = max(self.worst.catch_up_ms, self.now_ms - self._shrinking_since_ms)
+            self._shrinking_since_ms = None
+
+    def _mark_worst(self, leaving: float) -> None:
+        worst, lag_ms = self.worst, self.lag_ms
+        worst.peak = max(worst.peak, leaving)
+        worst.lag_bytes = max(worst.lag_bytes, self.bytes)
+        if lag_ms > worst.lag_ms:
+            worst.lag_ms, worst.lag_at_ms = lag_ms, self.now_ms
+        if lag_ms > self.retention_ms and worst.too_late_at_ms is None:
+            worst.too_late_at_ms = self.now_ms

@@ -1,0 +1,193 @@
+"""Forecasts of meshes on paper."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrormaker.plan.simulation.forecast import Forecast, RouteForecast, simulate
+from mirrormaker.plan.simulation.limits import Limit
+from mirrormaker.plan.simulation.report import forecast_document, is_well, render_forecast
+from mirrormaker.plan.simulation.shares import Flow, fair_shares
+from mirrormaker.topology.model import (
+    ClusterName,
+    CopyMode,
+    Day,
+    LinkSpec,
+    Objectives,
+    Outage,
+    Resources,
+    RouteSpec,
+    SimulatedCluster,
+    SimulatedLink,
+    SimulatedRoute,
+    Topology,
+    Window,
+)
+from tests.plan.worlds import AGGREGATE, JFK, LGA, route, topology
+
+HOUR, DAY = 3_600_000, 86_400_000
+MB = 1_000_000
+
+
+def produces(rate: int, source: ClusterName = JFK, **keys: object) -> RouteSpec:
+    resources = Resources(**keys.pop("resources", {}))  # type: ignore[arg-type]
+    objectives = keys.pop("objectives", Objectives())
+    assumed = SimulatedRoute(bytes_per_second=rate, **{"partitions": 100, **keys})  # type: ignore[arg-type]
+    return route(source, simulate=assumed, resources=resources, objectives=objectives)
+
+
+def link(size: int | None, source: ClusterName = JFK, **keys: object) -> LinkSpec:
+    return LinkSpec(
+        source=source,
+        destination=AGGREGATE,
+        simulate=SimulatedLink(bytes_per_second=size, **keys),  # type: ignore[arg-type]
+    )
+
+
+def forecast(asked: Topology, *links: LinkSpec, span_ms: int = DAY) -> Forecast:
+    return simulate(replace(asked, links=links), span_ms)
+
+
+def only(made: Forecast) -> RouteForecast:
+    (one,) = made.routes
+    return one
+
+
+def test_a_route_with_room_never_lags() -> None:
+    made = forecast(topology(produces(MB)), link(2 * MB))
+    assert only(made).copied_bytes_per_second == pytest.approx(MB)
+    assert only(made).lag_seconds_max == 0
+    (place,) = made.places
+    assert place.used == pytest.approx(0.5)
+    assert is_well(made)
+
+
+def test_an_hour_without_the_link_is_caught_up_at_what_the_link_has_left() -> None:
+    down = Outage(after_ms=HOUR, lasts_ms=HOUR)
+    one = only(forecast(topology(produces(MB)), link(4 * MB, outages=(down,))))
+    assert one.lag_bytes_max == pytest.approx(3600 * MB)
+    assert one.lag_seconds_max == pytest.approx(3600)
+    assert one.lag_max_at_seconds == pytest.approx(7200)
+    assert one.catch_up_seconds_max == pytest.approx(1200)
+    assert one.behind_bytes == pytest.approx(0, abs=1)
+    assert one.peak_bytes_per_second == pytest.approx(4 * MB)
+
+
+def test_a_catch_up_budget_bounds_what_is_spent_on_old_records() -> None:
+    down = Outage(after_ms=0, lasts_ms=HOUR)
+    asked = topology(produces(MB, resources={"catch_up_bytes_per_second": MB}))
+    one = only(forecast(asked, link(9 * MB, outages=(down,))))
+    assert one.peak_bytes_per_second == pytest.approx(2 * MB)
+    assert one.catch_up_seconds_max == pytest.approx(3600)
+
+
+def test_a_link_that_is_too_small_leaves_a_lag_that_grows() -> None:
+    made = forecast(
+        topology(produces(2 * MB, retention_ms=HOUR, objectives=Objectives(lag_seconds=60))), link(MB)
+    )
+    one = only(made)
+    assert one.behind_seconds == pytest.approx(DAY / 2000)
+    assert one.too_late_at_seconds is not None
+    assert one.keeps_objective is False
+    assert not is_well(made)
+    text = list(render_forecast(made))
+    assert sum(line.startswith("! jfk-to-aggregate: ") for line in text) == 3
+    assert text[-1] == "1 routes over 1.0 d, 3 warnings"
+
+
+def test_what_was_behind_at_the_start_is_as_old_as_it_took_to_produce() -> None:
+    one = only(forecast(topology(produces(MB, behind_bytes=600 * MB)), link(2 * MB)))
+    assert one.lag_seconds_max == pytest.approx(600)
+    assert one.catch_up_seconds_max == pytest.approx(600)
+    assert one.copied_bytes_per_second == pytest.approx(MB + 600 * MB / 86_400)
+
+
+def test_routes_share_a_cluster_by_priority_and_nobody_starves() -> None:
+    asked = topology(
+        produces(10 * MB, resources={"priority": 9}),
+        produces(10 * MB, LGA, resources={"priority": 1}),
+    )
+    taking = replace(asked.clusters[AGGREGATE], simulate=SimulatedCluster(in_bytes_per_second=10 * MB))
+    made = forecast(replace(asked, clusters={**asked.clusters, AGGREGATE: taking}))
+    assert [round(one.copied_bytes_per_second) for one in made.routes] == [9 * MB, MB]
+    assert [place.name for place in made.places] == ["jfk -> aggregate", "into aggregate", "lga -> aggregate"]
+
+
+def test_the_round_trip_bounds_what_is_in_flight() -> None:
+    shallow = replace(produces(50 * MB, partitions=2, batch_bytes=100_000), copy=CopyMode.SHALLOW)
+    assert (
+        only(forecast(topology(shallow), link(None, round_trip_ms=100))).ceiling_bytes_per_second == 10 * MB
+    )
+    hot = replace(shallow, simulate=replace(shallow.simulate, hottest_percent=80))
+    ceiling = only(forecast(topology(hot), link(None, round_trip_ms=100))).ceiling_bytes_per_second
+    assert ceiling == pytest.approx(6.25 * MB)
+    gathered = replace(shallow, copy=CopyMode.AUTO)
+    assert only(forecast(topology(gathered), link(None, round_trip_ms=100))).behind_bytes == 0
+
+
+def test_hours_of_the_day_and_windows_of_the_week_are_kept() -> None:
+    busy = (0,) * 12 + (200,) * 12
+    night = Window(bytes_per_second=0, days=(Day.MON,), start_minute=12 * 60, end_minute=18 * 60)
+    asked = topology(produces(MB, by_hour=busy, resources={"windows": (night,)}))
+    one = only(forecast(asked, link(8 * MB)))
+    assert one.produced_bytes_per_second == pytest.approx(MB)
+    assert one.lag_bytes_max == pytest.approx(6 * 3600 * 2 * MB)
+    assert one.lag_max_at_seconds == pytest.approx(18 * 3600)
+    assert one.catch_up_seconds_max == pytest.approx(2 * 3600)
+
+
+def test_a_window_in_another_zone_opens_at_its_own_time() -> None:
+    window = Window(bytes_per_second=7, start_minute=0, end_minute=60, zone="America/New_York")
+    limit = Limit(windows=(window,))
+    assert [at for at in limit.changes(DAY) if 0 < at < DAY] == [4 * HOUR, 5 * HOUR]
+    assert [limit.at(at) for at in (4 * HOUR - 1, 4 * HOUR, 5 * HOUR)] == [math.inf, 7, math.inf]
+
+
+def test_the_document_holds_every_figure() -> None:
+    made = forecast(topology(produces(MB)), link(2 * MB), span_ms=HOUR)
+    document = forecast_document(made)
+    assert document["span_ms"] == HOUR
+    assert document["routes"][0]["partitions"] == 100
+    assert document["places"][0]["used"] == pytest.approx(0.5)
+
+
+FLOWS = st.lists(
+    st.builds(
+        Flow,
+        st.sampled_from([0.0, 1.0, 5.0, 50.0, math.inf]),
+        st.sampled_from([1.0, 5.0, 10.0]),
+        st.sets(st.integers(0, 3), min_size=1).map(lambda places: tuple(sorted(places))),
+    ),
+    max_size=8,
+)
+
+
+@given(flows=FLOWS, sizes=st.lists(st.sampled_from([0.0, 3.0, 10.0, 100.0]), min_size=4, max_size=4))
+def test_shares_fill_what_they_can_and_nobody_gets_more_at_the_cost_of_one_with_less(
+    flows: list[Flow], sizes: list[float]
+) -> None:
+    room = dict(enumerate(sizes))
+    shares = fair_shares(flows, room)
+    used = {
+        place: sum(share for flow, share in zip(flows, shares, strict=True) if place in flow.places)
+        for place in room
+    }
+    full = {place for place, size in room.items() if used[place] >= size - 1e-6}
+    assert all(used[place] <= size + 1e-6 for place, size in room.items())
+    for flow, share in zip(flows, shares, strict=True):
+        assert 0 <= share <= flow.wanted
+        if share < flow.wanted - 1e-6:  # somewhere full, where nobody has more for his weight
+            level = share / flow.weight + 1e-6
+            assert any(
+                all(
+                    other_share / other.weight <= level
+                    for other, other_share in zip(flows, shares, strict=True)
+                    if place in other.places
+                )
+                for place in full & set(flow.places)
+            )
