@@ -35,7 +35,7 @@ CARRIED: Mapping[str, list[tuple[str, str, str, str]]] = {
 """Example -> source cluster, topic, destination, topic there."""
 IN_A_TEST_OF_THEIR_OWN = {"replicated"}
 NOT_STARTED = {
-    "active-active": "topics",
+    "active-active": "objectives",
     "fan-out": "filters",
     "hub-and-spoke": "links",
     "chain": "objectives",

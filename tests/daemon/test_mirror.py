@@ -20,27 +20,28 @@ from broker.client.offsets import latest_offsets
 from broker.embedded import EmbeddedCluster
 from broker.loopback import free_ports
 from broker.types import TopicPartition
+from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
-def address(cluster: EmbeddedCluster) -> str:
+def address(cluster: Brokers) -> str:
     return ",".join(map(str, cluster.bootstrap))
 
 
-def create(cluster: EmbeddedCluster, topic: str, partitions: int, **config: str) -> None:
+def create(cluster: Brokers, topic: str, partitions: int, **config: str) -> None:
     admin = AdminClient({"bootstrap.servers": address(cluster)})
     for created in admin.create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
         created.result(PATIENCE_SECONDS)
 
 
-def producer(cluster: EmbeddedCluster, **config: Any) -> Producer:
+def producer(cluster: Brokers, **config: Any) -> Producer:
     return Producer({"bootstrap.servers": address(cluster), "linger.ms": 2, "log_level": 0, **config})
 
 
-def produce(cluster: EmbeddedCluster, topic: str, numbers: range, partitions: int, **config: Any) -> None:
+def produce(cluster: Brokers, topic: str, numbers: range, partitions: int, **config: Any) -> None:
     """Records whose value is their number; a key's numbers ascend."""
     writer = producer(cluster, **config)
     for number in numbers:
@@ -165,7 +166,7 @@ def test_topics_and_partitions_that_appear_later_are_taken_up(
     assert running.stop() == 0
 
 
-def _count(cluster: EmbeddedCluster, topic: str, partitions: int) -> int:
+def _count(cluster: Brokers, topic: str, partitions: int) -> int:
     """Records in the topic, 0 while it has not so many partitions."""
     return asyncio.run(_count_now(cluster, [TopicPartition(topic, number) for number in range(partitions)]))
 
@@ -174,7 +175,7 @@ def _wait_for_count(cluster: EmbeddedCluster, topic: str, partitions: int, count
     wait_until(lambda: _count(cluster, topic, partitions) >= count, f"{count} records in {topic}")
 
 
-async def _count_now(cluster: EmbeddedCluster, partitions: Sequence[TopicPartition]) -> int:
+async def _count_now(cluster: Brokers, partitions: Sequence[TopicPartition]) -> int:
     async with Cluster(cluster.bootstrap) as asked:
         await asked.refresh({partition.topic for partition in partitions})
         if any(asked.leader(partition) is None for partition in partitions):

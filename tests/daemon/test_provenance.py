@@ -16,7 +16,7 @@ import yaml
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as Position
 
-from broker.embedded import EmbeddedCluster
+from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.test_mirror import _count, address, create, produce
@@ -26,7 +26,7 @@ RECORDS, PRODUCERS = 6_000, 6
 """Of each cluster, from so many producers, one after the other."""
 KILLS = 6
 
-Clusters = Mapping[str, EmbeddedCluster]
+Clusters = Mapping[str, Brokers]
 Line = tuple[str, str]
 
 
@@ -59,7 +59,7 @@ def write(clusters: Clusters, name: str) -> None:
         produce(clusters[name], TOPIC, numbers, PARTITIONS, **{"batch.size": 1000})
 
 
-def numbers_at(cluster: EmbeddedCluster) -> dict[int, list[int]]:
+def numbers_at(cluster: Brokers) -> dict[int, list[int]]:
     """What readers find in each partition, in order."""
     found: dict[int, list[int]] = defaultdict(list)
     settings = {"group.id": "reader", "enable.auto.commit": False, "enable.partition.eof": True}
@@ -81,7 +81,7 @@ def numbers_at(cluster: EmbeddedCluster) -> dict[int, list[int]]:
     return found
 
 
-def _total(cluster: EmbeddedCluster) -> int:
+def total(cluster: Brokers) -> int:
     return sum(map(len, numbers_at(cluster).values()))
 
 
@@ -137,7 +137,7 @@ RING = [("a", "b"), ("b", "c"), ("c", "a")]
 def test_every_record_is_once_at_each_place_however_the_clusters_are_joined(
     cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path, lines: list[Line]
 ) -> None:
-    clusters = {name: cluster(name) for name in sorted({name for line in lines for name in line})}
+    clusters: Clusters = {name: cluster(name) for name in sorted({name for line in lines for name in line})}
     start(clusters)
     running = mirror.of_file(mesh(tmp_path, clusters, lines))
     running.start()
@@ -158,7 +158,7 @@ def test_every_record_is_once_at_each_place_however_the_clusters_are_joined(
 def test_daemons_that_are_killed_under_load_lose_nothing_and_nothing_comes_back_to_where_it_was_born(
     cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path, delivery: str
 ) -> None:
-    clusters = {name: cluster(name) for name in "ab"}
+    clusters: Clusters = {name: cluster(name) for name in "ab"}
     start(clusters)
     lines: list[Line] = [("a", "b"), ("b", "a")]
     small = {"produce_bytes": 4096, "fetch_partition_bytes": 16384}
@@ -186,7 +186,7 @@ def test_daemons_that_are_killed_under_load_lose_nothing_and_nothing_comes_back_
     wait_until(lambda: is_copied(daemons[0]), "nothing is left to copy", 2 * PATIENCE_SECONDS)
     if delivery == "exactly_once":
         wait_until(
-            lambda: all(_total(each) >= len(clusters) * RECORDS for each in clusters.values()), "committed"
+            lambda: all(total(each) >= len(clusters) * RECORDS for each in clusters.values()), "committed"
         )
         assert_everything_once_everywhere(clusters)
     for name, place in clusters.items():
