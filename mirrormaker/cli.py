@@ -33,6 +33,7 @@ from mirrormaker.seeking import parse_destination, seek
 from mirrormaker.status import load_for_status, read_status
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import LOOPBACK
+from mirrormaker.translate_commands import add_translate_verb
 
 WATCH_INTERVAL_SECONDS = 2.0
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         _add_http(_add_verb(verbs, name, command, purpose))
     add_plan_verbs(partial(_add_verb, verbs))
+    add_translate_verb(partial(_add_verb, verbs))
     status = _add_verb(verbs, "status", _status, "show lag and state of every route")
     status.add_argument("--watch", action="store_true", help="show again every two seconds")
     status.add_argument("--output", choices=["text", "json"], default="text")

@@ -92,6 +92,8 @@ def _troubles(route: RouteStatus) -> list[str]:
     lines += (f"{route.name}: differs: {one['line']}" for one in route.drift)
     if problem := route.ledger.get("problem"):
         lines.append(f"{route.name}: the ledger is not kept: {problem}")
+    if problem := route.groups.get("problem"):
+        lines.append(f"{route.name}: groups are not carried over: {problem}")
     lines += (
         f"{route.name}: {partition.source} is {partition.state}"
         + (f": {partition.problem}" if partition.problem else "")
@@ -149,6 +151,7 @@ def _route_json(route: RouteStatus) -> dict[str, Any]:
         "drift": [dict(one) for one in route.drift],
         "counts": dict(route.counts),
         "ledger": dict(route.ledger),
+        "groups": dict(route.groups),
         "events": [dict(event) for event in route.events],
     }
 

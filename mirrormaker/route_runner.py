@@ -20,6 +20,7 @@ from broker.client.cluster import Cluster
 from broker.clock import Clock
 from broker.errors import BrokerError
 from broker.telemetry import logger
+from mirrormaker.carrying.carrier import GroupCarrier
 from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.copier import RouteCopier
@@ -117,6 +118,7 @@ class RouteRunner:
         self._copier: RouteCopier | None = None
         self._ledger: RouteLedger | None = None
         self._origins: OriginRegistry | None = None
+        self._carrier: GroupCarrier | None = None
         self._reconciler: TopicReconciler | None = None
         self._log = logger("route").bind(route=work.name)
 
@@ -213,6 +215,9 @@ class RouteRunner:
                 coordination=coordination,
             )
             ledger.note = copier.note
+            groups = route.sync.groups
+            if groups is not None:
+                self._carrier = GroupCarrier(groups, source, destination, ledger, copier.ways)
             reconciler = self._reconciler = TopicReconciler(
                 self.work, source, destination, self._claims, copier.set_topics
             )
@@ -254,6 +259,8 @@ class RouteRunner:
                 tasks.create_task(self._heed(copier, reconciler), name="heed"),
                 tasks.create_task(ledger.run(), name="ledger"),
             ]
+            if self._carrier is not None:
+                beside.append(tasks.create_task(self._carrier.run(), name="groups"))
             if self._stopping.is_set():
                 await copier.close(for_good=self._leaves_for_good)
             await copier.run()
@@ -310,6 +317,8 @@ class RouteRunner:
             description |= describe_work(self._copier, self._reconciler, self._clock)
         if self._ledger is not None:
             description["ledger"] = self._ledger.describe()
+        if self._carrier is not None:
+            description["groups"] = self._carrier.describe()
         return description
 
 

@@ -81,6 +81,8 @@ class RouteStatus:
     """The same by topic of the source."""
     ledger: Mapping[str, Any] = field(default_factory=dict)
     """How the route's ledger does; empty when no daemon here writes it."""
+    groups: Mapping[str, Any] = field(default_factory=dict)
+    """How the groups do that the route carries over; empty where it carries none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +230,7 @@ def _route_status(
         paused_topics=told.get("paused_topics", {}),
         drift=tuple(told.get("drift", ())),
         ledger=told.get("ledger", {}),
+        groups=told.get("groups", {}),
     )
 
 

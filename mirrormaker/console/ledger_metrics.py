@@ -1,4 +1,4 @@
-"""What the routes of a daemon tell of their ledgers, as metrics. Pure."""
+"""What the routes of a daemon tell of their ledgers and of the groups they carry, as metrics. Pure."""
 
 from __future__ import annotations
 
@@ -31,3 +31,33 @@ def ledger_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
             pending.add_metric([name], ledger["pending_pages"])
             given_up.add_metric([name], ledger["pages_given_up"])
     yield from (failing, pages, pending, given_up)
+
+
+def group_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
+    """Of all routes that carry groups over."""
+    failing = GaugeMetricFamily(
+        "mirrormaker_groups_failing", "1 while groups cannot be carried over.", labels=["route"]
+    )
+    moved = CounterMetricFamily(
+        "mirrormaker_group_positions_moved", "Positions committed at the destination.", labels=["route"]
+    )
+    standings = GaugeMetricFamily(
+        "mirrormaker_group_partitions",
+        "Partitions of groups, by how the groups stand in them.",
+        labels=["route", "group", "standing"],
+    )
+    behind = GaugeMetricFamily(
+        "mirrormaker_group_behind_offsets",
+        "Source offsets that the group has read and that are not copied yet.",
+        labels=["route", "group"],
+    )
+    for name, route in routes.items():
+        if (carried := route.get("groups")) is None:
+            continue
+        failing.add_metric([name], carried["problem"] is not None)
+        moved.add_metric([name], carried["moved"])
+        for group, told in carried["groups"].items():
+            behind.add_metric([name, group], told["behind"])
+            for standing, count in told["partitions"].items():
+                standings.add_metric([name, group, standing], count)
+    yield from (failing, moved, standings, behind)

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from mirrormaker.console.ledger_metrics import ledger_metrics
+from mirrormaker.console.ledger_metrics import group_metrics, ledger_metrics
 
 _ROUTE_COUNTERS: Mapping[str, tuple[str, str]] = {
     "batches": ("mirrormaker_batches", "Batches that the destination acknowledged."),
@@ -68,6 +68,7 @@ class _Pictured(Collector):
         yield from _cluster_metrics(self._picture["clusters"])
         yield from _count_metrics(routes)
         yield from ledger_metrics(routes)
+        yield from group_metrics(routes)
         yield from _partition_metrics(routes, self._picture["at_ms"])
 
 

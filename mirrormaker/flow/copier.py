@@ -114,6 +114,14 @@ class RouteCopier:
         """Generation of the group this process takes part in, -1 while it takes part in none."""
         return self._member.generation if self._member is not None else -1
 
+    def ways(self) -> dict[TopicPartition, TopicPartition]:
+        """Where each partition leads that this process copies; of one that is spread, the first place."""
+        if self._machine is None:
+            return {}
+        return {
+            source: partition.lanes[0].destination for source, partition in self._machine.partitions.items()
+        }
+
     def set_topics(self, topics: Mapping[str, str]) -> None:
         """Copy these, source name to destination name; the group rebalances when they change."""
         changed = topics.keys() != self._topics.keys()

@@ -14,7 +14,7 @@ from mirrormaker.ledger.lane_id import LEDGER_TOPIC
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.view import LedgerView
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import MirrorFactory, wait_until
+from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
 from tests.daemon.test_mirror import consume, create, produce, producer
 
 
@@ -36,6 +36,13 @@ def ledgers_at(destination: EmbeddedCluster) -> dict[int, LaneLedger]:
 
     asyncio.run(read())
     return {lane.partition: ledger for lane, ledger in view.lanes.items()}
+
+
+def translated(file: str, *arguments: str) -> list[str]:
+    """What `translate` says of one place."""
+    done = mirrormaker("translate", file, "jfk-to-aggregate", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.rstrip("\n").split("\t")[3:]
 
 
 def wait_recorded(destination: EmbeddedCluster, ends: Sequence[int]) -> dict[int, LaneLedger]:
@@ -62,6 +69,13 @@ def test_a_partition_copied_as_it_is_has_one_page_that_grows(
         produce(source, "flights", range(first, first + 500), 2)
         ledgers = wait_recorded(destination, [(first + 500) // 2] * 2)
         assert [len(ledger) for ledger in ledgers.values()] == [1, 1]
+    file = str(running.file)
+    assert translated(file, "flights", "1", "617") == ["jfk.flights", "1", "617", "copied", "exact"]
+    assert translated(file, "flights", "1", "1000")[2:] == ["1000", "end", "exact"]
+    assert translated(file, "flights", "0", "1005")[2:] == ["1000", "beyond", "careful"]
+    assert translated(file, "jfk.flights", "0", "3", "--back") == ["flights", "0", "3", "copied", "exact"]
+    refused = mirrormaker("translate", file, "jfk-to-aggregate", "flights", "7", "1")
+    assert (refused.returncode, refused.stderr) == (1, "nothing of flights-7 is in the ledger\n")
     for ledger in ledgers.values():
         (page,) = ledger.pages()
         assert (page.first, page.next, page.to_first, page.to_next, page.count) == (0, 1000, 0, 1000, 1000)

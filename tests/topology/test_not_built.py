@@ -22,7 +22,7 @@ def test_what_is_left_at_its_default_is_not_refused(tmp_path: Path) -> None:
     [
         ("resources: {priority: 9}", "resources.priority: 9 is not supported yet"),
         ("objectives: {audit_window: 10m}", "objectives.audit_window: 600000 is not supported yet"),
-        ("sync: {groups: {}}", "sync.groups: is not supported yet"),
+        ("failover_group: a", "failover_group: 'a' is not supported yet"),
     ],
 )
 def test_what_has_no_effect_yet_is_refused_by_its_path(tmp_path: Path, keys: str, told: str) -> None:

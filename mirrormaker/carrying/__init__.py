@@ -1,0 +1,1 @@
+"""Consumer groups carried from one side of a route to the other, through its ledger."""

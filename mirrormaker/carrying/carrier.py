@@ -1,0 +1,237 @@
+"""Carries the groups of a route over: what they committed at the source, committed at the destination.
+
+A process does so for the partitions that it copies, again and again. It commits as a consumer outside of any
+membership: a group with members at the destination refuses that, so nobody is moved while reading. Owned by
+the route's event loop; `run` is a task of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
+from broker.client.group_descriptions import DEAD
+from broker.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets
+from broker.client.offsets import earliest_offsets
+from broker.errors import BrokerError, ErrorCode, ProtocolError
+from broker.telemetry import logger
+from broker.types import TopicPartition
+from mirrormaker.carrying.decision import Decision, GroupStanding, decide
+from mirrormaker.ledger.group_mark import GroupMark, GroupMarkId
+from mirrormaker.ledger.route_ledger import RouteLedger
+from mirrormaker.topology.model import GroupSync
+
+OWN_PREFIX = "mirror/"
+"""Groups of routes: their positions mean nothing elsewhere."""
+TIMEOUT_MS = 10_000
+GROUPS_AT_ONCE = 8
+_EMPTY_STATES = frozenset({"Empty", DEAD, ""})
+_MEMBER_CODES = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """A partition of a group: where it leads, and where the group stands there."""
+
+    source: TopicPartition
+    to: TopicPartition
+    position: OffsetAndMetadata
+    committed: int | None
+    decision: Decision
+    behind: int
+    """Source offsets that the group has read and that the ledger does not know yet."""
+
+
+class GroupCarrier:
+    """See the module. Clusters come started."""
+
+    def __init__(
+        self,
+        sync: GroupSync,
+        source: Cluster,
+        destination: Cluster,
+        ledger: RouteLedger,
+        owned: Callable[[], Mapping[TopicPartition, TopicPartition]],
+    ) -> None:
+        """`owned`: the source partitions that this process copies, with their destinations."""
+        self.groups: Mapping[str, tuple[Crossing, ...]] = {}
+        """How each stood when it was last looked at."""
+        self.problem: str | None = None
+        """Why they are not carried just now."""
+        self.moved = 0
+        """Positions committed at the destination."""
+        self._sync = sync
+        self._include = [re.compile(pattern) for pattern in sync.include]
+        self._exclude = [re.compile(pattern) for pattern in sync.exclude]
+        self._source = source
+        self._destination = destination
+        self._ledger = ledger
+        self._owned = owned
+        self._log = logger("groups")
+
+    async def run(self) -> None:
+        """Carry every `interval_ms`, until cancelled."""
+        while True:
+            await asyncio.sleep(self._sync.interval_ms / 1000)
+            if not self._ledger.is_read:
+                continue
+            try:
+                await self.carry()
+                self.problem = None
+            except BrokerError as error:
+                self._tell_problem(error)
+
+    def _tell_problem(self, error: BrokerError) -> None:
+        if self.problem is None:
+            self._ledger.note("groups_not_carried", error=str(error))
+        self.problem = str(error)
+
+    async def carry(self) -> None:
+        """Once. Raises BrokerError when a cluster cannot be asked; a group that fails fails alone."""
+        owned = dict(self._owned())
+        listed = await Admin(self._source).list_groups()
+        names = [group.group_id for group in listed if self._selects(group.group_id)]
+        starts = await earliest_offsets(self._destination, owned.values())
+        gate = asyncio.Semaphore(GROUPS_AT_ONCE)
+
+        async def carry_one(name: str) -> tuple[Crossing, ...]:
+            async with gate:
+                return await self._carry_group(name, owned, starts)
+
+        outcomes = await asyncio.gather(*map(carry_one, names), return_exceptions=True)
+        groups: dict[str, tuple[Crossing, ...]] = {}
+        for name, outcome in zip(names, outcomes, strict=True):
+            if isinstance(outcome, BrokerError):
+                self._tell_problem(outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            elif outcome:
+                groups[name] = outcome
+        self._tell_changes(groups)
+        self.groups = groups
+
+    def _selects(self, group: str) -> bool:
+        if group.startswith(OWN_PREFIX) or not any(each.fullmatch(group) for each in self._include):
+            return False
+        return not any(each.fullmatch(group) for each in self._exclude)
+
+    async def _carry_group(
+        self, group: str, owned: Mapping[TopicPartition, TopicPartition], starts: Mapping[TopicPartition, int]
+    ) -> tuple[Crossing, ...]:
+        positions = await fetch_offsets(self._source, group, timeout_ms=TIMEOUT_MS)
+        concerned = {source: at for source, at in positions.items() if source in owned}
+        if not concerned:
+            return ()
+        there = await fetch_offsets(
+            self._destination, group, [owned[source] for source in concerned], timeout_ms=TIMEOUT_MS
+        )
+        crossings = [
+            self._cross(group, source, owned[source], position, there, starts)
+            for source, position in concerned.items()
+        ]
+        moves = [each for each in crossings if each.decision.to is not None]
+        refusal = await self._move(group, moves) if moves else None
+        if refusal is None:
+            self.moved += len(moves)
+            return tuple(crossings)
+        return tuple(
+            each if each.decision.to is None else replace(each, decision=Decision(standing=refusal))
+            for each in crossings
+        )
+
+    def _cross(
+        self,
+        group: str,
+        source: TopicPartition,
+        to: TopicPartition,
+        position: OffsetAndMetadata,
+        there: Mapping[TopicPartition, OffsetAndMetadata],
+        starts: Mapping[TopicPartition, int],
+    ) -> Crossing:
+        committed = there[to].offset if to in there else None
+        pages = self._ledger.pages(source, to)
+        decision = Decision(standing=GroupStanding.UNKNOWN)
+        known = None if pages is None else pages.next
+        if pages is not None:
+            decision = decide(
+                position.offset,
+                pages.forward(position.offset),
+                starts[to],
+                committed,
+                self._ledger.view.mark(GroupMarkId(group, self._ledger.lane(source, to))),
+                follows_rewinds=self._sync.rewinds,
+            )
+        return Crossing(
+            source=source,
+            to=to,
+            position=position,
+            committed=committed,
+            decision=decision,
+            behind=0 if known is None else max(position.offset - known, 0),
+        )
+
+    async def _move(self, group: str, moves: Iterable[Crossing]) -> GroupStanding | None:
+        """Commit; why that was refused, if it was. Raises BrokerError."""
+        state = (await Admin(self._destination).describe_groups([group]))[group].state
+        if state not in _EMPTY_STATES:
+            return GroupStanding.IN_USE
+        marks, offsets = [], {}
+        for each in moves:
+            assert each.decision.to is not None
+            mark = GroupMark(source=each.position.offset, to=each.decision.to, before=each.committed)
+            lane = self._ledger.lane(each.source, each.to)
+            marks.append((GroupMarkId(group, lane).key(), mark.value()))
+            offsets[each.to] = OffsetAndMetadata(offset=each.decision.to, metadata=each.position.metadata)
+        await self._ledger.put(marks)
+        try:
+            await commit_offsets(self._destination, group, offsets, timeout_ms=TIMEOUT_MS)
+        except ProtocolError as error:
+            if error.code in _MEMBER_CODES:
+                return GroupStanding.IN_USE
+            self._log.warning("group_not_carried", group=group, error=str(error))
+            return GroupStanding.REFUSED
+        return None
+
+    def _tell_changes(self, groups: Mapping[str, tuple[Crossing, ...]]) -> None:
+        """Events for groups that began or ceased to be carried."""
+        told = (GroupStanding.BEHIND, GroupStanding.REWOUND, GroupStanding.OWN, GroupStanding.REFUSED)
+        for name, crossings in groups.items():
+            before = {each.source: each.decision.standing for each in self.groups.get(name, ())}
+            for each in crossings:
+                standing = each.decision.standing
+                if standing in told and before.get(each.source) is not standing:
+                    self._ledger.note(
+                        f"group_{standing.value}",
+                        group=name,
+                        partition=str(each.source),
+                        position=each.position.offset,
+                        committed=each.committed,
+                    )
+
+    def describe(self) -> dict[str, Any]:
+        """For `status`."""
+        return {
+            "problem": self.problem,
+            "moved": self.moved,
+            "groups": {
+                name: {
+                    "partitions": dict(Counter(each.decision.standing.value for each in crossings)),
+                    "behind": sum(each.behind for each in crossings),
+                }
+                for name, crossings in self.groups.items()
+            },
+        }

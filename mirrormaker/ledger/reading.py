@@ -1,0 +1,60 @@
+"""The ledger for those who only read it, as commands and audits do: nothing is made where there is none."""
+
+from __future__ import annotations
+
+from broker.client.cluster import Cluster
+from broker.errors import BrokerError, ConfigurationError
+from broker.types import NO_TOPIC_ID, TopicPartition
+from mirrormaker.clusters import open_cluster
+from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
+from mirrormaker.ledger.view import LedgerView
+from mirrormaker.topology.model import ClusterSpec
+
+READ_TIMEOUT_MS = 30_000
+
+
+async def read_ledger(destination: Cluster) -> LedgerView:
+    """All that a cluster's ledger says now. Raises ConfigurationError where there is none, BrokerError."""
+    if LEDGER_TOPIC not in (await destination.refresh()).topics:
+        raise ConfigurationError([f"there is no ledger yet: the destination has no topic {LEDGER_TOPIC}"])
+    view = LedgerView()
+    async with KeptTopic(destination, LEDGER_TOPIC, timeout_ms=READ_TIMEOUT_MS, view=view) as topic:
+        await topic.read_to_end()
+    return view
+
+
+class SourceIds:
+    """What the source calls itself and its topics, as far as it can be asked."""
+
+    def __init__(self, cluster: Cluster | None) -> None:
+        self._cluster = cluster
+
+    def choose(self, view: LedgerView, source: TopicPartition, to: TopicPartition) -> LaneId | None:
+        """The lane between the partitions: of the source's topic as it is now, or else of the one written to
+        last. None where nothing of it was ever copied.
+        """
+        lanes = [lane for lane in view.of_source(source, to.topic) if lane.to_partition == to.partition]
+        if self._cluster is not None:
+            known = self._cluster.topics.get(source.topic)
+            topic_id = None if known is None or known.topic_id == NO_TOPIC_ID else str(known.topic_id)
+            lanes = [
+                lane
+                for lane in lanes
+                if lane.cluster == self._cluster.cluster_id and lane.topic_id == topic_id
+            ]
+        return max(lanes, key=lambda lane: _end(view, lane), default=None)
+
+
+def _end(view: LedgerView, lane: LaneId) -> int:
+    return max((page.to_next or 0 for page in view.lanes[lane].pages()), default=0)
+
+
+async def ask_source(spec: ClusterSpec) -> Cluster | None:
+    """A look at the source's ids; None when it does not answer, as in a disaster."""
+    try:
+        async with open_cluster(spec) as source:
+            await source.refresh()
+            return source
+    except BrokerError:
+        return None

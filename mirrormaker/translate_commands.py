@@ -1,0 +1,159 @@
+"""`mirrormaker translate`: offsets of a route's source as offsets of its destination, and back."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from broker.errors import ConfigurationError
+from broker.types import TopicPartition
+from mirrormaker.clusters import open_cluster
+from mirrormaker.ledger.lane_map import Translation
+from mirrormaker.ledger.reading import SourceIds, ask_source, read_ledger
+from mirrormaker.ledger.view import LedgerView
+from mirrormaker.reconcile.pauses import find_route
+from mirrormaker.status import load_for_status
+from mirrormaker.topology.model import Topology
+from mirrormaker.topology.naming import TopicNaming, compile_naming
+
+_AddVerb = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+
+
+class Place(NamedTuple):
+    """An offset of a partition."""
+
+    partition: TopicPartition
+    offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """TOPIC:PARTITION:OFFSET. Raises ValueError."""
+        topic, partition, offset = text.rsplit(":", 2)
+        place = cls(TopicPartition(topic, int(partition)), int(offset))
+        if not topic or place.partition.partition < 0 or place.offset < 0:
+            raise ValueError(text)
+        return place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A place, and what it is at the other side."""
+
+    place: Place
+    to: TopicPartition
+    translation: Translation
+
+    def line(self) -> str:
+        """For eyes and for `cut`: tabs between."""
+        told = self.translation
+        offset = "first" if told.offset is None else str(told.offset)
+        exactness = "exact" if told.is_exact else "careful"
+        columns = (*self.place.partition, self.place.offset, *self.to, offset, told.standing.value, exactness)
+        return "\t".join(map(str, columns))
+
+    def document(self) -> dict[str, Any]:
+        """Plain data; the offset is null where only the first that there is misses nothing."""
+        return {
+            "topic": self.place.partition.topic,
+            "partition": self.place.partition.partition,
+            "offset": self.place.offset,
+            "to": {
+                "topic": self.to.topic,
+                "partition": self.to.partition,
+                "offset": self.translation.offset,
+            },
+            "standing": self.translation.standing.value,
+            "exact": self.translation.is_exact,
+        }
+
+
+def add_translate_verb(add_verb: _AddVerb) -> None:
+    """`translate FILE ROUTE [TOPIC PARTITION OFFSET] [--back]`."""
+    verb = add_verb("translate", _translate, "say what offsets of a route's source are at its destination")
+    verb.add_argument("route", metavar="ROUTE", help="the name of the route")
+    verb.add_argument("topic", metavar="TOPIC", nargs="?", help="left out: TOPIC:PARTITION:OFFSET on stdin")
+    verb.add_argument("partition", metavar="PARTITION", nargs="?", type=int)
+    verb.add_argument("offset", metavar="OFFSET", nargs="?", type=int)
+    verb.add_argument("--back", action="store_true", help="from the destination's offsets to the source's")
+    verb.add_argument("--output", choices=["text", "json"], default="text")
+
+
+def _translate(options: argparse.Namespace) -> int:
+    topology = load_for_status(options.file)
+    if options.topic is None:
+        places = list(_read_places(sys.stdin))
+    elif options.offset is None or min(options.partition, options.offset) < 0:
+        raise ConfigurationError(["translate takes TOPIC PARTITION OFFSET, or lines on stdin"])
+    else:
+        places = [Place(TopicPartition(options.topic, options.partition), options.offset)]
+    told = asyncio.run(translate(topology, options.route, places, back=options.back))
+    if options.output == "json":
+        sys.stdout.write(json.dumps([each.document() for each in told], indent=2) + "\n")
+    else:
+        sys.stdout.writelines(f"{each.line()}\n" for each in told)
+    return 0
+
+
+def _read_places(lines: Iterable[str]) -> Iterator[Place]:
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                yield Place.parse(line.strip())
+            except ValueError as error:
+                raise ConfigurationError(
+                    [f"stdin:{number}: {line.strip()!r} is no TOPIC:PARTITION:OFFSET"]
+                ) from error
+
+
+async def translate(
+    topology: Topology, name: str, places: Iterable[Place], *, back: bool = False
+) -> list[Told]:
+    """What the ledger says of each place. The source need not be there.
+
+    Raises ConfigurationError for what the route does not take and where nothing was copied, BrokerError.
+    """
+    route = find_route(topology, name)
+    naming = compile_naming(route.source, route.topics)
+    source = await ask_source(topology.clusters[route.source])
+    async with open_cluster(topology.clusters[route.destination]) as destination:
+        view = await read_ledger(destination)
+    ids = SourceIds(source)
+    look = _back if back else _forward
+    return [look(view, naming, ids, place) for place in places]
+
+
+def _forward(view: LedgerView, naming: TopicNaming, ids: SourceIds, place: Place) -> Told:
+    source = place.partition
+    if not naming.selects(source.topic):
+        raise ConfigurationError([f"the route does not take the topic {source.topic!r}"])
+    to = naming.destination_of(source.topic)
+    candidates = {lane.destination for lane in view.of_source(source, to)}
+    if len(candidates) > 1:
+        raise ConfigurationError([f"{source} is spread over {len(candidates)} partitions of {to}"])
+    for destination in candidates:
+        lane = ids.choose(view, source, destination)
+        if lane is not None:
+            return Told(place=place, to=destination, translation=view.lanes[lane].forward(place.offset))
+    raise ConfigurationError([f"nothing of {source} is in the ledger"])
+
+
+def _back(view: LedgerView, naming: TopicNaming, ids: SourceIds, place: Place) -> Told:
+    candidates = {
+        lane.source
+        for lane in view.lanes
+        if lane.destination == place.partition
+        and naming.selects(lane.topic)
+        and naming.destination_of(lane.topic) == lane.to
+    }
+    if len(candidates) > 1:
+        raise ConfigurationError([f"{len(candidates)} partitions are gathered in {place.partition}"])
+    for source in candidates:
+        lane = ids.choose(view, source, place.partition)
+        if lane is not None:
+            return Told(place=place, to=source, translation=view.lanes[lane].back(place.offset))
+    raise ConfigurationError([f"nothing of the ledger leads to {place.partition}"])

@@ -1,0 +1,66 @@
+"""Where a group is moved, and when it is left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirrormaker.carrying.decision import Decision, GroupStanding, decide
+from mirrormaker.ledger.group_mark import GroupMark
+from mirrormaker.ledger.lane_map import NOTHING_KNOWN, Standing, Translation
+
+EXACT = Translation(offset=40, standing=Standing.COPIED)
+MARK = GroupMark(source=90, to=30, before=20)
+
+
+@pytest.mark.parametrize(
+    ("translation", "committed", "mark", "expected"),
+    [
+        (EXACT, None, None, Decision(standing=GroupStanding.CARRIED, to=40)),
+        (EXACT, 40, None, Decision(standing=GroupStanding.CARRIED)),
+        (EXACT, 30, MARK, Decision(standing=GroupStanding.CARRIED, to=40)),
+        (EXACT, 20, MARK, Decision(standing=GroupStanding.CARRIED, to=40)),
+        (EXACT, 35, MARK, Decision(standing=GroupStanding.CARRIED, to=40)),
+        (EXACT, 45, MARK, Decision(standing=GroupStanding.OWN)),
+        (EXACT, 45, None, Decision(standing=GroupStanding.OWN)),
+        (EXACT, 35, None, Decision(standing=GroupStanding.CARRIED, to=40)),
+        (EXACT, 35, GroupMark(source=100, to=40, before=30), Decision(standing=GroupStanding.OWN)),
+        (NOTHING_KNOWN, 20, MARK, Decision(standing=GroupStanding.UNKNOWN)),
+        (
+            Translation(offset=None, standing=Standing.BEFORE, is_exact=False),
+            None,
+            None,
+            Decision(standing=GroupStanding.BEHIND, to=5),
+        ),
+        (
+            Translation(offset=33, standing=Standing.BEYOND, is_exact=False),
+            30,
+            MARK,
+            Decision(standing=GroupStanding.AHEAD, to=33),
+        ),
+        (
+            Translation(offset=33, standing=Standing.COPIED, is_exact=False),
+            30,
+            MARK,
+            Decision(standing=GroupStanding.CAREFUL, to=33),
+        ),
+        (
+            Translation(offset=2, standing=Standing.COPIED),
+            None,
+            None,
+            Decision(standing=GroupStanding.CARRIED, to=5),
+        ),
+    ],
+)
+def test_a_group_is_moved_as_long_as_nobody_else_moves_it(
+    translation: Translation, committed: int | None, mark: GroupMark | None, expected: Decision
+) -> None:
+    assert decide(100, translation, 5, committed, mark, follows_rewinds=True) == expected
+
+
+def test_a_group_that_goes_back_is_followed_only_if_that_is_wished() -> None:
+    mark = GroupMark(source=200, to=80, before=70)
+    back = Decision(standing=GroupStanding.CARRIED, to=40)
+    assert decide(100, EXACT, 0, 80, mark, follows_rewinds=True) == back
+    stays = Decision(standing=GroupStanding.REWOUND)
+    assert decide(100, EXACT, 0, 80, mark, follows_rewinds=False) == stays
+    assert decide(200, EXACT, 0, 80, mark, follows_rewinds=False) == back

@@ -1,0 +1,171 @@
+"""Groups that stop at the source and go on at the destination, between real clusters."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Position
+
+from broker.embedded import EmbeddedCluster
+from tests.conftest import ClusterFactory
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, wait_until
+from tests.daemon.test_ledger import produce_transaction
+from tests.daemon.test_mirror import address, create, produce
+
+SYNC: dict[str, Any] = {"groups": {"include": ["read.*"], "interval_ms": 200}}
+
+
+@pytest.fixture
+def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
+    return cluster("jfk"), cluster("aggregate")
+
+
+def reader(cluster: EmbeddedCluster, group: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": address(cluster),
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "log_level": 0,
+        }
+    )
+
+
+def read(cluster: EmbeddedCluster, group: str, topic: str, count: int, start: int | None = None) -> list[int]:
+    """So many records as a member of the group, committed; from `start` where the group has no position."""
+    consumer = reader(cluster, group)
+    numbers: list[int] = []
+    try:
+        if start is not None:
+            consumer.commit(offsets=[Position(topic, 0, start)], asynchronous=False)
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(numbers) < count:
+            assert time.monotonic() < deadline, numbers
+            message = consumer.poll(0.2)
+            if message is not None:
+                assert message.error() is None, message.error()
+                numbers.append(int(message.value() or b""))
+                consumer.commit(message=message, asynchronous=False)
+        return numbers
+    finally:
+        consumer.close()
+
+
+def commit(cluster: EmbeddedCluster, group: str, topic: str, offset: int) -> None:
+    consumer = reader(cluster, group)
+    try:
+        consumer.commit(offsets=[Position(topic, 0, offset, "a note")], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def committed(cluster: EmbeddedCluster, group: str, topic: str) -> tuple[int, str | None]:
+    consumer = reader(cluster, group)
+    try:
+        (position,) = consumer.committed([Position(topic, 0)], timeout=PATIENCE_SECONDS)
+        return position.offset, position.metadata
+    finally:
+        consumer.close()
+
+
+def wait_carried(cluster: EmbeddedCluster, group: str, offset: int) -> None:
+    at: list[int] = []
+
+    def is_there() -> bool:
+        at[:] = [committed(cluster, group, "jfk.flights")[0]]
+        return at == [offset]
+
+    try:
+        wait_until(is_there, "carried")
+    except AssertionError:
+        raise AssertionError(f"{group} is at {at}, not {offset}") from None
+
+
+def standings(running: MirrorProcess, group: str) -> dict[str, int]:
+    told: dict[str, int] = running.status()["groups"]["groups"].get(group, {}).get("partitions", {})
+    return told
+
+
+def test_a_group_reads_every_record_once_though_it_changes_sides_and_the_daemon_is_killed(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    running = mirror(source, destination, sync=SYNC)
+    running.start()
+    for number in range(10):  # a marker follows each, and every third is aborted
+        produce_transaction(source, range(number * 10, number * 10 + 10), is_committed=number % 3 != 1)
+        if number == 5:
+            running.kill()
+            running.start()
+    wanted = [number for number in range(100) if number // 10 % 3 != 1]
+    had = read(source, "readers", "flights", 33, start=0)
+    running.wait_copied()
+    there = wanted.index(wanted[33])
+    if committed(destination, "readers", "jfk.flights")[0] >= 0:
+        there = max(there, 33)
+    wait_until(lambda: standings(running, "readers") == {"carried": 1}, "carried")
+    had += read(destination, "readers", "jfk.flights", len(wanted) - 33)
+    assert had == wanted
+
+
+def test_groups_behind_ahead_and_going_back_are_carried_and_those_at_work_there_left_alone(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    produce(source, "flights", range(100), 1)
+    commit(source, "readers-behind", "flights", 3)
+    commit(source, "readers", "flights", 70)
+    commit(source, "others", "flights", 70)
+    running = mirror(source, destination, sync=SYNC, start={"offsets": {"flights": {0: 20}}})
+    running.start()
+    wait_carried(destination, "readers", 50)
+    wait_carried(destination, "readers-behind", 0)
+    assert committed(destination, "readers", "jfk.flights")[1] == "a note"
+    assert committed(destination, "others", "jfk.flights")[0] < 0
+    commit(source, "readers", "flights", 40)
+    wait_carried(destination, "readers", 20)
+    commit(source, "readers", "flights", 150)  # not there yet
+    wait_carried(destination, "readers", 80)
+    produce(source, "flights", range(100, 200), 1)
+    wait_carried(destination, "readers", 130)
+
+    assert read(destination, "readers", "jfk.flights", 5) == [150, 151, 152, 153, 154]
+    wait_until(lambda: standings(running, "readers") == {"own": 1}, "the group has its own position")
+    assert committed(destination, "readers", "jfk.flights")[0] == 135
+    commit(source, "readers", "flights", 160)
+    wait_carried(destination, "readers", 140)
+
+    member = reader(destination, "readers")
+    member.subscribe(["jfk.flights"])
+    wait_until(lambda: member.poll(0.1) is not None, "a member at the destination")
+    commit(source, "readers", "flights", 170)
+    wait_until(lambda: standings(running, "readers") == {"in_use": 1}, "the group is in use")
+    member.close()
+    wait_carried(destination, "readers", 150)
+
+
+def test_a_group_that_goes_back_is_left_where_it_is_if_so_wished(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    produce(source, "flights", range(50), 1)
+    commit(source, "readers", "flights", 30)
+    running = mirror(source, destination, sync={"groups": {**SYNC["groups"], "rewinds": False}})
+    running.start()
+    wait_carried(destination, "readers", 30)
+    commit(source, "readers", "flights", 10)
+    told = running.wait_for(
+        lambda told: told["groups"]["groups"]["readers"]["partitions"] == {"rewound": 1}, "rewound"
+    )
+    assert [event["name"] for event in told["events"]] == ["group_rewound"]
+    assert committed(destination, "readers", "jfk.flights")[0] == 30
+    commit(source, "readers", "flights", 31)
+    wait_carried(destination, "readers", 31)
