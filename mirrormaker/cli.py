@@ -111,7 +111,8 @@ def _add_wishes(verbs: Any) -> None:
         metavar="earliest|latest|TIME|OFFSET",
         help="a time is one such as 2026-01-31T12:00:00Z",
     )
-    seek.add_argument("--partition", type=int, metavar="N", help="of each topic; all if left out")
+    for parser in (resume, seek):
+        parser.add_argument("--partition", type=int, metavar="N", help="of each topic; all if left out")
 
 
 def _destination(text: str) -> Destination:
@@ -205,7 +206,8 @@ def _pause(options: argparse.Namespace) -> int:
 
 
 def _resume(options: argparse.Namespace) -> int:
-    if not asyncio.run(resume(load_for_status(options.file), options.route, options.topics)):
+    topology = load_for_status(options.file)
+    if not asyncio.run(resume(topology, options.route, options.topics, SystemClock(), options.partition)):
         print("nothing was paused", file=sys.stderr)
     return 0
 

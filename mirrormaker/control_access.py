@@ -16,6 +16,7 @@ from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.reconcile.control import CONTROL_TOPIC, Pause, RouteWishes, read_wishes
 from mirrormaker.reconcile.control_board import TIMEOUT_MS
+from mirrormaker.reconcile.halts import Release
 from mirrormaker.reconcile.pauses import find_route, pause_records, resume_records
 from mirrormaker.topology.model import ClusterSpec, RouteName, Topology
 
@@ -40,8 +41,10 @@ async def pause(
         await topic.put(pause_records(route.name, topics, wish))
 
 
-async def resume(topology: Topology, name: str, topics: Collection[str]) -> int:
-    """Have a route go on, or topics of it. Returns how many pauses that ended.
+async def resume(
+    topology: Topology, name: str, topics: Collection[str], clock: Clock, partition: int | None = None
+) -> int:
+    """Have a route go on, or topics of it, or one partition of them. Returns how many pauses that ended.
 
     Raises ConfigurationError, BrokerError.
     """
@@ -49,7 +52,8 @@ async def resume(topology: Topology, name: str, topics: Collection[str]) -> int:
     async with _control_of(topology.clusters[route.destination]) as topic:
         await topic.read_to_end()
         wishes = read_wishes(topic.entries()).get(route.name, RouteWishes())
-        records = resume_records(route.name, topics, wishes)
+        release = Release(at_ms=clock.now_ms(), by=this_user())
+        records = resume_records(route.name, topics, wishes, release, partition)
         await topic.put(records)
         return len(records)
 

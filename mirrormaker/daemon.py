@@ -20,7 +20,7 @@ from broker.errors import BrokerError, ConfigurationError
 from broker.telemetry import logger
 from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.process_figures import cpu_seconds, resident_bytes
-from mirrormaker.reconcile.control import Verdict
+from mirrormaker.reconcile.control import Rest, Verdict
 from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.declared_topics import DeclaredTopics
 from mirrormaker.reconcile.live_topology import LiveTopology, LoadedTopology
@@ -141,7 +141,7 @@ class Daemon:
                         verdicts.append(await runner.verdict())
         except TimeoutError:
             _log.warning("destinations_not_asked", timeout_ms=FIRST_LOOK_TIMEOUT_MS)
-        return [verdict.reason for verdict in verdicts if verdict.reason is not None]
+        return [verdict.reason or "" for verdict in verdicts if verdict.rest is Rest.SUPERSEDED]
 
     def stop(self) -> None:
         """Ask `run` to end; may be called from a signal handler of the event loop."""

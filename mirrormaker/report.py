@@ -88,6 +88,7 @@ def _troubles(route: RouteStatus) -> list[str]:
         f"{route.name}: {topic} is paused {describe_pause(pause)}"
         for topic, pause in route.paused_topics.items()
     )
+    lines += (describe_halt(route.name, halt) for halt in route.halts)
     lines += (f"{route.name}: {topic} is not copied: {why}" for topic, why in route.obstacles.items())
     lines += (f"{route.name}: differs: {one['line']}" for one in route.drift)
     if problem := route.ledger.get("problem"):
@@ -103,11 +104,28 @@ def _troubles(route: RouteStatus) -> list[str]:
     return lines
 
 
+def describe_halt(route: str, halt: Mapping[str, Any]) -> str:
+    """What stands, since when and why, and what helps."""
+    since = _time(halt["at_ms"])
+    where = halt["topic"] if halt["partition"] < 0 else f"{halt['topic']}-{halt['partition']}"
+    if halt["released"] is not None:
+        outlook = f"released by {halt['released']['by']}"
+    else:
+        chosen = "" if halt["partition"] < 0 else f" --partition {halt['partition']}"
+        outlook = f"to go on: mirrormaker resume FILE {route} --topic {halt['topic']}{chosen}"
+    what = "stops the route" if halt["stops_route"] else "stands"
+    return f"{route}: {where} {what} since {since}: {halt['reason']}: {halt['problem']}; {outlook}"
+
+
 def describe_pause(pause: Mapping[str, Any]) -> str:
     """By whom, since when, and why."""
-    since = datetime.fromtimestamp(pause["at_ms"] / 1000, UTC).isoformat(timespec="seconds")
+    since = _time(pause["at_ms"])
     reason = f": {pause['reason']}" if pause.get("reason") else ""
     return f"by {pause['by']} since {since}{reason}"
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def render_json(status: Status) -> dict[str, Any]:
@@ -145,6 +163,7 @@ def _route_json(route: RouteStatus) -> dict[str, Any]:
         "problem": route.problem,
         "pause": route.pause,
         "paused_topics": dict(route.paused_topics),
+        "halts": [dict(halt) for halt in route.halts],
         "lag": _lag_json(route.lag),
         "partitions": [_partition_json(partition) for partition in route.partitions],
         "obstacles": dict(route.obstacles),

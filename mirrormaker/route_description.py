@@ -49,6 +49,7 @@ def _describe_counts(copier: RouteCopier) -> dict[str, Any]:
         "buckets_lost": counts.buckets_lost,
         "returned_batches_dropped": counts.returned_batches_dropped,
         "offsets_lost_at_source": counts.offsets_lost_at_source,
+        "troubles": {kind.value: count for kind, count in counts.troubles.items()},
         "errors": {code.name: count for code, count in counts.errors.items()},
     }
 
@@ -63,6 +64,7 @@ def _describe_partition(partition: Partition, reader: SourceReader, clock: Clock
         "state": partition.condition,
         "error": partition.error.name if partition.error is not None else None,
         "source_problem": partition.source_problem,
+        "trouble": None if partition.trouble is None else partition.trouble.problem,
         "failures": partition.attempts + partition.source_failures,
         "acknowledged": partition.acknowledged,
         "committed": partition.committed,

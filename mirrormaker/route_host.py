@@ -40,9 +40,10 @@ class RouteHost:
     def desire(self, works: Mapping[RouteName, RouteWork]) -> None:
         """Run these from now on, and no others; what has not changed is not touched."""
         self._boards.sweep()
+        before = set(self.runners)
         self._routes.desire(works)
-        for runner in self.runners:
-            runner.look_again()  # the generation may be another
+        for runner in before.intersection(self.runners):
+            runner.start_over()  # the generation may be another
 
     def board(self, destination: ClusterSpec) -> ControlBoard:
         """What the control topic of a destination says."""

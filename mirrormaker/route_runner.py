@@ -38,7 +38,10 @@ from mirrormaker.reconcile.control import (
     judge,
 )
 from mirrormaker.reconcile.control_board import ControlBoard
+from mirrormaker.reconcile.halt_keeper import RouteHalts
+from mirrormaker.reconcile.halts import describe_halts, halt_key
 from mirrormaker.reconcile.routes import RouteWork
+from mirrormaker.reconcile.topic_watch import TopicWatch
 from mirrormaker.reconcile.topics import DestinationClaims, TopicReconciler
 from mirrormaker.route_description import describe_work
 from mirrormaker.route_groups import meeting_place
@@ -56,7 +59,7 @@ class RouteState(Enum):
     STARTING = "starting"
     RUNNING = "running"
     FAILED = "failed"
-    """It waits to be started again."""
+    """It waits to be started again; after a failure policy, to be resumed."""
     PAUSED = "paused"
     """As somebody wishes."""
     SUPERSEDED = "superseded"
@@ -64,7 +67,11 @@ class RouteState(Enum):
     STOPPED = "stopped"
 
 
-_RESTING = {Rest.PAUSED: RouteState.PAUSED, Rest.SUPERSEDED: RouteState.SUPERSEDED}
+_RESTING = {
+    Rest.PAUSED: RouteState.PAUSED,
+    Rest.FAILED: RouteState.FAILED,
+    Rest.SUPERSEDED: RouteState.SUPERSEDED,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +122,8 @@ class RouteRunner:
         self._turn = Signal()
         """Something may be other than it was: look what is to be done."""
         self._leaves_for_good = False
+        self._starts_over = False
+        """Halts that stop the route do so no longer."""
         self._copier: RouteCopier | None = None
         self._ledger: RouteLedger | None = None
         self._origins: OriginRegistry | None = None
@@ -141,6 +150,11 @@ class RouteRunner:
     def look_again(self) -> None:
         """Something of what decides about the route may have changed."""
         self._turn.set()
+
+    def start_over(self) -> None:
+        """The file has been put in force again: a route that a failure policy stopped has another try."""
+        self._starts_over = True
+        self.look_again()
 
     def change(self, work: RouteWork) -> None:
         """Go on with other topics, bounds and intervals; whatever is copied goes on being copied."""
@@ -188,11 +202,19 @@ class RouteRunner:
 
     async def _decide(self) -> Verdict:
         """The verdict; where that is to be said at the destination, it is."""
+        if self._starts_over:
+            await self._take_halts_back()
         verdict = await self.verdict()
         if verdict.claims:
             await self._board.put([(claim_key(self.work.name), asdict(self._own_claim()))])
             self._log.info("route_claimed", generation=self._identity.generation())
         return verdict
+
+    async def _take_halts_back(self) -> None:
+        halts = (await self._board.wishes(self.work.name)).halts
+        stopping = [source for source, halt in halts.items() if halt.stops_route]
+        await self._board.put([(halt_key(self.work.name, source), None) for source in stopping])
+        self._starts_over = False
 
     async def _work(self) -> None:
         client_id = f"mirrormaker-{self.work.name}"
@@ -204,22 +226,25 @@ class RouteRunner:
         ):
             route = self.work.route
             ledger = self._ledger = RouteLedger(route, source, destination, self._clock)
+            halts = RouteHalts(route, self._board, self._identity.daemon_id, self._clock)
             copier = self._copier = RouteCopier(
                 route,
                 source,
                 destination,
                 self._clock,
                 instance_id=self._identity.instance_of(self.work.name),
+                halts=halts,
                 books=None if route.delivery is Delivery.EXACTLY_ONCE else ledger,
                 origins=origins,
                 coordination=coordination,
             )
             ledger.note = copier.note
+            watch = TopicWatch(source, halts, copier.arbiter.meet)
             groups = route.sync.groups
             if groups is not None:
                 self._carrier = GroupCarrier(groups, source, destination, ledger, copier.ways)
             reconciler = self._reconciler = TopicReconciler(
-                self.work, source, destination, self._claims, copier.set_topics
+                self.work, source, destination, self._claims, copier.set_topics, watch
             )
             try:
                 reconciler.pause(self._wishes.topics)
@@ -282,6 +307,7 @@ class RouteRunner:
                 await copier.close(for_good=True)
                 return
             reconciler.pause(self._wishes.topics)
+            copier.look_again()
 
     @property
     def _wishes(self) -> RouteWishes:
@@ -309,6 +335,7 @@ class RouteRunner:
             "started_ms": self.started_ms,
             "pause": _described(self._wishes.pause),
             "paused_topics": {topic: _described(pause) for topic, pause in self._wishes.topics.items()},
+            "halts": describe_halts(self._wishes.halts),
             "control_problem": self._board.problem,
             "partitions": {},
             "events": [],

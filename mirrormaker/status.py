@@ -30,6 +30,7 @@ from mirrormaker.flow.lag import NO_LAG, Lag
 from mirrormaker.flow.lane import LaneState
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.reconcile.control import RouteWishes
+from mirrormaker.reconcile.halts import describe_halts
 from mirrormaker.route_groups import route_group
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.document import read_text
@@ -83,6 +84,8 @@ class RouteStatus:
     """How the route's ledger does; empty when no daemon here writes it."""
     groups: Mapping[str, Any] = field(default_factory=dict)
     """How the groups do that the route carries over; empty where it carries none."""
+    halts: tuple[Mapping[str, Any], ...] = ()
+    """Partitions that stand by a failure policy, as `reconcile.halts` keeps them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +206,7 @@ async def _tell_wishes(topology: Topology, route: RouteSpec) -> Mapping[str, Any
         return {}
     told: dict[str, Any] = {
         "paused_topics": {topic: asdict(pause) for topic, pause in wishes.topics.items()},
+        "halts": describe_halts(wishes.halts),
     }
     return told if wishes.pause is None else {**told, "pause": asdict(wishes.pause), "state": "paused"}
 
@@ -231,6 +235,7 @@ def _route_status(
         drift=tuple(told.get("drift", ())),
         ledger=told.get("ledger", {}),
         groups=told.get("groups", {}),
+        halts=tuple(told.get("halts", ())),
     )
 
 
@@ -305,7 +310,7 @@ def _partition_status(
         source=source,
         destination=destination,
         state=told.get("state", "unassigned"),
-        problem=told.get("source_problem") or told.get("error"),
+        problem=told.get("trouble") or told.get("source_problem") or told.get("error"),
         committed=committed,
         end=end,
         lag=_lag(end - committed, told, sample, told_at_ms, now_ms),

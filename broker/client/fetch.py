@@ -26,6 +26,8 @@ from broker.wire.messages.fetch import (
 
 NAMES_VERSION_MAX = 12
 """From version 13 on topics are asked for by id (KIP-516)."""
+FIRST_VERSION_WITH_DIVERGENCE = 12
+"""From here on a leader is told the epoch of what was read last, and says where its log parts from that."""
 _CONSUMER = -1
 _OFFSET_BYTES = 8
 
@@ -56,6 +58,8 @@ class PartitionPosition:
     topic_partition: TopicPartition
     offset: int
     max_bytes: int
+    leader_epoch: int = -1
+    """Of the record before `offset`, where it is known: a leader whose log parts from that says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +76,16 @@ class FetchTerms:
 
 
 def build_fetch(
-    positions: Iterable[PartitionPosition], terms: FetchTerms, metadata: ClusterMetadata
+    positions: Iterable[PartitionPosition],
+    terms: FetchTerms,
+    metadata: ClusterMetadata,
+    version: int = FIRST_VERSION_WITH_DIVERGENCE - 1,
 ) -> FetchRequest:
-    """The request for the partitions; topics are named in both ways, whichever the version carries."""
+    """The request for the partitions; topics are named in both ways, whichever the version carries.
+
+    `version`: the one that it will be sent in, for positions that say their leader epoch.
+    """
+    tells_epochs = version >= FIRST_VERSION_WITH_DIVERGENCE
     topics: dict[str, list[FetchPartition]] = defaultdict(list)
     for position in positions:
         known = metadata.partition(position.topic_partition)
@@ -83,6 +94,7 @@ def build_fetch(
                 partition=position.topic_partition.partition,
                 current_leader_epoch=known.leader_epoch if known is not None else -1,
                 fetch_offset=position.offset,
+                last_fetched_epoch=position.leader_epoch if tells_epochs else -1,
                 partition_max_bytes=position.max_bytes,
             )
         )

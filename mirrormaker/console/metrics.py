@@ -44,6 +44,11 @@ _ROUTE_COUNTERS: Mapping[str, tuple[str, str]] = {
 }
 _ROUTE_COUNTERS_BY_LABEL: Mapping[str, tuple[str, str, str]] = {
     "deep_batches": ("mirrormaker_deep_batches", "Batches decoded and built anew.", "reason"),
+    "troubles": (
+        "mirrormaker_troubles",
+        "What partitions could not go on for, by the name of the failure policy.",
+        "reason",
+    ),
     "errors": ("mirrormaker_errors", "Refusals and failures at the destination.", "error"),
 }
 

@@ -8,7 +8,7 @@
     POST /topology           puts a text in force and into the file; If-Match: ETag as a condition
     POST /reload             puts the file as it is in force
     POST /routes/NAME/pause  ?topic=T (several times) &reason=TEXT
-    POST /routes/NAME/resume ?topic=T
+    POST /routes/NAME/resume ?topic=T &partition=N
     POST /routes/NAME/seek   ?to=earliest|latest|TIME|OFFSET &topic=T &partition=N; while it pauses
 
 An error is {"problems": [...]}. Runs on the daemon's event loop; who may do what is decided in `access`.
@@ -32,8 +32,9 @@ from mirrormaker.console.metrics import metrics_text
 from mirrormaker.control_access import this_user
 from mirrormaker.daemon import Daemon
 from mirrormaker.reconcile.control import Pause
+from mirrormaker.reconcile.halts import Release
 from mirrormaker.reconcile.live_topology import OutdatedTopologyError
-from mirrormaker.reconcile.pauses import find_route, pause_records, resume_records
+from mirrormaker.reconcile.pauses import find_route, name_resumed, pause_records, resume_records
 from mirrormaker.report import render_json
 from mirrormaker.seeking import RouteBusyError, parse_destination, seek
 from mirrormaker.status import read_status
@@ -155,16 +156,18 @@ class DaemonResource:
         """Takes pauses back."""
         route, topics = self._asked_route(request)
         board = self._daemon.board(route)
-        records = resume_records(route.name, topics, await board.wishes(route.name))
+        release = Release(at_ms=self._clock.now_ms(), by=f"{this_user()} by HTTP from {request.remote}")
+        wishes = await board.wishes(route.name)
+        records = resume_records(route.name, topics, wishes, release, _asked_partition(request))
         await board.put(records)
-        return web.json_response({"resumed": [key["topic"] for key, _ in records]})
+        return web.json_response({"resumed": [name_resumed(key) for key, _ in records]})
 
     async def seek(self, request: web.Request) -> web.Response:
         """Refused while the route is at work anywhere."""
         route, topics = self._asked_route(request)
         try:
             destination = parse_destination(request.query.get("to", ""))
-            partition = int(request.query["partition"]) if "partition" in request.query else None
+            partition = _asked_partition(request)
         except ValueError as error:
             raise ConfigurationError([str(error)]) from error
         moved = await seek(self._daemon.topology, route.name, topics, destination, partition)
@@ -192,6 +195,14 @@ class DaemonResource:
             "routes": steps,
         }
         return web.json_response(told, headers={"ETag": f'"{loaded.source.digest}"'})
+
+
+def _asked_partition(request: web.Request) -> int | None:
+    """Raises ConfigurationError for what is no number."""
+    text = request.query.get("partition")
+    if text is not None and not text.isdecimal():
+        raise ConfigurationError([f"partition: {text!r} is no number"])
+    return None if text is None else int(text)
 
 
 def _guarding(access: Access) -> Any:

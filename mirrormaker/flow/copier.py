@@ -19,6 +19,7 @@ from broker.coordination.protocol import Coordination
 from broker.errors import AuthenticationError, BrokerError, ConfigurationError
 from broker.telemetry import logger
 from broker.types import TopicPartition
+from mirrormaker.flow.arbiter import Arbiter, Halts
 from mirrormaker.flow.balancer import Balancer
 from mirrormaker.flow.books import Books
 from mirrormaker.flow.buckets import bucket_of
@@ -35,7 +36,7 @@ from mirrormaker.flow.facts import (
     TopicRecreated,
     details_of,
 )
-from mirrormaker.flow.group_positions import GroupPositions
+from mirrormaker.flow.group_positions import GroupPositions, StoredPosition
 from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.membership import PartitionOwner, Points, SourceMembership, group_settings
@@ -43,6 +44,8 @@ from mirrormaker.flow.origin_registry import OriginRegistry
 from mirrormaker.flow.reader import SourceReader
 from mirrormaker.flow.route_config import flow_config
 from mirrormaker.flow.signal import Signal
+from mirrormaker.flow.successors import Successors
+from mirrormaker.flow.trouble import Trouble, TroubleKind
 from mirrormaker.flow.writer import DestinationWriter, batches_taken_at_once
 from mirrormaker.flow.zookeeper_membership import Certainty, ZooKeeperMembership
 from mirrormaker.topology.model import RouteSpec
@@ -63,6 +66,7 @@ class RouteCopier:
         clock: Clock,
         *,
         instance_id: str,
+        halts: Halts,
         books: Books | None = None,
         origins: OriginRegistry | None = None,
         coordination: Coordination | None = None,
@@ -95,6 +99,10 @@ class RouteCopier:
         self._commit_due = Signal()
         self._closing = False
         self._log = logger("copier").bind(route=route.name)
+        self.arbiter = Arbiter(
+            route, destination, halts, clock, on_event=self.note, on_failure=self._end_for_failure
+        )
+        self._successors = Successors(source, halts, self.arbiter)
 
     @property
     def machine(self) -> FlowMachine | None:
@@ -133,7 +141,7 @@ class RouteCopier:
 
     def change(self, route: RouteSpec) -> None:
         """Go on with `route`, which differs in bounds and intervals, or in what `set_topics` is told of."""
-        self.route = route
+        self.route = self.arbiter.route = route
         self._commit_due.set()
         if self._member is not None:
             self._member.look_every(route.refresh_interval_ms)
@@ -142,7 +150,9 @@ class RouteCopier:
             self._machine.configure(self._config)
 
     async def run(self) -> None:
-        """Take part until `close`. Raises BrokerError, in an ExceptionGroup, when that cannot go on."""
+        """Take part until `close`. Raises RouteHaltedError when a policy of the route ended it, and
+        BrokerError, in an ExceptionGroup, when it cannot go on.
+        """
         deliverer = Deliverer(
             on_lost=self._lose_bucket,
             on_progress=self._pump,
@@ -181,9 +191,15 @@ class RouteCopier:
                     obtain_identity=obtain_identity,
                 )
                 self._reader = SourceReader(
-                    self._source, machine, tasks, self._clock, on_progress=self._writer.pump
+                    self._source,
+                    machine,
+                    tasks,
+                    self._clock,
+                    on_progress=self._writer.pump,
+                    on_trouble=self.arbiter.meet,
                 )
                 self._mode.begin(machine, tasks, self._reader.topic_id)
+                self.arbiter.begin(machine, tasks, self._gone_on)
                 tasks.create_task(self._writer.perform(), name="perform")
                 tasks.create_task(self._writer.follow_leaders(), name="follow destination leaders")
                 tasks.create_task(self._reader.follow_leaders(), name="follow source leaders")
@@ -196,6 +212,12 @@ class RouteCopier:
                 raise _RouteClosedError  # ends the other tasks of the group
         except* _RouteClosedError:
             self._log.info("route_closed", batches=machine.counts.batches, bytes=machine.counts.bytes)
+        if self.arbiter.failure is not None:
+            raise RouteHaltedError(self.arbiter.failure)
+
+    def look_again(self) -> None:
+        """Partitions that stand may have been released."""
+        self.arbiter.look_again()
 
     async def close(self, *, for_good: bool = False) -> None:
         """Finish what is in flight, commit, give the partitions up; `run` returns then. `for_good`: others
@@ -246,7 +268,7 @@ class RouteCopier:
         self._begin(partitions, await self._prepare(partitions))
 
     async def _prepare(self, partitions: Collection[TopicPartition]) -> Points:
-        self._positions.notice_topics({source.topic for source in partitions})
+        self._successors.notice(partitions)
         return await self._find_starts(partitions)
 
     def _begin(self, partitions: Collection[TopicPartition], points: Points) -> None:
@@ -278,6 +300,7 @@ class RouteCopier:
                 self._assignment(source),
                 position=min(points[source].lanes),
                 lane_positions=points[source].lanes,
+                leader_epoch=points[source].leader_epoch,
             )
             for source in mine
         ]
@@ -287,6 +310,8 @@ class RouteCopier:
         for source in mine:
             self._mode.take_note(source, min(points[source].lanes), points[source].note)
         self._mode.joined(mine)
+        self._successors.begin({source: points[source] for source in mine})
+        self.arbiter.joined(mine)
         self._writer.look_up_leaders()
         self._writer.pump()
         self._reader.spread()
@@ -375,7 +400,9 @@ class RouteCopier:
             return
         topic_id = self._reader.topic_id
         stored = {
-            source: (offset, topic_id(source), self._mode.note_of(source))
+            source: StoredPosition(
+                offset, topic_id(source), self._mode.note_of(source), self._machine.leader_epoch(source)
+            )
             for source, offset in positions.items()
         }
         try:
@@ -383,7 +410,7 @@ class RouteCopier:
         except BrokerError as error:
             self._log.warning("positions_not_committed", count=len(positions), error=str(error))
             return
-        same = {source: at for source, (at, of, _) in stored.items() if topic_id(source) == of}
+        same = {source: at for source, at in positions.items() if topic_id(source) == stored[source].topic_id}
         self._machine.committed(same)
         self._reader.forget(same)
         self._pump()
@@ -404,7 +431,18 @@ class RouteCopier:
         if self._writer is not None:
             self._writer.pump()
 
+    def _gone_on(self, trouble: Trouble) -> None:
+        assert self._reader is not None
+        assert self._writer is not None
+        if trouble.kind is TroubleKind.TOPIC_RECREATED:
+            self._reader.accept_topic(trouble.source)
+        self._writer.pump()
+
+    def _end_for_failure(self) -> None:
+        self._tasks.create_task(self.close(), name="close")
+
     def _take_fact(self, fact: Fact) -> None:
+        self.arbiter.take_fact(fact)
         if isinstance(fact, SourceTruncated | TopicRecreated) and self._books is not None:
             self._books.restart(fact.source, fact.resumed_at)
         self.note(EVENT_NAMES[type(fact)], **details_of(fact))
@@ -413,6 +451,14 @@ class RouteCopier:
         """Something that belongs to the route happened, for `status` and the log."""
         self.events.append(Event(at_ms=self._clock.now_ms(), name=event, details=details))
         self._log.warning(event, **details)
+
+
+class RouteHaltedError(BrokerError):
+    """A failure policy of the route stops it; the message says why."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(f"{trouble.kind.value} at {trouble.source}: {trouble.problem}")
+        self.trouble = trouble
 
 
 class _RouteClosedError(Exception):

@@ -56,6 +56,8 @@ class Assignment:
     """Other source partitions may write to the same destinations: then its producer ids are its own."""
     lane_positions: tuple[int, ...] = ()
     """Where each lane goes on, when they are not all at `position`, the least of them."""
+    leader_epoch: int = -1
+    """Of the source's record before `position`, where it is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import DeepReason
+from mirrormaker.flow.trouble import TroubleKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,4 +173,6 @@ class FlowCounts:
     """Exactly once: committed."""
     buckets_lost: int = 0
     """Exactly once: how often a bucket had to be taken over anew, or was another's."""
+    troubles: Counter[TroubleKind] = field(default_factory=Counter)
+    """What partitions could not go on for, each time that it was met."""
     errors: Counter[ErrorCode] = field(default_factory=Counter)

@@ -28,6 +28,19 @@ class StartingPoint(NamedTuple):
     lanes: LanePositions
     """One for all, where it names only one."""
     note: str = ""
+    leader_epoch: int = -1
+    """Of the record before, where that is known."""
+    former_position: int | None = None
+    """Where copying stood in another topic, whose name this one has now; None: it is the same."""
+
+
+class StoredPosition(NamedTuple):
+    """What the group keeps of a partition."""
+
+    offset: int
+    topic_id: TopicId
+    note: str = ""
+    leader_epoch: int = -1
 
 
 class PositionKeeper(Protocol):
@@ -50,7 +63,6 @@ class GroupPositions:
         self._member = member
         self._start = start
         self._on_event = on_event
-        self._topic_ids: dict[str, TopicId] = {}
 
     async def go_on(
         self, known: Mapping[TopicPartition, KnownStart | None]
@@ -60,18 +72,10 @@ class GroupPositions:
         """
         points = {source: StartingPoint(at) for source, at in known.items() if isinstance(at, tuple)}
         anew = [source for source, at in known.items() if at is Start.EARLIEST]
-        points |= await self.first(anew, Start.EARLIEST)
+        first = await self.first(anew, Start.EARLIEST)
+        points |= {source: point._replace(former_position=0) for source, point in first.items()}
         unknown = [source for source, at in known.items() if at is None]
         return points | await self.starting_points(unknown)
-
-    def notice_topics(self, topics: Collection[str]) -> None:
-        """Tell of topics that are not those that had their names when they were taken over before."""
-        for topic in topics:
-            topic_id = self.topic_id(topic)
-            before = self._topic_ids.get(topic, topic_id)
-            if NO_TOPIC_ID not in (before, topic_id) and before != topic_id:
-                self._on_event("topic_recreated", topic=topic)
-            self._topic_ids[topic] = topic_id
 
     async def starting_points(
         self, partitions: Collection[TopicPartition]
@@ -80,16 +84,17 @@ class GroupPositions:
         the source does not tell. Raises BrokerError.
         """
         points: dict[TopicPartition, StartingPoint] = {}
-        recreated: set[TopicPartition] = set()
+        former: dict[TopicPartition, int] = {}
         for source, position in (await self._member.committed(partitions)).items():
             topic_id, _, note = position.metadata.partition(" ")
             if self._is_same_topic(source.topic, topic_id):
-                points[source] = StartingPoint((position.offset,), note)
+                points[source] = StartingPoint((position.offset,), note, position.leader_epoch)
             else:
-                recreated.add(source)
-                self._on_event("topic_recreated", topic=source.topic, partition=source.partition)
-        fresh = frozenset(partitions) - points.keys() - recreated
-        return points | await self.first(recreated, Start.EARLIEST) | await self._new(fresh)
+                former[source] = position.offset
+        fresh = frozenset(partitions) - points.keys() - former.keys()
+        for source, point in (await self.first(former, Start.EARLIEST)).items():
+            points[source] = point._replace(former_position=former[source])
+        return points | await self._new(fresh)
 
     async def _new(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StartingPoint]:
         """Where a new route starts. That is stored before anything is copied, unless it is always the same: a
@@ -99,7 +104,7 @@ class GroupPositions:
         if points and self._start is not Start.EARLIEST:
             await self.store(
                 {
-                    source: (point.lanes[0], self.topic_id(source.topic), "")
+                    source: StoredPosition(point.lanes[0], self.topic_id(source.topic))
                     for source, point in points.items()
                 }
             )
@@ -119,14 +124,16 @@ class GroupPositions:
                 points[source] = StartingPoint((found[source],))
         return points
 
-    async def store(self, positions: Mapping[TopicPartition, tuple[int, TopicId, str]]) -> None:
-        """Store offsets, each with the id of the topic that it is of, and a note. Raises BrokerError, as when
-        this is a member no longer.
-        """
+    async def store(self, positions: Mapping[TopicPartition, StoredPosition]) -> None:
+        """Raises BrokerError, as when this is a member no longer."""
         await self._member.commit(
             {
-                source: OffsetAndMetadata(offset=offset, metadata=_metadata(topic_id, note))
-                for source, (offset, topic_id, note) in positions.items()
+                source: OffsetAndMetadata(
+                    offset=position.offset,
+                    metadata=_metadata(position.topic_id, position.note),
+                    leader_epoch=position.leader_epoch,
+                )
+                for source, position in positions.items()
             }
         )
 

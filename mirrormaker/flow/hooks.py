@@ -107,7 +107,7 @@ class KafkaRemedies:
 
     def remedy(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> Remedy:
         """See `Remedies`."""
-        return remedy_for(code, several_batches=len(chunk.batches) > 1)
+        return remedy_for(code, several_batches=len(chunk.batches) > 1, failures=lane.attempts)
 
 
 class DeliveryAtOnce:

@@ -74,6 +74,8 @@ class Intake:
 
     position: int
     """The source offset to fetch next."""
+    leader_epoch: int = -1
+    """Of the batch before `position`; -1: the position has not moved, or the batch is too old to have one."""
     chunks: list[Chunk] = field(default_factory=list)
     deep: Counter[DeepReason] = field(default_factory=Counter)
     control_batches: int = 0
@@ -194,6 +196,7 @@ class _Cutter:
         else:
             self._append(at, size, header)
         self.intake.position = header.next_offset
+        self.intake.leader_epoch = header.leader_epoch
 
     def _goes_on(self, header: BatchHeader, origins: Origins) -> bool:
         """Whether its origin lets the batch pass; a batch of another origin than the run's ends that."""
@@ -206,6 +209,7 @@ class _Cutter:
         if header.next_offset > self.intake.position:
             self.intake.returned_batches += 1
             self.intake.position = header.next_offset
+            self.intake.leader_epoch = header.leader_epoch
         return False
 
     def _append(self, at: int, size: int, header: BatchHeader) -> None:
@@ -255,6 +259,7 @@ class _Cutter:
         if records[-1].offset >= self.intake.position:
             self._rebuild(records, message_codec(entry), DeepReason.LEGACY_FORMAT)
             self.intake.position = records[-1].offset + 1
+            self.intake.leader_epoch = -1
 
     def _rebuild(self, records: Sequence[Record], codec: Codec, reason: DeepReason) -> None:
         wanted = [record for record in records if record.offset >= self.intake.position]

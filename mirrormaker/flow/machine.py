@@ -40,6 +40,7 @@ from mirrormaker.flow.producers import ProducerIdentity, ProducerKey, ProducerWi
 from mirrormaker.flow.remedies import LEADER_CODES, SUCCESS_CODES, UNKNOWN_OUTCOME_CODES
 from mirrormaker.flow.setbacks import Setbacks
 from mirrormaker.flow.source_setbacks import SourceSetbacks
+from mirrormaker.flow.trouble import Trouble
 
 
 class FlowMachine:
@@ -84,6 +85,7 @@ class FlowMachine:
                 assignment.position,
                 self._config.fetch_partition_bytes,
                 is_merged=assignment.is_merged,
+                leader_epoch=assignment.leader_epoch,
             )
             partition.advance_lanes(assignment.lane_positions)
             self._partitions[partition.source] = partition
@@ -155,7 +157,10 @@ class FlowMachine:
             if wanted:
                 positions.append(
                     PartitionPosition(
-                        topic_partition=partition.source, offset=partition.position, max_bytes=wanted
+                        topic_partition=partition.source,
+                        offset=partition.position,
+                        max_bytes=wanted,
+                        leader_epoch=partition.leader_epoch,
                     )
                 )
         return FetchPlan(positions=positions, answer_bytes=answer_bytes, pressed=pressed)
@@ -179,7 +184,7 @@ class FlowMachine:
             partition.awaits_origins = False
 
     def hold_fetch(self, source: TopicPartition, until_ms: int) -> None:
-        """Do not fetch this partition before `until_ms`, or before `resume_at`."""
+        """Do not fetch this partition before `until_ms`, or before `go_on`."""
         partition = self._partitions.get(source)
         if partition is not None:
             partition.fetch_not_before_ms = until_ms
@@ -190,17 +195,29 @@ class FlowMachine:
         if partition is not None:
             self._source_setbacks.rest(partition, code.name, now_ms)
 
-    def restart(self, source: TopicPartition, log_start: int) -> None:
-        """The source topic was deleted and created again: what is there now is new, from its start on."""
-        partition = self._partitions.get(source)
+    def halt(self, trouble: Trouble) -> None:
+        """Fetch nothing more of a partition until `go_on`; what is queued goes on."""
+        partition = self._partitions.get(trouble.source)
         if partition is not None:
-            self._source_setbacks.restart(partition, log_start)
+            partition.trouble = trouble
 
-    def resume_at(self, source: TopicPartition, log_start: int, log_end: int) -> None:
-        """The position is out of the source's range: go on at its start if that is later, else its end."""
+    def go_on(self, trouble: Trouble) -> None:
+        """Go on behind the trouble."""
+        partition = self._partitions.get(trouble.source)
+        if partition is not None:
+            self._source_setbacks.go_on(partition, trouble)
+
+    def leader_epoch(self, source: TopicPartition) -> int:
+        """Of the last record read, -1 when it is not known."""
+        partition = self._partitions.get(source)
+        return partition.leader_epoch if partition is not None else -1
+
+    def trust_position(self, source: TopicPartition) -> None:
+        """The source has what was read of it so far: fetch on, and ask no more about the past."""
         partition = self._partitions.get(source)
         if partition is not None:
-            self._source_setbacks.resume_at(partition, log_start, log_end)
+            partition.enter_epoch(-1)
+            partition.fetch_not_before_ms = 0
 
     # ---- the destination side
 
@@ -315,6 +332,8 @@ class FlowMachine:
         self.counts.control_batches_dropped += intake.control_batches
         self.counts.aborted_batches_dropped += intake.aborted_batches
         self.counts.returned_batches_dropped += intake.returned_batches
+        if intake.leader_epoch != partition.leader_epoch:
+            partition.enter_epoch(intake.leader_epoch)
         for chunk in intake.chunks:
             lane = partition.lanes[chunk.lane]
             self._buffer.hold(lane, chunk)

@@ -14,6 +14,7 @@ from broker.errors import ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.lane import Lane, LaneState
+from mirrormaker.flow.trouble import Trouble
 
 _WEIGHTS = {state: weight for weight, state in enumerate(LaneState)}
 
@@ -28,18 +29,21 @@ class Partition:
         "committed",
         "copied_bytes",
         "copied_offsets",
+        "epoch_start",
         "fetch_bytes",
         "fetch_not_before_ms",
         "is_merged",
         "is_released",
         "lanes",
         "last_timestamp",
+        "leader_epoch",
         "one_by_one",
         "position",
         "source",
         "source_end",
         "source_failures",
         "source_problem",
+        "trouble",
     )
 
     def __init__(
@@ -51,14 +55,23 @@ class Partition:
         fetch_bytes: int,
         *,
         is_merged: bool = False,
+        leader_epoch: int = -1,
     ) -> None:
-        """`is_merged`: other source partitions may write to the same destinations."""
+        """`is_merged`: other source partitions may write to the same destinations. `leader_epoch` of the
+        record before `position`, -1 when it is not known.
+        """
         self.source = source
         self.bucket = bucket
         self.is_merged = is_merged
         self.is_released = False
         self.position = position
         """The source offset to fetch next: the least of all lanes."""
+        self.leader_epoch = leader_epoch
+        """Of the record before `position`, or of one that was before it once; -1: not known."""
+        self.epoch_start = position
+        """The first source offset known to be of that epoch."""
+        self.trouble: Trouble | None = None
+        """Why it stands until somebody has it go on; what is queued goes on in any case."""
         self.lanes = tuple(
             Lane(self, index, destination, position) for index, destination in enumerate(destinations)
         )
@@ -111,6 +124,8 @@ class Partition:
     @property
     def condition(self) -> str:
         """What it is doing or lacking, in a word, for `status`."""
+        if self.trouble is not None:
+            return "halted"
         if self.source_problem is not None:
             return "unreadable"
         state = self.state
@@ -122,7 +137,7 @@ class Partition:
 
     def may_fetch(self, now_ms: int) -> bool:
         """Whether more of it is wanted now; the buffer's bounds are the machine's business."""
-        if self.fetch_not_before_ms > now_ms or self.awaits_origins:
+        if self.fetch_not_before_ms > now_ms or self.awaits_origins or self.trouble is not None:
             return False
         for lane in self.lanes:  # noqa: SIM110 - asked for every partition and fetch
             if not lane.may_take():
@@ -142,6 +157,10 @@ class Partition:
         offsets = chunk.next_offset - chunk.first_offset
         self.copied_offsets += offsets if offsets > chunk.count and len(self.lanes) == 1 else chunk.count
 
+    def enter_epoch(self, leader_epoch: int) -> None:
+        """The record before `position` will be of another epoch than before; `position` is still the old."""
+        self.leader_epoch, self.epoch_start = leader_epoch, self.position
+
     def extend_to(self, offset: int) -> None:
         """Everything of the source before `offset` is dealt with once the present queues are acknowledged."""
         self.position = offset
@@ -150,13 +169,15 @@ class Partition:
 
     def begin_anew(self, offset: int) -> None:
         """The source is another log now, from `offset` on: offsets of the former mean nothing in it."""
-        self.position = offset
+        self.position = self.epoch_start = offset
+        self.leader_epoch = -1
         self.committed = min(self.committed, offset)
         for lane in self.lanes:
             lane.begin_anew(offset)
 
     def return_to(self, offset: int) -> None:
         """The source ends at `offset` now: what is queued or acknowledged beyond that moves no position."""
-        self.position = offset
+        self.position = self.epoch_start = offset
+        self.leader_epoch = -1
         for lane in self.lanes:
             lane.return_to(offset)

@@ -20,12 +20,23 @@ from broker.clock import Clock
 from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
-from broker.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from broker.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
 from mirrormaker.flow.exchange import FetchedPartition, FetchPlan
 from mirrormaker.flow.lag import EndHistory
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.remedies import LEADER_CODES
 from mirrormaker.flow.signal import Signal
+from mirrormaker.flow.trouble import (
+    Divergence,
+    SourceRange,
+    Trouble,
+    TroubleKind,
+    diverged,
+    out_of_range,
+    recreated,
+    refused,
+)
 
 FETCH_LANE = "fetch"
 FETCH_WAIT_MS = 500
@@ -48,7 +59,9 @@ class SourceReader:
         tasks: asyncio.TaskGroup,
         clock: Clock,
         on_progress: Callable[[], None],
+        on_trouble: Callable[[Trouble], None],
     ) -> None:
+        """`on_trouble` is told why a partition stands; it is fetched again after `FlowMachine.go_on`."""
         self.histories: dict[TopicPartition, EndHistory] = {}
         self.room = Signal()
         """Set when the destination has acknowledged something."""
@@ -57,6 +70,7 @@ class SourceReader:
         self._tasks = tasks
         self._clock = clock
         self._on_progress = on_progress
+        self._on_trouble = on_trouble
         self._by_leader: dict[int, list[TopicPartition]] = {}
         self._fetchers: set[int] = set()
         self._topic_ids: dict[TopicPartition, TopicId] = {}
@@ -101,7 +115,6 @@ class SourceReader:
         for source in self._machine.partitions:
             now = self._known_topic_id(source)
             if now != NO_TOPIC_ID and self._topic_ids.setdefault(source, now) != now:
-                self._machine.hold_fetch(source, self._clock.monotonic_ms() + OUT_OF_RANGE_HOLD_MS)
                 self._look_for_range(source)
 
     def _known_topic_id(self, source: TopicPartition) -> TopicId:
@@ -160,9 +173,9 @@ class SourceReader:
             read_committed=True,
         )
         metadata = self._cluster.metadata
-        request = build_fetch(plan.positions, terms, metadata)
         connection = await self._cluster.connection(node_id, FETCH_LANE)
         version = connection.version_of(FetchRequest, at_most=version_limit(plan.positions, metadata))
+        request = build_fetch(plan.positions, terms, metadata, version)
         response = await connection.request(request, version)
         served = self._take(response, request, plan)
         self._serve_last(node_id, served)
@@ -189,6 +202,9 @@ class SourceReader:
                 continue
             if data.error_code:
                 is_moved = self._refused(source, ErrorCode.of(data.error_code), now_ms) or is_moved
+                continue
+            if data.diverging_epoch.epoch >= 0:
+                self._look_for_range(source, offsets[source], data.diverging_epoch)
                 continue
             answer = _answer_of(source, offsets[source], data)
             frame_bytes += len(answer.records)
@@ -222,37 +238,68 @@ class SourceReader:
         is_recalled = self._read_from.recall(source)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if not is_recalled:  # else its leader may have it
-                self._machine.hold_fetch(source, now_ms + OUT_OF_RANGE_HOLD_MS)
                 self._look_for_range(source)
             return is_recalled
         if code in LEADER_CODES or code is ErrorCode.UNKNOWN_TOPIC_ID:
             self._stale.set()
         self._machine.source_failed(source, code, now_ms)
+        if (partition := self._machine.partitions.get(source)) is not None:
+            trouble = refused(source, partition.position, code, "source")
+            if trouble is not None and trouble.kind is TroubleKind.UNAUTHORIZED:
+                self._on_trouble(trouble)
         return is_recalled
 
-    def _look_for_range(self, source: TopicPartition) -> None:
-        if source not in self._out_of_range:
-            self._out_of_range.add(source)
-            self._tasks.create_task(self._find_range(source), name=f"range of {source}")
+    def _look_for_range(
+        self, source: TopicPartition, asked_at: int = -1, divergence: EpochEndOffset | None = None
+    ) -> None:
+        """The source has not what was asked for; `divergence`: its log parts from what was read up to
+        `asked_at`.
+        """
+        partition = self._machine.partitions.get(source)
+        if partition is None or partition.trouble is not None or source in self._out_of_range:
+            return
+        if divergence is not None and partition.position != asked_at:
+            return  # it has been sent elsewhere meanwhile
+        self._machine.hold_fetch(source, self._clock.monotonic_ms() + OUT_OF_RANGE_HOLD_MS)
+        self._out_of_range.add(source)
+        self._tasks.create_task(self._find_range(partition, divergence), name=f"range of {source}")
 
-    async def _find_range(self, source: TopicPartition) -> None:
-        """The source has not what was asked for: learn what it has, and let the machine go on there."""
+    async def _find_range(self, partition: Partition, divergence: EpochEndOffset | None) -> None:
+        """Learn what the source has, and tell of the trouble if there is one."""
+        source = partition.source
         try:
             topic_id = self._known_topic_id(source)
             start = (await list_offsets(self._cluster, {source: EARLIEST}))[source].offset
             end = (await list_offsets(self._cluster, {source: LATEST}))[source].offset
-            if self._topic_ids.get(source, topic_id) == topic_id:
-                self._machine.resume_at(source, start, end)
-            else:
-                self._machine.restart(source, start)
-                self._topic_ids[source] = topic_id
-            self._on_progress()
+            found = SourceRange(start=start, end=end)
         except BrokerError as error:
             code = error.code if isinstance(error, ProtocolError) else ErrorCode.NETWORK_EXCEPTION
             _log.info("range_not_found", partition=str(source), error=str(error))
             self._machine.source_failed(source, code, self._clock.monotonic_ms())
+        else:
+            trouble = self._diagnose(partition, topic_id, found, divergence)
+            if trouble is None:
+                self._machine.trust_position(source)
+            else:
+                self._on_trouble(trouble)
+            self._on_progress()
         finally:
             self._out_of_range.discard(source)
+
+    def _diagnose(
+        self, partition: Partition, topic_id: TopicId, found: SourceRange, divergence: EpochEndOffset | None
+    ) -> Trouble | None:
+        source, position = partition.source, partition.position
+        if self._topic_ids.setdefault(source, topic_id) != topic_id:
+            return recreated(source, position, found)
+        if divergence is None or position < found.start:
+            return out_of_range(source, position, partition.leader_epoch, found)
+        at = Divergence(epoch=divergence.epoch, end_offset=divergence.end_offset)
+        return diverged(source, position, partition.epoch_start, partition.leader_epoch, at)
+
+    def accept_topic(self, source: TopicPartition) -> None:
+        """The topic that has the name now is to be copied."""
+        self._topic_ids[source] = self._known_topic_id(source)
 
 
 def _answer_of(source: TopicPartition, offset: int, data: PartitionData) -> FetchedPartition:

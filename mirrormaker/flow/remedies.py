@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 from broker.errors import ErrorCode
+from mirrormaker.flow.trouble import FULL_CODES
 
 
 class Remedy(Enum):
@@ -40,6 +41,8 @@ _NEW_PRODUCER_CODES = frozenset(
 _TOO_MUCH_AT_ONCE_CODES = frozenset(
     {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_RECORD}
 )
+FAILURES_BEFORE_FULL = 5
+"""A disk that refused so often in a row is taken for full."""
 SUCCESS_CODES = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 LEADER_CODES = frozenset(
     {
@@ -66,14 +69,18 @@ UNKNOWN_OUTCOME_CODES = frozenset(
 """After these the records may have been written."""
 
 
-def remedy_for(code: ErrorCode, *, several_batches: bool) -> Remedy:
-    """What is to be done about a refused chunk; `several_batches`: it is made of more than one."""
+def remedy_for(code: ErrorCode, *, several_batches: bool, failures: int = 1) -> Remedy:
+    """What is to be done about a refused chunk; `several_batches`: it is made of more than one. `failures` in
+    a row, this one included.
+    """
     if code in _NEW_PRODUCER_CODES:
         return Remedy.NEW_PRODUCER
     if code is ErrorCode.CORRUPT_MESSAGE:
         return Remedy.FETCH_AGAIN
     if several_batches and code in _TOO_MUCH_AT_ONCE_CODES:
         return Remedy.ONE_BY_ONE
+    if code in FULL_CODES and failures >= FAILURES_BEFORE_FULL:
+        return Remedy.PAUSE
     if code.retriable or code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.BROKER_NOT_AVAILABLE):
         return Remedy.REPEAT
     return Remedy.PAUSE

@@ -1,8 +1,9 @@
 """What is done when the source does not give what was asked for. Pure.
 
 It refuses, or gives bytes that are no batches: the partition is fetched again after waits that grow. It has
-other offsets than before, since records went away, were lost, or the topic is another one: copying goes on
-with what there is now, and a fact tells what happened. What is queued goes on in any case.
+other offsets than before, since records went away, were lost, or the topic is another one (see `trouble`): a
+policy of the route says whether copying goes on with what there is now; then a fact tells what happened.
+What is queued goes on in any case.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mirrormaker.flow.facts import (
     TopicRecreated,
 )
 from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.trouble import Trouble, TroubleKind
 
 
 class SourceSetbacks:
@@ -58,22 +60,20 @@ class SourceSetbacks:
             )
         partition.source_problem, partition.source_failures, partition.fetch_not_before_ms = None, 0, 0
 
-    def restart(self, partition: Partition, log_start: int) -> None:
-        """Another topic has the name now."""
+    def go_on(self, partition: Partition, trouble: Trouble) -> None:
+        """Go on behind the trouble, and tell what that leaves out."""
+        partition.trouble = None
         partition.fetch_not_before_ms = 0
-        self._facts.append(
-            TopicRecreated(source=partition.source, position=partition.position, resumed_at=log_start)
-        )
-        partition.begin_anew(log_start)
-
-    def resume_at(self, partition: Partition, log_start: int, log_end: int) -> None:
-        """The position is out of range, unless that has passed."""
-        partition.fetch_not_before_ms = 0
-        source, position = partition.source, partition.position
-        if position < log_start:
-            self._counts.offsets_lost_at_source += log_start - position
-            self._facts.append(SourceGap(source=source, lost_from=position, resumed_at=log_start))
-            partition.extend_to(log_start)
-        elif position > log_end:
-            self._facts.append(SourceTruncated(source=source, position=position, resumed_at=log_end))
-            partition.return_to(log_end)
+        source, position, resume_at = partition.source, partition.position, trouble.resume_at
+        match trouble.kind:
+            case TroubleKind.TOPIC_RECREATED:
+                self._facts.append(TopicRecreated(source=source, position=position, resumed_at=resume_at))
+                partition.begin_anew(resume_at)
+            case TroubleKind.SOURCE_GAP if position < resume_at:
+                self._counts.offsets_lost_at_source += resume_at - position
+                self._facts.append(SourceGap(source=source, lost_from=position, resumed_at=resume_at))
+                partition.enter_epoch(-1)
+                partition.extend_to(resume_at)
+            case TroubleKind.SOURCE_TRUNCATED if position >= resume_at:
+                self._facts.append(SourceTruncated(source=source, position=position, resumed_at=resume_at))
+                partition.return_to(resume_at)

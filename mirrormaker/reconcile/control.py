@@ -5,9 +5,10 @@ The topic is compacted; keys and values are JSON objects, so any client can read
 
     {"route": NAME}                                  {"generation", "digest", "daemon", "host", "at_ms"}
     {"route": NAME, "wish": "pause", "topic": T}     {"at_ms", "by", "reason"}; T null: the route as a whole
+    {"route": NAME, "halt": {...}}                   a partition that stands by a failure policy: see `halts`
 
-The first is the claim of the daemon that runs the newest file; the others are wishes, which hold until they
-are taken back. Each has a key of its own: writers do not undo each other.
+The first is the claim of the daemon that runs the newest file; pauses are wishes, which hold until they are
+taken back. Each has a key of its own: writers do not undo each other.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from enum import Enum
 from hashlib import sha256
 from typing import Any
 
+from broker.types import TopicPartition
 from mirrormaker.flow.kept_view import Document
+from mirrormaker.flow.trouble import Trouble
+from mirrormaker.reconcile.halts import Halt, read_halt
 from mirrormaker.topology.model import RouteName, RouteSpec
 from mirrormaker.topology.ways import Way
 
@@ -58,6 +62,8 @@ class RouteWishes:
     """Of the route as a whole."""
     topics: Mapping[str, Pause] = field(default_factory=dict)
     """Of single topics of the source."""
+    halts: Mapping[TopicPartition, Halt] = field(default_factory=dict)
+    """Partitions that stand by a failure policy; those of a topic as a whole have the number -1."""
 
 
 class Standing(Enum):
@@ -85,6 +91,8 @@ class Rest(Enum):
     """Why a route is not run though the file has it."""
 
     PAUSED = "paused"
+    FAILED = "failed"
+    """By a failure policy, until somebody resumes it."""
     SUPERSEDED = "superseded"
 
 
@@ -95,7 +103,7 @@ class Verdict:
     rest: Rest | None = None
     """None: run it."""
     reason: str | None = None
-    """Of being superseded."""
+    """Of being superseded or failed."""
     claims: bool = False
     """Say first that this is the file it is run by."""
 
@@ -106,7 +114,21 @@ def judge(route: RouteName, own: Claim, wishes: RouteWishes) -> Verdict:
     if standing is Standing.SUPERSEDED:
         assert wishes.claim is not None
         return Verdict(rest=Rest.SUPERSEDED, reason=_describe_superseding(route, own, wishes.claim))
-    return Verdict(rest=None if wishes.pause is None else Rest.PAUSED, claims=standing is Standing.TO_CLAIM)
+    claims = standing is Standing.TO_CLAIM
+    if wishes.pause is not None:
+        return Verdict(rest=Rest.PAUSED, claims=claims)
+    for halt in wishes.halts.values():
+        if halt.stops(own.digest):
+            return Verdict(rest=Rest.FAILED, reason=describe_failure(halt.trouble), claims=claims)
+    return Verdict(claims=claims)
+
+
+def describe_failure(trouble: Trouble) -> str:
+    """Why a route stands as a whole, and what helps."""
+    where = trouble.source.topic if trouble.source.partition < 0 else str(trouble.source)
+    return (
+        f"{trouble.kind.value} at {where}: {trouble.problem}; `on` says fail: resume it to go on behind that"
+    )
 
 
 def _describe_superseding(route: RouteName, own: Claim, found: Claim) -> str:
@@ -164,10 +186,15 @@ def read_wishes(records: Iterable[tuple[Document, Document]]) -> dict[RouteName,
     """What the records of the topic say, by route. Those of a kind that is not known here are passed over."""
     claims: dict[RouteName, Claim] = {}
     pauses: dict[RouteName, dict[str | None, Pause]] = defaultdict(dict)
+    halts: dict[RouteName, dict[TopicPartition, Halt]] = defaultdict(dict)
     for key, value in records:
         match key:
             case {"route": str(route), "wish": "pause", "topic": None | str() as topic}:
                 pauses[RouteName(route)][topic] = _pause_of(value)
+            case {"route": str(route), "halt": {"topic": str(topic), "partition": int(partition)}}:
+                source = TopicPartition(topic, partition)
+                if (halt := read_halt(source, value)) is not None:
+                    halts[RouteName(route)][source] = halt
             case {"route": str(route), **rest} if not rest and (claim := _claim_of(value)) is not None:
                 claims[RouteName(route)] = claim
     return {
@@ -175,8 +202,9 @@ def read_wishes(records: Iterable[tuple[Document, Document]]) -> dict[RouteName,
             claim=claims.get(route),
             pause=pauses[route].get(None),
             topics=dict(sorted(named.items())),
+            halts=dict(sorted(halts[route].items())),
         )
-        for route in claims.keys() | pauses.keys()
+        for route in claims.keys() | pauses.keys() | halts.keys()
         for named in [{topic: pause for topic, pause in pauses[route].items() if topic is not None}]
     }
 

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from broker.errors import ConfigurationError
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.reconcile.control import Pause, RouteWishes, pause_key
+from mirrormaker.reconcile.halts import Release, release_records
 from mirrormaker.topology.model import RouteName, RouteSpec, Topology
 from mirrormaker.topology.naming import compile_naming
 
@@ -35,11 +36,26 @@ def pause_records(route: RouteName, topics: Collection[str], pause: Pause) -> Re
     return [(pause_key(route, topic), asdict(pause)) for topic in topics or (None,)]
 
 
-def resume_records(route: RouteName, topics: Collection[str], wishes: RouteWishes) -> Records:
-    """What to write to have these topics go on, or everything of the route; nothing when nothing pauses.
+def resume_records(
+    route: RouteName,
+    topics: Collection[str],
+    wishes: RouteWishes,
+    release: Release,
+    partition: int | None = None,
+) -> Records:
+    """What to write to have these topics go on, or everything of the route, or of each topic `partition`
+    alone; nothing when nothing pauses. Partitions that stand by a failure policy go on by `release`.
 
     Raises ConfigurationError for topics of a route that pauses as a whole.
     """
+    halts = {
+        source: halt
+        for source, halt in wishes.halts.items()
+        if (not topics or source.topic in topics) and partition in (None, source.partition)
+    }
+    released = release_records(route, halts, release)
+    if partition is not None:
+        return released
     if topics and wishes.pause is not None:
         raise ConfigurationError(
             [f"the route {route!r} is paused as a whole: resume it without naming topics"]
@@ -47,4 +63,17 @@ def resume_records(route: RouteName, topics: Collection[str], wishes: RouteWishe
     paused: list[str | None] = [*wishes.topics]
     if wishes.pause is not None:
         paused.append(None)
-    return [(pause_key(route, topic), None) for topic in paused if not topics or topic in topics]
+    taken_back: Records = [
+        (pause_key(route, topic), None) for topic in paused if not topics or topic in topics
+    ]
+    return taken_back + released
+
+
+def name_resumed(key: Document) -> str | None:
+    """What a record of `resume_records` is about: a topic, a partition, or None for all of the route."""
+    match key:
+        case {"halt": {"topic": str(topic), "partition": int(partition)}}:
+            return topic if partition < 0 else f"{topic}-{partition}"
+        case {"topic": str(topic)}:
+            return topic
+    return None

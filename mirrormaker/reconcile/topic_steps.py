@@ -21,6 +21,8 @@ class StepResult(Generic[StepType]):
     step: StepType
     error: str | None
     """None when it is done."""
+    code: ErrorCode | None = None
+    """The cluster's, where there is an error."""
 
 
 async def take_topic_steps(admin: Admin, steps: Sequence[TopicStep]) -> list[StepResult[TopicStep]]:
@@ -32,24 +34,24 @@ async def take_topic_steps(admin: Admin, steps: Sequence[TopicStep]) -> list[Ste
     creations = [step for step in steps if isinstance(step, CreateTopic)]
     for some in _portions(creations):
         made = await admin.create_topics([_new_topic(step) for step in some])
-        results += [StepResult(step=step, error=_told(made.get(step.name))) for step in some]
+        results += [_result(step, made.get(step.name)) for step in some]
     growths = [step for step in steps if isinstance(step, AddPartitions)]
     for few in _portions(growths):
         grown = await admin.create_partitions({step.name: step.partitions for step in few})
-        results += [StepResult(step=step, error=_told(grown.get(step.name))) for step in few]
+        results += [_result(step, grown.get(step.name)) for step in few]
     for step in steps:
         if isinstance(step, ChangeSettings):
-            results.append(StepResult(step=step, error=await _change_settings(admin, step)))
+            results.append(_result(step, await _change_settings(admin, step)))
     return results
 
 
-async def _change_settings(admin: Admin, step: ChangeSettings) -> str | None:
+async def _change_settings(admin: Admin, step: ChangeSettings) -> ProtocolError | None:
     try:
         await admin.alter_topic_configs(
             step.name, {name: change.new for name, change in step.changes.items()}
         )
     except ProtocolError as error:
-        return str(error)
+        return error
     return None
 
 
@@ -62,9 +64,11 @@ def _new_topic(step: CreateTopic) -> NewTopic:
     )
 
 
-def _told(error: ProtocolError | None) -> str | None:
-    """Why it failed; somebody else's having done it is no failure."""
-    return None if error is None or error.code is ErrorCode.TOPIC_ALREADY_EXISTS else str(error)
+def _result(step: StepType, error: ProtocolError | None) -> StepResult[StepType]:
+    """Somebody else's having done it is no failure."""
+    if error is None or error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+        return StepResult(step=step, error=None)
+    return StepResult(step=step, error=str(error), code=error.code)
 
 
 def _portions(steps: Sequence[StepType]) -> Iterable[Sequence[StepType]]:

@@ -15,13 +15,14 @@ from broker.errors import BrokerError
 from broker.telemetry import logger
 from mirrormaker.flow.signal import Signal
 from mirrormaker.plan.steps import AddPartitions, CreateTopic, TopicStep
-from mirrormaker.plan.topics import Destination, plan_topics
+from mirrormaker.plan.topics import Destination, plan_topics, select_topics
 from mirrormaker.reconcile.drift import Drift
 from mirrormaker.reconcile.old_formats import FormatCheck
 from mirrormaker.reconcile.repair import Repairer
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.topic_pictures import TopicCamera
 from mirrormaker.reconcile.topic_steps import StepResult
+from mirrormaker.reconcile.topic_watch import TopicWatch
 from mirrormaker.topology.model import RouteName
 from mirrormaker.topology.naming import TopicNaming, compile_naming
 
@@ -66,6 +67,7 @@ class TopicReconciler:
         destination: Cluster,
         claims: DestinationClaims,
         on_topics: Callable[[Mapping[str, str]], None],
+        watch: TopicWatch,
     ) -> None:
         self.obstacles: Mapping[str, str] = {}
         """Source topics that are selected and not copied, with the reason."""
@@ -76,6 +78,7 @@ class TopicReconciler:
         self._claims = claims
         self._on_topics = on_topics
         self._formats = FormatCheck(Admin(destination))
+        self._watch = watch
         self._paused: frozenset[str] = frozenset()
         self._due = Signal()
         self._log = logger("reconcile").bind(route=work.name)
@@ -136,13 +139,25 @@ class TopicReconciler:
             Admin(self._destination), plan.steps, self._route.sync, saw_settings=pictures.has_settings
         )
         await self._await_partitions(repair.results)
+        self._watch.look_at_steps(repair.results, plan.destinations)
+        absent = await self._watch.find_absent(
+            self._naming, select_topics(self._naming, pictures.source.values())
+        )
+        misshapen = self._watch.find_misshapen(self._route, plan.destinations, pictures.source, destination)
         missing = {one.step.name: one.reason for one in repair.drift if isinstance(one.step, CreateTopic)}
         if self._route.provenance:
             missing |= await self._formats.obstacles(set(plan.destinations.values()) - missing.keys())
-        topics = {topic: name for topic, name in plan.destinations.items() if name not in missing}
-        obstacles = plan.obstacles | {
-            topic: missing[name] for topic, name in plan.destinations.items() if name in missing
+        topics = {
+            topic: name
+            for topic, name in plan.destinations.items()
+            if name not in missing and topic not in misshapen
         }
+        obstacles = (
+            absent
+            | misshapen
+            | plan.obstacles
+            | {topic: missing[name] for topic, name in plan.destinations.items() if name in missing}
+        )
         for topic in obstacles.keys() - self.obstacles.keys():
             self._log.warning("topic_not_copied", topic=topic, reason=obstacles[topic])
         self.obstacles, self.problem = obstacles, None

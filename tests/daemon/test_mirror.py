@@ -274,13 +274,13 @@ def test_a_partition_that_is_refused_pauses_visibly_and_the_others_go_on(
 
 
 def _copied_hundred(
-    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, **policies: str
 ) -> MirrorProcess:
     """A mirror at work that has copied a topic of 100 records."""
     source, destination = clusters
     create(source, "flights", 1)
     produce(source, "flights", range(100), 1)
-    running = mirror(source, destination)
+    running = mirror(source, destination, on=policies)
     running.start()
     running.wait_copied()
     return running
@@ -311,7 +311,7 @@ def test_a_topic_that_is_created_again_is_copied_from_its_start_and_told_of(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:
     source, destination = clusters
-    running = _copied_hundred(clusters, mirror)
+    running = _copied_hundred(clusters, mirror, topic_recreated="skip_and_record")
     admin = AdminClient({"bootstrap.servers": address(source)})
     for deleted in admin.delete_topics(["flights"]).values():
         deleted.result(PATIENCE_SECONDS)

@@ -31,6 +31,7 @@ from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
+from mirrormaker.flow.trouble import SourceRange, recreated
 
 WINDOW = 5
 SIZE_MAX = 1 << 20
@@ -526,6 +527,6 @@ def test_what_was_sent_of_a_topic_that_is_gone_is_not_told_of() -> None:
     world = ready_world()
     world.write(world.sources[0], 3)
     fetch_all(world)
-    world.machine.restart(world.sources[0], 0)
+    world.machine.go_on(recreated(world.sources[0], 3, SourceRange(start=0, end=0)))
     world.serve(0)
     assert world.copied == []

@@ -35,6 +35,7 @@ from mirrormaker.flow.facts import (
 from mirrormaker.flow.lane import TRANSITIONS, LaneState
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
+from mirrormaker.flow.trouble import SourceRange, out_of_range, recreated
 
 WINDOW = 5
 SIZE_MAX = 1 << 20
@@ -553,9 +554,19 @@ def test_a_partition_that_keeps_failing_gives_its_buffer_back_without_repeats() 
     world.check_arrived()
 
 
+def meet(world: World, found: SourceRange) -> None:
+    """The source refuses the position as out of range, and the policy is to go on."""
+    source = source_of(0)
+    trouble = out_of_range(source, world.machine.partitions[source].position, -1, found)
+    assert trouble is not None
+    world.machine.halt(trouble)
+    assert not world.machine.plan_fetch([source], 1, world.now_ms).positions
+    world.machine.go_on(trouble)
+
+
 def test_a_gap_at_the_source_is_told_and_jumped_after_what_is_queued() -> None:
     world = filled_world(2)
-    world.machine.resume_at(source_of(0), 10, 20)
+    meet(world, SourceRange(start=10, end=20))
     assert world.machine.uncommitted() == {}
     while world.destination.wire[0]:
         world.serve(0)
@@ -570,7 +581,7 @@ def test_a_source_that_ends_before_the_position_is_told_and_followed_at_its_end(
     while world.destination.wire[0]:
         world.serve(0)
         world.perform()
-    world.machine.resume_at(source_of(0), 0, 2)
+    meet(world, SourceRange(start=0, end=2))
     assert world.machine.uncommitted() == {source_of(0): 2}
     world.perform()
     assert world.facts == [SourceTruncated(source=source_of(0), position=3, resumed_at=2)]
@@ -582,7 +593,7 @@ def test_positions_of_a_source_that_lost_records_never_pass_its_end() -> None:
     world.perform()
     world.serve(0)
     world.perform()
-    world.machine.resume_at(source_of(0), 0, 1)
+    meet(world, SourceRange(start=0, end=1))
     assert world.machine.uncommitted() == {source_of(0): 1}
     while world.destination.wire[0]:
         world.serve(0)
@@ -595,7 +606,7 @@ def test_positions_in_a_topic_that_is_gone_are_not_taken_for_the_new_ones() -> N
     world.serve(0)
     world.perform()
     assert world.machine.uncommitted() == {source_of(0): 1}
-    world.machine.restart(source_of(0), 0)
+    world.machine.go_on(recreated(source_of(0), 8, SourceRange(start=0, end=9)))
     while world.destination.wire[0]:
         assert world.machine.uncommitted() == {}
         world.serve(0)

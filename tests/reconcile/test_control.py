@@ -19,11 +19,13 @@ from mirrormaker.reconcile.control import (
     pause_key,
     read_wishes,
 )
+from mirrormaker.reconcile.halts import Release
 from mirrormaker.reconcile.pauses import pause_records, resume_records
 from mirrormaker.topology.model import CopyMode, Resources, RouteName
 from tests.reconcile.test_routes import A, rerouted, selecting
 
 ROUTE = RouteName("a")
+RELEASE = Release(at_ms=9, by="ops@jfk")
 PAUSE = Pause(at_ms=1, by="ops@jfk", reason="maintenance")
 
 
@@ -94,11 +96,15 @@ def test_records_of_other_kinds_and_claims_that_are_none_are_passed_over() -> No
 
 
 def test_resuming_takes_back_what_is_paused_and_nothing_else() -> None:
-    assert resume_records(ROUTE, [], RouteWishes()) == []
+    assert resume_records(ROUTE, [], RouteWishes(), RELEASE) == []
     topics = RouteWishes(topics={"flights": PAUSE, "planes": PAUSE})
-    assert resume_records(ROUTE, ["planes"], topics) == [(pause_key(ROUTE, "planes"), None)]
+    assert resume_records(ROUTE, ["planes"], topics, RELEASE) == [(pause_key(ROUTE, "planes"), None)]
     both = replace(topics, pause=PAUSE)
-    assert {key["topic"] for key, _ in resume_records(ROUTE, [], both)} == {None, "flights", "planes"}
+    assert {key["topic"] for key, _ in resume_records(ROUTE, [], both, RELEASE)} == {
+        None,
+        "flights",
+        "planes",
+    }
     with pytest.raises(ConfigurationError, match="paused as a whole"):
-        resume_records(ROUTE, ["planes"], both)
+        resume_records(ROUTE, ["planes"], both, RELEASE)
     assert pause_records(ROUTE, [], PAUSE) == [(pause_key(ROUTE, None), asdict(PAUSE))]

@@ -7,8 +7,9 @@ from enum import Enum
 
 
 class FailurePolicy(Enum):
-    """FAIL stops the route, PAUSE_PARTITION stops the partition and tries again, SKIP_AND_RECORD goes on
-    behind the obstacle and notes what was left out.
+    """FAIL stops the route until somebody resumes it. PAUSE_PARTITION stops the partition: until the trouble
+    has passed where it can pass by itself, else until somebody resumes it. SKIP_AND_RECORD goes on behind
+    the obstacle and notes what was left out.
     """
 
     FAIL = "fail"
@@ -35,17 +36,21 @@ class FailurePolicies:
     topic_recreated: FailurePolicy = FailurePolicy.PAUSE_PARTITION
     """The source topic was deleted and made anew; `skip_and_record` copies the new one from its start."""
     topic_deleted: FailurePolicy = FailurePolicy.PAUSE_PARTITION
-    """The source topic is gone."""
+    """The source topic is gone: `pause_partition` waits for it, `skip_and_record` forgets it."""
     source_truncated: FailurePolicy = FailurePolicy.PAUSE_PARTITION
-    """The source has lost records that were copied already; `skip_and_record` goes on at its end."""
+    """The source has lost records that were copied already; `skip_and_record` goes on where its log parts
+    from what was copied.
+    """
     partition_mismatch: FailurePolicy = FailurePolicy.PAUSE_PARTITION
-    """The destination topic has other partitions than the source's, and cannot be made to match."""
+    """The destination topic has other partitions than the source's, and cannot be made to match;
+    `skip_and_record` copies all the same.
+    """
     oversize: FailurePolicy = FailurePolicy.PAUSE_PARTITION
     """A batch is larger than the destination takes, and cannot be split."""
     unauthorized: FailurePolicy = FailurePolicy.PAUSE_PARTITION
-    """A right is missing at the source or the destination."""
+    """A right is missing at the source or the destination. Nothing is ever skipped for that."""
     destination_full: FailurePolicy = FailurePolicy.PAUSE_PARTITION
-    """The destination has no room, or a quota is used up."""
+    """The destination has no room, or a quota is used up. Nothing is ever skipped for that."""
     not_shallow: FailurePolicy = FailurePolicy.PAUSE_PARTITION
     """A batch would have to be decoded, and the route says `copy: shallow`."""
     record_error: RecordErrorPolicy = RecordErrorPolicy.FAIL

@@ -1,0 +1,211 @@
+"""What a route does about partitions that cannot go on: its policies, carried out.
+
+- `fail`: the route ends as soon as what is in flight is settled, and says why; `failure` is set.
+- `pause_partition`: the partition stands, and whoever looks at the halts of the route sees why, until
+  somebody releases it. What passes by itself is only told of: such a partition is tried again anyway.
+- `skip_and_record`: what is left out is noted at the destination, and only then copying goes on behind it. So
+  it is with a partition that has been released.
+
+Owned by the event loop of the route's copier; its tasks live in the copier's task group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Protocol, assert_never
+
+from broker.client.cluster import Cluster
+from broker.clock import Clock
+from broker.errors import BrokerError
+from broker.types import TopicPartition
+from mirrormaker.flow.facts import Fact, PartitionPaused, PartitionRecovered
+from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.skips import note_skip
+from mirrormaker.flow.trouble import Trouble, TroubleKind, policy_for, refused
+from mirrormaker.topology.model import FailurePolicy, RouteSpec
+
+PASSING = frozenset({TroubleKind.UNAUTHORIZED, TroubleKind.DESTINATION_FULL, TroubleKind.PARTITION_MISMATCH})
+"""Waiting for the end of these loses nothing."""
+
+
+class Halts(Protocol):
+    """Where it is kept which partitions of the route stand, for people and for the time after a restart."""
+
+    def standing(self, source: TopicPartition) -> Trouble | None:
+        """Why it stands, whether or not it has been released since."""
+        ...
+
+    def is_released(self, trouble: Trouble) -> bool:
+        """Whether somebody has said to go on behind this."""
+        ...
+
+    async def tell(self, trouble: Trouble, *, stops_route: bool) -> None:
+        """It stands from now on. Raises BrokerError."""
+        ...
+
+    async def take_back(self, source: TopicPartition) -> None:
+        """It stands no more. Raises BrokerError."""
+        ...
+
+
+class Arbiter:
+    """See the module. `begin` before anything is met."""
+
+    def __init__(
+        self,
+        route: RouteSpec,
+        destination: Cluster,
+        halts: Halts,
+        clock: Clock,
+        *,
+        on_event: Callable[..., None],
+        on_failure: Callable[[], None],
+    ) -> None:
+        """`on_event` takes a name and details for people. `on_failure` is to end the route's copying."""
+        self.route = route
+        self.failure: Trouble | None = None
+        """Why the route must not go on."""
+        self._destination = destination
+        self._halts = halts
+        self._clock = clock
+        self._on_event = on_event
+        self._on_failure = on_failure
+        self._passing: dict[TopicPartition, TroubleKind] = {}
+        """What has been told of and is waited for."""
+        self._under_way: set[TopicPartition] = set()
+        self._early: list[Trouble] = []
+        """Met before `begin`."""
+        self._machine: FlowMachine | None = None
+        self._tasks: asyncio.TaskGroup
+        self._on_going_on: Callable[[Trouble], None]
+
+    def begin(
+        self, machine: FlowMachine, tasks: asyncio.TaskGroup, on_going_on: Callable[[Trouble], None]
+    ) -> None:
+        """`on_going_on` is called once the machine goes on behind a trouble."""
+        self._machine, self._tasks, self._on_going_on = machine, tasks, on_going_on
+        early, self._early = self._early, []
+        for trouble in early:
+            self.meet(trouble)
+
+    def meet(self, trouble: Trouble) -> None:
+        """A partition, or a topic (partition -1), has run into this. Telling twice is the same as once."""
+        source, machine = trouble.source, self._machine
+        if machine is None:
+            self._early.append(trouble)
+            return
+        if source in self._under_way or self._passing.get(source) is trouble.kind:
+            return
+        partition = machine.partitions.get(source)
+        if partition is not None and partition.trouble is not None:
+            return
+        machine.counts.troubles[trouble.kind] += 1
+        policy = policy_for(trouble.kind, self.route.on)
+        if trouble.kind not in PASSING:
+            machine.halt(trouble)
+            if self._halts.is_released(trouble):
+                policy = FailurePolicy.SKIP_AND_RECORD
+        self._on_event(
+            "trouble_met",
+            reason=trouble.kind.value,
+            policy=policy.value,
+            partition=str(source),
+            offset=trouble.position,
+            problem=trouble.problem,
+        )
+        match policy:
+            case FailurePolicy.FAIL:
+                self._start(self._fail(trouble), source)
+            case FailurePolicy.PAUSE_PARTITION if trouble.kind in PASSING:
+                self._passing[source] = trouble.kind
+            case FailurePolicy.PAUSE_PARTITION:
+                self._start(self._stand(trouble), source)
+            case FailurePolicy.SKIP_AND_RECORD:
+                self._start(self._go_on(trouble), source)
+            case _:
+                assert_never(policy)
+
+    def take_fact(self, fact: Fact) -> None:
+        """What the machine tells may be a trouble, or the end of one."""
+        match fact:
+            case PartitionPaused():
+                trouble = refused(fact.source, fact.offset, fact.error, f"destination {fact.destination}")
+                if trouble is not None:
+                    self.meet(trouble)
+            case PartitionRecovered():
+                self._passing.pop(fact.source, None)
+
+    def joined(self, sources: Iterable[TopicPartition]) -> None:
+        """Partitions have been taken over: those that stood go on to stand."""
+        assert self._machine is not None
+        for source in sources:
+            trouble, partition = self._halts.standing(source), self._machine.partitions.get(source)
+            if trouble is not None and partition is not None and trouble.position == partition.position:
+                self.meet(trouble)
+
+    def look_again(self) -> None:
+        """Some may have been released."""
+        if self._machine is None:
+            return
+        for partition in list(self._machine.partitions.values()):
+            trouble = partition.trouble
+            if trouble is None or partition.source in self._under_way:
+                continue
+            if self._halts.is_released(trouble):
+                self._start(self._go_on(trouble), partition.source)
+
+    # ---- tasks
+
+    def _start(self, task: Coroutine[None, None, None], source: TopicPartition) -> None:
+        self._under_way.add(source)
+        self._tasks.create_task(task, name=f"trouble of {source}").add_done_callback(
+            lambda _: self._under_way.discard(source)
+        )
+
+    async def _fail(self, trouble: Trouble) -> None:
+        await self._tell(trouble, stops_route=True)
+        self.failure = trouble
+        self._on_failure()
+
+    async def _stand(self, trouble: Trouble) -> None:
+        await self._tell(trouble, stops_route=False)
+        if trouble.kind is TroubleKind.TOPIC_RECREATED:  # it was deleted before, which has been told
+            await self._take_back(TopicPartition(trouble.source.topic, -1))
+        if self._halts.is_released(trouble):  # as it was told
+            await self._go_on(trouble)
+
+    async def _tell(self, trouble: Trouble, *, stops_route: bool) -> None:
+        """A destination that does not take it keeps nothing from standing."""
+        try:
+            await self._halts.tell(trouble, stops_route=stops_route)
+        except BrokerError as error:
+            self._on_event("halt_not_told", partition=str(trouble.source), error=str(error))
+
+    async def _go_on(self, trouble: Trouble) -> None:
+        """Note what is left out, for as long as it takes, and go on behind it."""
+        assert self._machine is not None
+        failures = 0
+        while True:
+            try:
+                await note_skip(self._destination, self.route.name, trouble, self._clock.now_ms())
+                break
+            except BrokerError as error:
+                failures += 1
+                if failures == 1:
+                    self._on_event("skip_not_noted", partition=str(trouble.source), error=str(error))
+                backoff = self._destination.backoff
+                await asyncio.sleep(backoff.delay_ms(failures, self._destination.random) / 1000)
+        self._machine.go_on(trouble)
+        self._on_going_on(trouble)
+        await self._take_back(trouble.source)
+        if trouble.kind is TroubleKind.TOPIC_RECREATED:
+            await self._take_back(TopicPartition(trouble.source.topic, -1))
+
+    async def _take_back(self, source: TopicPartition) -> None:
+        if self._halts.standing(source) is None:
+            return
+        try:
+            await self._halts.take_back(source)
+        except BrokerError as error:
+            self._on_event("halt_not_taken_back", partition=str(source), error=str(error))

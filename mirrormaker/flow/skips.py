@@ -1,0 +1,46 @@
+"""What a route left out for good, noted at its destination: the topic `__mirrormaker_skipped`.
+
+The topic is compacted; keys and values are JSON objects, so any client can read them:
+
+    {"route", "topic", "partition", "offset"}   {"reason", "problem", "at_ms", "resumed_at", "lost"}
+
+`reason` is the name of the policy, `offset` the source offset that was to come next, `lost` the source
+offsets that are meant, the second exclusive, or null where nobody can tell. A position passes what was left
+out only after its note is safe.
+"""
+
+from __future__ import annotations
+
+from broker.client.cluster import Cluster
+from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.kept_view import Document
+from mirrormaker.flow.trouble import Trouble
+from mirrormaker.topology.model import RouteName
+
+SKIPPED_TOPIC = "__mirrormaker_skipped"
+TIMEOUT_MS = 15_000
+"""How long a note may take."""
+
+
+def describe_skip(route: RouteName, trouble: Trouble, at_ms: int) -> tuple[Document, Document]:
+    """Key and value of the note. Pure."""
+    key = {
+        "route": route,
+        "topic": trouble.source.topic,
+        "partition": trouble.source.partition,
+        "offset": trouble.position,
+    }
+    value = {
+        "reason": trouble.kind.value,
+        "problem": trouble.problem,
+        "at_ms": at_ms,
+        "resumed_at": trouble.resume_at,
+        "lost": None if trouble.lost is None else list(trouble.lost),
+    }
+    return key, value
+
+
+async def note_skip(destination: Cluster, route: RouteName, trouble: Trouble, at_ms: int) -> None:
+    """Return when the note is with all in-sync replicas. Raises BrokerError."""
+    async with KeptTopic(destination, SKIPPED_TOPIC, timeout_ms=TIMEOUT_MS) as topic:
+        await topic.put([describe_skip(route, trouble, at_ms)])

@@ -1,0 +1,49 @@
+"""Topics of the source that took the place of others of their name.
+
+Positions stored in the group name their topic (see `group_positions`), but clusters forget the positions of
+what is deleted: so the ids that topics had are remembered here, and the halts say which were deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from broker.client.cluster import Cluster
+from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from mirrormaker.flow.arbiter import Arbiter, Halts
+from mirrormaker.flow.group_positions import StartingPoint
+from mirrormaker.flow.trouble import SourceRange, recreated
+
+
+class Successors:
+    """Of one copier."""
+
+    def __init__(self, source: Cluster, halts: Halts, arbiter: Arbiter) -> None:
+        self._source = source
+        self._halts = halts
+        self._arbiter = arbiter
+        self._topic_ids: dict[str, TopicId] = {}
+        self._found: set[TopicPartition] = set()
+        """Partitions to be started that are of such topics."""
+
+    def notice(self, partitions: Collection[TopicPartition]) -> None:
+        """These are taken over: look which are of other topics than before."""
+        for topic in {source.topic for source in partitions}:
+            known = self._source.topics.get(topic)
+            topic_id = known.topic_id if known is not None else NO_TOPIC_ID
+            before = self._topic_ids.get(topic, topic_id)
+            is_other = NO_TOPIC_ID not in (before, topic_id) and before != topic_id
+            if is_other or self._halts.standing(TopicPartition(topic, -1)) is not None:
+                self._found.update(source for source in partitions if source.topic == topic)
+            self._topic_ids[topic] = topic_id
+
+    def begin(self, points: Mapping[TopicPartition, StartingPoint]) -> None:
+        """Copying of these begins; tell of those that are others than before."""
+        for source, point in points.items():
+            former = point.former_position
+            if source in self._found and former is None:
+                former = 0
+            self._found.discard(source)
+            if former is not None:
+                start = min(point.lanes)
+                self._arbiter.meet(recreated(source, former, SourceRange(start=start, end=start)))

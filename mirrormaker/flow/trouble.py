@@ -1,0 +1,175 @@
+"""What can keep a partition from going on, told from what both ends say. Pure.
+
+The policies of a route (`on` of the topology) are named by kind. Some kinds pass by themselves: rights are
+given, room is made; such a partition is tried again and again, and no record is lost by waiting. The others
+stay as they are until somebody decides: what the source has lost does not come back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from broker.errors import ErrorCode
+from broker.types import TopicPartition
+from mirrormaker.topology.model import FailurePolicies, FailurePolicy
+
+
+class TroubleKind(Enum):
+    """Named as the policies are."""
+
+    SOURCE_GAP = "source_gap"
+    TOPIC_RECREATED = "topic_recreated"
+    TOPIC_DELETED = "topic_deleted"
+    SOURCE_TRUNCATED = "source_truncated"
+    PARTITION_MISMATCH = "partition_mismatch"
+    UNAUTHORIZED = "unauthorized"
+    DESTINATION_FULL = "destination_full"
+
+
+UNAUTHORIZED_CODES = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+FULL_CODES = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.THROTTLING_QUOTA_EXCEEDED})
+"""What a node says whose disk is full. It may be anything else that befell its disk, and may pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A partition of the source cannot go on as before."""
+
+    kind: TroubleKind
+    source: TopicPartition
+    position: int
+    """Source offset that was to be copied next."""
+    resume_at: int
+    """Source offset where copying would go on behind the trouble."""
+    problem: str
+    """In words, for people."""
+    lost: tuple[int, int] | None = None
+    """Source offsets, the second exclusive, of records that are no more at the source: not copied ones of a
+    gap, copied ones of a truncation. None where nobody can tell.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRange:
+    """What the source has of a partition now."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """The source's log parts from what was read of it: its newest epoch not above ours, and where it ends."""
+
+    epoch: int
+    end_offset: int
+
+
+def recreated(source: TopicPartition, position: int, found: SourceRange) -> Trouble:
+    """Another topic has the name now."""
+    return Trouble(
+        kind=TroubleKind.TOPIC_RECREATED,
+        source=source,
+        position=position,
+        resume_at=found.start,
+        problem="the topic was deleted and created again: its offsets mean other records now",
+    )
+
+
+def out_of_range(
+    source: TopicPartition, position: int, leader_epoch: int, found: SourceRange
+) -> Trouble | None:
+    """What it means that the source refused `position` as out of range; None: that has passed.
+
+    `leader_epoch` of the last record read, -1 when not known: a source that has the offset and refuses still
+    does not know that epoch, so its log is another one.
+    """
+    if position < found.start:
+        return Trouble(
+            kind=TroubleKind.SOURCE_GAP,
+            source=source,
+            position=position,
+            resume_at=found.start,
+            problem=f"the source deleted offsets {position} to {found.start - 1} before they were copied",
+            lost=(position, found.start),
+        )
+    if position > found.end:
+        return _truncated(source, position, found.end, "")
+    if leader_epoch >= 0:
+        return Trouble(
+            kind=TroubleKind.SOURCE_TRUNCATED,
+            source=source,
+            position=position,
+            resume_at=position,
+            problem=f"the source knows nothing of leader epoch {leader_epoch}, of which the last record"
+            " copied is: which of its records are others now nobody can tell",
+        )
+    return None
+
+
+def diverged(
+    source: TopicPartition, position: int, epoch_start: int, leader_epoch: int, at: Divergence
+) -> Trouble | None:
+    """What it means that the source's log parts from what was read; None: before `position` it does not.
+
+    `epoch_start`: first source offset known to be of `leader_epoch`, that of the last record read.
+    """
+    end = at.end_offset if at.epoch == leader_epoch else min(at.end_offset, epoch_start)
+    if end >= position:
+        return None
+    return _truncated(source, position, end, f", and has others of epoch {at.epoch} or later instead")
+
+
+def _truncated(source: TopicPartition, position: int, end: int, more: str) -> Trouble:
+    return Trouble(
+        kind=TroubleKind.SOURCE_TRUNCATED,
+        source=source,
+        position=position,
+        resume_at=end,
+        problem=f"the source lost offsets {end} to {position - 1}, which were read of it{more}",
+        lost=(end, position),
+    )
+
+
+def refused(source: TopicPartition, position: int, code: ErrorCode, where: str) -> Trouble | None:
+    """What it means that `where` keeps refusing with `code`; None: no policy is about that."""
+    if code in UNAUTHORIZED_CODES:
+        kind = TroubleKind.UNAUTHORIZED
+    elif code in FULL_CODES:
+        kind = TroubleKind.DESTINATION_FULL
+    else:
+        return None
+    return Trouble(
+        kind=kind,
+        source=source,
+        position=position,
+        resume_at=position,
+        problem=f"{where}: {code.name}: {code.meaning}",
+    )
+
+
+def policy_for(kind: TroubleKind, policies: FailurePolicies) -> FailurePolicy:
+    """What a route does about it."""
+    match kind:
+        case TroubleKind.SOURCE_GAP:
+            return policies.source_gap
+        case TroubleKind.TOPIC_RECREATED:
+            return policies.topic_recreated
+        case TroubleKind.TOPIC_DELETED:
+            return policies.topic_deleted
+        case TroubleKind.SOURCE_TRUNCATED:
+            return policies.source_truncated
+        case TroubleKind.PARTITION_MISMATCH:
+            return policies.partition_mismatch
+        case TroubleKind.UNAUTHORIZED:
+            return policies.unauthorized
+        case TroubleKind.DESTINATION_FULL:
+            return policies.destination_full

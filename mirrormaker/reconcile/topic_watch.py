@@ -1,0 +1,140 @@
+"""Troubles of whole topics: deleted at the source, not to be read, of another shape at the destination."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from broker.client.cluster import Cluster
+from broker.client.metadata import ClusterMetadata
+from broker.errors import ErrorCode
+from broker.types import TopicPartition
+from mirrormaker.flow.trouble import UNAUTHORIZED_CODES, Trouble, TroubleKind
+from mirrormaker.plan.steps import AddPartitions, CreateTopic, TopicStep
+from mirrormaker.plan.topics import Destination
+from mirrormaker.plan.world import ObservedTopic
+from mirrormaker.reconcile.halt_keeper import RouteHalts
+from mirrormaker.reconcile.topic_steps import StepResult
+from mirrormaker.topology.model import FailurePolicy, PartitionPolicy, RouteSpec
+from mirrormaker.topology.naming import TopicNaming
+
+LOOKS_BEFORE_DELETED = 2
+"""A node that has just started may not know of all topics."""
+WHOLE_TOPIC = -1
+
+
+class TopicWatch:
+    """Of one route. `on_trouble` is told of each trouble once, until it has passed."""
+
+    def __init__(self, source: Cluster, halts: RouteHalts, on_trouble: Callable[[Trouble], None]) -> None:
+        self._source = source
+        self._halts = halts
+        self._on_trouble = on_trouble
+        self._copied: set[str] = set()
+        """Topics of the source that the route has taken since the process began."""
+        self._absences: dict[str, int] = {}
+        """Looks in a row that did not find a topic."""
+        self._told: dict[str, TroubleKind] = {}
+
+    async def find_absent(self, naming: TopicNaming, selected: Iterable[str]) -> dict[str, str]:
+        """Topics that were copied, are still to be, and are not there, each with the reason. Raises
+        BrokerError.
+        """
+        here = set(selected)
+        self._copied |= here
+        for topic in here & self._absences.keys():
+            del self._absences[topic]
+            self._told.pop(topic, None)
+        known = self._copied | self._halts.deleted_topics()
+        absent = {topic for topic in known - here if naming.selects(topic)}
+        if not absent:
+            return {}
+        metadata = await self._source.refresh(absent)
+        return {
+            topic: why for topic in sorted(absent) if (why := self._judge_absent(topic, metadata)) is not None
+        }
+
+    def _judge_absent(self, topic: str, metadata: ClusterMetadata) -> str | None:
+        found = metadata.topics.get(topic)
+        code = found.error if found is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if code in UNAUTHORIZED_CODES:
+            trouble = _whole(TroubleKind.UNAUTHORIZED, topic, f"source: {code.name}: {code.meaning}")
+        elif code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._absences[topic] = self._absences.get(topic, 0) + 1
+            if self._absences[topic] < LOOKS_BEFORE_DELETED:
+                return None
+            trouble = _whole(TroubleKind.TOPIC_DELETED, topic, "the topic was deleted at the source")
+        else:
+            return None  # it is there, and not ready
+        self._tell(trouble)
+        if trouble.kind is TroubleKind.TOPIC_DELETED and self._is_forgotten(trouble):
+            self._copied.discard(topic)
+            return None
+        return trouble.problem
+
+    def _is_forgotten(self, trouble: Trouble) -> bool:
+        """Whether nobody waits for the topic any more; released, it is told of once more to be noted."""
+        if self._halts.route.on.topic_deleted is FailurePolicy.SKIP_AND_RECORD:
+            return True
+        if self._halts.is_released(trouble):
+            self._on_trouble(trouble)
+            return True
+        return False
+
+    def find_misshapen(
+        self,
+        route: RouteSpec,
+        destinations: Mapping[str, str],
+        source: Mapping[str, ObservedTopic],
+        destination: Destination,
+    ) -> dict[str, str]:
+        """Topics whose destination has more partitions than they have, and so cannot be made to match, that
+        the route is not to copy; each with the reason. Where the file asks for more there should be more.
+        """
+        if route.topics.merge or route.topics.partitions is not PartitionPolicy.SAME:
+            return {}
+        obstacles: dict[str, str] = {}
+        for topic, name in destinations.items():
+            declared, known = destination.declared.get(name), destination.topics.get(name)
+            count, there = source[topic].partitions, known.partitions if known is not None else 0
+            if there <= max(count, (declared.partitions or 0) if declared is not None else 0):
+                if self._told.get(topic) is TroubleKind.PARTITION_MISMATCH:
+                    del self._told[topic]
+                continue
+            problem = f"{name!r} has {there} partitions at the destination, the source {count}"
+            self._tell(_whole(TroubleKind.PARTITION_MISMATCH, topic, problem))
+            if route.on.partition_mismatch is not FailurePolicy.SKIP_AND_RECORD:
+                obstacles[topic] = problem
+        return obstacles
+
+    def look_at_steps(
+        self, results: Iterable[StepResult[TopicStep]], destinations: Mapping[str, str]
+    ) -> None:
+        """Steps about the destination's topics that were refused."""
+        refused = {
+            result.step.name: result
+            for result in results
+            if result.error is not None and isinstance(result.step, CreateTopic | AddPartitions)
+        }
+        for topic, name in destinations.items():
+            if (result := refused.get(name)) is not None:
+                self._tell(_whole(_kind_of(result.code), topic, f"destination: {result.error}"))
+
+    def _tell(self, trouble: Trouble) -> None:
+        topic = trouble.source.topic
+        if self._told.get(topic) is not trouble.kind:
+            self._told[topic] = trouble.kind
+            self._on_trouble(trouble)
+
+
+def _kind_of(code: ErrorCode | None) -> TroubleKind:
+    """What it is that a topic of the destination could not be made as it should be."""
+    if code in UNAUTHORIZED_CODES:
+        return TroubleKind.UNAUTHORIZED
+    if code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+        return TroubleKind.DESTINATION_FULL
+    return TroubleKind.PARTITION_MISMATCH
+
+
+def _whole(kind: TroubleKind, topic: str, problem: str) -> Trouble:
+    source = TopicPartition(topic, WHOLE_TOPIC)
+    return Trouble(kind=kind, source=source, position=0, resume_at=0, problem=problem)

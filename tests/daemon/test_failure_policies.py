@@ -1,0 +1,212 @@
+"""Partitions that cannot go on, between real clusters: what each policy does, and how they are released."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import AdminClient
+
+from broker.embedded import EmbeddedCluster
+from tests.conftest import ClusterFactory
+from tests.daemon.conftest import (
+    PATIENCE_SECONDS,
+    MirrorFactory,
+    MirrorProcess,
+    mirrormaker,
+    wait_until,
+)
+from tests.daemon.test_mirror import _count as count
+from tests.daemon.test_mirror import _try_to_create as try_to_create
+from tests.daemon.test_mirror import address, consume, create, produce
+
+SKIPPED = "__mirrormaker_skipped"
+
+
+@pytest.fixture
+def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
+    return cluster("jfk"), cluster("aggregate")
+
+
+def copied(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, **policies: str
+) -> MirrorProcess:
+    """A mirror at work that has copied a topic of 100 records."""
+    source, destination = clusters
+    create(source, "flights", 1)
+    produce(source, "flights", range(100), 1)
+    running = mirror(source, destination, on=policies)
+    running.start()
+    running.wait_copied()
+    return running
+
+
+def delete_records(cluster: EmbeddedCluster, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": address(cluster)})
+    for deleted in admin.delete_records([Position("flights", 0, before)]).values():
+        deleted.result(PATIENCE_SECONDS)
+
+
+def delete_topic(cluster: EmbeddedCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": address(cluster)})
+    for deleted in admin.delete_topics(["flights"]).values():
+        deleted.result(PATIENCE_SECONDS)
+
+
+def partition_of(told: Mapping[str, Any]) -> dict[str, Any]:
+    (partition,) = told["partitions"] or [{"state": None}]
+    return dict(partition)
+
+
+def wait_halted(running: MirrorProcess, reason: str) -> dict[str, Any]:
+    told = running.wait_for(
+        lambda told: partition_of(told)["state"] == "halted" and bool(told["halts"]), "the partition stands"
+    )
+    (halt,) = told["halts"]
+    assert (halt["reason"], halt["stops_route"], halt["released"]) == (reason, False, None)
+    return told
+
+
+def notes(cluster: EmbeddedCluster) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    return [
+        (json.loads(message.key() or b""), json.loads(message.value() or b""))
+        for message in consume(cluster, SKIPPED, 1)
+    ]
+
+
+def test_a_partition_with_a_gap_stands_across_a_restart_until_it_is_resumed(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    running = copied(clusters, mirror, source_gap="pause_partition")
+    assert running.stop() == 0
+    produce(source, "flights", range(100, 200), 1)
+    delete_records(source, 150)
+    for _ in range(2):
+        running.start()
+        told = wait_halted(running, "source_gap")
+        assert told["lag"]["messages"] == 100
+        assert running.stop() == 0
+    running.start()
+    wait_halted(running, "source_gap")
+    shown = mirrormaker("status", str(running.file)).stdout
+    assert "the source deleted offsets 100 to 149 before they were copied" in shown
+    assert "mirrormaker resume FILE jfk-to-aggregate --topic flights --partition 0" in shown
+    resumed = mirrormaker(
+        "resume", str(running.file), "jfk-to-aggregate", "--topic", "flights", "--partition", "0"
+    )
+    assert (resumed.returncode, resumed.stderr) == (0, "")
+    running.wait_copied()
+    assert count(destination, "jfk.flights", 1) == 150
+    ((key, value),) = notes(destination)
+    assert key == {"route": "jfk-to-aggregate", "topic": "flights", "partition": 0, "offset": 100}
+    assert (value["reason"], value["lost"], value["resumed_at"]) == ("source_gap", [100, 150], 150)
+    told = running.wait_for(lambda told: told["halts"] == [], "the halt taken back")
+    assert told["counts"]["troubles"] == {"source_gap": 1}
+    assert running.stop() == 0
+
+
+def test_a_route_that_is_to_fail_stops_until_it_is_resumed(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    running = copied(clusters, mirror, source_gap="fail")
+    assert running.stop() == 0
+    produce(source, "flights", range(100, 200), 1)
+    delete_records(source, 150)
+    for _ in range(2):
+        running.start()
+        told = running.wait_for(
+            lambda told: told["state"] == "failed" and bool(told["halts"]), "the route failed"
+        )
+        assert "source_gap at flights-0" in told["problem"]
+        assert told["halts"][0]["stops_route"]
+        assert running.stop() == 0
+    running.start()
+    running.wait_for(lambda told: told["state"] == "failed", "the route failed")
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    running.wait_copied()
+    assert count(destination, "jfk.flights", 1) == 150
+    assert len(notes(destination)) == 1
+    assert running.stop() == 0
+
+
+def lose_data(cluster: EmbeddedCluster, root: Path, topic: str) -> None:
+    """The node comes back with nothing in the topic, as if its disk had been replaced."""
+    cluster.kill_node(1)
+    for directory in root.rglob(f"{topic}-*"):
+        shutil.rmtree(directory)
+    cluster.start_node(1)
+
+
+@pytest.mark.parametrize("policy", ["pause_partition", "skip_and_record"])
+def test_a_source_that_lost_records_and_has_grown_past_them_is_noticed(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, policy: str
+) -> None:
+    source, destination = clusters
+    running = copied(clusters, mirror, source_truncated=policy)
+    assert running.stop() == 0
+    lose_data(source, tmp_path / "jfk", "flights")
+    produce(source, "flights", range(100, 250), 1)
+    running.start()
+    if policy == "pause_partition":
+        told = wait_halted(running, "source_truncated")
+        assert told["halts"][0]["lost"] == [0, 100]
+        assert count(destination, "jfk.flights", 1) == 100
+        assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    wait_until(lambda: count(destination, "jfk.flights", 1) == 250, "everything that there is now copied")
+    values = [int(message.value() or b"") for message in consume(destination, "jfk.flights", 1)]
+    assert values == list(range(250))
+    ((_, value),) = notes(destination)
+    assert (value["reason"], value["lost"]) == ("source_truncated", [0, 100])
+    assert running.stop() == 0
+
+
+def test_a_topic_that_is_deleted_is_waited_for_and_stands_when_it_is_another(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    running = copied(clusters, mirror)
+    delete_topic(source)
+    told = running.wait_for(lambda told: bool(told["halts"]), "the deletion told of")
+    assert told["obstacles"] == {"flights": "the topic was deleted at the source"}
+    assert told["halts"][0]["reason"] == "topic_deleted"
+    wait_until(lambda: try_to_create(source, "flights"), "the topic created again")
+    produce(source, "flights", range(100, 130), 1)
+    wait_halted(running, "topic_recreated")
+    assert running.stop() == 0
+    running.start()
+    wait_halted(running, "topic_recreated")
+    assert count(destination, "jfk.flights", 1) == 100
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    wait_until(lambda: count(destination, "jfk.flights", 1) == 130, "the new topic copied")
+    running.wait_for(lambda told: told["halts"] == [] and told["obstacles"] == {}, "nothing stands")
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize("policy", ["pause_partition", "skip_and_record"])
+def test_a_destination_with_more_partitions_is_told_of(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, policy: str
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    create(destination, "jfk.flights", 3)
+    produce(source, "flights", range(100), 1)
+    running = mirror(source, destination, on={"partition_mismatch": policy})
+    running.start()
+    problem = "'jfk.flights' has 3 partitions at the destination, the source 1"
+    told = running.wait_for(
+        lambda told: any(event["name"] == "trouble_met" for event in told["events"]), "the mismatch told of"
+    )
+    assert told["counts"]["troubles"] == {"partition_mismatch": 1}
+    if policy == "pause_partition":
+        assert told["obstacles"] == {"flights": problem}
+        assert count(destination, "jfk.flights", 3) == 0
+    else:
+        wait_until(lambda: count(destination, "jfk.flights", 3) == 100, "copied all the same")
+    assert running.stop() == 0
