@@ -5,15 +5,14 @@ does not do keeps no other from being asked; taken again, only what is lacking i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from broker.client.acl_admin import AclAdmin
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
-from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.errors import BrokerError, ErrorCode, ProtocolError
-from broker.types import TopicPartition
 from mirrormaker.clusters import open_cluster
+from mirrormaker.flow.start import start_offsets
 from mirrormaker.plan.steps import (
     AddPartitions,
     AddRules,
@@ -26,18 +25,14 @@ from mirrormaker.plan.steps import (
 )
 from mirrormaker.reconcile.topic_steps import StepResult, take_topic_steps
 from mirrormaker.route_groups import route_group
-from mirrormaker.topology.model import (
-    ClusterName,
-    RouteName,
-    RouteSpec,
-    Start,
-    StartAtOffsets,
-    StartAtTime,
-    Topology,
-)
+from mirrormaker.topology.model import ClusterName, Delivery, RouteName, RouteSpec, Topology
 
 _BUSY = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.NON_EMPTY_GROUP)
 """What the group of a route that is at work answers to others who would move its positions."""
+
+_KEPT_IN_TRANSACTIONS = (
+    "an exactly-once route keeps positions in its transactions alone: say 'topics.existing: append'"
+)
 
 
 async def apply_steps(topology: Topology, steps: Sequence[Step]) -> AsyncIterator[StepResult[Step]]:
@@ -88,12 +83,14 @@ async def _add_rules(cluster: Cluster, step: AddRules) -> str | None:
 
 
 async def _adopt(topology: Topology, route: RouteSpec, steps: Sequence[AdoptTopic]) -> list[StepResult[Step]]:
+    if route.delivery is Delivery.EXACTLY_ONCE:
+        return [StepResult(step=step, error=_KEPT_IN_TRANSACTIONS) for step in steps]
     try:
         spec = topology.clusters[route.source]
         async with open_cluster(spec) as source, route_group(route, spec, source) as group:
             await source.refresh([step.source for step in steps])
             partitions = source.metadata.topic_partitions([step.source for step in steps])
-            starts = await _starts(source, route, partitions)
+            starts = await start_offsets(source, route.start, partitions)
             await group.reset_group_offsets(route.group, starts)
     except ProtocolError as error:
         busy = error.code in _BUSY
@@ -102,25 +99,3 @@ async def _adopt(topology: Topology, route: RouteSpec, steps: Sequence[AdoptTopi
     except BrokerError as error:
         return [StepResult(step=step, error=str(error)) for step in steps]
     return [StepResult(step=step, error=None) for step in steps]
-
-
-async def _starts(
-    source: Cluster, route: RouteSpec, partitions: Sequence[TopicPartition]
-) -> Mapping[TopicPartition, int]:
-    """Where the route starts in each partition."""
-    match route.start:
-        case Start.LATEST:
-            wanted = dict.fromkeys(partitions, LATEST)
-        case StartAtTime(timestamp_ms=timestamp_ms):
-            wanted = dict.fromkeys(partitions, timestamp_ms)
-        case Start.EARLIEST | StartAtOffsets():
-            wanted = dict.fromkeys(partitions, EARLIEST)
-    found = {partition: at.offset for partition, at in (await list_offsets(source, wanted)).items()}
-    too_new = [partition for partition, offset in found.items() if offset < 0]
-    for partition, at in (await list_offsets(source, dict.fromkeys(too_new, LATEST))).items():
-        found[partition] = at.offset
-    if isinstance(route.start, StartAtOffsets):
-        for partition in partitions:
-            named = route.start.offsets.get(partition.topic, {})
-            found[partition] = named.get(partition.partition, found[partition])
-    return found

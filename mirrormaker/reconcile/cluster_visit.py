@@ -20,15 +20,19 @@ from broker.client.topic_rule import TopicRule
 from broker.clock import Clock
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
+from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.kept_view import Document
+from mirrormaker.flow.positions import POSITIONS_TOPIC
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.plan.world import DAY_MS, ObservedCluster, PartitionTraffic
 from mirrormaker.reconcile.observed_topics import topics_of
 from mirrormaker.route_groups import route_group
-from mirrormaker.topology.model import ClusterSpec, RouteSpec, Topology
+from mirrormaker.topology.model import ClusterSpec, RouteName, RouteSpec, Topology
 from mirrormaker.topology.naming import compile_naming
 
 TOPICS_A_REQUEST = 500
 QUERY_TIMEOUT_MS = 20_000
+KeptPositions = dict[RouteName, dict[str, dict[int, int]]]
 _T = TypeVar("_T")
 
 
@@ -127,6 +131,14 @@ class ClusterVisit:
             positions[partition.topic][partition.partition] = at.offset
         return positions
 
+    async def kept_positions(self) -> KeptPositions:
+        """What exactly-once routes that write here have kept here. Raises BrokerError."""
+        if POSITIONS_TOPIC not in self.topics:
+            return {}  # looking makes no topic
+        async with KeptTopic(self._cluster, POSITIONS_TOPIC, timeout_ms=QUERY_TIMEOUT_MS) as kept:
+            await kept.read_to_end()
+            return read_positions(kept.entries())
+
     async def _groups(self) -> tuple[str, ...] | None:
         listed = await self._try(self._admin.list_groups(), "groups", None)
         return None if listed is None else tuple(group.group_id for group in listed)
@@ -149,3 +161,16 @@ class ClusterVisit:
         except ProtocolError as error:
             self._problems.append(f"{what}: {error}")
             return otherwise
+
+
+def read_positions(entries: Iterable[tuple[Document, Document]]) -> KeptPositions:
+    """How far routes have come, by records of the topic of positions: topic -> partition -> offset."""
+    found: KeptPositions = {}
+    for key, value in entries:
+        match key, value:
+            case (
+                {"topic": str(topic), "partition": int(partition)},
+                {"route": str(route), "position": int(position)},
+            ):
+                found.setdefault(RouteName(route), {}).setdefault(topic, {})[partition] = position
+    return found

@@ -11,14 +11,15 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from broker.clock import Clock
 from broker.errors import BrokerError
 from mirrormaker.clusters import open_cluster
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.plan.world import ObservedCluster, UnreachableCluster, World
-from mirrormaker.reconcile.cluster_visit import ClusterVisit
-from mirrormaker.topology.model import ClusterName, ClusterSpec, Topology
+from mirrormaker.reconcile.cluster_visit import ClusterVisit, KeptPositions
+from mirrormaker.topology.model import ClusterName, ClusterSpec, Delivery, Topology
 from mirrormaker.topology.naming import compile_naming
 
 OBSERVE_TIMEOUT_MS = 60_000
@@ -30,6 +31,12 @@ async def observe(topology: Topology, clock: Clock) -> World:
     """The world that `topology` is about."""
     gate = asyncio.Semaphore(OPEN_AT_ONCE)
     specs = list(topology.clusters.values())
+    exact = {
+        route.destination
+        for route in topology.routes
+        if route.enabled and route.delivery is Delivery.EXACTLY_ONCE
+    }
+    kept: KeptPositions = {}
     async with AsyncExitStack() as stack:
 
         async def begin(spec: ClusterSpec) -> ClusterVisit | UnreachableCluster:
@@ -43,6 +50,8 @@ async def observe(topology: Topology, clock: Clock) -> World:
         async def finish(visit: ClusterVisit) -> ObservedCluster | UnreachableCluster:
             try:
                 async with asyncio.timeout(OBSERVE_TIMEOUT_MS / 1000):
+                    if visit.spec.name in exact:
+                        kept.update(await visit.kept_positions())
                     return await visit.finish(topology, wanted[visit.spec.name])
             except (BrokerError, TimeoutError) as error:
                 return _unreachable(visit.spec, error)
@@ -52,8 +61,19 @@ async def observe(topology: Topology, clock: Clock) -> World:
         wanted = _wanted_topics(topology, {visit.spec.name: visit for visit in visits})
         finished = await asyncio.gather(*map(finish, visits))
     failed = [visit for visit in begun if isinstance(visit, UnreachableCluster)]
-    found = {cluster.name: cluster for cluster in (*failed, *finished)}
+    found = {cluster.name: _with_positions(cluster, kept) for cluster in (*failed, *finished)}
     return World(clusters={spec.name: found[spec.name] for spec in specs})
+
+
+def _with_positions(
+    cluster: ObservedCluster | UnreachableCluster, kept: KeptPositions
+) -> ObservedCluster | UnreachableCluster:
+    """Positions that destinations keep count before those that the source's group has."""
+    if isinstance(cluster, UnreachableCluster):
+        return cluster
+    return replace(
+        cluster, positions={route: kept.get(route, there) for route, there in cluster.positions.items()}
+    )
 
 
 def _wanted_topics(

@@ -209,6 +209,33 @@ def test_settings_are_carried_over_and_what_would_delete_records_is_told_as_drif
     assert running.stop() == 0
 
 
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_a_topic_that_holds_records_is_taken_over_by_decision_and_a_route_that_ran_is_known(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, delivery: str
+) -> None:
+    source, destination = clusters
+    for cluster, topic in ((source, "flights"), (destination, "jfk.flights")):
+        create(cluster, topic, 1)
+        produce(cluster, topic, range(10), 1)
+    ends = {"jfk": reached(source), "aggregate": reached(destination)}
+    file = write(tmp_path, ends, {"delivery": delivery})
+    refused = mirrormaker("apply", str(file))
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("it holds records already, and the route has no position")
+    forced = mirrormaker("apply", str(file), "--force")
+    if delivery == "exactly_once":
+        assert "say 'topics.existing: append'" in forced.stdout
+        assert forced.returncode == 1
+    else:
+        assert forced.returncode == 0
+        assert plan(file)[0] == 0
+    running = mirror.of_file(file)
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    assert plan(file)[0] == 0
+
+
 def test_topics_that_the_file_asks_for_are_kept_by_the_daemon(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
 ) -> None:
