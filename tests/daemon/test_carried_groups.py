@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 
+from broker.client.cluster import Cluster
 from broker.embedded import EmbeddedCluster
+from mirrormaker.carrying.returning import perform_returns, plan_returns
+from mirrormaker.ledger.reading import read_ledger
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, wait_until
 from tests.daemon.test_ledger import produce_transaction
@@ -106,9 +110,6 @@ def test_a_group_reads_every_record_once_though_it_changes_sides_and_the_daemon_
     wanted = [number for number in range(100) if number // 10 % 3 != 1]
     had = read(source, "readers", "flights", 33, start=0)
     running.wait_copied()
-    there = wanted.index(wanted[33])
-    if committed(destination, "readers", "jfk.flights")[0] >= 0:
-        there = max(there, 33)
     wait_until(lambda: standings(running, "readers") == {"carried": 1}, "carried")
     had += read(destination, "readers", "jfk.flights", len(wanted) - 33)
     assert had == wanted
@@ -169,3 +170,31 @@ def test_a_group_that_goes_back_is_left_where_it_is_if_so_wished(
     assert committed(destination, "readers", "jfk.flights")[0] == 30
     commit(source, "readers", "flights", 31)
     wait_carried(destination, "readers", 31)
+
+
+def test_groups_are_brought_back_to_the_source_as_a_failback_does(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    for number in range(6):
+        produce_transaction(source, range(number * 10, number * 10 + 10), is_committed=number % 3 != 1)
+    wanted = [number for number in range(60) if number // 10 % 3 != 1]
+    running = mirror(source, destination, sync=SYNC)
+    running.start()
+    had = read(source, "readers", "flights", 7, start=0)
+    wait_carried(destination, "readers", 7)
+    had += read(destination, "readers", "jfk.flights", 15)
+    running.wait_copied()
+    assert running.stop() == 0
+    asyncio.run(bring_back(source, destination, "readers"))
+    had += read(source, "readers", "flights", len(wanted) - len(had))
+    assert had == wanted
+
+
+async def bring_back(source: EmbeddedCluster, destination: EmbeddedCluster, group: str) -> None:
+    async with Cluster(source.bootstrap) as here, Cluster(destination.bootstrap) as there:
+        view = await read_ledger(there)
+        returns = await plan_returns(here, there, view, list(view.lanes), [group])
+        assert [each.translation.is_exact for each in returns] == [True]
+        await perform_returns(here, returns)
