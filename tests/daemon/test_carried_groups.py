@@ -14,6 +14,7 @@ from broker.client.cluster import Cluster
 from broker.embedded import EmbeddedCluster
 from mirrormaker.carrying.returning import perform_returns, plan_returns
 from mirrormaker.ledger.reading import read_ledger
+from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, wait_until
 from tests.daemon.test_ledger import produce_transaction
@@ -27,7 +28,7 @@ def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]
     return cluster("jfk"), cluster("aggregate")
 
 
-def reader(cluster: EmbeddedCluster, group: str) -> Consumer:
+def reader(cluster: Brokers, group: str) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": address(cluster),
@@ -39,7 +40,7 @@ def reader(cluster: EmbeddedCluster, group: str) -> Consumer:
     )
 
 
-def read(cluster: EmbeddedCluster, group: str, topic: str, count: int, start: int | None = None) -> list[int]:
+def read(cluster: Brokers, group: str, topic: str, count: int, start: int | None = None) -> list[int]:
     """So many records as a member of the group, committed; from `start` where the group has no position."""
     consumer = reader(cluster, group)
     numbers: list[int] = []
@@ -60,7 +61,7 @@ def read(cluster: EmbeddedCluster, group: str, topic: str, count: int, start: in
         consumer.close()
 
 
-def commit(cluster: EmbeddedCluster, group: str, topic: str, offset: int) -> None:
+def commit(cluster: Brokers, group: str, topic: str, offset: int) -> None:
     consumer = reader(cluster, group)
     try:
         consumer.commit(offsets=[Position(topic, 0, offset, "a note")], asynchronous=False)
@@ -68,7 +69,7 @@ def commit(cluster: EmbeddedCluster, group: str, topic: str, offset: int) -> Non
         consumer.close()
 
 
-def committed(cluster: EmbeddedCluster, group: str, topic: str) -> tuple[int, str | None]:
+def committed(cluster: Brokers, group: str, topic: str) -> tuple[int, str | None]:
     consumer = reader(cluster, group)
     try:
         (position,) = consumer.committed([Position(topic, 0)], timeout=PATIENCE_SECONDS)
@@ -77,7 +78,7 @@ def committed(cluster: EmbeddedCluster, group: str, topic: str) -> tuple[int, st
         consumer.close()
 
 
-def wait_carried(cluster: EmbeddedCluster, group: str, offset: int) -> None:
+def wait_carried(cluster: Brokers, group: str, offset: int) -> None:
     at: list[int] = []
 
     def is_there() -> bool:

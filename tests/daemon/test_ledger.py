@@ -13,6 +13,7 @@ from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.view import LedgerView
+from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
 from tests.daemon.test_mirror import consume, create, produce, producer
@@ -109,7 +110,7 @@ def test_markers_and_aborted_records_are_between_and_a_killed_daemon_leaves_no_h
     assert all(ledger.back(at).offset is not None for at, _ in there)
 
 
-def produce_transaction(source: EmbeddedCluster, numbers: range, *, is_committed: bool) -> None:
+def produce_transaction(source: Brokers, numbers: range, *, is_committed: bool) -> None:
     writer = producer(source, **{"transactional.id": "writer"})
     writer.init_transactions(30)
     writer.begin_transaction()
