@@ -41,6 +41,7 @@ from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
+from mirrormaker.flow.trouble import SourceRange, out_of_range
 from tests.flow.test_lanes import SIZE_MAX, build_batch
 
 KEY = ProducerKey(3, 0, None)
@@ -214,7 +215,9 @@ def test_a_partition_that_is_refused_by_the_coordinator_is_tried_in_the_next_tra
 
 def test_positions_that_moved_without_records_are_committed_too() -> None:
     bucket, machine = one_partition(0)
-    machine.resume_at(SOURCES[0], 7, 9)
+    gap = out_of_range(SOURCES[0], 0, -1, SourceRange(start=7, end=9))
+    assert gap is not None
+    machine.go_on(gap)
     assert bucket.next_step(99) is None
     assert bucket.next_step(100) == AddPartitions(partitions=frozenset({POSITIONS}))
     bucket.done(100)
