@@ -30,6 +30,7 @@ from mirrormaker.route_host import RouteHost
 from mirrormaker.route_runner import DaemonIdentity, RouteState
 from mirrormaker.state import STATE_VERSION, StateDirectory
 from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
+from mirrormaker.workers.link_pictures import merge_links
 from mirrormaker.workers.placement import works_of_daemon
 from mirrormaker.workers.pool import WorkerPool
 
@@ -125,7 +126,7 @@ class Daemon:
         assert self._host is not None
         assert self._workers is not None
         self._in_force = loaded.topology
-        self._host.desire(works_of_daemon(loaded.topology))
+        self._host.desire(works_of_daemon(loaded.topology), loaded.topology)
         self._workers.desire(loaded.topology, loaded.source)
 
     async def _find_refusals(self, host: RouteHost) -> list[str]:
@@ -224,8 +225,15 @@ class Daemon:
             "cpu_seconds": round(cpu_seconds(), 3),
             "workers": self._workers.describe() if self._workers is not None else [],
             "clusters": self._declared.describe(),
+            "links": self._describe_links(),
             "routes": self._describe_routes(),
         }
+
+    def _describe_links(self) -> list[dict[str, Any]]:
+        """As the daemon and its workers use them together."""
+        if self._host is None or self._workers is None:
+            return []
+        return merge_links([self._host.describe_links(), *self._workers.describe_links()])
 
     def _describe_routes(self) -> dict[str, dict[str, Any]]:
         """In the order of the file."""

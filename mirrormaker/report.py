@@ -101,6 +101,8 @@ def _troubles(route: RouteStatus) -> list[str]:
         for partition in route.partitions
         if partition.problem or partition.state not in QUIET_STATES
     )
+    if route.link.get("limit") == 0:
+        lines.append(f"{route.name}: nothing may pass now: its limit, or its link's, is 0 at this time")
     return lines
 
 
@@ -158,6 +160,8 @@ def _route_json(route: RouteStatus) -> dict[str, Any]:
         "name": route.name,
         "from": route.source,
         "to": route.destination,
+        "from_datacenter": route.datacenters[0],
+        "to_datacenter": route.datacenters[1],
         "owner": route.owner,
         "state": route.state,
         "problem": route.problem,
@@ -171,6 +175,7 @@ def _route_json(route: RouteStatus) -> dict[str, Any]:
         "counts": dict(route.counts),
         "ledger": dict(route.ledger),
         "groups": dict(route.groups),
+        "link": dict(route.link),
         "events": [dict(event) for event in route.events],
     }
 

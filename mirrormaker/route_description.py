@@ -16,6 +16,7 @@ def describe_work(copier: RouteCopier, reconciler: TopicReconciler, clock: Clock
     description: dict[str, Any] = {
         "group_generation": copier.generation,
         "counts": _describe_counts(copier),
+        "link": copier.link.describe(),
         "obstacles": dict(reconciler.obstacles),
         "reconcile_problem": reconciler.problem or reconciler.settings_problem,
         "drift": [one.describe() for one in reconciler.drift],

@@ -11,12 +11,13 @@ from typing import Any
 
 from broker.clock import Clock
 from mirrormaker.cluster_ids import ClusterIds
+from mirrormaker.flow.bandwidth.links import Links
 from mirrormaker.reconcile.control_board import ControlBoard, ControlBoards
 from mirrormaker.reconcile.loop import RouteLoop
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.topics import DestinationClaims
 from mirrormaker.route_runner import DaemonIdentity, RouteRunner
-from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteName
+from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteName, Topology
 
 
 class RouteHost:
@@ -29,6 +30,7 @@ class RouteHost:
         self._cluster_ids = cluster_ids
         self._clock = clock
         self._boards = ControlBoards(tasks)
+        self._links = Links(clock)
         self._claims: Mapping[ClusterName, DestinationClaims] = defaultdict(DestinationClaims)
         self._routes: RouteLoop[RouteRunner] = RouteLoop(self.make_runner, tasks)
 
@@ -37,10 +39,11 @@ class RouteHost:
         """The routes at work."""
         return self._routes.runners
 
-    def desire(self, works: Mapping[RouteName, RouteWork]) -> None:
-        """Run these from now on, and no others; what has not changed is not touched."""
+    def desire(self, works: Mapping[RouteName, RouteWork], topology: Topology) -> None:
+        """Run these of the topology from now on, and no others; what has not changed is not touched."""
         self._boards.sweep()
         before = set(self.runners)
+        self._links.configure(topology)
         self._routes.desire(works)
         for runner in before.intersection(self.runners):
             runner.start_over()  # the generation may be another
@@ -52,12 +55,16 @@ class RouteHost:
     def make_runner(self, work: RouteWork) -> RouteRunner:
         """One that may be asked for its verdict, or run."""
         board, claims = self._boards.of(work.destination), self._claims[work.destination.name]
-        return RouteRunner(work, self._identity, board, claims, self._cluster_ids, self._clock)
+        return RouteRunner(work, self._identity, board, claims, self._links, self._cluster_ids, self._clock)
 
     async def close(self, *, for_good: bool = False) -> None:
         """End every route. `for_good`: other processes of their groups get their partitions at once."""
         await self._routes.close(for_good=for_good)
         self._boards.close()
+
+    def describe_links(self) -> list[dict[str, Any]]:
+        """The links of these routes, and how they are used."""
+        return self._links.describe()
 
     def describe(self) -> dict[str, dict[str, Any]]:
         """What each route has to tell, by name."""

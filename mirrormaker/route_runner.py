@@ -23,8 +23,10 @@ from broker.telemetry import logger
 from mirrormaker.carrying.carrier import GroupCarrier
 from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.clusters import open_cluster
+from mirrormaker.flow.bandwidth.links import Links
 from mirrormaker.flow.copier import RouteCopier
 from mirrormaker.flow.origin_registry import OriginRegistry
+from mirrormaker.flow.route_link import ExpectedRoundTrips
 from mirrormaker.flow.signal import Signal
 from mirrormaker.ledger.route_ledger import RouteLedger
 from mirrormaker.reconcile.control import (
@@ -104,6 +106,7 @@ class RouteRunner:
         identity: DaemonIdentity,
         board: ControlBoard,
         claims: DestinationClaims,
+        links: Links,
         cluster_ids: ClusterIds,
         clock: Clock,
     ) -> None:
@@ -116,6 +119,7 @@ class RouteRunner:
         """When it last began to work."""
         self.error: str | None = None
         self._claims = claims
+        self._links = links
         self._cluster_ids = cluster_ids
         self._clock = clock
         self._stopping = asyncio.Event()
@@ -160,7 +164,7 @@ class RouteRunner:
         """Go on with other topics, bounds and intervals; whatever is copied goes on being copied."""
         self.work = work
         if self._copier is not None and self._reconciler is not None:
-            self._copier.change(work.route)
+            self._copier.change(work.route, _expected(work))
             self._reconciler.change(work)
             if self._origins is not None:
                 self._origins.plan(work.mesh.ways, work.mesh.clusters)
@@ -232,6 +236,8 @@ class RouteRunner:
                 source,
                 destination,
                 self._clock,
+                self._links.of(route.source, route.destination),
+                _expected(self.work),
                 instance_id=self._identity.instance_of(self.work.name),
                 halts=halts,
                 books=None if route.delivery is Delivery.EXACTLY_ONCE else ledger,
@@ -351,6 +357,10 @@ class RouteRunner:
 
 def _described(pause: Pause | None) -> dict[str, Any] | None:
     return None if pause is None else asdict(pause)
+
+
+def _expected(work: RouteWork) -> ExpectedRoundTrips:
+    return ExpectedRoundTrips(source=work.source.round_trip_ms, destination=work.destination.round_trip_ms)
 
 
 def describe_error(error: BaseException) -> str:

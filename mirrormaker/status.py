@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +71,15 @@ class RouteStatus:
     partitions: tuple[PartitionStatus, ...] = ()
     obstacles: Mapping[str, str] = field(default_factory=dict)
     counts: Mapping[str, Any] = field(default_factory=dict)
+    link: Mapping[str, Any] = field(default_factory=dict)
+    """The way that it takes: round trips, depth, limit and its use; empty while the route is not at work."""
     events: tuple[Mapping[str, Any], ...] = ()
     owner: str | None = None
     """Whom to ask about it."""
     drift: tuple[Mapping[str, str], ...] = ()
     """What differs at the destination and is left so: kind, topic, and a line for people."""
+    datacenters: tuple[str | None, str | None] = (None, None)
+    """Where source and destination stand, as far as the file says."""
     pause: Mapping[str, Any] | None = None
     """Who wishes that the route pause, since when and why."""
     paused_topics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -160,10 +164,15 @@ async def read_status(topology: Topology, clock: Clock, state: Mapping[str, Any]
     )
     return Status(
         topology=_topology_status(state.get("topology")),
-        routes=tuple(routes),
+        routes=tuple(replace(route, datacenters=_datacenters(topology, route)) for route in routes),
         workers=tuple(state.get("workers", ())),
         clusters=state.get("clusters", {}),
     )
+
+
+def _datacenters(topology: Topology, route: RouteStatus) -> tuple[str | None, str | None]:
+    clusters = topology.clusters
+    return clusters[route.source].datacenter, clusters[route.destination].datacenter
 
 
 def _topology_status(told: Mapping[str, Any] | None) -> TopologyStatus | None:
@@ -228,6 +237,7 @@ def _route_status(
         partitions=partitions,
         obstacles=told.get("obstacles", {}),
         counts=told.get("counts", {}),
+        link=told.get("link", {}),
         events=tuple(told.get("events", ())),
         owner=route.owner,
         pause=told.get("pause"),

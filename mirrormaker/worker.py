@@ -94,7 +94,7 @@ class Worker:
         self._problem = None
         self._generation, self._digest = topology.generation, order.source.digest
         self._cluster_ids.keep_in(StateDirectory(topology.data_dir))
-        self._host.desire(works_of_worker(topology, self._number))
+        self._host.desire(works_of_worker(topology, self._number), topology)
 
     async def _tell(self, pictures: asyncio.WriteTransport) -> None:
         while True:
@@ -111,6 +111,7 @@ class Worker:
             "problem": self._problem,
             "resident_bytes": resident_bytes(),
             "cpu_seconds": round(cpu_seconds(), 3),
+            "links": self._host.describe_links(),
             "routes": self._host.describe(),
         }
 

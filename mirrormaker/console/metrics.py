@@ -70,10 +70,12 @@ class _Pictured(Collector):
         yield from _process_metrics(self._picture)
         routes: Mapping[str, Mapping[str, Any]] = self._picture["routes"]
         yield from _route_metrics(routes)
-        yield from _cluster_metrics(self._picture["clusters"])
+        yield from _cluster_metrics(self._picture.get("clusters", {}))
         yield from _count_metrics(routes)
         yield from ledger_metrics(routes)
         yield from group_metrics(routes)
+        yield from _way_metrics(routes)
+        yield from _link_metrics(self._picture.get("links", ()))
         yield from _partition_metrics(routes, self._picture["at_ms"])
 
 
@@ -171,6 +173,56 @@ def _count_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
             for value, count in counts[key].items():
                 family.add_metric([name, value], count)
         yield family
+
+
+def _way_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
+    trips = GaugeMetricFamily(
+        "mirrormaker_round_trip_seconds",
+        "Shortest round trip of the last minutes.",
+        labels=["route", "side", "node"],
+    )
+    depth = GaugeMetricFamily(
+        "mirrormaker_in_flight_bytes_max", "What may be under way to one destination node.", labels=["route"]
+    )
+    limit = GaugeMetricFamily(
+        "mirrormaker_route_limit_bytes_per_second",
+        "The least limit of route and link that holds now, of this process.",
+        labels=["route"],
+    )
+    throttled = CounterMetricFamily(
+        "mirrormaker_route_throttled_seconds", "Time in which a limit kept pieces waiting.", labels=["route"]
+    )
+    for name, route in routes.items():
+        way = route.get("link")
+        if way is None:
+            continue
+        for side, nodes in way["round_trip_ms"].items():
+            for node, took_ms in nodes.items():
+                trips.add_metric([name, side, node], took_ms / 1000)
+        if way["in_flight_bytes"] is not None:
+            depth.add_metric([name], way["in_flight_bytes"])
+        if way["limit"] is not None:
+            limit.add_metric([name], way["limit"])
+        throttled.add_metric([name], way["throttled_ms"] / 1000)
+    yield from (trips, depth, limit, throttled)
+
+
+def _link_metrics(links: Iterable[Mapping[str, Any]]) -> Iterable[Metric]:
+    labels = ["source", "destination"]
+    sent = CounterMetricFamily(
+        "mirrormaker_link_bytes", "Sent by all routes between two clusters.", labels=labels
+    )
+    limit = GaugeMetricFamily(
+        "mirrormaker_link_limit_bytes_per_second",
+        "The limit that holds now, of this process; no sample: there is none.",
+        labels=labels,
+    )
+    for link in links:
+        key = [link["from"], link["to"]]
+        sent.add_metric(key, link["bytes"])
+        if link["limit"] is not None:
+            limit.add_metric(key, link["limit"])
+    yield from (sent, limit)
 
 
 def _partition_metrics(routes: Mapping[str, Mapping[str, Any]], at_ms: int) -> Iterable[Metric]:

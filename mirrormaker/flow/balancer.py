@@ -37,6 +37,8 @@ class Balancer:
     """See the module."""
 
     def __init__(self, route: RouteSpec, clock: Clock) -> None:
+        self.members = 1
+        """Processes of the route, as of the last generation of its group."""
         self._buckets = route.buckets
         self._clock = clock
         self._meter = RateMeter()
@@ -48,6 +50,7 @@ class Balancer:
         """A generation of the group began."""
         load = decode_load(member.assignment_user_data)
         held = {bucket_of(partition, self._buckets) for partition in member.assignment}
+        self.members = max(load.members, 1)
         self.assignor.known = load.rates
         self._watch.shared_out(load, held, self._clock.monotonic_ms())
 

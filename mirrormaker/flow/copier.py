@@ -21,12 +21,13 @@ from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.flow.arbiter import Arbiter, Halts
 from mirrormaker.flow.balancer import Balancer
+from mirrormaker.flow.bandwidth.links import Link
 from mirrormaker.flow.books import Books
 from mirrormaker.flow.buckets import bucket_of
 from mirrormaker.flow.delivery import DeliveryMode, Say
 from mirrormaker.flow.delivery_modes import Deliverer, open_delivery
 from mirrormaker.flow.exactly_once import LostBucket
-from mirrormaker.flow.exchange import Assignment, FlowConfig
+from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.facts import (
     EVENT_NAMES,
     Event,
@@ -42,7 +43,7 @@ from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.membership import PartitionOwner, Points, SourceMembership, group_settings
 from mirrormaker.flow.origin_registry import OriginRegistry
 from mirrormaker.flow.reader import SourceReader
-from mirrormaker.flow.route_config import flow_config
+from mirrormaker.flow.route_link import ExpectedRoundTrips, RouteLink
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.successors import Successors
 from mirrormaker.flow.trouble import Trouble, TroubleKind
@@ -64,6 +65,8 @@ class RouteCopier:
         source: Cluster,
         destination: Cluster,
         clock: Clock,
+        link: Link,
+        expected: ExpectedRoundTrips,
         *,
         instance_id: str,
         halts: Halts,
@@ -71,9 +74,10 @@ class RouteCopier:
         origins: OriginRegistry | None = None,
         coordination: Coordination | None = None,
     ) -> None:
-        """`instance_id`: a name of this process that survives its restarts; the group keeps its partitions
-        for it. `books`: are written before positions are committed. `origins`: for a route with provenance.
-        `coordination`: a session with the source's ZooKeeper, when that is where the group meets.
+        """`link`: the one that the route takes. `instance_id`: a name of this process that survives its
+        restarts; the group keeps its partitions for it. `books`: are written before positions are committed.
+        `origins`: for a route with provenance. `coordination`: a session with the source's ZooKeeper, when
+        that is where the group meets.
         """
         self.route = route
         self._books = books
@@ -95,7 +99,7 @@ class RouteCopier:
         self._mode: DeliveryMode
         self._positions: GroupPositions
         self._acknowledged = Signal()
-        self._config: FlowConfig | None = None
+        self._link = RouteLink(route, link, expected, clock, on_admitted=self._pump)
         self._commit_due = Signal()
         self._closing = False
         self._log = logger("copier").bind(route=route.name)
@@ -139,15 +143,18 @@ class RouteCopier:
         if self._writer is not None:
             self._writer.look_up_leaders()
 
-    def change(self, route: RouteSpec) -> None:
+    @property
+    def link(self) -> RouteLink:
+        """The way that it takes, and how that is used."""
+        return self._link
+
+    def change(self, route: RouteSpec, expected: ExpectedRoundTrips) -> None:
         """Go on with `route`, which differs in bounds and intervals, or in what `set_topics` is told of."""
         self.route = self.arbiter.route = route
+        self._link.change(route, expected)
         self._commit_due.set()
         if self._member is not None:
             self._member.look_every(route.refresh_interval_ms)
-        if self._machine is not None and self._config is not None:
-            self._config = flow_config(self.route, self._config.chunk_batches_max)
-            self._machine.configure(self._config)
 
     async def run(self) -> None:
         """Take part until `close`. Raises RouteHaltedError when a policy of the route ended it, and
@@ -159,10 +166,13 @@ class RouteCopier:
             on_waiting=self._commit_due.set,
             on_fact=self._take_fact,
         )
-        async with open_delivery(
-            self.route, self._source, self._destination, self._clock, deliverer
-        ) as self._mode:
-            await self._run(self._mode.say)
+        try:
+            async with open_delivery(
+                self.route, self._source, self._destination, self._clock, deliverer
+            ) as self._mode:
+                await self._run(self._mode.say)
+        finally:
+            self._link.leave()
 
     async def _run(self, say: Say) -> None:
         origins, obtain_identity = self._origins, say.obtain_identity
@@ -170,12 +180,14 @@ class RouteCopier:
             obtain_identity = origins.registering(obtain_identity)
         hooks = Hooks(
             admissions=say.admissions if self._coordination is None else (*say.admissions, self._certainty),
+            pace=self._link.bandwidth,
             origins=origins.provenance if origins is not None else None,
             delivery=say.delivery,
             remedies=say.remedies,
             on_copied=None if self._books is None else self._books.take,
         )
-        machine = self._machine = FlowMachine(await self._configure(), hooks)
+        config = self._link.config(await batches_taken_at_once(self._destination))
+        machine = self._machine = FlowMachine(config, hooks)
         member = self._member = await self._make_member()
         self._positions = GroupPositions(self._source, member, self.route.start, self.note)
         try:
@@ -200,6 +212,8 @@ class RouteCopier:
                 )
                 self._mode.begin(machine, tasks, self._reader.topic_id)
                 self.arbiter.begin(machine, tasks, self._gone_on)
+                self._link.begin(self._source, self._destination, self._reader, self._writer)
+                tasks.create_task(self._link.run(machine), name="look at the link")
                 tasks.create_task(self._writer.perform(), name="perform")
                 tasks.create_task(self._writer.follow_leaders(), name="follow destination leaders")
                 tasks.create_task(self._reader.follow_leaders(), name="follow source leaders")
@@ -228,10 +242,6 @@ class RouteCopier:
             await self._member.close(for_good=for_good)
 
     # ---- starting
-
-    async def _configure(self) -> FlowConfig:
-        self._config = flow_config(self.route, await batches_taken_at_once(self._destination))
-        return self._config
 
     async def _make_member(self) -> SourceMembership:
         if self._coordination is not None:
@@ -265,6 +275,7 @@ class RouteCopier:
     async def _take_over(self, partitions: Collection[TopicPartition]) -> None:
         assert self._member is not None
         self._balancer.shared_out(self._member)
+        self._link.set_members(self._balancer.members)
         self._begin(partitions, await self._prepare(partitions))
 
     async def _prepare(self, partitions: Collection[TopicPartition]) -> Points:

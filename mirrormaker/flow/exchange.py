@@ -27,9 +27,15 @@ class FlowConfig:
     fetch_partition_bytes_max: int = 64 << 20
     """A partition whose answers hold not one whole batch asks for twice as much, up to this."""
     produce_bytes: int = 1 << 20
+    fetch_partition_bytes_full: int = 0
+    """A partition whose answers are full asks for twice as much, up to this; 0: it never does."""
     requests_in_flight: int = 5
+    in_flight_bytes: int = 1 << 40
+    """Under way to one broker, but for the request that passes it."""
     chunk_batches_max: int = 1
     """Batches of one partition in one request; 1 is what stock brokers take."""
+    built_batch_bytes: int = 1 << 20
+    """Bound on a batch that is built anew, before compression."""
     deep: bool = False
     retry_backoff_ms: int = 50
     retry_backoff_max_ms: int = 5_000
@@ -94,6 +100,8 @@ class FetchPlan:
     answer_bytes: int
     pressed: bool
     """Partitions were left out for lack of room: do not let the request wait long for the others."""
+    throttled: bool = False
+    """Partitions were left out since bandwidth is limited: look again before long."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

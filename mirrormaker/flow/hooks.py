@@ -5,6 +5,7 @@ called at all, or once per answer. They are stepped with the machine, on its eve
 
 - `Admission`: may this be fetched, may this be sent now? Limits of bandwidth, priorities, pauses, and
   transactions that are not open are admissions; there may be several, and all must agree.
+- `Pace`: whose turn is it to send, where bandwidth is limited?
 - `Transit`: what becomes of the bytes of an answer: as they are, decoded and changed, spread over lanes, or
   dropped.
 - `TopicOrigins`: where batches of a topic have been, and so under whose producer id they go on, if they do.
@@ -15,7 +16,7 @@ called at all, or once per answer. They are stepped with the machine, on its eve
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -27,6 +28,7 @@ from mirrormaker.flow.intake import Intake, IntakeConfig, Origins, take_in
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.remedies import Remedy, remedy_for
+from mirrormaker.flow.room import Room
 
 
 class Admission(Protocol):
@@ -48,6 +50,32 @@ class Admission(Protocol):
 
     def wake_at_ms(self, now_ms: int) -> int | None:
         """When it may agree to what it refused, though nothing else happens; None: it need not be asked."""
+        ...
+
+
+class Pace(Protocol):
+    """Whose turn is it to send? Asked once all admissions agree; unlike them it says by itself who may go
+    on.
+    """
+
+    def may_send(self, lane: Lane, chunk: Chunk, now_ms: int) -> bool:
+        """Whether the chunk goes now: then it is sent at once."""
+        ...
+
+    def take_admitted(self, now_ms: int) -> list[Lane]:
+        """Lanes that were refused and may go now: they are asked for again."""
+        ...
+
+    def wake_at_ms(self, now_ms: int) -> int | None:
+        """When there may be some, though nothing else happens."""
+        ...
+
+    def room(self, partitions: Iterable[Partition], now_ms: int) -> Room:
+        """How much may be fetched, given what all `partitions` have buffered."""
+        ...
+
+    def is_behind(self, partition: Partition, now_ms: int) -> bool:
+        """Which part of the room a partition takes."""
         ...
 
 
@@ -124,6 +152,8 @@ class Hooks:
 
     admissions: tuple[Admission, ...] = ()
     origins: TopicOrigins | None = None
+    pace: Pace | None = None
+    """None: bandwidth has no limit."""
     transit: Transit = field(default_factory=Passage)
     remedies: Remedies = field(default_factory=KafkaRemedies)
     delivery: Delivery = field(default_factory=DeliveryAtOnce)

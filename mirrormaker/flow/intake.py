@@ -58,9 +58,11 @@ class IntakeConfig:
     """How bytes are cut up."""
 
     chunk_bytes: int
-    """Bound on a chunk of several batches, and on a batch that is built anew, before compression."""
+    """Bound on a chunk of several batches."""
     chunk_batches_max: int
     """1 toward stock brokers: they take one batch per partition and request."""
+    built_batch_bytes: int = 1 << 20
+    """Bound on a batch that is built anew, before compression."""
     deep: bool = False
     origins: Origins | None = None
     """None: all batches were born at the source."""
@@ -263,7 +265,7 @@ class _Cutter:
 
     def _rebuild(self, records: Sequence[Record], codec: Codec, reason: DeepReason) -> None:
         wanted = [record for record in records if record.offset >= self.intake.position]
-        self.intake.chunks += build_chunks(wanted, codec, self._config.chunk_bytes, self._origin)
+        self.intake.chunks += build_chunks(wanted, codec, self._config.built_batch_bytes, self._origin)
         self.intake.deep[reason] += 1
 
 

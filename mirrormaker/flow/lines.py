@@ -1,8 +1,9 @@
 """Who sends next to each destination broker, and the stamping of what is sent for the first time. Pure.
 
-A request carries at most one chunk of a lane, at most one for a destination partition, and as many lanes as
-fit, in turns: a busy one starves nobody. Batches of transactions share a request with those of the same one.
-At most `requests_in_flight` requests are under way to a broker.
+A request carries at most one chunk of a lane, at most one for a destination partition, and as many lanes
+as fit, in turns: a busy one starves nobody. Batches of transactions share a request with those of the same
+one. At most `requests_in_flight` requests, and no more than one beyond `in_flight_bytes`, are under way to
+a broker.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from broker.types import BrokerId
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.exchange import FlowConfig, ProduceCommand
 from mirrormaker.flow.facts import FlowCounts
-from mirrormaker.flow.hooks import Admission
+from mirrormaker.flow.hooks import Admission, Pace
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.producers import LaneProducer, ProducerWishes
 from mirrormaker.flow.stamp import stamp
@@ -28,6 +29,7 @@ class _Broker:
 
     broker_id: BrokerId
     in_flight: int = 0
+    bytes_in_flight: int = 0
     line: deque[Lane] = field(default_factory=deque)
 
 
@@ -38,11 +40,13 @@ class Lines:
         self,
         config: FlowConfig,
         admissions: tuple[Admission, ...],
+        pace: Pace | None,
         wishes: ProducerWishes,
         counts: FlowCounts,
     ) -> None:
         self._config = config
         self._admissions = admissions
+        self._pace = pace
         self._wishes = wishes
         self._counts = counts
         self._brokers: dict[BrokerId, _Broker] = {}
@@ -59,6 +63,9 @@ class Lines:
             refused, self._refused = self._refused, []
             for lane in refused:
                 self.line_up(lane)
+        if self._pace is not None:
+            for lane in self._pace.take_admitted(now_ms):
+                self.line_up(lane)
         while (broker := self._next_broker()) is not None:
             command = self._build(broker, now_ms)
             if command is not None:
@@ -68,12 +75,21 @@ class Lines:
         """One that may be sent to; looked for anew each time, as a lane whose leader moved is put into
         another line while requests are built.
         """
-        bound = self._config.requests_in_flight
-        return next((each for each in self._brokers.values() if each.line and each.in_flight < bound), None)
+        requests, size = self._config.requests_in_flight, self._config.in_flight_bytes
+        return next(
+            (
+                each
+                for each in self._brokers.values()
+                if each.line and each.in_flight < requests and each.bytes_in_flight < size
+            ),
+            None,
+        )
 
     def ended(self, command: ProduceCommand) -> None:
         """A request was answered, or will never be."""
-        self._brokers[command.broker].in_flight -= 1
+        broker = self._brokers[command.broker]
+        broker.in_flight -= 1
+        broker.bytes_in_flight -= command.bytes
 
     def line_up(self, lane: Lane) -> None:
         """Put the lane into the line of its leader when it has something to send."""
@@ -123,6 +139,8 @@ class Lines:
             if self._admissions and not self._is_admitted(lane, chunk, now_ms):
                 self._refused.append(lane)
                 continue
+            if self._pace is not None and not self._pace.may_send(lane, chunk, now_ms):
+                continue
             self._send(lane, chunk, broker.broker_id, now_ms)
             if not entries:
                 transactional_id = _transactional_id(lane, chunk)
@@ -133,6 +151,7 @@ class Lines:
         if not entries:
             return None
         broker.in_flight += 1
+        broker.bytes_in_flight += size
         self._counts.requests += 1
         return ProduceCommand(
             broker=broker.broker_id, entries=entries, bytes=size, transactional_id=transactional_id

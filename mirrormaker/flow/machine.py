@@ -5,7 +5,7 @@ Rules of order and repetition are in `lane`; whose turn it is to send is in `lin
 in `setbacks` and `source_setbacks`; what others have a say in is in `hooks`. Other rules for what partitions
 share:
 - Fetching stops while half of the buffer is taken; answers under way may fill the other half (see
-  `plan_fetch`).
+  `fetch_planning`).
 - A producer id is asked for when a lane needs it, and stamped just before the first sending.
 """
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from broker.client.fetch import PartitionPosition
 from broker.errors import ErrorCode
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.buffer import Buffer
@@ -31,6 +30,7 @@ from mirrormaker.flow.exchange import (
     Ready,
 )
 from mirrormaker.flow.facts import Fact, FlowCounts, PartitionRecovered
+from mirrormaker.flow.fetch_planning import FetchPlanner, next_fetch_bytes
 from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.intake import IntakeConfig
 from mirrormaker.flow.lane import Lane, LaneState
@@ -53,7 +53,8 @@ class FlowMachine:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._buffer = Buffer()
         self._wishes = ProducerWishes()
-        self._lines = Lines(config, hooks.admissions, self._wishes, self.counts)
+        self._lines = Lines(config, hooks.admissions, hooks.pace, self._wishes, self.counts)
+        self._fetches = FetchPlanner(config, hooks, self._partitions, self._buffer)
         self._facts: list[Fact] = []
         self._setbacks = Setbacks(config, hooks.remedies, self._buffer, self.counts, self._facts)
         self._source_setbacks = SourceSetbacks(config, self.counts, self._facts)
@@ -66,6 +67,7 @@ class FlowMachine:
         """Go on within other bounds. What has been cut into chunks already stays as it is."""
         self._config = config
         self._lines.configure(config)
+        self._fetches.configure(config)
         self._setbacks.configure(config)
         self._source_setbacks.configure(config)
         self._intake = _intake_config(config)
@@ -130,40 +132,13 @@ class FlowMachine:
 
     # ---- the source side
 
-    def plan_fetch(self, sources: Iterable[TopicPartition], brokers: int, now_ms: int) -> FetchPlan:
-        """What to fetch now of `sources`, all led by one of so many source `brokers`.
-
-        The buffer's first half admits fetches and their answers share the second: so the buffer is never
-        exceeded, but for single batches that are larger than what was asked for.
+    def plan_fetch(
+        self, sources: Iterable[TopicPartition], fetchers: int, now_ms: int, wanted_bytes: int | None = None
+    ) -> FetchPlan:
+        """What to fetch now of `sources`, by one of so many that fetch at a time; at most `wanted_bytes`
+        together (None: as configured).
         """
-        config = self._config
-        answer_bytes = min(config.fetch_bytes, config.buffer_bytes // (2 * max(brokers, 1)))
-        if self._buffer.size > config.buffer_bytes // 2:
-            return FetchPlan(positions=[], answer_bytes=answer_bytes, pressed=True)
-        positions: list[PartitionPosition] = []
-        pressed = False
-        for partition in self._known(sources):
-            if not partition.may_fetch(now_ms):
-                continue
-            if (
-                partition.buffered_bytes
-                and partition.buffered_bytes + partition.fetch_bytes > config.partition_buffer_bytes
-            ):
-                pressed = True
-                continue
-            wanted = min(partition.fetch_bytes, answer_bytes)
-            for admission in self._hooks.admissions:
-                wanted = admission.fetch_bytes(partition, wanted, now_ms) if wanted else 0
-            if wanted:
-                positions.append(
-                    PartitionPosition(
-                        topic_partition=partition.source,
-                        offset=partition.position,
-                        max_bytes=wanted,
-                        leader_epoch=partition.leader_epoch,
-                    )
-                )
-        return FetchPlan(positions=positions, answer_bytes=answer_bytes, pressed=pressed)
+        return self._fetches.plan(self._known(sources), fetchers, now_ms, wanted_bytes)
 
     def fetched(self, answers: Iterable[FetchedPartition], frame_bytes: int, now_ms: int) -> None:
         """Take a fetch answer of `frame_bytes` in.
@@ -326,7 +301,7 @@ class FlowMachine:
             elif not intake.awaits_origins:
                 partition.fetch_bytes = min(partition.fetch_bytes * 2, self._config.fetch_partition_bytes_max)
             return
-        partition.fetch_bytes = self._config.fetch_partition_bytes
+        partition.fetch_bytes = next_fetch_bytes(partition.fetch_bytes, len(answer.records), self._config)
         self._source_setbacks.end_rest(partition)
         self.counts.deep_batches.update(intake.deep)
         self.counts.control_batches_dropped += intake.control_batches
@@ -404,6 +379,8 @@ class FlowMachine:
     def _wake_at_ms(self, now_ms: int) -> int | None:
         wakes = [self._setbacks.next_retry_at_ms]
         wakes += [admission.wake_at_ms(now_ms) for admission in self._hooks.admissions]
+        if self._hooks.pace is not None:
+            wakes.append(self._hooks.pace.wake_at_ms(now_ms))
         return min((wake for wake in wakes if wake is not None), default=None)
 
 
@@ -411,5 +388,6 @@ def _intake_config(config: FlowConfig) -> IntakeConfig:
     return IntakeConfig(
         chunk_bytes=config.produce_bytes,
         chunk_batches_max=config.chunk_batches_max,
+        built_batch_bytes=config.built_batch_bytes,
         deep=config.deep,
     )

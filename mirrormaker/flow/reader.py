@@ -1,8 +1,9 @@
-"""The source side of a route: one fetch loop for every source broker that leads a partition at hand.
+"""The source side of a route: fetch loops for every source broker that leads a partition at hand.
 
-A loop sends its next fetch as soon as the answer before has been cut up, before any of that answer is
-produced: the broker works while the mirror does. Owned by the event loop of the route's copier; all tasks
-live in its task group.
+A near broker has one loop; a far one has several, each on a connection of its own and for other
+partitions, so that answers of one arrive while another waits for a round trip. A loop sends its next fetch
+as soon as the answer before has been cut up, before any of that answer is produced: the broker works while
+the mirror does. Owned by the event loop of the route's copier; all tasks live in its task group.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from broker.client.aborted import aborted_transactions
 from broker.client.cluster import Cluster
@@ -17,16 +19,25 @@ from broker.client.fetch import FetchTerms, build_fetch, read_fetch, version_lim
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.client.read_replicas import ReadReplicas
 from broker.clock import Clock
-from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ErrorCode, ProtocolError
+from broker.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConfigurationError,
+    ErrorCode,
+    ProtocolError,
+    RequestTimedOutError,
+)
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from broker.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
+from mirrormaker.flow.answer_size import AnswerSize
 from mirrormaker.flow.exchange import FetchedPartition, FetchPlan
 from mirrormaker.flow.lag import EndHistory
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.remedies import LEADER_CODES
 from mirrormaker.flow.signal import Signal
+from mirrormaker.flow.sizing import Fetching
 from mirrormaker.flow.trouble import (
     Divergence,
     SourceRange,
@@ -42,11 +53,28 @@ FETCH_LANE = "fetch"
 FETCH_WAIT_MS = 500
 PRESSED_WAIT_MS = 5
 """How long a fetch may wait for data while other partitions of the broker wait for room in the buffer."""
+THROTTLED_WAIT_MS = 100
+"""The same while others wait for bandwidth."""
 NOTHING_TO_FETCH_WAIT_MS = 100
 OUT_OF_RANGE_HOLD_MS = 5_000
 REFRESH_SPACING_MS = 100
 
 _log = logger("reader")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Fetcher:
+    """One fetch loop: its broker and its number among those of the broker, what it fetches and how much."""
+
+    node_id: int
+    lane: int
+    answer: AnswerSize
+    sources: list[TopicPartition]
+    is_running: bool = False
+
+    @property
+    def connection_lane(self) -> str:
+        return FETCH_LANE if not self.lane else f"{FETCH_LANE}-{self.lane}"
 
 
 class SourceReader:
@@ -60,6 +88,7 @@ class SourceReader:
         clock: Clock,
         on_progress: Callable[[], None],
         on_trouble: Callable[[Trouble], None],
+        fetching: Fetching | None = None,
     ) -> None:
         """`on_trouble` is told why a partition stands; it is fetched again after `FlowMachine.go_on`."""
         self.histories: dict[TopicPartition, EndHistory] = {}
@@ -71,8 +100,10 @@ class SourceReader:
         self._clock = clock
         self._on_progress = on_progress
         self._on_trouble = on_trouble
-        self._by_leader: dict[int, list[TopicPartition]] = {}
-        self._fetchers: set[int] = set()
+        self._fetching = fetching or Fetching()
+        self._round_trip_ms = 0.0
+        self._fetchers: dict[tuple[int, int], _Fetcher] = {}
+        """By broker and number of the loop."""
         self._topic_ids: dict[TopicPartition, TopicId] = {}
         """The topic's id when copying of a partition began."""
         self._out_of_range: set[TopicPartition] = set()
@@ -90,6 +121,32 @@ class SourceReader:
             if history is not None:
                 history.forget_before(position)
 
+    @property
+    def nodes(self) -> set[int]:
+        """Brokers that are fetched from."""
+        return {fetcher.node_id for fetcher in self._active}
+
+    @property
+    def lanes(self) -> int:
+        """Fetches of one broker at a time."""
+        return self._fetching.lanes
+
+    @property
+    def _active(self) -> list[_Fetcher]:
+        return [fetcher for fetcher in self._fetchers.values() if fetcher.sources]
+
+    def configure(self, fetching: Fetching, round_trip_ms: float) -> None:
+        """Fetch so from now on, from brokers that are so far away."""
+        self._round_trip_ms = round_trip_ms
+        if fetching == self._fetching:
+            return
+        has_other_lanes = fetching.lanes != self._fetching.lanes
+        self._fetching = fetching
+        for fetcher in self._fetchers.values():
+            fetcher.answer.bytes = min(fetcher.answer.bytes, fetching.answer_bytes_max)
+        if has_other_lanes:
+            self.spread()
+
     def spread(self) -> None:
         """Hand the machine's partitions to the loops of their leaders, and start loops that are missing."""
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
@@ -100,13 +157,34 @@ class SourceReader:
                 self._stale.set()
             else:
                 by_leader[node_id].append(source)
-        self._by_leader = by_leader
+        self._share_out(by_leader)
         self._find_recreated()
         for source in self.histories.keys() - self._machine.partitions.keys():
             del self.histories[source]
-        for node_id in by_leader.keys() - self._fetchers:
-            self._fetchers.add(node_id)
-            self._tasks.create_task(self._fetch_from(node_id), name=f"fetch from {node_id}")
+
+    def _share_out(self, by_leader: Mapping[int, list[TopicPartition]]) -> None:
+        """Give every loop its partitions; the same as before, as far as the partitions are the same."""
+        lanes = self._fetching.lanes
+        parts = {
+            (node_id, lane): part
+            for node_id, sources in by_leader.items()
+            for lane in range(lanes)
+            if (part := sorted(sources)[lane::lanes])
+        }
+        for key, fetcher in self._fetchers.items():
+            fetcher.sources = parts.get(key, [])
+        for key, part in parts.items():
+            fetcher = self._fetchers.get(key) or self._make_fetcher(*key)
+            fetcher.sources = part
+            if not fetcher.is_running:
+                fetcher.is_running = True
+                self._tasks.create_task(self._fetch_from(fetcher), name=f"fetch from {key[0]}")
+
+    def _make_fetcher(self, node_id: int, lane: int) -> _Fetcher:
+        fetcher = self._fetchers[node_id, lane] = _Fetcher(
+            node_id=node_id, lane=lane, answer=AnswerSize(self._fetching.answer_bytes), sources=[]
+        )
+        return fetcher
 
     def _find_recreated(self) -> None:
         """Start anew with partitions whose topic has another id than before."""
@@ -140,56 +218,63 @@ class SourceReader:
             wait_ms = self._cluster.backoff.delay_ms(failures, self._cluster.random) if failures else 0
             await asyncio.sleep(max(wait_ms, REFRESH_SPACING_MS) / 1000)
 
-    async def _fetch_from(self, node_id: int) -> None:
-        """The loop of one source broker; ends when it leads nothing at hand any more."""
+    async def _fetch_from(self, fetcher: _Fetcher) -> None:
+        """One loop; ends when its broker leads nothing for it any more."""
         try:
             failures = 0
-            while sources := self._by_leader.get(node_id):
-                now_ms = self._clock.monotonic_ms()
-                plan = self._machine.plan_fetch(sources, len(self._by_leader), now_ms)
+            while sources := fetcher.sources:
+                plan = self._machine.plan_fetch(
+                    sources, len(self._active), self._clock.monotonic_ms(), fetcher.answer.bytes
+                )
                 if not plan.positions:
                     await self.room.wait(timeout_ms=NOTHING_TO_FETCH_WAIT_MS)
                     continue
                 try:
-                    await self._fetch(node_id, plan)
+                    await self._fetch(fetcher, plan)
                     failures = 0
                 except (AuthenticationError, ConfigurationError):
                     raise
                 except BrokerError as error:
                     failures += 1
+                    if isinstance(error, RequestTimedOutError):
+                        fetcher.answer.timed_out()
                     for source in sources:
                         self._read_from.recall(source)
-                    _log.info("fetch_failed", node=node_id, failures=failures, error=str(error))
+                    _log.info("fetch_failed", node=fetcher.node_id, failures=failures, error=str(error))
                     self._stale.set()
                     await asyncio.sleep(self._cluster.backoff.delay_ms(failures, self._cluster.random) / 1000)
         finally:
-            self._fetchers.discard(node_id)
+            fetcher.is_running = False
 
-    async def _fetch(self, node_id: int, plan: FetchPlan) -> None:
+    async def _fetch(self, fetcher: _Fetcher, plan: FetchPlan) -> None:
         terms = FetchTerms(
-            max_wait_ms=PRESSED_WAIT_MS if plan.pressed else FETCH_WAIT_MS,
+            max_wait_ms=_wait_ms(plan),
             min_bytes=1,
             max_bytes=plan.answer_bytes,
             read_committed=True,
         )
         metadata = self._cluster.metadata
-        connection = await self._cluster.connection(node_id, FETCH_LANE)
+        connection = await self._cluster.connection(fetcher.node_id, fetcher.connection_lane)
         version = connection.version_of(FetchRequest, at_most=version_limit(plan.positions, metadata))
         request = build_fetch(plan.positions, terms, metadata, version)
+        started_ms = self._clock.monotonic_ms()
         response = await connection.request(request, version)
-        served = self._take(response, request, plan)
-        self._serve_last(node_id, served)
+        elapsed_ms = self._clock.monotonic_ms() - started_ms
+        served, came = self._take(response, request, plan)
+        fetcher.answer.took(
+            plan.answer_bytes,
+            came,
+            elapsed_ms,
+            self._round_trip_ms,
+            fetchers=len(self._active),
+            largest=self._fetching.answer_bytes_max,
+        )
+        _serve_last(fetcher, served)
 
-    def _serve_last(self, node_id: int, served: set[TopicPartition]) -> None:
-        """Brokers fill an answer in the order asked: whoever got something stands back for the others
-        next time.
-        """
-        sources = self._by_leader.get(node_id)
-        if sources is not None and 0 < len(served) < len(sources):
-            sources.sort(key=served.__contains__)
-
-    def _take(self, response: FetchResponse, request: FetchRequest, plan: FetchPlan) -> set[TopicPartition]:
-        """Hand an answer to the machine; the partitions that it had records of."""
+    def _take(
+        self, response: FetchResponse, request: FetchRequest, plan: FetchPlan
+    ) -> tuple[set[TopicPartition], int]:
+        """Hand an answer to the machine; the partitions that it had records of, and the bytes of those."""
         now_ms = self._clock.monotonic_ms()
         offsets = {position.topic_partition: position.offset for position in plan.positions}
         answers: list[FetchedPartition] = []
@@ -215,7 +300,7 @@ class SourceReader:
             self.spread()
         if frame_bytes:
             self._on_progress()
-        return {answer.source for answer in answers if len(answer.records)}
+        return {answer.source for answer in answers if len(answer.records)}, frame_bytes
 
     def _observe(self, source: TopicPartition, end: int, now_ms: int) -> None:
         history = self.histories.get(source)
@@ -300,6 +385,19 @@ class SourceReader:
     def accept_topic(self, source: TopicPartition) -> None:
         """The topic that has the name now is to be copied."""
         self._topic_ids[source] = self._known_topic_id(source)
+
+
+def _wait_ms(plan: FetchPlan) -> int:
+    """How long the broker may wait for records."""
+    if plan.pressed:
+        return PRESSED_WAIT_MS
+    return THROTTLED_WAIT_MS if plan.throttled else FETCH_WAIT_MS
+
+
+def _serve_last(fetcher: _Fetcher, served: set[TopicPartition]) -> None:
+    """Brokers fill an answer in the order asked: whoever got something stands back for the others next."""
+    if 0 < len(served) < len(fetcher.sources):
+        fetcher.sources.sort(key=served.__contains__)
 
 
 def _answer_of(source: TopicPartition, offset: int, data: PartitionData) -> FetchedPartition:

@@ -27,6 +27,7 @@ from broker.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from mirrormaker.flow.delivery_rate import DeliveryRate
 from mirrormaker.flow.exchange import ProduceAnswer, ProduceCommand
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.machine import FlowMachine
@@ -70,6 +71,17 @@ class DestinationWriter:
         self._links: dict[BrokerId, ProduceLink] = {}
         self._pumped = Signal()
         self._stale = Signal()
+
+    @property
+    def nodes(self) -> set[int]:
+        """Brokers that are sent to."""
+        return {int(broker) for broker in self._links}
+
+    @property
+    def delivery_rate(self) -> float | None:
+        """Bytes a second that the fastest broker took; None: not known yet."""
+        rates = [link.rate.per_second for link in self._links.values()]
+        return max((rate for rate in rates if rate is not None), default=None)
 
     def pump(self) -> None:
         """Look at the machine soon: several calls in one turn of the event loop cost one look."""
@@ -138,7 +150,11 @@ class DestinationWriter:
         link = self._links.get(broker)
         if link is None:
             link = self._links[broker] = ProduceLink(
-                self._cluster, broker, on_answer=self._take_answer, on_failure=self._take_failure
+                self._cluster,
+                broker,
+                self._clock,
+                on_answer=self._take_answer,
+                on_failure=self._take_failure,
             )
             self._tasks.create_task(link.run(), name=f"produce to {broker}")
         return link
@@ -187,12 +203,15 @@ class ProduceLink:
         self,
         cluster: Cluster,
         broker: BrokerId,
+        clock: Clock,
         *,
         on_answer: Callable[[ProduceCommand, ProduceResponse], None],
         on_failure: Callable[[ProduceCommand, BrokerError], None],
     ) -> None:
+        self.rate = DeliveryRate()
         self._cluster = cluster
         self._broker = broker
+        self._clock = clock
         self._on_answer = on_answer
         self._on_failure = on_failure
         self._connection: Connection | None = None
@@ -232,9 +251,11 @@ class ProduceLink:
             response = await future
         except BrokerError as error:
             self._sent.popleft()
+            self.rate.ended(command.bytes, self._clock.monotonic_ms(), is_answered=False)
             self._on_failure(command, error)
         else:
             self._sent.popleft()
+            self.rate.ended(command.bytes, self._clock.monotonic_ms(), is_answered=True)
             self._on_answer(command, response)
 
     def _send_all(self, connection: Connection) -> None:
@@ -246,7 +267,9 @@ class ProduceLink:
             except BrokerError as error:
                 self._fail_unsent(error)
                 return
-            self._sent.append((self._unsent.popleft(), future))
+            command = self._unsent.popleft()
+            self.rate.sent(command.bytes)
+            self._sent.append((command, future))
 
     def _fail_unsent(self, error: BrokerError) -> None:
         while self._unsent:

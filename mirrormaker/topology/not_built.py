@@ -32,7 +32,7 @@ _ROUTE = RouteSpec(
     topics=TopicSelection(include=()),
 )
 
-CLUSTER_FIELDS = ("datacenter", "round_trip_ms")
+CLUSTER_FIELDS: tuple[str, ...] = ()
 ROUTE_FIELDS = (
     "topics.partitions",
     "copy",
@@ -46,10 +46,6 @@ ROUTE_FIELDS = (
     "on.oversize",
     "on.not_shallow",
     "on.record_error",
-    "resources.bytes_per_second",
-    "resources.windows",
-    "resources.priority",
-    "resources.catch_up_bytes_per_second",
     "objectives.lag_seconds",
     "objectives.audit_window_ms",
     "failover_group",
@@ -61,8 +57,6 @@ _KEYS = {"objectives.audit_window_ms": "objectives.audit_window"}
 
 def find_not_built(topology: Topology) -> Iterator[Finding]:
     """A finding for every value whose effect does not exist."""
-    for index, _ in enumerate(topology.links):
-        yield Finding(path=f"links[{index}]", message="links are not supported yet")
     for cluster in topology.clusters.values():
         yield from _differing(f"clusters.{cluster.name}", cluster, _CLUSTER, CLUSTER_FIELDS)
     for number, route in enumerate(topology.routes):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mirrormaker.workers.link_pictures import merge_ways
+
 Picture = Mapping[str, Any]
 
 EVENTS_MAX = 50
@@ -111,4 +113,5 @@ _RULES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "counts": _added_up,
     "events": _latest_events,
     "drift": _each_once,
+    "link": merge_ways,
 }

@@ -106,6 +106,12 @@ class WorkerPool:
                 told.setdefault(name, []).append(routes.get(name) or starting_route())
         return {name: merge_routes(pictures) for name, pictures in told.items()}
 
+    def describe_links(self) -> list[list[dict[str, Any]]]:
+        """What each worker tells of its links."""
+        return [
+            keeper.picture.get("links", []) for keeper in self._keepers.values() if keeper.picture is not None
+        ]
+
     def describe(self) -> list[dict[str, Any]]:
         """Each worker as plain data; times in milliseconds since the epoch."""
         return [_describe(keeper) for keeper in self._keepers.values()]

@@ -31,13 +31,19 @@ CARRIED: Mapping[str, list[tuple[str, str, str, str]]] = {
         ("frankfurt", "orders", "aggregate", "frankfurt.orders"),
         ("singapore", "orders", "aggregate", "singapore.orders"),
     ],
+    "hub-and-spoke": [
+        ("oslo", "sales", "hub", "oslo.sales"),
+        ("oslo", "log-tills", "hub", "oslo.log-tills"),
+        ("porto", "sales", "hub", "porto.sales"),
+        ("porto", "log-tills", "hub", "porto.log-tills"),
+        ("hub", "prices", "oslo", "prices"),
+    ],
 }
 """Example -> source cluster, topic, destination, topic there."""
 IN_A_TEST_OF_THEIR_OWN = {"replicated"}
 NOT_STARTED = {
     "active-active": "objectives",
     "fan-out": "filters",
-    "hub-and-spoke": "links",
     "chain": "objectives",
     "migration": "sync.groups",
     "disaster-recovery": "failover_group",

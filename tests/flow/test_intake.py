@@ -203,8 +203,8 @@ def test_deep_routes_decode_everything_and_keep_the_codec() -> None:
     assert intake.deep == {DeepReason.FORCED: 1}
 
 
-def test_what_is_built_anew_is_split_at_the_chunk_size() -> None:
-    config = IntakeConfig(chunk_bytes=400, chunk_batches_max=1, deep=True)
+def test_what_is_built_anew_is_split_at_its_size() -> None:
+    config = IntakeConfig(chunk_bytes=400, chunk_batches_max=1, built_batch_bytes=400, deep=True)
     intake = take(build(0, 10, size=100), config=config)
     assert len(intake.chunks) > 1
     assert [record.key for chunk in intake.chunks for record in records_of(chunk)] == [

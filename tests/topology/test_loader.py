@@ -167,7 +167,8 @@ BAD_ROUTES = {
         ["5: routes[0].buckets: 0 is not between 1 and 1024"],
     ),
     "a partition buffer beyond the whole": (
-        "{from: jfk, to: aggregate, topics: {include: [a]}, resources: {buffer_bytes: 5000}}",
+        "{from: jfk, to: aggregate, topics: {include: [a]}, "
+        "resources: {buffer_bytes: 5000, partition_buffer_bytes: 6000}}",
         ["5: routes[0].resources.partition_buffer_bytes: exceeds buffer_bytes, which is 5000"],
     ),
     "an illegal name": (

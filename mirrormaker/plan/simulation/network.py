@@ -150,9 +150,8 @@ def _ceiling(route: RouteSpec, round_trip_ms: int) -> float:
         return UNLIMITED
     assumed, resources = route.simulate, route.resources
     gathered = 0 if route.copy is CopyMode.SHALLOW else route.batch.bytes or COALESCED_BYTES
-    of_partition = min(
-        BATCHES_REMEMBERED * max(assumed.batch_bytes, gathered), resources.partition_buffer_bytes
-    )
+    partition_buffer_bytes = resources.partition_buffer_bytes or resources.buffer_bytes // 2
+    of_partition = min(BATCHES_REMEMBERED * max(assumed.batch_bytes, gathered), partition_buffer_bytes)
     of_route = min(assumed.partitions * of_partition, resources.buffer_bytes * resources.workers)
     part = (assumed.hottest_percent or 0) / 100
     hottest = of_partition / part if part else UNLIMITED

@@ -55,7 +55,7 @@ class ClusterSpec:
     cluster_id: str | None = None
     """The id that it must have; a cluster of another id at these addresses is not touched."""
     datacenter: str | None = None
-    """Where it stands, for people."""
+    """Where it stands; `status` tells it along with routes."""
     round_trip_ms: int | None = None
     """The round trip to expect from where the daemon runs; left out, it is measured."""
     topics: Mapping[str, TopicSpec] = field(default_factory=dict)

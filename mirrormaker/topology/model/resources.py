@@ -13,24 +13,32 @@ class Resources:
 
     buffer_bytes: int = 48 << 20
     """Fetched and not yet acknowledged by the destination, over all partitions."""
-    partition_buffer_bytes: int = 8 << 20
-    """The same for one partition, so that a slow one cannot take all of the buffer."""
-    fetch_bytes: int = 8 << 20
-    """Answer size asked of a source node."""
-    fetch_partition_bytes: int = 1 << 20
-    """Answer size asked for one partition."""
-    produce_bytes: int = 1 << 20
-    """Size at which a produce request is full."""
-    requests_in_flight: int = 5
-    """Produce requests under way to one destination node."""
+    partition_buffer_bytes: int | None = None
+    """The same for one partition, so that a slow one cannot take all of the buffer; left out, 8 MiB, and half
+    of the buffer where a cluster is far.
+    """
+    fetch_bytes: int | None = None
+    """Answer size asked of a source node; left out, it follows from round trip and speed: 8 MiB at first."""
+    fetch_partition_bytes: int | None = None
+    """Answer size asked for one partition; left out, 1 MiB, and more of a busy one that is far."""
+    produce_bytes: int | None = None
+    """Size at which a produce request is full; left out, 1 MiB, more where much has to be under way, less
+    under a low limit.
+    """
+    requests_in_flight: int | None = None
+    """Produce requests under way to one destination node; left out, it follows from round trip and speed: 5
+    where the node is near.
+    """
     bytes_per_second: int | None = None
     """What the route may write; left out, there is no limit but the link's."""
     windows: tuple[Window, ...] = ()
     """Times of the week in which another limit holds."""
     priority: int = 5
-    """Share of a link that is too narrow for all: the higher goes first."""
+    """Weight of the route among those that share a link with a limit: 10 gets ten times what 1 gets."""
     catch_up_bytes_per_second: int | None = None
-    """What may be spent on old records while new ones arrive; left out, what the others leave."""
+    """What may be spent on old records, in partitions that are behind; left out, half of what the route gets
+    while new ones wait, and all of it while none do.
+    """
     workers: int = 1
     """Processes that the daemon runs for the route."""
 

@@ -1,0 +1,337 @@
+"""What the routes from one cluster to another share: the limit of the way between them, in fair parts. Pure.
+
+The tree of shares (see `shares`), each node by bytes:
+
+    link                   its limit
+      route                weight: its priority; its limit
+        new | old records  as much for the one as for the other; old ones have `catch_up_bytes_per_second`
+          topic            all alike
+            lane           all alike
+
+So a busy topic, or one of many partitions, takes nothing from the others, and what an outage left behind
+leaves half of the route to what comes now. What one does not use goes to the others. All routes of a process
+on one link are stepped on one event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from broker.rates import RateWindows, WindowedRate
+from mirrormaker.flow.bandwidth.bucket import Bucket
+from mirrormaker.flow.bandwidth.shares import Share
+from mirrormaker.flow.chunk import Chunk
+from mirrormaker.flow.lane import Lane
+from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.room import NO_BOUND, Room
+
+AHEAD_BYTES_MIN = 64 << 10
+LEAVES_KEPT = 256
+_RATE_WINDOWS = RateWindows(count=10, size_ms=1000)
+
+
+class LinkBandwidth:
+    """The way between two clusters; its limit is set from outside, and so are those of its routes."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._bucket = Bucket(None, now_ms)
+        self._root = Share(bucket=self._bucket)
+        self._routes: dict[str, RouteBandwidth] = {}
+        self._sent = WindowedRate(_RATE_WINDOWS)
+        self.bytes = 0
+        """Sent by all routes, since the start."""
+
+    @property
+    def limit(self) -> float | None:
+        """Bytes a second that this process may send; None: no limit."""
+        return self._bucket.rate
+
+    def set_limit(self, limit: float | None, now_ms: int) -> None:
+        """From now on; 0 lets nothing pass."""
+        self._bucket.set_rate(limit, now_ms)
+
+    def rate(self, now_ms: int) -> float:
+        """Bytes a second that were sent lately."""
+        return self._sent.per_second(now_ms)
+
+    def join(self, name: str, terms: RouteTerms, on_admitted: Callable[[], None]) -> RouteBandwidth:
+        """A route begins to send. `on_admitted`: pieces that had been refused may go now."""
+        route = RouteBandwidth(self, Share(self._root), terms, on_admitted)
+        self._routes[name] = route
+        return route
+
+    def leave(self, name: str) -> None:
+        """A route has ended; what of it waited does not any more."""
+        route = self._routes.pop(name, None)
+        if route is not None:
+            route.forget_all()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no route is on it."""
+        return not self._routes
+
+    def admit(self, now_ms: int) -> None:
+        """Let pass what may, in fair turns."""
+        while (leaf := self._root.next_leaf(now_ms)) is not None:
+            assert isinstance(leaf, LaneShare)
+            if leaf.lane.next_to_send() is None:
+                leaf.leave()  # it has nothing to send any more
+            else:
+                leaf.serve(leaf.size, now_ms)
+                leaf.route.admitted(leaf)
+
+    def opens_at_ms(self, now_ms: int) -> int | None:
+        """When something that waits may pass; None: nothing does, or not before a limit changes."""
+        return self._root.opens_at_ms(now_ms)
+
+    def count(self, size: int, now_ms: int) -> None:
+        """So many bytes were sent."""
+        self.bytes += size
+        self._sent.record(size, now_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteTerms:
+    """What holds for one route at the moment; limits are those of this process."""
+
+    limit: float | None = None
+    priority: int = 5
+    catch_up_limit: float | None = None
+    ahead_ms: int = 500
+    """It fetches so much ahead of what it may send and the destination has acknowledged: no more, or the way
+    from its source would be used beyond the limit, and new records would stand behind old ones here.
+    """
+    is_behind: Callable[[Partition, int], bool] = lambda _partition, _now_ms: False
+    """Whether what comes next of a partition are old records."""
+
+
+class LaneShare(Share):
+    """A lane among those of its topic."""
+
+    __slots__ = ("is_admitted", "lane", "route", "size")
+
+    def __init__(self, parent: Share, route: RouteBandwidth, lane: Lane) -> None:
+        super().__init__(parent)
+        self.route = route
+        self.lane = lane
+        self.size = 0
+        """Of the piece that waits, or was admitted."""
+        self.is_admitted = False
+
+
+class _Class:
+    """New records of a route, or old ones: topics and their lanes."""
+
+    def __init__(self, parent: Share, route: RouteBandwidth, bucket: Bucket | None) -> None:
+        self._route = route
+        self._share = Share(parent, bucket=bucket)
+        self._topics: dict[str, Share] = {}
+        self._lanes: dict[Lane, LaneShare] = {}
+        self._kept_max = LEAVES_KEPT
+
+    def lane(self, lane: Lane) -> LaneShare:
+        """The leaf of the lane."""
+        leaf = self._lanes.get(lane)
+        if leaf is None:
+            if len(self._lanes) >= self._kept_max:
+                self._forget_idle()
+            topic = self._topics.get(lane.destination.topic)
+            if topic is None:
+                topic = self._topics[lane.destination.topic] = Share(self._share)
+            leaf = self._lanes[lane] = LaneShare(topic, self._route, lane)
+        return leaf
+
+    def find(self, lane: Lane) -> LaneShare | None:
+        return self._lanes.get(lane)
+
+    def leaves(self) -> Iterable[LaneShare]:
+        return self._lanes.values()
+
+    def _forget_idle(self) -> None:
+        """Lanes come and go with the partitions of the process: keep those that mean something."""
+        self._lanes = {
+            lane: leaf
+            for lane, leaf in self._lanes.items()
+            if leaf.is_waiting
+            or not (lane.partition.is_released or (leaf.is_forgettable and not leaf.is_admitted))
+        }
+        kept = {lane.destination.topic for lane in self._lanes}
+        self._topics = {name: share for name, share in self._topics.items() if name in kept}
+        self._kept_max = max(LEAVES_KEPT, 2 * len(self._lanes))
+
+
+class RouteBandwidth:
+    """One route on a link: the `Pace` of its machine."""
+
+    def __init__(
+        self, link: LinkBandwidth, share: Share, terms: RouteTerms, on_admitted: Callable[[], None]
+    ) -> None:
+        self.throttled_ms = 0
+        """Time in which pieces were ready and had to wait for a limit."""
+        self.bytes = 0
+        """Sent since the route began."""
+        self._link = link
+        self._share = share
+        self._terms = terms
+        self._on_admitted = on_admitted
+        self._bucket = share.bucket = Bucket(None, 0)
+        self._old_bucket = Bucket(None, 0)
+        self._live = _Class(share, self, None)
+        self._behind = _Class(share, self, self._old_bucket)
+        self._admitted: list[Lane] = []
+        self._sent = WindowedRate(_RATE_WINDOWS)
+        self._asks = False
+        """Whether a piece is being asked for: then nobody need be told."""
+        self._waits_since_ms: int | None = None
+
+    def change(self, terms: RouteTerms, now_ms: int) -> None:
+        """Other terms from now on."""
+        self._terms = terms
+        self._share.weight = terms.priority
+        self._bucket.set_rate(terms.limit, now_ms)
+        self._old_bucket.set_rate(terms.catch_up_limit, now_ms)
+
+    @property
+    def terms(self) -> RouteTerms:
+        """What holds now."""
+        return self._terms
+
+    @property
+    def limit(self) -> float | None:
+        """The least of the limits of route and link; None: none."""
+        limits = [limit for limit in (self._terms.limit, self._link.limit) if limit is not None]
+        return min(limits, default=None)
+
+    def rate(self, now_ms: int) -> float:
+        """Bytes a second that were sent lately."""
+        return self._sent.per_second(now_ms)
+
+    # ---- `Pace`
+
+    def may_send(self, lane: Lane, chunk: Chunk, now_ms: int) -> bool:
+        """Whether the chunk goes now. If not, the lane is in `take_admitted` once it may."""
+        if self._is_free:
+            self._count(chunk.size, now_ms)
+            return True
+        leaf = self._admitted_leaf(lane)
+        if leaf is None:
+            leaf = self._wait(lane, chunk, now_ms)
+        if leaf is None:
+            return False
+        leaf.is_admitted = False
+        if leaf.size != chunk.size:
+            leaf.spend(chunk.size - leaf.size, now_ms)
+        self._count(chunk.size, now_ms)
+        return True
+
+    def take_admitted(self, now_ms: int) -> list[Lane]:
+        """Lanes that were refused and may go now."""
+        self._link.admit(now_ms)
+        self._note_waiting(now_ms)
+        if not self._admitted:
+            return []
+        taken, self._admitted = self._admitted, []
+        return taken
+
+    def wake_at_ms(self, now_ms: int) -> int | None:
+        """When limits let more pass, though nothing else happens."""
+        if self._admitted:
+            return now_ms
+        if not self._share.is_waiting:
+            return None
+        opens_at_ms = self._link.opens_at_ms(now_ms)
+        return None if opens_at_ms is None else max(opens_at_ms, now_ms + 1)
+
+    def room(self, partitions: Iterable[Partition], now_ms: int) -> Room:
+        """How much may be fetched now, given what `partitions`, all of the route, have buffered."""
+        limit = self.limit
+        old_limit = self._terms.catch_up_limit
+        if limit is None and old_limit is None:
+            return NO_BOUND
+        live = behind = 0
+        for partition in partitions:
+            if self._terms.is_behind(partition, now_ms):
+                behind += partition.buffered_bytes
+            else:
+                live += partition.buffered_bytes
+        old_limits = [each for each in (limit, old_limit) if each is not None]
+        return Room(
+            live=None if limit is None else self._left(limit, live),
+            behind=self._left(min(old_limits), behind),
+        )
+
+    def is_behind(self, partition: Partition, now_ms: int) -> bool:
+        """Whether what comes next of the partition are old records."""
+        return self._terms.is_behind(partition, now_ms)
+
+    # ---- turns
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether nothing limits it: then nobody waits, and turns are not kept."""
+        terms = self._terms
+        return (
+            self._link.limit is None
+            and terms.limit is None
+            and terms.catch_up_limit is None
+            and not self._share.is_waiting
+        )
+
+    def _admitted_leaf(self, lane: Lane) -> LaneShare | None:
+        for leaf in (self._live.find(lane), self._behind.find(lane)):
+            if leaf is not None and leaf.is_admitted:
+                return leaf
+        return None
+
+    def _wait(self, lane: Lane, chunk: Chunk, now_ms: int) -> LaneShare | None:
+        """Wait for its turn, which may be now."""
+        group, other = self._live, self._behind
+        if self._terms.is_behind(lane.partition, now_ms):
+            group, other = other, group
+        former = other.find(lane)
+        if former is not None and former.is_waiting:
+            former.leave()
+        leaf = group.lane(lane)
+        leaf.size = chunk.size
+        if not leaf.is_waiting:
+            leaf.wait()
+        self._asks = True
+        self._link.admit(now_ms)
+        self._asks = False
+        if leaf.is_admitted:
+            self._admitted.remove(lane)
+            return leaf
+        self._note_waiting(now_ms)
+        return None
+
+    def admitted(self, leaf: LaneShare) -> None:
+        """The leaf had its turn."""
+        leaf.is_admitted = True
+        self._admitted.append(leaf.lane)
+        if not self._asks:
+            self._on_admitted()
+
+    def forget_all(self) -> None:
+        """Nothing of the route waits any more."""
+        for group in (self._live, self._behind):
+            for leaf in group.leaves():
+                if leaf.is_waiting:
+                    leaf.leave()
+
+    def _count(self, size: int, now_ms: int) -> None:
+        self.bytes += size
+        self._sent.record(size, now_ms)
+        self._link.count(size, now_ms)
+
+    def _note_waiting(self, now_ms: int) -> None:
+        if self._waits_since_ms is not None:
+            self.throttled_ms += now_ms - self._waits_since_ms
+        self._waits_since_ms = now_ms if self._share.is_waiting else None
+
+    def _left(self, limit: float, buffered: int) -> int:
+        """Room beside what is buffered; 0 rather than little, which would make for many small fetches."""
+        ahead = max(int(limit * self._terms.ahead_ms / 1000), AHEAD_BYTES_MIN) if limit else 0
+        left = ahead - buffered
+        return left if left > ahead // 4 else 0

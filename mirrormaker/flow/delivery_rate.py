@@ -1,0 +1,55 @@
+"""How fast a destination broker takes what it is sent, measured while it always has something to do. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+
+SPAN_MS = 250
+SPANS_KEPT = 12
+
+
+class DeliveryRate:
+    """The most that came through in a span of time, of the last spans. From answer to answer, so that neither
+    the round trip nor pauses count; a span in which everything was answered can only raise it.
+    """
+
+    __slots__ = ("_bytes", "_in_flight", "_since_ms", "_spans")
+
+    def __init__(self) -> None:
+        self._in_flight = 0
+        self._since_ms: int | None = None
+        """Of the span at hand: when its first answer came."""
+        self._bytes = 0
+        self._spans: deque[float] = deque(maxlen=SPANS_KEPT)
+
+    @property
+    def per_second(self) -> float | None:
+        """Bytes; None: not known yet."""
+        return max(self._spans, default=None)
+
+    def sent(self, size: int) -> None:
+        """A request of so many bytes is under way."""
+        self._in_flight += size
+
+    def ended(self, size: int, now_ms: int, *, is_answered: bool) -> None:
+        """It is not any more."""
+        self._in_flight -= size
+        if not is_answered:
+            self._since_ms = None
+        elif self._since_ms is None:
+            self._since_ms, self._bytes = now_ms, 0
+        else:
+            self._bytes += size
+            elapsed_ms = now_ms - self._since_ms
+            if elapsed_ms >= SPAN_MS:
+                self._spans.append(self._bytes * 1000 / elapsed_ms)
+                self._since_ms, self._bytes = now_ms, 0
+        if not self._in_flight:
+            self._end_short(now_ms)
+
+    def _end_short(self, now_ms: int) -> None:
+        if self._since_ms is not None and (elapsed_ms := now_ms - self._since_ms) > SPAN_MS // 5:
+            rate = self._bytes * 1000 / elapsed_ms
+            if rate > (self.per_second or 0):
+                self._spans.append(rate)
+        self._since_ms = None

@@ -1,0 +1,94 @@
+"""What to fetch next, and how much of it. Pure.
+
+The buffer's first half admits fetches and their answers share the second: so the buffer is never exceeded,
+but for single batches that are larger than what was asked for. A partition asks for more as long as its
+answers are full, and for less when they are not: on a long way what comes in one round trip is what is
+asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from broker.client.fetch import PartitionPosition
+from broker.types import TopicPartition
+from mirrormaker.flow.buffer import Buffer
+from mirrormaker.flow.exchange import FetchPlan, FlowConfig
+from mirrormaker.flow.hooks import Hooks
+from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.room import NO_BOUND, new_first
+
+
+class FetchPlanner:
+    """Plans fetches of one machine."""
+
+    def __init__(
+        self,
+        config: FlowConfig,
+        hooks: Hooks,
+        partitions: Mapping[TopicPartition, Partition],
+        buffer: Buffer,
+    ) -> None:
+        self._config = config
+        self._hooks = hooks
+        self._partitions = partitions
+        self._buffer = buffer
+
+    def configure(self, config: FlowConfig) -> None:
+        """Other bounds from now on."""
+        self._config = config
+
+    def plan(
+        self, wanted: Iterable[Partition], fetchers: int, now_ms: int, wanted_bytes: int | None
+    ) -> FetchPlan:
+        """What to ask of one source broker for `wanted`, all led by it, by one of so many fetches at a
+        time.
+        """
+        config, pace = self._config, self._hooks.pace
+        answer_bytes = min(wanted_bytes or config.fetch_bytes, config.buffer_bytes // (2 * max(fetchers, 1)))
+        if self._buffer.size > config.buffer_bytes // 2:
+            return FetchPlan(positions=[], answer_bytes=answer_bytes, pressed=True)
+        room = NO_BOUND
+        if pace is not None:
+            room = pace.room(self._partitions.values(), now_ms).for_one_of(max(fetchers, 1))
+            answer_bytes = room.bound_answer(answer_bytes)
+        positions: list[tuple[bool, PartitionPosition]] = []
+        pressed = throttled = False
+        for partition in wanted:
+            if not partition.may_fetch(now_ms):
+                continue
+            if (
+                partition.buffered_bytes
+                and partition.buffered_bytes + partition.fetch_bytes > config.partition_buffer_bytes
+            ):
+                pressed = True
+                continue
+            is_behind = room is not NO_BOUND and pace is not None and pace.is_behind(partition, now_ms)
+            size = room.bound(min(partition.fetch_bytes, answer_bytes), is_behind=is_behind)
+            throttled |= not size
+            for admission in self._hooks.admissions:
+                size = admission.fetch_bytes(partition, size, now_ms) if size else 0
+            if size:
+                positions.append((is_behind, _position(partition, size)))
+        return FetchPlan(
+            positions=new_first(positions), answer_bytes=answer_bytes, pressed=pressed, throttled=throttled
+        )
+
+
+def next_fetch_bytes(asked: int, came: int, config: FlowConfig) -> int:
+    """What a partition asks for next, after an answer of `came` bytes to one for `asked`."""
+    usual, full = config.fetch_partition_bytes, config.fetch_partition_bytes_full
+    if full <= usual:
+        return usual
+    if came * 4 >= asked * 3:
+        return max(usual, min(asked * 2, full))
+    return max(usual, asked // 2) if came * 4 < asked else min(asked, full)
+
+
+def _position(partition: Partition, size: int) -> PartitionPosition:
+    return PartitionPosition(
+        topic_partition=partition.source,
+        offset=partition.position,
+        max_bytes=size,
+        leader_epoch=partition.leader_epoch,
+    )

@@ -1,0 +1,42 @@
+"""What the processes of a daemon tell of the ways that they share, as one picture. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def merge_ways(ways: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What lies between the clusters of a route, as its workers tell: limits, rates and waits add up, of
+    everything else the largest counts.
+    """
+    merged: dict[str, Any] = {
+        key: max((way[key] for way in ways if way[key] is not None), default=None)
+        for key in ways[0]
+        if key not in ("round_trip_ms", "share_of_limit")
+    }
+    for key in ("rate", "limit", "throttled_ms"):
+        known = [way[key] for way in ways if way[key] is not None]
+        merged[key] = sum(known) if known else None
+    merged["share_of_limit"] = merged["rate"] / merged["limit"] if merged["limit"] else None
+    merged["round_trip_ms"] = {
+        side: {node: took for way in ways for node, took in way["round_trip_ms"][side].items()}
+        for side in ("source", "destination")
+    }
+    return merged
+
+
+def merge_links(pictures: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Each link once: what was sent adds up, and so do the parts of its limit."""
+    merged: dict[tuple[str, str], dict[str, Any]] = {}
+    for links in pictures:
+        for link in links:
+            ends = link["from"], link["to"]
+            known = merged.setdefault(ends, {**link, "bytes": 0, "rate": 0, "limit": None})
+            known["bytes"] += link["bytes"]
+            known["rate"] += link["rate"]
+            if link["limit"] is not None:
+                known["limit"] = (known["limit"] or 0) + link["limit"]
+    for link in merged.values():
+        link["share_of_limit"] = link["rate"] / link["limit"] if link["limit"] else None
+    return [merged[ends] for ends in sorted(merged)]

@@ -1,0 +1,93 @@
+"""Limits of links and routes, on real clusters: what passes, what does not, and that the rest goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from broker.embedded import EmbeddedCluster
+from tests.conftest import ClusterFactory
+from tests.daemon.conftest import MirrorFactory, MirrorProcess, wait_until
+from tests.daemon.test_mirror import address, create, producer
+from tests.daemon.test_reconciling import Mesh, route
+
+VALUE = bytes(1_000)
+
+
+@pytest.fixture
+def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
+    return cluster("jfk"), cluster("aggregate")
+
+
+@pytest.fixture
+def mesh(clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory) -> Mesh:
+    source, destination = clusters
+    file = mirror.folder / "mesh.yaml"
+    process: MirrorProcess = mirror.of_file(file)
+    return Mesh(file, process, {"jfk": address(source), "aggregate": address(destination)}, 0)
+
+
+def write(mesh: Mesh, *routes: Mapping[str, Any], links: list[dict[str, Any]], generation: int = 1) -> None:
+    document = yaml.safe_load(mesh.text(*routes, generation=generation))
+    aside = mesh.file.with_suffix(".new")
+    aside.write_text(yaml.safe_dump(document | {"links": links}))
+    aside.replace(mesh.file)
+
+
+def fill(cluster: EmbeddedCluster, topic: str, count: int) -> None:
+    writer = producer(cluster)
+    for number in range(count):
+        writer.produce(topic, VALUE, partition=number % 2)
+    assert writer.flush(30) == 0
+
+
+def records(mesh: Mesh, name: str) -> int:
+    return int(mesh.told()["routes"].get(name, {}).get("counts", {}).get("records", 0))
+
+
+def way(mesh: Mesh, name: str) -> dict[str, Any]:
+    told: dict[str, Any] = mesh.told()["routes"].get(name, {}).get("link", {})
+    return told
+
+
+def test_a_window_of_zero_stops_its_route_alone_until_the_file_says_otherwise(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh
+) -> None:
+    for topic in ("held", "free"):
+        create(clusters[0], topic, 2)
+        fill(clusters[0], topic, 100)
+    held, free = route("held", "held"), route("free", "free")
+    mesh.write({**held, "resources": {"windows": [{"bytes_per_second": 0}]}}, free)
+    mesh.mirror.start()
+    mesh.wait_copied("free", 100)
+    wait_until(lambda: way(mesh, "held").get("limit") == 0, "the limit told")
+    assert records(mesh, "held") == 0
+    assert way(mesh, "free")["limit"] is None
+    wait_until(lambda: "1" in way(mesh, "free")["round_trip_ms"]["destination"], "round trip measured")
+    mesh.write(held, free)
+    mesh.wait_copied("held", 100)
+    assert mesh.mirror.stop() == 0
+
+
+def test_routes_of_a_link_share_its_limit_and_no_more_passes(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh
+) -> None:
+    limit, count = 200_000, 250
+    for topic in ("one", "other"):
+        create(clusters[0], topic, 2)
+        fill(clusters[0], topic, count)
+    links = [{"from": "jfk", "to": "aggregate", "bytes_per_second": limit}]
+    write(mesh, route("one", "one", resources={"priority": 9}), route("other", "other"), links=links)
+    started = time.monotonic()
+    mesh.mirror.start()
+    wait_until(lambda: records(mesh, "one") + records(mesh, "other") == 2 * count, "everything copied")
+    elapsed = time.monotonic() - started
+    (link,) = mesh.told()["links"]
+    assert link["bytes"] >= 2 * count * len(VALUE)
+    assert link["bytes"] <= limit * (elapsed + 1), "more than the limit, a burst and a piece"
+    assert way(mesh, "one")["throttled_ms"] + way(mesh, "other")["throttled_ms"] > 0
+    assert mesh.mirror.stop() == 0
