@@ -1,4 +1,5 @@
-"""Moving a route to another place in its source: the positions that its group has stored there.
+"""Moving a route to another place in its source: the positions that its group has stored there, and for an
+exactly-once route those at its destination too, which come first.
 
 Only while nobody copies: a process at work would store its own position over it. So the route must pause as a
 whole, or no process be in its group.
@@ -7,7 +8,7 @@ whole, or no process be in its group.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 from broker.client.cluster import Cluster
@@ -24,11 +25,13 @@ from broker.errors import BrokerError, ConfigurationError
 from broker.types import TopicPartition
 from mirrormaker.clusters import open_cluster
 from mirrormaker.control_access import read_control
+from mirrormaker.flow.position_moves import move_positions
+from mirrormaker.flow.positions import SourceId
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.reconcile.control import RouteWishes
 from mirrormaker.reconcile.pauses import find_route
 from mirrormaker.route_groups import route_group
-from mirrormaker.topology.model import RouteSpec, Topology
+from mirrormaker.topology.model import Delivery, RouteSpec, Topology
 from mirrormaker.topology.naming import compile_naming
 
 LEAVE_TIMEOUT_MS = 20_000
@@ -79,7 +82,28 @@ async def seek(
     async with open_cluster(spec) as source, route_group(route, spec, source) as admin:
         partitions = await _partitions(source, route, topics, partition)
         await _await_nobody(admin, route, is_paused=wishes.pause is not None)
-        return await admin.move_group_offsets(route.group, destination, partitions)
+        moved = await admin.move_group_offsets(route.group, destination, partitions)
+        if route.delivery is Delivery.EXACTLY_ONCE:
+            await _move_at_destination(topology, route, source, moved)
+        return moved
+
+
+async def _move_at_destination(
+    topology: Topology, route: RouteSpec, source: Cluster, positions: Mapping[TopicPartition, int]
+) -> None:
+    naming = compile_naming(route.source, route.topics)
+    names = select_topics(naming, source.metadata.topics.values())
+    moves = {
+        SourceId(
+            cluster_id=source.cluster_id,
+            topic_id=source.metadata.topics[each.topic].topic_id,
+            partition=each,
+            to=names[each.topic],
+        ): offset
+        for each, offset in positions.items()
+    }
+    async with open_cluster(topology.clusters[route.destination]) as destination:
+        await move_positions(destination, route, moves)
 
 
 async def _partitions(

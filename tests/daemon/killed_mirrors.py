@@ -32,6 +32,14 @@ def create_topic(cluster: Brokers) -> None:
         created.result(PATIENCE_SECONDS)
 
 
+def write(cluster: Brokers, numbers: range) -> None:
+    """Records whose value is their number, in all partitions by turns."""
+    producer = Producer({"bootstrap.servers": address(cluster), "log_level": 0})
+    for number in numbers:
+        producer.produce(TOPIC, b"%d" % number, partition=number % PARTITIONS)
+    assert producer.flush(PATIENCE_SECONDS) == 0
+
+
 class SteadyWriter:
     """Writes numbers to the source until it is told to stop."""
 

@@ -12,8 +12,17 @@ import pytest
 
 from broker.embedded import EmbeddedCluster
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import MirrorFactory, MirrorProcess, wait_until
-from tests.daemon.killed_mirrors import SteadyWriter, create_topic, events, killed_often, numbers_at
+from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker, wait_until
+from tests.daemon.killed_mirrors import (
+    PARTITIONS,
+    TOPIC,
+    SteadyWriter,
+    create_topic,
+    events,
+    killed_often,
+    numbers_at,
+    write,
+)
 
 KILLS = int(os.environ.get("DELIVERY_KILLS", "3"))
 POSITIONS = "__mirrormaker_positions"
@@ -92,3 +101,55 @@ def test_a_mirror_that_wakes_up_after_another_took_over_writes_nothing(
     second.wait_copied()
     wait_until(lambda: numbers_at(destination).total() >= writer.written, "everything is committed")
     assert numbers_at(destination) == Counter(range(writer.written))
+
+
+def copied(mirror: MirrorProcess, records: int) -> None:
+    mirror.wait_for(lambda told: told["counts"].get("records") == records, f"{records} records copied")
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_a_new_route_starts_where_it_is_told_to_and_goes_on_where_it_was(
+    clusters: Clusters, mirror: MirrorFactory, delivery: str
+) -> None:
+    source, destination = clusters
+    create_topic(source)
+    write(source, range(30))
+    start = {"offsets": {TOPIC: {0: 7, 1: 10}}}
+    running = mirror(source, destination, delivery=delivery, start=start)
+    running.start()
+    copied(running, 3 + 0 + 10)
+    assert running.stop() == 0
+    write(source, range(30, 33))
+    running.start()
+    copied(running, 3)
+    wait_until(lambda: numbers_at(destination).total() == 16, "everything is committed")
+    assert running.stop() == 0
+
+
+def test_a_route_that_starts_at_the_latest_keeps_that_place_while_it_is_away(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create_topic(source)
+    write(source, range(30))
+    running = mirror(source, destination, delivery="exactly_once", start="latest")
+    running.start()
+    running.wait_for(lambda told: len(told["partitions"]) == PARTITIONS, "partitions at work")
+    running.kill()
+    write(source, range(30, 36))
+    running.start()
+    wait_until(lambda: numbers_at(destination) == Counter(range(30, 36)), "what came since")
+
+
+def test_an_exactly_once_route_is_moved_by_seek(clusters: Clusters, mirror: MirrorFactory) -> None:
+    source, destination = clusters
+    create_topic(source)
+    write(source, range(30))
+    running = mirror(source, destination, delivery="exactly_once")
+    running.start()
+    wait_until(lambda: numbers_at(destination).total() == 30, "everything is committed")
+    assert mirrormaker("pause", str(running.file), "jfk-to-aggregate").returncode == 0
+    moved = mirrormaker("seek", str(running.file), "jfk-to-aggregate", "--to", "8")
+    assert moved.returncode == 0, moved.stderr
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    wait_until(lambda: numbers_at(destination).total() == 30 + 2 * PARTITIONS, "copied again from there")
