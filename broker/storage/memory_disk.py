@@ -248,14 +248,29 @@ class MemoryDisk:
         self._need_directory(path)
         self.check_sync(path)
         with self._lock:
-            synced = [change for change in self._journal if change.path.parent == path]
-            self._journal = [change for change in self._journal if change.path.parent != path]
+            synced = self._take_changes_in(path)
             if any(_frees(change, path) for change in self._journal):
                 self._unreachable += synced
                 return
             for change in synced:
                 _apply_name(self._durable_names, change)
             self._reach(self._journal)
+
+    def _take_changes_in(self, directory: Path) -> list[_NameChange]:
+        """Take the unsaved changes in a directory out of the journal. Earlier ones below what they move or
+        remove go along: those are in the directory whatever it is called.
+        """
+        taken: list[_NameChange] = []
+        left: list[_NameChange] = []
+        for change in self._journal:
+            if change.path.parent != directory:
+                left.append(change)
+                continue
+            taken.append(change)
+            if not isinstance(change, _Create):
+                left = [moved for each in left if (moved := _moved_along(each, change)) is not None]
+        self._journal = left
+        return taken
 
     def _reach(self, unsaved: Sequence[_NameChange]) -> None:
         """Apply what is in directories whose names none of the `unsaved` changes took from another."""
@@ -356,6 +371,19 @@ def _apply(data: bytearray, operation: _Write | _Truncate) -> None:
 def _frees(change: _NameChange, path: Path) -> bool:
     """Whether the change moves or removes what has this name, so that something else may have it."""
     return change.path == path and not isinstance(change, _Create)
+
+
+def _moved_along(change: _NameChange, with_directory: _Rename | _Remove) -> _NameChange | None:
+    """A change below what is renamed or removed; None when that makes it void."""
+    directory = with_directory.path
+    if directory not in change.path.parents:
+        return change
+    if isinstance(with_directory, _Remove):
+        return None
+    change = change._replace(path=with_directory.new / change.path.relative_to(directory))
+    if isinstance(change, _Rename) and directory in change.new.parents:
+        change = change._replace(new=with_directory.new / change.new.relative_to(directory))
+    return change
 
 
 def _apply_name(names: _Names, change: _NameChange) -> None:

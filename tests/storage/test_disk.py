@@ -233,3 +233,16 @@ def test_what_is_synced_in_a_new_directory_is_not_taken_along_by_the_renaming_of
     disk.crash()
     assert disk.list_names(log) == ["new"]
     assert disk.list_names(data / "t-0.delete") == ["former"]
+
+
+def test_what_was_made_in_a_directory_goes_along_when_that_is_renamed_for_good() -> None:
+    for seed in range(20):
+        disk = MemoryDisk()
+        disk.make_directory(Path("/data/t"))
+        disk.sync_directory(Path("/data"))
+        disk.open(Path("/data/t/log"), create=True).close()
+        disk.rename(Path("/data/t"), Path("/data/t-delete"))
+        disk.sync_directory(Path("/data"))
+        disk.crash(Random(seed))
+        disk.make_directory(Path("/data/t"))
+        assert disk.list_directory(Path("/data/t")) == []
