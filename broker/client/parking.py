@@ -18,6 +18,14 @@ from typing import Protocol
 
 from broker.client.backoff import Backoff, Random, system_random
 from broker.client.consumer import Consumer
+from broker.client.dead_letter_headers import (
+    ATTEMPTS_HEADER,
+    ERROR_HEADER,
+    OFFSET_HEADER,
+    PARTITION_HEADER,
+    TIMESTAMP_HEADER,
+    TOPIC_HEADER,
+)
 from broker.client.producer import Producer
 from broker.client.record_cursor import ConsumerRecord
 from broker.clock import Clock, SystemClock
@@ -28,13 +36,6 @@ Handler = Callable[[ConsumerRecord], Awaitable[None] | None]
 """Processes a record, or raises."""
 
 ERROR_CHARACTERS_MAX = 1_000
-
-TOPIC_HEADER = "parked.topic"
-PARTITION_HEADER = "parked.partition"
-OFFSET_HEADER = "parked.offset"
-TIMESTAMP_HEADER = "parked.timestamp"
-ERROR_HEADER = "parked.error"
-ATTEMPTS_HEADER = "parked.attempts"
 
 _log = logger("parking")
 

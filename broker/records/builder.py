@@ -98,7 +98,7 @@ class BatchBuilder:
             base_timestamp=header.base_timestamp - self._timestamp_shift,
             max_timestamp=header.max_timestamp - self._timestamp_shift,
         )
-        return _with_codec(header, memoryview(batch)[HEADER_SIZE:], self._codec, self._level)
+        return enclose(header, memoryview(batch)[HEADER_SIZE:], self._codec, self._level)
 
 
 def recompress(
@@ -109,10 +109,11 @@ def recompress(
     `size_max` bounds the uncompressed records. Raises CorruptRecordsError.
     """
     content = decompress_view(header.codec, memoryview(batch)[HEADER_SIZE : header.size], size_max=size_max)
-    return _with_codec(header, content, codec, level)
+    return enclose(header, content, codec, level)
 
 
-def _with_codec(header: BatchHeader, content: Buffer, codec: Codec, level: int | None) -> bytearray:
+def enclose(header: BatchHeader, content: Buffer, codec: Codec, level: int | None = None) -> bytearray:
+    """The batch of this header with `content`, its uncompressed records, in another codec."""
     compressed = content if codec is Codec.NONE else compress(codec, content, level=level)
     batch = bytearray(HEADER_SIZE)
     batch += compressed

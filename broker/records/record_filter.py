@@ -31,6 +31,11 @@ class RecordFilter:
         """Read a filter; the last ones are remembered. Raises ConfigurationError."""
         return _parse(text)
 
+    @property
+    def term(self) -> Term:
+        """The predicate itself, to be combined with others."""
+        return self._term
+
     def matches(self, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bool:
         """Whether the record is wanted."""
         return self._term.holds(LookedAt(key, value, headers))

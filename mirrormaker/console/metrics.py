@@ -37,6 +37,7 @@ _ROUTE_COUNTERS: Mapping[str, tuple[str, str]] = {
         "mirrormaker_returned_batches_dropped",
         "Batches left out as they have been at the destination, or come there by another route.",
     ),
+    "filtered_records": ("mirrormaker_filtered_records", "Records dropped by filters and functions here."),
     "offsets_lost_at_source": (
         "mirrormaker_offsets_lost_at_source",
         "Offsets that went away at the source before they were copied.",
@@ -47,6 +48,11 @@ _ROUTE_COUNTERS_BY_LABEL: Mapping[str, tuple[str, str, str]] = {
     "troubles": (
         "mirrormaker_troubles",
         "What partitions could not go on for, by the name of the failure policy.",
+        "reason",
+    ),
+    "left_out": (
+        "mirrormaker_records_left_out",
+        "Records, or batches, noted or parked instead of copied.",
         "reason",
     ),
     "errors": ("mirrormaker_errors", "Refusals and failures at the destination.", "error"),

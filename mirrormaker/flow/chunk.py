@@ -18,6 +18,16 @@ class DeepReason(Enum):
     DELETE_HORIZON = "delete_horizon"
     COMPACTED = "compacted"
     RESUMED_INSIDE = "resumed_inside"
+    CODEC = "codec"
+    """The route gives batches another codec."""
+    GATHERED = "gathered"
+    """It shares a bigger batch with its neighbours."""
+    OVERSIZE = "oversize"
+    """It is larger than the destination takes, and was split."""
+    FILTERED = "filtered"
+    TRANSFORMED = "transformed"
+    SPREAD = "spread"
+    """Its records go to several partitions."""
 
 
 class Frame:

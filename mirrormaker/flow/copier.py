@@ -23,7 +23,7 @@ from mirrormaker.flow.arbiter import Arbiter, Halts
 from mirrormaker.flow.balancer import Balancer
 from mirrormaker.flow.bandwidth.links import Link
 from mirrormaker.flow.books import Books
-from mirrormaker.flow.buckets import bucket_of
+from mirrormaker.flow.crossing import Crossing
 from mirrormaker.flow.delivery import DeliveryMode, Say
 from mirrormaker.flow.delivery_modes import Deliverer, open_delivery
 from mirrormaker.flow.exactly_once import LostBucket
@@ -33,6 +33,7 @@ from mirrormaker.flow.facts import (
     Event,
     Fact,
     FlowCounts,
+    ObstacleMet,
     SourceTruncated,
     TopicRecreated,
     details_of,
@@ -49,7 +50,7 @@ from mirrormaker.flow.successors import Successors
 from mirrormaker.flow.trouble import Trouble, TroubleKind
 from mirrormaker.flow.writer import DestinationWriter, batches_taken_at_once
 from mirrormaker.flow.zookeeper_membership import Certainty, ZooKeeperMembership
-from mirrormaker.topology.model import RouteSpec
+from mirrormaker.topology.model import Isolation, RouteSpec
 
 DRAIN_TIMEOUT_MS = 5_000
 """How long partitions that are given up may wait for answers of the destination."""
@@ -100,6 +101,7 @@ class RouteCopier:
         self._positions: GroupPositions
         self._acknowledged = Signal()
         self._link = RouteLink(route, link, expected, clock, on_admitted=self._pump)
+        self._crossing = Crossing(route, destination)
         self._commit_due = Signal()
         self._closing = False
         self._log = logger("copier").bind(route=route.name)
@@ -182,8 +184,9 @@ class RouteCopier:
             admissions=say.admissions if self._coordination is None else (*say.admissions, self._certainty),
             pace=self._link.bandwidth,
             origins=origins.provenance if origins is not None else None,
+            transit=self._crossing.transit,
             delivery=say.delivery,
-            remedies=say.remedies,
+            remedies=self._crossing.remedies(say.remedies),
             on_copied=None if self._books is None else self._books.take,
         )
         config = self._link.config(await batches_taken_at_once(self._destination))
@@ -209,6 +212,8 @@ class RouteCopier:
                     self._clock,
                     on_progress=self._writer.pump,
                     on_trouble=self.arbiter.meet,
+                    filter_text=self._crossing.transit.filter_text,
+                    read_committed=self.route.isolation is Isolation.READ_COMMITTED,
                 )
                 self._mode.begin(machine, tasks, self._reader.topic_id)
                 self.arbiter.begin(machine, tasks, self._gone_on)
@@ -218,6 +223,8 @@ class RouteCopier:
                 tasks.create_task(self._writer.follow_leaders(), name="follow destination leaders")
                 tasks.create_task(self._reader.follow_leaders(), name="follow source leaders")
                 tasks.create_task(self._commit_periodically(), name="commit")
+                limits = self._crossing.follow_limits(lambda: machine.partitions)
+                tasks.create_task(limits, name="follow batch limits")
                 tasks.create_task(self._balancer.run(machine, member), name="balance")
                 if origins is not None:
                     tasks.create_task(origins.follow(machine, self._reader.room.set), name="origins")
@@ -292,7 +299,8 @@ class RouteCopier:
 
     async def _find_starts(self, partitions: Collection[TopicPartition]) -> Points:
         """Take these over, and find where to begin, as far as it can be told. Raises BrokerError."""
-        wanted = [self._assignment(source) for source in partitions if source.topic in self._topics]
+        await self._crossing.make_ready({source.topic for source in partitions} & self._topics.keys())
+        wanted = [self._crossing.assignment(source) for source in partitions if source.topic in self._topics]
         return await self._positions.go_on(await self._mode.take_over(wanted))
 
     def _copy(self, points: Points) -> None:
@@ -306,15 +314,7 @@ class RouteCopier:
             for source in points.keys() & self._member.assignment - self._machine.partitions.keys()
             if source.topic in self._topics
         }
-        assignments = [
-            replace(
-                self._assignment(source),
-                position=min(points[source].lanes),
-                lane_positions=points[source].lanes,
-                leader_epoch=points[source].leader_epoch,
-            )
-            for source in mine
-        ]
+        assignments = [_placed(self._crossing.assignment(source), points[source]) for source in mine]
         self._machine.assign(assignments)
         if self._books is not None:
             self._books.begin(assignments)
@@ -326,15 +326,6 @@ class RouteCopier:
         self._writer.look_up_leaders()
         self._writer.pump()
         self._reader.spread()
-
-    def _assignment(self, source: TopicPartition) -> Assignment:
-        """Where the partition leads; its positions are not known yet."""
-        return Assignment(
-            source=source,
-            destinations=(TopicPartition(self._topics[source.topic], source.partition),),
-            bucket=bucket_of(source, self.route.buckets),
-            position=0,
-        )
 
     async def _start_later(self, partitions: frozenset[TopicPartition], wait_ms: int) -> None:
         """Try again for partitions that could not be started, as long as they are this process's."""
@@ -453,10 +444,14 @@ class RouteCopier:
         self._tasks.create_task(self.close(), name="close")
 
     def _take_fact(self, fact: Fact) -> None:
+        """Raises ConfigurationError where the policy for what happened is to stop the route."""
         self.arbiter.take_fact(fact)
         if isinstance(fact, SourceTruncated | TopicRecreated) and self._books is not None:
             self._books.restart(fact.source, fact.resumed_at)
         self.note(EVENT_NAMES[type(fact)], **details_of(fact))
+        if isinstance(fact, ObstacleMet) and fact.stops_route:
+            told = f"{fact.source}, offset {fact.offset}: {fact.problem} (on.{fact.kind} is fail)"
+            raise ConfigurationError([told])
 
     def note(self, event: str, **details: object) -> None:
         """Something that belongs to the route happened, for `status` and the log."""
@@ -470,6 +465,16 @@ class RouteHaltedError(BrokerError):
     def __init__(self, trouble: Trouble) -> None:
         super().__init__(f"{trouble.kind.value} at {trouble.source}: {trouble.problem}")
         self.trouble = trouble
+
+
+def _placed(assignment: Assignment, point: StartingPoint) -> Assignment:
+    """The assignment from where it is to begin: all lanes at the least position where lanes have changed."""
+    return replace(
+        assignment,
+        position=min(point.lanes),
+        lane_positions=point.lanes if len(point.lanes) == len(assignment.destinations) else (),
+        leader_epoch=point.leader_epoch,
+    )
 
 
 class _RouteClosedError(Exception):

@@ -10,7 +10,7 @@ from broker.client.aborted import AbortedTransaction
 from broker.client.fetch import PartitionPosition
 from broker.errors import ErrorCode
 from broker.types import BrokerId, TopicPartition
-from mirrormaker.flow.chunk import Chunk
+from mirrormaker.flow.chunk import Chunk, Frame
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.producers import ProducerKey
@@ -37,6 +37,10 @@ class FlowConfig:
     built_batch_bytes: int = 1 << 20
     """Bound on a batch that is built anew, before compression."""
     deep: bool = False
+    gather_bytes: int = 0
+    """Batches smaller than this are put together up to it; 0: they are not."""
+    linger_ms: int = 0
+    """How long the source may wait with an answer for batches that are to be put together."""
     retry_backoff_ms: int = 50
     retry_backoff_max_ms: int = 5_000
     pause_ms: int = 30_000
@@ -77,6 +81,18 @@ class FetchedPartition:
     source_end: int
     """First offset that readers of committed records do not see yet."""
     aborted: Sequence[AbortedTransaction] = ()
+    filtered_to: int = -1
+    """The source has looked at everything before this offset, and left out what is not wanted; -1: nothing
+    was left out.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remainder:
+    """What of an answer is for another turn of the event loop (see `FlowMachine.take_on`)."""
+
+    answers: tuple[FetchedPartition, ...]
+    frame: Frame
 
 
 class ProduceAnswer(NamedTuple):
@@ -102,6 +118,9 @@ class FetchPlan:
     """Partitions were left out for lack of room: do not let the request wait long for the others."""
     throttled: bool = False
     """Partitions were left out since bandwidth is limited: look again before long."""
+    gather_bytes: int = 0
+    """An answer of less is worth waiting for, `linger_ms` long, while records keep coming."""
+    linger_ms: int = 0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

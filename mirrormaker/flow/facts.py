@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import DeepReason
+from mirrormaker.flow.intake import Intake
+from mirrormaker.flow.obstacles import ObstacleKind
 from mirrormaker.flow.trouble import TroubleKind
 
 
@@ -101,8 +103,33 @@ class SourceFailed:
     problem: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObstacleMet:
+    """A batch or record can go no way at all, and the partition rests in front of it."""
+
+    source: TopicPartition
+    offset: int
+    kind: str
+    problem: str
+    stops_route: bool
+    """The policy of the route is to stop all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Records were noted, or parked, instead of crossing."""
+
+    source: TopicPartition
+    offset: int
+    """Where the first of them is, or shortly before."""
+    kinds: Mapping[str, int]
+    """How many, by what they ran into."""
+
+
 Fact = (
-    PartitionPaused
+    ObstacleMet
+    | LeftOut
+    | PartitionPaused
     | PartitionRecovered
     | SendingFailed
     | ProducerLost
@@ -123,6 +150,8 @@ EVENT_NAMES: Mapping[type[Fact], str] = {
     SourceGap: "source_gap_met",
     SourceTruncated: "source_truncated",
     TopicRecreated: "topic_recreated",
+    ObstacleMet: "obstacle_met",
+    LeftOut: "records_left_out",
 }
 """What facts are called in logs and in `status`."""
 
@@ -166,6 +195,10 @@ class FlowCounts:
     aborted_batches_dropped: int = 0
     returned_batches_dropped: int = 0
     """Dropped for where they have been (`TopicOrigins`)."""
+    filtered_records: int = 0
+    """Dropped by filters and transforms."""
+    left_out: Counter[ObstacleKind] = field(default_factory=Counter)
+    """Noted or parked instead of copied."""
     offsets_lost_at_source: int = 0
     records_maybe_lost: int = 0
     """At most once: at most so many were given up without knowing whether they arrived."""
@@ -176,3 +209,14 @@ class FlowCounts:
     troubles: Counter[TroubleKind] = field(default_factory=Counter)
     """What partitions could not go on for, each time that it was met."""
     errors: Counter[ErrorCode] = field(default_factory=Counter)
+
+    def take_in(self, intake: Intake) -> None:
+        """What an answer held was taken in."""
+        if intake.deep:
+            self.deep_batches.update(intake.deep)
+            self.filtered_records += intake.filtered_records
+        self.control_batches_dropped += intake.control_batches
+        self.aborted_batches_dropped += intake.aborted_batches
+        self.returned_batches_dropped += intake.returned_batches
+        if intake.left_out:
+            self.left_out.update(intake.left_out)

@@ -71,7 +71,12 @@ class FetchPlanner:
             if size:
                 positions.append((is_behind, _position(partition, size)))
         return FetchPlan(
-            positions=new_first(positions), answer_bytes=answer_bytes, pressed=pressed, throttled=throttled
+            positions=new_first(positions),
+            answer_bytes=answer_bytes,
+            pressed=pressed,
+            throttled=throttled,
+            gather_bytes=min(config.gather_bytes * len(positions), answer_bytes // 2),
+            linger_ms=config.linger_ms,
         )
 
 

@@ -236,6 +236,19 @@ class Lane:
 
     # ---- positions
 
+    def append(self, chunk: Chunk) -> None:
+        """Queue a chunk. It lies before the position only if it holds what was not thought of at first, such
+        as a note about a record that now turned out to be too large: then the position is not safe again
+        until the chunk is.
+        """
+        first = chunk.first_offset
+        if first < self.position:
+            self.acknowledged = min(self.acknowledged, first)
+            for each in self.queue:
+                each.next_offset = min(each.next_offset, first)
+            chunk.next_offset = max(chunk.next_offset, self.position)
+        self.queue.append(chunk)
+
     def extend_to(self, offset: int) -> None:
         """Everything of the source before `offset` is dealt with once the present queue is acknowledged."""
         if offset <= self.position:

@@ -28,11 +28,12 @@ from mirrormaker.flow.exchange import (
     ProduceAnswer,
     ProduceCommand,
     Ready,
+    Remainder,
 )
-from mirrormaker.flow.facts import Fact, FlowCounts, PartitionRecovered
+from mirrormaker.flow.facts import Fact, FlowCounts, LeftOut, PartitionRecovered
 from mirrormaker.flow.fetch_planning import FetchPlanner, next_fetch_bytes
 from mirrormaker.flow.hooks import Hooks
-from mirrormaker.flow.intake import IntakeConfig
+from mirrormaker.flow.intake import Intake, IntakeConfig
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.lines import Lines
 from mirrormaker.flow.partition import Partition
@@ -140,18 +141,32 @@ class FlowMachine:
         """
         return self._fetches.plan(self._known(sources), fetchers, now_ms, wanted_bytes)
 
-    def fetched(self, answers: Iterable[FetchedPartition], frame_bytes: int, now_ms: int) -> None:
-        """Take a fetch answer of `frame_bytes` in.
+    def fetched(self, answers: Iterable[FetchedPartition], frame_bytes: int, now_ms: int) -> Remainder | None:
+        """Take a fetch answer of `frame_bytes` in, or as much of it as one turn of the event loop allows; the
+        rest is for `take_on`.
 
         Parts of partitions that are gone, or have been sent elsewhere meanwhile, are ignored.
         """
-        frame = Frame(frame_bytes)
         for admission in self._hooks.admissions:
             admission.fetched(frame_bytes, now_ms)
-        for answer in answers:
+        return self.take_on(Remainder(answers=tuple(answers), frame=Frame(frame_bytes)), now_ms)
+
+    def take_on(self, remainder: Remainder, now_ms: int) -> Remainder | None:
+        """Take more of an answer in. While the buffer is full nothing is taken: come back later."""
+        for index, answer in enumerate(remainder.answers):
             partition = self._partitions.get(answer.source)
-            if partition is not None and partition.position == answer.offset:
-                self._take(partition, answer, frame, now_ms)
+            if partition is None or partition.position != answer.offset:
+                continue
+            left = self._take(partition, answer, remainder.frame, now_ms)
+            if left is not None:
+                answers = (left, *remainder.answers[index + 1 :])
+                return Remainder(answers=answers, frame=remainder.frame)
+        return None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what has been fetched already has to wait with being decoded."""
+        return self._buffer.size > self._config.buffer_bytes
 
     def take_origins(self) -> None:
         """Go on with what waits for its origin: it has been found out."""
@@ -283,39 +298,45 @@ class FlowMachine:
                 lane.enter(LaneState.STOPPING)
                 self._setbacks.forget(lane)
 
-    def _take(self, partition: Partition, answer: FetchedPartition, frame: Frame, now_ms: int) -> None:
+    def _take(
+        self, partition: Partition, answer: FetchedPartition, frame: Frame, now_ms: int
+    ) -> FetchedPartition | None:
+        """Take in what came of a partition; what is left of it for another turn."""
         partition.source_end = answer.source_end
         if not len(answer.records):
             self._source_setbacks.end_rest(partition)
-            return
+            if answer.filtered_to > partition.position and partition.may_fetch(now_ms):
+                partition.extend_to(answer.filtered_to)
+            return None
         if not partition.may_fetch(now_ms):
-            return
+            return None
         config = self._intake_one_by_one if partition.one_by_one else self._intake
         if (origins := self._hooks.origins) is not None:
             config = replace(config, origins=origins.of_topic(partition.source.topic))
         intake = self._hooks.transit.take(partition, answer, config, frame)
         partition.awaits_origins = intake.awaits_origins
+        is_held = intake.damage or intake.obstacle or intake.awaits_origins
+        if not is_held and intake.left_at is None:
+            intake.position = max(intake.position, answer.filtered_to)
         if intake.position == partition.position:
-            if intake.damage is not None:
-                self._source_setbacks.rest_damaged(partition, intake.damage, now_ms)
-            elif not intake.awaits_origins:
-                partition.fetch_bytes = min(partition.fetch_bytes * 2, self._config.fetch_partition_bytes_max)
-            return
+            self._source_setbacks.met_nothing(partition, intake, now_ms)
+            return None
         partition.fetch_bytes = next_fetch_bytes(partition.fetch_bytes, len(answer.records), self._config)
         self._source_setbacks.end_rest(partition)
-        self.counts.deep_batches.update(intake.deep)
-        self.counts.control_batches_dropped += intake.control_batches
-        self.counts.aborted_batches_dropped += intake.aborted_batches
-        self.counts.returned_batches_dropped += intake.returned_batches
+        self.counts.take_in(intake)
+        if intake.left_out:
+            kinds = {kind.value: count for kind, count in intake.left_out.items()}
+            self._facts.append(LeftOut(source=partition.source, offset=answer.offset, kinds=kinds))
         if intake.leader_epoch != partition.leader_epoch:
             partition.enter_epoch(intake.leader_epoch)
         for chunk in intake.chunks:
             lane = partition.lanes[chunk.lane]
             self._buffer.hold(lane, chunk)
-            lane.queue.append(chunk)
+            lane.append(chunk)
         partition.extend_to(intake.position)
         for lane in partition.lanes:
             self._lines.line_up(lane)
+        return None if intake.left_at is None else _rest_of(answer, intake)
 
     # ---- answers
 
@@ -390,4 +411,9 @@ def _intake_config(config: FlowConfig) -> IntakeConfig:
         chunk_batches_max=config.chunk_batches_max,
         built_batch_bytes=config.built_batch_bytes,
         deep=config.deep,
+        gather_bytes=config.gather_bytes,
     )
+
+
+def _rest_of(answer: FetchedPartition, intake: Intake) -> FetchedPartition:
+    return replace(answer, offset=intake.position, records=memoryview(answer.records)[intake.left_at :])

@@ -14,6 +14,7 @@ from broker.errors import ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.lane import Lane, LaneState
+from mirrormaker.flow.obstacles import Obstacle
 from mirrormaker.flow.trouble import Trouble
 
 _WEIGHTS = {state: weight for weight, state in enumerate(LaneState)}
@@ -37,6 +38,7 @@ class Partition:
         "lanes",
         "last_timestamp",
         "leader_epoch",
+        "obstacle",
         "one_by_one",
         "position",
         "source",
@@ -85,6 +87,8 @@ class Partition:
         self.awaits_origins = False
         """It has to be found out where the batch at `position` has been."""
         self.source_problem: str | None = None
+        self.obstacle: Obstacle | None = None
+        """In front of which it rests."""
         self.source_failures = 0
         """Fetches that failed since the last one that brought something."""
         self.source_end = -1
@@ -126,6 +130,8 @@ class Partition:
         """What it is doing or lacking, in a word, for `status`."""
         if self.trouble is not None:
             return "halted"
+        if self.obstacle is not None:
+            return "obstructed"
         if self.source_problem is not None:
             return "unreadable"
         state = self.state

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.client.aborted import aborted_transactions
 from broker.client.cluster import Cluster
+from broker.client.connection import Connection
 from broker.client.fetch import FetchTerms, build_fetch, read_fetch, version_limit
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.client.read_replicas import ReadReplicas
@@ -29,9 +31,10 @@ from broker.errors import (
 )
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from broker.wire.features import FETCH_FILTER
 from broker.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
 from mirrormaker.flow.answer_size import AnswerSize
-from mirrormaker.flow.exchange import FetchedPartition, FetchPlan
+from mirrormaker.flow.exchange import FetchedPartition, FetchPlan, Remainder
 from mirrormaker.flow.lag import EndHistory
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
@@ -71,10 +74,22 @@ class _Fetcher:
     answer: AnswerSize
     sources: list[TopicPartition]
     is_running: bool = False
+    has_more: bool = False
+    """Its last answer brought something."""
 
     @property
     def connection_lane(self) -> str:
         return FETCH_LANE if not self.lane else f"{FETCH_LANE}-{self.lane}"
+
+
+class _Taken(NamedTuple):
+    """What became of an answer."""
+
+    served: set[TopicPartition]
+    """Partitions that it had records of."""
+    size: int
+    remainder: Remainder | None
+    """What of it is left to take in."""
 
 
 class SourceReader:
@@ -87,10 +102,15 @@ class SourceReader:
         tasks: asyncio.TaskGroup,
         clock: Clock,
         on_progress: Callable[[], None],
+        *,
         on_trouble: Callable[[Trouble], None],
         fetching: Fetching | None = None,
+        filter_text: Callable[[Iterable[str]], str],
+        read_committed: bool = True,
     ) -> None:
-        """`on_trouble` is told why a partition stands; it is fetched again after `FlowMachine.go_on`."""
+        """`on_trouble` is told why a partition stands; it is fetched again after `FlowMachine.go_on`.
+        `filter_text` tells what nodes may leave out that filter themselves, by topics.
+        """
         self.histories: dict[TopicPartition, EndHistory] = {}
         self.room = Signal()
         """Set when the destination has acknowledged something."""
@@ -104,6 +124,8 @@ class SourceReader:
         self._round_trip_ms = 0.0
         self._fetchers: dict[tuple[int, int], _Fetcher] = {}
         """By broker and number of the loop."""
+        self._filter_text = filter_text
+        self._read_committed = read_committed
         self._topic_ids: dict[TopicPartition, TopicId] = {}
         """The topic's id when copying of a partition began."""
         self._out_of_range: set[TopicPartition] = set()
@@ -247,34 +269,52 @@ class SourceReader:
             fetcher.is_running = False
 
     async def _fetch(self, fetcher: _Fetcher, plan: FetchPlan) -> None:
-        terms = FetchTerms(
-            max_wait_ms=_wait_ms(plan),
-            min_bytes=1,
-            max_bytes=plan.answer_bytes,
-            read_committed=True,
-        )
         metadata = self._cluster.metadata
         connection = await self._cluster.connection(fetcher.node_id, fetcher.connection_lane)
         version = connection.version_of(FetchRequest, at_most=version_limit(plan.positions, metadata))
+        terms = self._terms(fetcher, plan, connection)
         request = build_fetch(plan.positions, terms, metadata, version)
         started_ms = self._clock.monotonic_ms()
         response = await connection.request(request, version)
         elapsed_ms = self._clock.monotonic_ms() - started_ms
-        served, came = self._take(response, request, plan)
+        taken = self._take(response, request, plan)
+        fetcher.has_more = bool(taken.served)
         fetcher.answer.took(
             plan.answer_bytes,
-            came,
+            taken.size,
             elapsed_ms,
             self._round_trip_ms,
             fetchers=len(self._active),
             largest=self._fetching.answer_bytes_max,
         )
-        _serve_last(fetcher, served)
+        _serve_last(fetcher, taken.served)
+        await self._take_on(taken.remainder)
 
-    def _take(
-        self, response: FetchResponse, request: FetchRequest, plan: FetchPlan
-    ) -> tuple[set[TopicPartition], int]:
-        """Hand an answer to the machine; the partitions that it had records of, and the bytes of those."""
+    async def _take_on(self, remainder: Remainder | None) -> None:
+        """Take in what is left of an answer, a turn of the event loop at a time, as there is room."""
+        while remainder is not None:
+            await (self.room.wait(NOTHING_TO_FETCH_WAIT_MS) if self._machine.is_full else asyncio.sleep(0))
+            if not self._machine.is_full:
+                remainder = self._machine.take_on(remainder, self._clock.monotonic_ms())
+                self._on_progress()
+
+    def _terms(self, fetcher: _Fetcher, plan: FetchPlan, connection: Connection) -> FetchTerms:
+        """While records keep coming an answer may wait until there are enough to put together; the first
+        after a silence goes on at once.
+        """
+        gathers = bool(plan.linger_ms) and fetcher.has_more
+        wait_ms = _wait_ms(plan)
+        topics = {each.topic_partition.topic for each in plan.positions}
+        return FetchTerms(
+            max_wait_ms=min(wait_ms, plan.linger_ms) if gathers else wait_ms,
+            min_bytes=max(plan.gather_bytes, 1) if gathers else 1,
+            max_bytes=plan.answer_bytes,
+            read_committed=self._read_committed,
+            record_filter=self._filter_text(topics) if FETCH_FILTER in connection.supported_features else "",
+        )
+
+    def _take(self, response: FetchResponse, request: FetchRequest, plan: FetchPlan) -> _Taken:
+        """Hand an answer to the machine."""
         now_ms = self._clock.monotonic_ms()
         offsets = {position.topic_partition: position.offset for position in plan.positions}
         answers: list[FetchedPartition] = []
@@ -291,16 +331,17 @@ class SourceReader:
             if data.diverging_epoch.epoch >= 0:
                 self._look_for_range(source, offsets[source], data.diverging_epoch)
                 continue
-            answer = _answer_of(source, offsets[source], data)
+            answer = _answer_of(source, offsets[source], data, read_committed=self._read_committed)
             frame_bytes += len(answer.records)
             self._observe(source, answer.source_end, now_ms)
             answers.append(answer)
-        self._machine.fetched(answers, frame_bytes, now_ms)
+        remainder = self._machine.fetched(answers, frame_bytes, now_ms)
         if is_moved:
             self.spread()
         if frame_bytes:
             self._on_progress()
-        return {answer.source for answer in answers if len(answer.records)}, frame_bytes
+        served = {answer.source for answer in answers if len(answer.records)}
+        return _Taken(served, frame_bytes, remainder)
 
     def _observe(self, source: TopicPartition, end: int, now_ms: int) -> None:
         history = self.histories.get(source)
@@ -400,12 +441,16 @@ def _serve_last(fetcher: _Fetcher, served: set[TopicPartition]) -> None:
         fetcher.sources.sort(key=served.__contains__)
 
 
-def _answer_of(source: TopicPartition, offset: int, data: PartitionData) -> FetchedPartition:
+def _answer_of(
+    source: TopicPartition, offset: int, data: PartitionData, *, read_committed: bool
+) -> FetchedPartition:
     records = data.records if data.records is not None else bytearray()
+    stable = data.last_stable_offset
     return FetchedPartition(
         source=source,
         offset=offset,
         records=bytearray(records) if isinstance(records, bytes) else records,
-        source_end=data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark,
-        aborted=aborted_transactions(data),
+        source_end=stable if stable >= 0 and read_committed else data.high_watermark,
+        aborted=aborted_transactions(data) if read_committed else (),
+        filtered_to=data.filtered_to,
     )

@@ -92,6 +92,7 @@ class RouteLink:
             self._ways(),
             chunk_batches_max=chunk_batches_max,
             deep=self.route.copy is CopyMode.DEEP,
+            batch=self.route.batch,
         )
         return self._config
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mirrormaker.flow.exchange import FlowConfig
-from mirrormaker.topology.model import Resources
+from mirrormaker.topology.model import BatchSpec, Resources
 
 LONG_MS = 5
 """From this round trip on, a way counts as long."""
@@ -31,6 +31,7 @@ FETCH_BYTES = 8 << 20
 FETCH_PARTITION_BYTES = 1 << 20
 PARTITION_BUFFER_BYTES = 8 << 20
 PRODUCE_BYTES, PRODUCE_BYTES_MIN, PRODUCE_BYTES_MAX = 1 << 20, 32 << 10, 16 << 20
+_NOT_GATHERED = BatchSpec()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,14 @@ class Fetching:
     """The same where it is not to be changed."""
 
 
-def flow_config(resources: Resources, ways: Ways, *, chunk_batches_max: int, deep: bool) -> FlowConfig:
+def flow_config(
+    resources: Resources,
+    ways: Ways,
+    *,
+    chunk_batches_max: int,
+    deep: bool,
+    batch: BatchSpec = _NOT_GATHERED,
+) -> FlowConfig:
     """Bounds of the machine."""
     in_flight = in_flight_bytes(resources, ways)
     produce_bytes = resources.produce_bytes or _produce_bytes(in_flight, ways)
@@ -83,6 +91,8 @@ def flow_config(resources: Resources, ways: Ways, *, chunk_batches_max: int, dee
         in_flight_bytes=in_flight,
         chunk_batches_max=chunk_batches_max,
         deep=deep,
+        gather_bytes=batch.bytes or (resources.produce_bytes or PRODUCE_BYTES if batch.linger_ms else 0),
+        linger_ms=batch.linger_ms or 0,
     )
 
 

@@ -13,12 +13,15 @@ from mirrormaker.flow.exchange import FlowConfig
 from mirrormaker.flow.facts import (
     Fact,
     FlowCounts,
+    ObstacleMet,
     PartitionRecovered,
     SourceFailed,
     SourceGap,
     SourceTruncated,
     TopicRecreated,
 )
+from mirrormaker.flow.intake import Intake
+from mirrormaker.flow.obstacles import Obstacle
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.trouble import Trouble, TroubleKind
 
@@ -38,12 +41,15 @@ class SourceSetbacks:
 
     def rest(self, partition: Partition, problem: str, now_ms: int) -> None:
         """The source does not give readable records: fetch again later."""
-        config = self._config
         if partition.source_problem is None:
             self._facts.append(
                 SourceFailed(source=partition.source, offset=partition.position, problem=problem)
             )
         partition.source_problem = problem
+        self._wait(partition, now_ms)
+
+    def _wait(self, partition: Partition, now_ms: int) -> None:
+        config = self._config
         partition.source_failures += 1
         wait_ms = min(config.retry_backoff_ms << min(partition.source_failures, 16), config.pause_ms)
         partition.fetch_not_before_ms = now_ms + wait_ms
@@ -52,13 +58,40 @@ class SourceSetbacks:
         """It gave bytes that are no batches."""
         self.rest(partition, f"{ErrorCode.CORRUPT_MESSAGE.name}: {damage}", now_ms)
 
+    def rest_before(self, partition: Partition, obstacle: Obstacle, now_ms: int) -> None:
+        """What comes next can go no way at all: see again later, it may have changed or gone."""
+        if partition.obstacle is None or partition.obstacle.offset != obstacle.offset:
+            self._facts.append(
+                ObstacleMet(
+                    source=partition.source,
+                    offset=obstacle.offset,
+                    kind=obstacle.kind.value,
+                    problem=obstacle.problem,
+                    stops_route=obstacle.stops_route,
+                )
+            )
+        partition.obstacle = obstacle
+        partition.source_problem = f"{obstacle.kind.value} at offset {obstacle.offset}: {obstacle.problem}"
+        self._wait(partition, now_ms)
+
+    def met_nothing(self, partition: Partition, intake: Intake, now_ms: int) -> None:
+        """Of what it gave nothing could be taken."""
+        if intake.damage is not None:
+            self.rest_damaged(partition, intake.damage, now_ms)
+        elif intake.obstacle is not None:
+            self.rest_before(partition, intake.obstacle, now_ms)
+        elif not intake.awaits_origins:  # not one whole batch
+            most = self._config.fetch_partition_bytes_max
+            partition.fetch_bytes = min(partition.fetch_bytes * 2, most)
+
     def end_rest(self, partition: Partition) -> None:
         """It gave what was asked for."""
         if partition.source_problem is not None:
             self._facts.append(
                 PartitionRecovered(source=partition.source, failures=partition.source_failures)
             )
-        partition.source_problem, partition.source_failures, partition.fetch_not_before_ms = None, 0, 0
+        partition.source_problem, partition.obstacle = None, None
+        partition.source_failures, partition.fetch_not_before_ms = 0, 0
 
     def go_on(self, partition: Partition, trouble: Trouble) -> None:
         """Go on behind the trouble, and tell what that leaves out."""

@@ -16,6 +16,7 @@ from broker.errors import ErrorCode
 from mirrormaker.plan.settings import COMPRESSION, KEEP_COMPRESSION, carried_settings, differing_settings
 from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, SettingChange, TopicStep
 from mirrormaker.plan.world import ObservedTopic
+from mirrormaker.topology.further_topics import further_topics
 from mirrormaker.topology.model import ClusterName, PartitionPolicy, RouteName, RouteSpec, SyncSpec, TopicSpec
 from mirrormaker.topology.naming import TopicNaming, is_legal_topic
 
@@ -96,6 +97,16 @@ def plan_topics(
         plan.destinations[topic] = name
         desired = destination_topic(route, source[topic], name, destination)
         plan.steps += compare_topic(destination.name, desired, known)
+    own = set(plan.destinations.values())
+    further = {
+        name: topic
+        for topic in plan.destinations
+        for name in further_topics(route, naming, topic)
+        if name not in own and is_legal_topic(name)
+    }
+    for name, topic in sorted(further.items()):
+        desired = destination_topic(route, source[topic], name, destination)
+        plan.steps += compare_topic(destination.name, desired, destination.topics.get(name))
     return plan
 
 

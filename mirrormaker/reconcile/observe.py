@@ -19,6 +19,7 @@ from mirrormaker.clusters import open_cluster
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.plan.world import ObservedCluster, UnreachableCluster, World
 from mirrormaker.reconcile.cluster_visit import ClusterVisit, KeptPositions
+from mirrormaker.topology.further_topics import further_topics
 from mirrormaker.topology.model import ClusterName, ClusterSpec, Delivery, Topology
 from mirrormaker.topology.naming import compile_naming
 
@@ -90,6 +91,8 @@ def _wanted_topics(
             selected = select_topics(naming, source.topics.values())
             wanted[route.source] |= selected.keys()
             wanted[route.destination] |= set(selected.values())
+            for topic in selected:
+                wanted[route.destination].update(further_topics(route, naming, topic))
     return wanted
 
 

@@ -4,7 +4,7 @@ every look: those of a topic that the destination lacks are asked for at once, a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from broker.client.admin import Admin, ConfigEntry
@@ -31,6 +31,10 @@ class TopicPictures:
     """Whether the destination was asked for its settings; else the topics there have none."""
 
 
+def _no_further(_: str) -> Collection[str]:
+    return ()
+
+
 class TopicCamera:
     """Takes pictures of two clusters; `problem` says why settings are not known where they are not."""
 
@@ -44,19 +48,25 @@ class TopicCamera:
         """Ask for all settings with the next picture."""
         self._looks_left = 0
 
-    async def take(self, naming: TopicNaming, declared: Collection[str]) -> TopicPictures:
-        """A picture of the topics that the route takes, of what they become, and of those `declared` for the
-        destination. Raises BrokerError.
+    async def take(
+        self,
+        naming: TopicNaming,
+        declared: Collection[str],
+        further: Callable[[str], Collection[str]] = _no_further,
+    ) -> TopicPictures:
+        """A picture of the topics that the route takes, of what they become, of those `declared` for the
+        destination, and of the `further` ones there for each that it takes. Raises BrokerError.
         """
         metadata = await self._source.refresh()
         selected = select_topics(naming, metadata.topics.values())
-        there = await self._destination.refresh({*selected.values(), *declared})
+        beside = {name for topic in selected for name in further(topic)}
+        there = await self._destination.refresh({*selected.values(), *declared, *beside})
         close = self._looks_left == 0
         self._looks_left = LOOKS_BETWEEN_SETTINGS if close else self._looks_left - 1
         known = {name for name, topic in topics_of(there).items() if topic.exists and not topic.error}
         new = {topic for topic, name in selected.items() if name not in known}
         asked = set(selected) if close else new
-        names = {*selected.values(), *declared} & known if close else set()
+        names = {*selected.values(), *declared, *beside} & known if close else set()
         if close:
             self.problem = None
         source_settings = await self._settings(self._source, asked)

@@ -23,6 +23,7 @@ from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.topic_pictures import TopicCamera
 from mirrormaker.reconcile.topic_steps import StepResult
 from mirrormaker.reconcile.topic_watch import TopicWatch
+from mirrormaker.topology.further_topics import further_topics
 from mirrormaker.topology.model import RouteName
 from mirrormaker.topology.naming import TopicNaming, compile_naming
 
@@ -123,9 +124,12 @@ class TopicReconciler:
                     self._log.warning("topics_not_reconciled", error=str(error))
                 self.problem = str(error)
 
+    def _further_topics(self, topic: str) -> tuple[str, ...]:
+        return further_topics(self._route, self._naming, topic)
+
     async def look(self) -> None:
         """Compare once and repair what differs. Raises BrokerError when a cluster cannot be asked."""
-        pictures = await self._camera.take(self._naming, ())
+        pictures = await self._camera.take(self._naming, (), self._further_topics)
         destination = Destination(
             name=self._route.destination,
             topics=pictures.destination,

@@ -15,7 +15,6 @@ from mirrormaker.topology.loops import example_of, is_compilable
 from mirrormaker.topology.model import (
     ClusterName,
     ClusterSpec,
-    CopyMode,
     Delivery,
     RouteName,
     RouteSpec,
@@ -34,23 +33,12 @@ _ROUTE = RouteSpec(
 
 CLUSTER_FIELDS: tuple[str, ...] = ()
 ROUTE_FIELDS = (
-    "topics.partitions",
-    "copy",
-    "compression",
-    "batch.bytes",
-    "batch.linger_ms",
-    "isolation",
-    "filters",
-    "transforms",
     "sync.acls",
-    "on.oversize",
-    "on.not_shallow",
-    "on.record_error",
     "objectives.lag_seconds",
     "objectives.audit_window_ms",
     "failover_group",
 )
-BUILT_VALUES: dict[str, tuple[object, ...]] = {"copy": (CopyMode.DEEP,)}
+BUILT_VALUES: dict[str, tuple[object, ...]] = {}
 """Values beside the default that have their effect."""
 _KEYS = {"objectives.audit_window_ms": "objectives.audit_window"}
 

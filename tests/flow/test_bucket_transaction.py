@@ -36,9 +36,11 @@ from mirrormaker.flow.exchange import (
     ProduceCommand,
 )
 from mirrormaker.flow.hooks import Hooks
-from mirrormaker.flow.intake import Intake, IntakeConfig, build_chunks, take_in
+from mirrormaker.flow.intake import Intake, IntakeConfig, take_in
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.obstacles import Aside
+from mirrormaker.flow.packing import Measure, Packer
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.trouble import SourceRange, out_of_range
@@ -262,6 +264,11 @@ def test_every_phase_can_be_lost_and_nothing_comes_after(phase: Phase) -> None:
 # ---- against a destination
 
 
+MEASURE = Measure(
+    batch_bytes=SIZE_MAX, batch_bytes_max=SIZE_MAX, gather_bytes=SIZE_MAX, decoded_bytes_max=SIZE_MAX
+)
+
+
 class Scatter:
     """One lane: as it is. Several: record by record, by offset."""
 
@@ -281,9 +288,10 @@ class Scatter:
                     for record in records
                     if record.offset % len(lanes) == lane.index and record.offset >= lane.position
                 ]
-                for chunk in build_chunks(wanted, Codec.NONE, SIZE_MAX, 0):
-                    chunk.lane = lane.index
-                    intake.chunks.append(chunk)
+                packer = Packer(MEASURE, intake.chunks, Aside().oversize, noted_lane=None)
+                for record in wanted:
+                    packer.add(lane.index, 0, Codec.NONE, record, 1.0)
+                packer.settle()
             intake.position = header.next_offset
         return intake
 

@@ -203,10 +203,13 @@ def test_deep_routes_decode_everything_and_keep_the_codec() -> None:
     assert intake.deep == {DeepReason.FORCED: 1}
 
 
-def test_what_is_built_anew_is_split_at_its_size() -> None:
-    config = IntakeConfig(chunk_bytes=400, chunk_batches_max=1, built_batch_bytes=400, deep=True)
-    intake = take(build(0, 10, size=100), config=config)
+@pytest.mark.parametrize("codec", list(Codec))
+def test_what_is_larger_than_the_destination_takes_is_split(codec: Codec) -> None:
+    config = IntakeConfig(chunk_bytes=SIZE_MAX, chunk_batches_max=1, batch_bytes_max=180)
+    intake = take(build(0, 10, size=40, codec=codec), config=config)
     assert len(intake.chunks) > 1
+    assert all(chunk.size <= 180 for chunk in intake.chunks)
+    assert intake.deep == {DeepReason.OVERSIZE: 1}
     assert [record.key for chunk in intake.chunks for record in records_of(chunk)] == [
         b"key-%d" % offset for offset in range(10)
     ]

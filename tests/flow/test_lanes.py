@@ -26,15 +26,20 @@ from mirrormaker.flow.exchange import (
     ProduceCommand,
 )
 from mirrormaker.flow.hooks import Hooks
-from mirrormaker.flow.intake import Intake, IntakeConfig, OriginUnknownError, build_chunks, take_in
+from mirrormaker.flow.intake import Intake, IntakeConfig, OriginUnknownError, take_in
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.obstacles import Aside
+from mirrormaker.flow.packing import Measure, Packer
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.trouble import SourceRange, recreated
 
 WINDOW = 5
 SIZE_MAX = 1 << 20
+MEASURE = Measure(
+    batch_bytes=SIZE_MAX, batch_bytes_max=SIZE_MAX, gather_bytes=SIZE_MAX, decoded_bytes_max=SIZE_MAX
+)
 HOME = 100
 """Producer id of what was born at the source; the next ones are of other origins."""
 RETURNED = 66
@@ -95,9 +100,10 @@ class Spread:
                     for record in records
                     if record.offset % len(lanes) == lane.index and record.offset >= lane.position
                 ]
-                for chunk in build_chunks(wanted, Codec.NONE, SIZE_MAX, origin or 0):
-                    chunk.lane = lane.index
-                    intake.chunks.append(chunk)
+                packer = Packer(MEASURE, intake.chunks, Aside().oversize, noted_lane=None)
+                for record in wanted:
+                    packer.add(lane.index, origin or 0, Codec.NONE, record, 1.0)
+                packer.settle()
             intake.position = header.next_offset
         return intake
 

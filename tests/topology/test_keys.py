@@ -266,7 +266,7 @@ def test_filters_and_transforms_are_read_in_their_order(tmp_path: Path) -> None:
             "filters[0].drop.json.matches: '(' is not a regular expression: "
             "missing ), unterminated subpattern at position 0",
         ),
-        ("transforms: [{mask: {}}]", "transforms[0].mask: names neither 'fields' nor 'headers'"),
+        ("transforms: [{mask: {}}]", "transforms[0].mask: names neither 'fields' nor 'headers' nor 'key'"),
         (
             "transforms: [{function: clean}]",
             "transforms[0].function: 'clean' is not a function: write package.module:function",

@@ -158,9 +158,9 @@ BAD_ROUTES = {
             "5: routes[0].delivery: 'twice' is not one of at_least_once, exactly_once, at_most_once",
         ],
     ),
-    "a copy mode that is not there": (
-        "{from: jfk, to: aggregate, topics: {include: [a]}, copy: shallow}",
-        ["5: routes[0].copy: 'shallow' is not supported yet"],
+    "a copy mode that is none": (
+        "{from: jfk, to: aggregate, topics: {include: [a]}, copy: flat}",
+        ["5: routes[0].copy: 'flat' is not one of auto, shallow, deep"],
     ),
     "a number out of bounds": (
         "{from: jfk, to: aggregate, topics: {include: [a]}, buckets: 0}",

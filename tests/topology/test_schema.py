@@ -25,6 +25,8 @@ NO_KEY_OF_THEIR_OWN = {
     (model.FilterSpec, "condition"),
     (model.TransformSpec, "step"),
     (model.KeyPrefix, "prefix"),
+    (model.KeyMatches, "pattern"),
+    (model.Where, "expression"),
     (model.Not, "condition"),
     (model.AnyOf, "conditions"),
     (model.AllOf, "conditions"),

@@ -46,6 +46,7 @@ from mirrormaker.topology.model.steps import (
     HeaderTest,
     JsonScalar,
     JsonTest,
+    KeyMatches,
     KeyPrefix,
     MaskParts,
     Not,
@@ -53,6 +54,7 @@ from mirrormaker.topology.model.steps import (
     RouteTo,
     TransformSpec,
     TransformStep,
+    Where,
 )
 from mirrormaker.topology.model.sync import UNCARRIED_SETTINGS, GroupSync, RepairKind, SyncSpec
 from mirrormaker.topology.model.topology import Topology
@@ -86,6 +88,7 @@ __all__ = [
     "Isolation",
     "JsonScalar",
     "JsonTest",
+    "KeyMatches",
     "KeyPrefix",
     "LinkSpec",
     "MaskParts",
@@ -114,5 +117,6 @@ __all__ = [
     "Topology",
     "TransformSpec",
     "TransformStep",
+    "Where",
     "Window",
 ]

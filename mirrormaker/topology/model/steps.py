@@ -17,8 +17,22 @@ class KeyPrefix:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyMatches:
+    """A regular expression matches the whole of the record's key, as UTF-8 text."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """What readers of records can ask nodes for, such as `$.delay >= 15 or header.kind = "late"`."""
+
+    expression: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderTest:
-    """The record has a header of this name, and its last value, as UTF-8 text, is one that is wanted."""
+    """The record has a header of this name whose value, as UTF-8 text, is one that is wanted."""
 
     name: str
     """Name of the header."""
@@ -61,7 +75,7 @@ class AllOf:
     conditions: tuple[Condition, ...]
 
 
-Condition = KeyPrefix | HeaderTest | JsonTest | Not | AnyOf | AllOf
+Condition = KeyPrefix | KeyMatches | Where | HeaderTest | JsonTest | Not | AnyOf | AllOf
 
 
 class FilterAction(Enum):
@@ -95,14 +109,20 @@ class DropParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskParts:
-    """Replaces what stands in fields of JSON values, and in headers."""
+    """Replaces what stands in fields of JSON values, in headers, and in keys."""
 
     fields: tuple[str, ...] = ()
     """JSON fields, with dots between the names."""
     headers: tuple[str, ...] = ()
     """Names of headers."""
+    key: bool = False
+    """Whether the record's key is replaced too."""
     replacement: str = "***"
     """What stands there instead."""
+    hash: bool = False
+    """Instead: the SHA-256 of what stands there, in hexadecimal digits, so that what was equal stays so."""
+    salt: str | None = None
+    """What is hashed along (HMAC), as `env:NAME` or `file:/PATH`: without it short values can be guessed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from broker.errors import ConfigurationError
+from broker.records.record_filter import RecordFilter
 from mirrormaker.topology.document import Place
 from mirrormaker.topology.kinds.collections import ListOf, MapOf
 from mirrormaker.topology.kinds.kind import Checked, JsonSchema, Kind, UnreadableError
 from mirrormaker.topology.kinds.records import Given, Key, Record
-from mirrormaker.topology.kinds.scalars import AnyScalar, Text
+from mirrormaker.topology.kinds.scalars import AnyScalar, Flag, Text
 from mirrormaker.topology.kinds.unions import Alternative, Named, OneKey
 from mirrormaker.topology.model import (
     AllOf,
@@ -22,16 +24,19 @@ from mirrormaker.topology.model import (
     HeaderTest,
     JsonScalar,
     JsonTest,
+    KeyMatches,
     KeyPrefix,
     MaskParts,
     Not,
     RenameParts,
     RouteTo,
     TransformSpec,
+    Where,
 )
 from mirrormaker.topology.naming import pattern_problem, template_problem
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_SECRET = re.compile(r"env:\w+|file:/.+")
 _NAME = Text("name", empty=False)
 _NAMES = ListOf(Text("names", empty=False))
 
@@ -52,6 +57,27 @@ def _check_anything(parts: Any, given: Given) -> Any:
     if not parts.fields and not parts.headers:
         given.place.report("names neither 'fields' nor 'headers'")
     return parts
+
+
+def _check_mask(mask: MaskParts, given: Given) -> MaskParts:
+    if not mask.fields and not mask.headers and not mask.key:
+        given.place.report("names neither 'fields' nor 'headers' nor 'key'")
+    if mask.salt is not None and not mask.hash:
+        given.place.report("has a 'salt', which only a 'hash' needs")
+    return mask
+
+
+def _check_secret(reference: str) -> str:
+    if not _SECRET.fullmatch(reference):
+        raise UnreadableError("no reference to a secret: write env:NAME or file:/PATH")
+    return reference
+
+
+def _check_expression(expression: str) -> str:
+    try:
+        return RecordFilter.parse(expression).text
+    except ConfigurationError as error:
+        raise UnreadableError(str(error)) from error
 
 
 def _make_function(path: str) -> CallFunction:
@@ -108,6 +134,12 @@ JSON_TEST = Record(JsonTest, {"field": _NAME, **_tests_of(AnyScalar())})
 CONDITION: OneKey[Condition] = OneKey(
     {
         "key_prefix": Alternative(Text(empty=False), lambda prefix: KeyPrefix(prefix=prefix), KeyPrefix),
+        "key_matches": Alternative(PATTERN, lambda pattern: KeyMatches(pattern=pattern), KeyMatches),
+        "where": Alternative(
+            Checked(Text("filter of records"), _check_expression),
+            lambda expression: Where(expression=expression),
+            Where,
+        ),
         "header": Alternative(HEADER_TEST, lambda test: test, HeaderTest),
         "json": Alternative(JSON_TEST, lambda test: test, JsonTest),
         "not": Alternative(_CONDITION, lambda condition: Not(condition=condition), Not),
@@ -149,7 +181,17 @@ TRANSFORMS = ListOf(
         {
             "drop": _transform(Record(DropParts, _PARTS, check=_check_anything), DropParts),
             "mask": _transform(
-                Record(MaskParts, {**_PARTS, "with": Key(Text(), "replacement")}, check=_check_anything),
+                Record(
+                    MaskParts,
+                    {
+                        **_PARTS,
+                        "key": Flag(),
+                        "with": Key(Text(), "replacement"),
+                        "hash": Flag(),
+                        "salt": Checked(Text("`env:NAME` or `file:/PATH`"), _check_secret),
+                    },
+                    check=_check_mask,
+                ),
                 MaskParts,
             ),
             "rename": _transform(Record(RenameParts, _RENAMED, check=_check_anything), RenameParts),

@@ -1,0 +1,10 @@
+"""Headers of dead letters: what records that were put aside carry beside their own. Pure."""
+
+TOPIC_HEADER = "parked.topic"
+PARTITION_HEADER = "parked.partition"
+OFFSET_HEADER = "parked.offset"
+TIMESTAMP_HEADER = "parked.timestamp"
+ERROR_HEADER = "parked.error"
+ATTEMPTS_HEADER = "parked.attempts"
+ROUTE_HEADER = "parked.route"
+"""Of a mirror."""

@@ -1,0 +1,60 @@
+"""How large a batch a topic of the destination takes: what it is set to, and what refusals taught. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.errors import ErrorCode
+from mirrormaker.flow.chunk import Chunk
+from mirrormaker.flow.hooks import Remedies
+from mirrormaker.flow.intake import UNBOUNDED
+from mirrormaker.flow.lane import Lane
+from mirrormaker.flow.remedies import Remedy
+
+_TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
+
+class BatchLimits:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._configured: dict[str, int] = {}
+        self._learnt: dict[str, int] = {}
+
+    def of(self, topics: Iterable[str]) -> int:
+        """What all of these take."""
+        limits = (
+            limit
+            for topic in topics
+            for known in (self._configured, self._learnt)
+            if (limit := known.get(topic))
+        )
+        return min(limits, default=UNBOUNDED)
+
+    def configure(self, topic: str, size_max: int) -> None:
+        """The topic's `max.message.bytes`; when that has changed, what was learnt before counts no more."""
+        if self._configured.get(topic) != size_max:
+            self._configured[topic] = size_max
+            self._learnt.pop(topic, None)
+
+    def learn(self, topic: str, chunk: Chunk) -> None:
+        """The topic refused a batch as too large: halves may pass; a single record will not."""
+        self._learnt[topic] = chunk.size // 2 if chunk.count > 1 else chunk.size - 1
+
+
+class SplittingRemedies:
+    """A batch that is too large is fetched again, to be split, or to meet the policy for such."""
+
+    def __init__(self, limits: BatchLimits, others: Remedies, *, pauses: bool) -> None:
+        """`pauses`: the policy for single records that are too large is to pause their partition."""
+        self._limits = limits
+        self._pauses = pauses
+        self._others = others
+
+    def remedy(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> Remedy:
+        """See `Remedies`."""
+        remedy = self._others.remedy(lane, chunk, code)
+        if code in _TOO_LARGE_CODES and len(chunk.batches) == 1 and not (self._pauses and chunk.count == 1):
+            self._limits.learn(lane.destination.topic, chunk)
+            return Remedy.FETCH_AGAIN if remedy is Remedy.PAUSE else remedy
+        return remedy

@@ -1,0 +1,78 @@
+"""What the transit of a route needs of its destination: partitions counted, the topic for notes made, and how
+large a batch each topic takes. Owned by the event loop of the route's copier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from broker.client.cluster import Cluster
+from broker.errors import BrokerError
+from broker.telemetry import logger
+from broker.types import TopicPartition
+from mirrormaker.flow.batch_limits import BatchLimits, SplittingRemedies
+from mirrormaker.flow.buckets import bucket_of
+from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.hooks import Remedies
+from mirrormaker.flow.side_topics import make_skipped_topic, read_batch_size_max
+from mirrormaker.flow.signal import Signal
+from mirrormaker.flow.transit import RouteTransit
+from mirrormaker.topology.model import FailurePolicy, RouteSpec
+
+LIMITS_AGE_MS = 30_000
+"""How often the destination is asked how large a batch its topics take."""
+
+
+class Crossing:
+    """See the module."""
+
+    def __init__(self, route: RouteSpec, destination: Cluster) -> None:
+        self._route = route
+        self._destination = destination
+        self._limits = BatchLimits()
+        self._limits_due = Signal()
+        self.transit = RouteTransit(route, self._limits)
+        self._log = logger("crossing").bind(route=route.name)
+
+    def remedies(self, others: Remedies) -> Remedies:
+        """`others`, and splitting what is too large."""
+        pauses = self._route.on.oversize is FailurePolicy.PAUSE_PARTITION
+        return SplittingRemedies(self._limits, others, pauses=pauses)
+
+    def assignment(self, source: TopicPartition) -> Assignment:
+        """Where the partition leads; its positions are not known yet. `make_ready` its topic first."""
+        lanes = self.transit.ways(source.topic).lanes(source.partition, self._partition_count)
+        return Assignment(
+            source=source,
+            destinations=lanes.destinations,
+            bucket=bucket_of(source, self._route.buckets),
+            position=0,
+            is_merged=lanes.is_merged,
+        )
+
+    async def make_ready(self, topics: Collection[str]) -> None:
+        """See that the destination has what the ways of these source topics need. Raises BrokerError."""
+        ways = [self.transit.ways(topic) for topic in topics]
+        if any(each.notes for each in ways):
+            await make_skipped_topic(self._destination)
+        spread = {topic for each in ways for topic in each.spread_topics()}
+        if spread:
+            await self._destination.ensure(spread)
+        self._limits_due.set()
+
+    async def follow_limits(self, sources: Callable[[], Iterable[TopicPartition]]) -> None:
+        """Learn how large a batch the destination's topics take, until cancelled. `sources`: at work now."""
+        while True:
+            await self._limits_due.wait(LIMITS_AGE_MS)
+            topics = {source.topic for source in sources()}
+            for topic in {topic for source in topics for topic in self.transit.ways(source).topics}:
+                try:
+                    size_max = await read_batch_size_max(self._destination, topic)
+                except BrokerError as error:
+                    self._log.info("batch_limit_not_read", topic=topic, error=str(error))
+                    continue
+                if size_max is not None:
+                    self._limits.configure(topic, size_max)
+
+    def _partition_count(self, topic: str) -> int:
+        return len(self._destination.partitions(topic))

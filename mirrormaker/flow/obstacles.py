@@ -1,0 +1,156 @@
+"""What a batch or record can run into on its way through the mirror, and what is done about it. Pure.
+
+Either the partition stops in front of it, or it is left out and noted. A note is a record of the topic
+`SKIPPED_TOPIC` at the destination, a dead letter one of the topic for those; both travel in lanes of their
+own (see `ways`), so that a position never passes what is not noted yet.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from dataclasses import dataclass, field
+from enum import Enum
+
+from broker.client.dead_letter_headers import (
+    ERROR_HEADER,
+    OFFSET_HEADER,
+    PARTITION_HEADER,
+    ROUTE_HEADER,
+    TIMESTAMP_HEADER,
+    TOPIC_HEADER,
+)
+from broker.records.record import Record
+from broker.types import TopicPartition
+from mirrormaker.topology.model import FailurePolicies, FailurePolicy, RecordErrorPolicy
+
+SKIPPED_TOPIC = "__mirrormaker_skipped"
+TEXT_MAX = 1_000
+"""Characters of a problem that are told."""
+NOTED_BYTES_MAX = 1 << 10
+"""Keys and values up to this stand in a note, larger ones are only at their place."""
+_NOWHERE = TopicPartition("", 0)
+
+
+class ObstacleKind(Enum):
+    """What was run into; the policies of a route are named so."""
+
+    OVERSIZE = "oversize"
+    NOT_SHALLOW = "not_shallow"
+    RECORD_ERROR = "record_error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """A partition cannot go on at `offset` of its source."""
+
+    kind: ObstacleKind
+    offset: int
+    problem: str
+    stops_route: bool = False
+    """The policy stops the whole route, not only the partition."""
+
+
+class ObstacleMetError(Exception):
+    """Ends the intake of a partition."""
+
+    def __init__(self, obstacle: Obstacle) -> None:
+        super().__init__(obstacle.problem)
+        self.obstacle = obstacle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aside:
+    """Where things of one partition go that cannot cross."""
+
+    route: str = ""
+    source: TopicPartition = _NOWHERE
+    policies: FailurePolicies = field(default_factory=FailurePolicies)
+    skipped_lane: int | None = None
+    parked_lane: int | None = None
+
+    def oversize(self, record: Record, problem: str) -> tuple[int, Record]:
+        """The lane and the note for a record that is too large. Raises ObstacleMetError by the policy."""
+        self._stop(ObstacleKind.OVERSIZE, self.policies.oversize, record.offset, problem)
+        return self._noted(ObstacleKind.OVERSIZE, record, problem)
+
+    def oversize_batch(self, first: int, last: int, timestamp: int, problem: str) -> tuple[int, Record]:
+        """The same for a batch, source offsets `first` to `last`, that is not to be decoded."""
+        self._stop(ObstacleKind.OVERSIZE, self.policies.oversize, first, problem)
+        place = Record(first, timestamp, 0, None, None, ())
+        return self._noted(ObstacleKind.OVERSIZE, place, problem, last_offset=last)
+
+    def not_shallow(self, first: int, last: int, timestamp: int, problem: str) -> tuple[int, Record]:
+        """The lane and the note for a batch, source offsets `first` to `last`, that would have to be decoded.
+
+        Raises ObstacleMetError by the policy.
+        """
+        self._stop(ObstacleKind.NOT_SHALLOW, self.policies.not_shallow, first, problem)
+        place = Record(first, timestamp, 0, None, None, ())
+        return self._noted(ObstacleKind.NOT_SHALLOW, place, problem, last_offset=last)
+
+    def record_error(self, record: Record, problem: str) -> tuple[int, Record]:
+        """The lane and the record, a note or a dead letter, for one that a step cannot process.
+
+        Raises ObstacleMetError by the policy.
+        """
+        match self.policies.record_error:
+            case RecordErrorPolicy.PARK:
+                assert self.parked_lane is not None
+                return self.parked_lane, self._dead_letter(record, problem)
+            case RecordErrorPolicy.SKIP_AND_RECORD:
+                return self._noted(ObstacleKind.RECORD_ERROR, record, problem)
+            case RecordErrorPolicy.FAIL:
+                raise ObstacleMetError(
+                    Obstacle(kind=ObstacleKind.RECORD_ERROR, offset=record.offset, problem=problem)
+                )
+
+    @staticmethod
+    def _stop(kind: ObstacleKind, policy: FailurePolicy, offset: int, problem: str) -> None:
+        if policy is not FailurePolicy.SKIP_AND_RECORD:
+            stops_route = policy is FailurePolicy.FAIL
+            raise ObstacleMetError(
+                Obstacle(kind=kind, offset=offset, problem=problem, stops_route=stops_route)
+            )
+
+    def _noted(self, kind: ObstacleKind, record: Record, problem: str, **more: object) -> tuple[int, Record]:
+        assert self.skipped_lane is not None
+        place = {
+            "route": self.route,
+            "topic": self.source.topic,
+            "partition": self.source.partition,
+            "offset": record.offset,
+        }
+        said = {
+            "reason": kind.value,
+            "problem": problem[:TEXT_MAX],
+            "timestamp_ms": record.timestamp,
+            "key_bytes": _size(record.key),
+            "value_bytes": _size(record.value),
+            "key": _text(record.key),
+            "value": _text(record.value),
+            **more,
+        }
+        key, value = (json.dumps(each).encode() for each in (place, said))
+        return self.skipped_lane, Record(record.offset, record.timestamp, 0, key, value, ())
+
+    def _dead_letter(self, record: Record, problem: str) -> Record:
+        told: dict[str, object] = {
+            ROUTE_HEADER: self.route,
+            TOPIC_HEADER: self.source.topic,
+            PARTITION_HEADER: self.source.partition,
+            OFFSET_HEADER: record.offset,
+            TIMESTAMP_HEADER: record.timestamp,
+            ERROR_HEADER: problem[:TEXT_MAX],
+        }
+        headers = [(name, str(value).encode(errors="replace")) for name, value in told.items()]
+        return record._replace(headers=(*record.headers, *headers))
+
+
+def _size(field: bytes | None) -> int | None:
+    return None if field is None else len(field)
+
+
+def _text(field: bytes | None) -> str | None:
+    """In base64; None where there is nothing, or too much."""
+    return None if field is None or len(field) > NOTED_BYTES_MAX else b64encode(field).decode()

@@ -1,0 +1,187 @@
+"""What a route does to the batches of its partitions: which of them pass as they are, and what becomes of the
+others. Pure, but for what is loaded from outside when the steps of a topic are compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from broker.records.batch import Codec
+from broker.records.record import Record
+from mirrormaker.flow.batch_limits import BatchLimits
+from mirrormaker.flow.chunk import DeepReason, Frame
+from mirrormaker.flow.exchange import FetchedPartition
+from mirrormaker.flow.intake import Intake, IntakeConfig, take_in
+from mirrormaker.flow.obstacles import Aside
+from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.ways import LaneMap, Ways, choose_lane, ways_of
+from mirrormaker.steps.conditions import any_filter_text
+from mirrormaker.steps.record import RecordAtWork, RecordError
+from mirrormaker.steps.topic_steps import TopicSteps, compile_steps
+from mirrormaker.topology.model import Compression, CopyMode, PartitionPolicy, RouteSpec
+from mirrormaker.topology.naming import compile_naming
+
+TURN_BYTES = 512 << 10
+"""Decoded bytes, at most, between two turns of the event loop; a batch may come on top."""
+CODECS = {
+    Compression.PRESERVE: None,
+    Compression.NONE: Codec.NONE,
+    Compression.GZIP: Codec.GZIP,
+    Compression.SNAPPY: Codec.SNAPPY,
+    Compression.LZ4: Codec.LZ4,
+    Compression.ZSTD: Codec.ZSTD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicWork:
+    """What is done to one source topic."""
+
+    steps: TopicSteps
+    ways: Ways
+    deep_reason: DeepReason | None
+    """Why all its batches go deep; None: not all of them do."""
+
+
+class RouteTransit:
+    """The `Transit` of one route."""
+
+    def __init__(self, route: RouteSpec, limits: BatchLimits) -> None:
+        self._route = route
+        self._limits = limits
+        self._naming = compile_naming(route.source, route.topics)
+        self._topics: dict[str, _TopicWork] = {}
+        self._partitions: dict[Partition, _PartitionWork] = {}
+
+    def ways(self, topic: str) -> Ways:
+        """Of a source topic. Raises ConfigurationError when its steps cannot be compiled."""
+        return self._work(topic).ways
+
+    def filter_text(self, topics: Iterable[str]) -> str:
+        """What the source's nodes may leave out when they are asked for these topics; empty: nothing."""
+        if not self._route.filters:
+            return ""
+        return any_filter_text(self._work(topic).steps.text_for_nodes for topic in topics)
+
+    def take(
+        self, partition: Partition, answer: FetchedPartition, config: IntakeConfig, frame: Frame
+    ) -> Intake:
+        """See `Transit`."""
+        work = self._partitions.get(partition)
+        if work is None:
+            self._forget_released()
+            work = self._partitions[partition] = _PartitionWork(
+                self._route, self._work(partition.source.topic), partition
+            )
+        limit = self._limits.of(work.topics)
+        floors = work.floors()
+        return take_in(
+            answer.records, partition.position, work.config(config, limit), frame, answer.aborted, floors
+        )
+
+    def _forget_released(self) -> None:
+        for partition in [each for each in self._partitions if each.is_released]:
+            del self._partitions[partition]
+
+    def _work(self, topic: str) -> _TopicWork:
+        work = self._topics.get(topic)
+        if work is None:
+            steps = compile_steps(self._route, self._naming, topic)
+            ways = ways_of(self._route, steps.topic, steps.elsewhere)
+            work = self._topics[topic] = _TopicWork(steps, ways, _deep_reason(self._route, steps))
+        return work
+
+
+class _PartitionWork:
+    """What is done to one source partition."""
+
+    def __init__(self, route: RouteSpec, topic: _TopicWork, partition: Partition) -> None:
+        self._route = route
+        self._partition = partition
+        self._deep_reason = topic.deep_reason
+        lane_map = _lane_map_of(topic.ways, partition)
+        self.topics = tuple(lane_map.targets)
+        self._aside = Aside(
+            route=route.name,
+            source=partition.source,
+            policies=route.on,
+            skipped_lane=lane_map.skipped_lane,
+            parked_lane=lane_map.parked_lane,
+        )
+        is_stepped = topic.deep_reason not in (None, DeepReason.FORCED)
+        self._steps = (
+            PartitionSteps(topic.steps, lane_map, route.topics.partitions, partition.source.partition)
+            if is_stepped
+            else None
+        )
+        self._config: IntakeConfig | None = None
+        self._made_of: tuple[IntakeConfig, int] | None = None
+
+    def floors(self) -> Sequence[int]:
+        """By lane, where it goes on; none while all are at the partition's position."""
+        lanes, position = self._partition.lanes, self._partition.position
+        if len(lanes) == 1 or all(lane.position == position for lane in lanes):
+            return ()
+        return [lane.position for lane in lanes]
+
+    def config(self, base: IntakeConfig, batch_bytes_max: int) -> IntakeConfig:
+        """How the partition's answers are cut up."""
+        if self._config is None or self._made_of != (base, batch_bytes_max):
+            self._made_of = (base, batch_bytes_max)
+            reason = self._deep_reason
+            self._config = replace(
+                base,
+                deep=reason is not None,
+                deep_reason=reason or DeepReason.FORCED,
+                is_shallow=self._route.copy is CopyMode.SHALLOW,
+                codec=CODECS[self._route.compression],
+                gather_bytes=min(base.gather_bytes, batch_bytes_max),
+                batch_bytes_max=batch_bytes_max,
+                steps=self._steps,
+                aside=self._aside,
+                turn_bytes=TURN_BYTES,
+            )
+        return self._config
+
+
+class PartitionSteps:
+    """The `Steps` of one source partition."""
+
+    def __init__(self, steps: TopicSteps, lanes: LaneMap, policy: PartitionPolicy, partition: int) -> None:
+        self._steps = steps
+        self._targets = lanes.targets
+        self._policy = policy
+        self._partition = partition
+
+    def apply(self, record: Record) -> Sequence[tuple[int, Record]]:
+        """See `Steps`."""
+        return [self._sent(work) for work in self._steps.apply(record, self._partition)]
+
+    def _sent(self, work: RecordAtWork) -> tuple[int, Record]:
+        lanes = self._targets.get(work.to)
+        if lanes is None:
+            raise RecordError(f"it is to go to {work.to!r}, which no 'route' step of the route names")
+        record = work.record()
+        return choose_lane(self._policy, lanes, record), record
+
+
+def _lane_map_of(ways: Ways, partition: Partition) -> LaneMap:
+    """The lanes that the partition was assigned."""
+    counts: dict[str, int] = {}
+    for lane in partition.lanes:
+        topic, number = lane.destination
+        counts[topic] = max(counts.get(topic, 0), number + 1)
+    lane_map = ways.lanes(partition.source.partition, lambda topic: counts.get(topic, 1))
+    assert lane_map.destinations == tuple(lane.destination for lane in partition.lanes)
+    return lane_map
+
+
+def _deep_reason(route: RouteSpec, steps: TopicSteps) -> DeepReason | None:
+    if steps.changes:
+        return DeepReason.TRANSFORMED
+    if steps.wanted is not None:
+        return DeepReason.FILTERED
+    if route.topics.partitions is not PartitionPolicy.SAME:
+        return DeepReason.SPREAD
+    return DeepReason.FORCED if route.copy is CopyMode.DEEP else None

@@ -1,0 +1,111 @@
+"""The ways of a source topic's records: which topics of the destination they may go to, and the lane of each
+source partition to each of their partitions. Pure.
+
+Lanes come in this order: the topic's own, dead letters, topics that steps name, notes of what was left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from broker.client.partitioner import murmur2
+from broker.records.record import Record
+from broker.types import TopicPartition
+from mirrormaker.flow.obstacles import SKIPPED_TOPIC
+from mirrormaker.topology.further_topics import parked_topic
+from mirrormaker.topology.model import FailurePolicy, PartitionPolicy, RecordErrorPolicy, RouteSpec
+
+_POSITIVE = 0x7FFFFFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """Of one source topic."""
+
+    main: str
+    elsewhere: tuple[str, ...] = ()
+    parked: str | None = None
+    """The topic of dead letters."""
+    notes: bool = False
+    """Whether something may be left out and noted."""
+    policy: PartitionPolicy = PartitionPolicy.SAME
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All that must be there."""
+        parked = () if self.parked is None else (self.parked,)
+        return (self.main, *parked, *self.elsewhere, *((SKIPPED_TOPIC,) if self.notes else ()))
+
+    def spread_topics(self) -> tuple[str, ...]:
+        """Those of which the number of partitions decides where a record goes."""
+        return () if self.policy is PartitionPolicy.SAME else (self.main, *self.elsewhere)
+
+    def lanes(self, partition: int, count_of: Callable[[str], int]) -> LaneMap:
+        """The lanes of a source partition; `count_of` tells how many partitions a topic has."""
+        destinations: list[TopicPartition] = []
+        targets: dict[str, range] = {}
+
+        def add(topic: str) -> None:
+            numbers = [partition] if self.policy is PartitionPolicy.SAME else range(max(count_of(topic), 1))
+            start = len(destinations)
+            destinations.extend(TopicPartition(topic, number) for number in numbers)
+            targets[topic] = range(start, len(destinations))
+
+        add(self.main)
+        parked_lane = skipped_lane = None
+        if self.parked is not None:
+            parked_lane = len(destinations)
+            destinations.append(TopicPartition(self.parked, partition))
+        for topic in self.elsewhere:
+            if topic not in targets:
+                add(topic)
+        if self.notes:
+            skipped_lane = len(destinations)
+            destinations.append(TopicPartition(SKIPPED_TOPIC, 0))
+        return LaneMap(
+            destinations=tuple(destinations),
+            is_merged=self.policy is not PartitionPolicy.SAME or bool(self.elsewhere) or self.notes,
+            targets=targets,
+            parked_lane=parked_lane,
+            skipped_lane=skipped_lane,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneMap:
+    """The lanes of one source partition."""
+
+    destinations: tuple[TopicPartition, ...]
+    is_merged: bool
+    """Other source partitions may write to some of these too."""
+    targets: dict[str, range]
+    """By topic, the lanes to its partitions."""
+    parked_lane: int | None
+    skipped_lane: int | None
+
+
+def ways_of(route: RouteSpec, main: str, elsewhere: Sequence[str]) -> Ways:
+    """The ways of a source topic that becomes `main`, and of which steps send records `elsewhere`."""
+    on = route.on
+    has_steps = bool(route.filters or route.transforms)
+    skips = FailurePolicy.SKIP_AND_RECORD in (on.oversize, on.not_shallow) or (
+        has_steps and on.record_error is RecordErrorPolicy.SKIP_AND_RECORD
+    )
+    return Ways(
+        main=main,
+        elsewhere=tuple(elsewhere),
+        parked=parked_topic(route, main),
+        notes=skips,
+        policy=route.topics.partitions,
+    )
+
+
+def choose_lane(policy: PartitionPolicy, lanes: range, record: Record) -> int:
+    """The lane of a record among those to one topic; what is fetched again takes the same."""
+    count = len(lanes)
+    if count == 1 or policy is PartitionPolicy.SAME:
+        return lanes[0]
+    if policy is PartitionPolicy.KEY and record.key is not None:
+        return lanes[(murmur2(record.key) & _POSITIVE) % count]
+    return lanes[record.offset % count]

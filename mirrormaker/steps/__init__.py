@@ -1,0 +1,1 @@
+"""What filters and transforms do to single records. Pure, but for the import of a route's own functions."""

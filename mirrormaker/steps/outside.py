@@ -1,0 +1,94 @@
+"""What steps take from outside of the topology file: functions by their dotted path, and secrets."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from broker.errors import ConfigurationError
+from broker.records.record import Record
+from mirrormaker.steps.changes import Change
+from mirrormaker.steps.record import RecordAtWork, RecordError, TransitRecord
+from mirrormaker.topology.model import CallFunction
+
+
+def load_function(step: CallFunction, topic: str) -> Change:
+    """The step of a function, imported now, for records of a source topic.
+
+    Raises ConfigurationError when there is no such function.
+    """
+    path = f"{step.module}:{step.name}"
+    try:
+        function = getattr(importlib.import_module(step.module), step.name)
+    except Exception as error:
+        raise ConfigurationError([f"function {path}: {type(error).__name__}: {error}"]) from error
+    if not callable(function):
+        raise ConfigurationError([f"function {path}: it cannot be called"])
+
+    def change(work: RecordAtWork) -> Sequence[RecordAtWork]:
+        record = work.record()
+        given = TransitRecord(
+            topic,
+            work.partition,
+            record.offset,
+            record.timestamp,
+            record.key,
+            record.value,
+            record.headers,
+            work.to,
+        )
+        try:
+            outcome = function(given)
+        except Exception as error:
+            raise RecordError(f"{path}: {type(error).__name__}: {error}") from error
+        if outcome is given:
+            return (work,)
+        return [_checked(made, work, path) for made in _several(outcome, path)]
+
+    return change
+
+
+def read_secret(reference: str) -> bytes:
+    """What `env:NAME` or `file:/PATH` refers to. Raises ConfigurationError when it is not there or empty."""
+    kind, _, name = reference.partition(":")
+    try:
+        secret = os.environb.get(name.encode(), b"") if kind == "env" else Path(name).read_bytes().strip()
+    except OSError as error:
+        raise ConfigurationError([f"secret {reference}: {error.strerror}"]) from error
+    if not secret:
+        raise ConfigurationError([f"secret {reference}: there is none"])
+    return secret
+
+
+def _several(outcome: object, path: str) -> Iterable[Any]:
+    if outcome is None:
+        return ()
+    if isinstance(outcome, TransitRecord):
+        return (outcome,)
+    if isinstance(outcome, list):
+        return outcome
+    raise RecordError(f"{path}: returned {type(outcome).__name__}, not a record, a list of them or None")
+
+
+def _checked(made: Any, work: RecordAtWork, path: str) -> RecordAtWork:
+    """What a function made, as a record that can be written."""
+    if not isinstance(made, TransitRecord):
+        raise RecordError(f"{path}: returned {type(made).__name__} for a record")
+    for name, field in (("key", made.key), ("value", made.value)):
+        if field is not None and not isinstance(field, bytes):
+            raise RecordError(f"{path}: the {name} is {type(field).__name__}, not bytes")
+    if not isinstance(made.timestamp_ms, int) or not isinstance(made.to, str):
+        raise RecordError(f"{path}: 'timestamp_ms' is a whole number, 'to' the name of a topic")
+    try:
+        headers = tuple((name, value) for name, value in made.headers)
+    except (TypeError, ValueError):
+        raise RecordError(f"{path}: headers are pairs of name and value") from None
+    if not all(
+        isinstance(name, str) and (value is None or isinstance(value, bytes)) for name, value in headers
+    ):
+        raise RecordError(f"{path}: a header has a name of text and a value of bytes")
+    record = Record(work.offset, made.timestamp_ms, 0, made.key, made.value, headers)
+    return RecordAtWork(record, made.to, work.partition)

@@ -1,0 +1,80 @@
+"""Records on their way through steps. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from broker.records.filter_terms import LookedAt
+from broker.records.record import Header, Record
+
+
+class RecordError(Exception):
+    """A step cannot process a record; the message says why."""
+
+
+class TransitRecord(NamedTuple):
+    """What a function of a route is given, and what it returns: this record, others made of it with
+    `_replace`, a list of such, or None.
+    """
+
+    topic: str
+    """Of the source; so are partition and offset. Changing these has no effect."""
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+    to: str
+    """The topic that it goes to: the route's own, or one that a step of the route names."""
+
+
+class RecordAtWork(LookedAt):
+    """A record that steps change: its value is read as JSON, and written again, at most once."""
+
+    __slots__ = ("_is_document_changed", "offset", "partition", "timestamp", "to")
+
+    def __init__(self, record: Record, to: str, partition: int) -> None:
+        """`partition`: of the source."""
+        super().__init__(record.key, record.value, record.headers)
+        self.offset = record.offset
+        self.timestamp = record.timestamp
+        self.to = to
+        self.partition = partition
+        self._is_document_changed = False
+
+    def object(self) -> Any:
+        """The value as JSON, to be changed in place (see `changed`); None for no value.
+
+        Raises RecordError when there is a value and it is no JSON object or list.
+        """
+        if self.value is None:
+            return None
+        document = self.document
+        if not isinstance(document, dict | list):
+            raise RecordError("the value is no JSON object")
+        return document
+
+    def changed(self) -> None:
+        """The document is another than the value now."""
+        self._is_document_changed = True
+
+    def settle(self) -> None:
+        """Let the value be what the document says."""
+        if self._is_document_changed:
+            self._is_document_changed = False
+            self.value = _encode(self.document)
+
+    def record(self) -> Record:
+        """The record as it is now."""
+        self.settle()
+        return Record(self.offset, self.timestamp, 0, self.key, self.value, self.headers)
+
+
+def _encode(document: Any) -> bytes:
+    try:
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can escape
+        return json.dumps(document, separators=(",", ":")).encode()

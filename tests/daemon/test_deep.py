@@ -1,0 +1,216 @@
+"""Mirrors that change what they copy, between real clusters."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+
+import pytest
+from confluent_kafka import Message
+
+from broker.client.cluster import Cluster
+from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch
+from broker.client.partitioner import murmur2
+from broker.embedded import EmbeddedCluster
+from broker.records.batch import Codec, iterate_batches
+from broker.types import TopicPartition
+from mirrormaker.flow.obstacles import SKIPPED_TOPIC
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, wait_until
+from tests.daemon.test_mirror import (
+    assert_complete_and_in_order,
+    clusters,
+    consume,
+    create,
+    produce,
+    producer,
+)
+
+__all__ = ["clusters"]
+
+Clusters = tuple[EmbeddedCluster, EmbeddedCluster]
+
+
+def batches(cluster: EmbeddedCluster, topic: str) -> list[tuple[Codec, int]]:
+    """Codec and size of every batch of partition 0."""
+
+    async def read() -> list[tuple[Codec, int]]:
+        async with Cluster(cluster.bootstrap) as client:
+            await client.ensure([topic])
+            place = TopicPartition(topic, 0)
+            positions = [PartitionPosition(topic_partition=place, offset=0, max_bytes=64 << 20)]
+            terms = FetchTerms(max_wait_ms=100, min_bytes=1, max_bytes=64 << 20, read_committed=True)
+            connection = await client.connection(client.leader(place) or 0, "look")
+            response = await connection.request(build_fetch(positions, terms, client.metadata), 11)
+            records = response.responses[0].partitions[0].records
+            return [(header.codec, header.size) for _, header in iterate_batches(records)]
+
+    return asyncio.run(read())
+
+
+def headers_of(message: Message) -> dict[str, str]:
+    return {name: (value or b"").decode() for name, value in message.headers() or []}
+
+
+def test_another_codec_is_given_to_batches_that_have_not_it_yet(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    for index, codec in enumerate(["none", "gzip", "zstd"]):
+        produce(source, "flights", range(index * 100, index * 100 + 100), 1, **{"compression.type": codec})
+    running = mirror(source, destination, compression="zstd")
+    running.start()
+    told = running.wait_copied()
+    assert_complete_and_in_order(consume(destination, "jfk.flights", 1), 300)
+    kept = sum(codec is Codec.ZSTD for codec, _ in batches(source, "flights"))
+    found = batches(destination, "jfk.flights")
+    assert {codec for codec, _ in found} == {Codec.ZSTD}
+    assert told["counts"]["deep_batches"] == {"codec": len(found) - kept}
+    assert running.stop() == 0
+
+
+def test_small_batches_become_big_ones(clusters: Clusters, mirror: MirrorFactory) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    for start in range(0, 400, 10):
+        produce(source, "flights", range(start, start + 10), 1)
+    running = mirror(source, destination, batch={"bytes": 4096, "linger_ms": 5})
+    running.start()
+    told = running.wait_copied()
+    assert_complete_and_in_order(consume(destination, "jfk.flights", 1), 400)
+    assert len(batches(destination, "jfk.flights")) * 4 < len(batches(source, "flights"))
+    assert told["counts"]["deep_batches"]["gathered"] >= 40
+
+
+def test_records_are_filtered_changed_parked_and_sent_elsewhere(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "orders", 2)
+    writer = producer(source)
+    for number in range(100):
+        order = {"id": number, "region": ["eu", "us"][number % 2], "card": "4711", "note": {"text": "x"}}
+        value = b"no JSON" if number == 50 else json.dumps(order).encode()
+        kind = "test" if number % 10 == 9 else "real"
+        headers = [("kind", kind.encode()), ("trace", b"1")]
+        writer.produce("orders", value, b"order-%d" % number, partition=number % 2, headers=headers)
+    assert writer.flush(PATIENCE_SECONDS) == 0
+    running = mirror(
+        source,
+        destination,
+        topics={"include": ["orders"]},
+        filters=[{"drop": {"header": {"name": "kind", "equals": "test"}}}],
+        transforms=[
+            {"mask": {"fields": ["card"]}},
+            {"drop": {"fields": ["note"], "headers": ["trace"]}},
+            {"rename": {"fields": {"id": "number"}}},
+            {"route": {"to": "{topic}.eu", "when": {"json": {"field": "region", "equals": "eu"}}}},
+        ],
+        on={"record_error": "park"},
+    )
+    running.start()
+    told = running.wait_copied()
+    wanted = [number for number in range(100) if number % 10 != 9 and number != 50]
+    for topic, region in (("orders.eu", "eu"), ("jfk.orders", "us")):
+        messages = consume(destination, topic, 2)
+        documents = [json.loads(message.value() or b"") for message in messages]
+        assert Counter(document["number"] for document in documents) == Counter(
+            number for number in wanted if ["eu", "us"][number % 2] == region
+        )
+        assert {document["card"] for document in documents} == {"***"}
+        assert not any("note" in document for document in documents)
+        assert all(headers_of(message) == {"kind": "real"} for message in messages)
+    (parked,) = consume(destination, "jfk.orders.dead-letters", 2)
+    assert parked.value() == b"no JSON"
+    letter = headers_of(parked)
+    assert (letter["parked.topic"], letter["parked.partition"], letter["parked.offset"]) == (
+        "orders",
+        "0",
+        "25",
+    )
+    assert "JSON" in letter["parked.error"]
+    assert told["counts"]["left_out"] == {"record_error": 1}
+    assert "records_left_out" in {event["name"] for event in told["events"]}
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize("policy", ["key", "round_robin"])
+def test_records_are_spread_over_the_partitions_that_the_destination_has(
+    clusters: Clusters, mirror: MirrorFactory, policy: str
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 2)
+    create(destination, "jfk.flights", 5)
+    produce(source, "flights", range(600), 2)
+    running = mirror(source, destination, topics={"include": ["flights"], "partitions": policy})
+    running.start()
+    running.wait_copied()
+    messages = consume(destination, "jfk.flights", 5)
+    if policy == "key":
+        assert_complete_and_in_order(messages, 600)
+        for message in messages:
+            assert message.partition() == (murmur2(message.key() or b"") & 0x7FFFFFFF) % 5
+    else:
+        assert sorted(int(message.value() or b"") for message in messages) == list(range(600))
+        spread = Counter(message.partition() for message in messages)
+        assert set(spread.values()) == {120}
+    assert running.stop() == 0
+
+
+def test_batches_that_are_too_large_are_split_and_single_records_noted(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    create(destination, "jfk.flights", 1, **{"max.message.bytes": "2000"})
+    writer = producer(source, **{"linger.ms": 200})
+    for number in range(300):
+        writer.produce("flights", b"%d" % number, b"key", partition=0)
+    writer.produce("flights", b"x" * 5000, b"large", partition=0)
+    writer.produce("flights", b"300", b"key", partition=0)
+    assert writer.flush(PATIENCE_SECONDS) == 0
+    running = mirror(source, destination, on={"oversize": "skip_and_record"})
+    running.start()
+    told = running.wait_copied()
+    assert_complete_and_in_order(consume(destination, "jfk.flights", 1), 301)
+    assert all(size <= 2000 for _, size in batches(destination, "jfk.flights"))
+    (note,) = consume(destination, SKIPPED_TOPIC, 1)
+    place, said = json.loads(note.key() or b""), json.loads(note.value() or b"")
+    assert place == {"route": "jfk-to-aggregate", "topic": "flights", "partition": 0, "offset": 300}
+    assert (said["reason"], said["key"], said["value"]) == ("oversize", "bGFyZ2U=", None)
+    assert said["value_bytes"] == 5000
+    assert told["counts"]["left_out"] == {"oversize": 1}
+    assert running.stop() == 0
+
+
+def test_a_record_that_is_too_large_holds_its_partition_until_the_destination_takes_it(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    create(destination, "jfk.flights", 1, **{"max.message.bytes": "2000"})
+    writer = producer(source)
+    writer.produce("flights", b"0", b"key", partition=0)
+    writer.flush(PATIENCE_SECONDS)
+    writer.produce("flights", b"x" * 5000, b"key", partition=0)
+    writer.flush(PATIENCE_SECONDS)
+    running = mirror(source, destination)
+    running.start()
+    told = running.wait_for(
+        lambda told: {each["state"] for each in told["partitions"]} & {"obstructed", "paused"}, "held"
+    )
+    (partition,) = told["partitions"]
+    assert "oversize at offset 1" in partition["problem"] or partition["problem"] == "MESSAGE_TOO_LARGE"
+    assert {event["name"] for event in told["events"]} & {"obstacle_met", "partition_paused"}
+
+
+def test_a_route_that_is_to_stop_says_why(clusters: Clusters, mirror: MirrorFactory) -> None:
+    source, destination = clusters
+    create(source, "flights", 1, **{"message.timestamp.type": "LogAppendTime"})
+    produce(source, "flights", range(10), 1)
+    running = mirror(source, destination, copy="shallow", on={"not_shallow": "fail"})
+    running.start()
+    told = running.wait_for(lambda told: told["state"] == "failed", "the route stops")
+    assert "log_append_time" in told["problem"]
+    wait_until(lambda: running.process is not None and running.process.poll() is None, "the daemon goes on")

@@ -1,0 +1,260 @@
+"""Batches that are decoded on their way: all records cross once, in their order, whatever is done to them."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.records.batch import TIMESTAMP_TYPE_FLAG, Codec, iterate_batches, read_header, verify_crc
+from broker.records.record import Record
+from broker.types import TopicPartition
+from mirrormaker.flow.chunk import Chunk, DeepReason, Frame
+from mirrormaker.flow.intake import UNBOUNDED, Intake, IntakeConfig, take_in
+from mirrormaker.flow.obstacles import Aside, ObstacleKind
+from mirrormaker.flow.partition import Partition
+from mirrormaker.steps.record import RecordError
+from mirrormaker.topology.model import FailurePolicies, FailurePolicy, RecordErrorPolicy
+from tests.flow.test_intake import SIZE_MAX, build, compacted, records_of, take
+
+SOURCE = TopicPartition("orders", 3)
+SKIPPING = FailurePolicies(
+    oversize=FailurePolicy.SKIP_AND_RECORD,
+    not_shallow=FailurePolicy.SKIP_AND_RECORD,
+    record_error=RecordErrorPolicy.SKIP_AND_RECORD,
+)
+NOTED = 3
+
+
+def config(**more: object) -> IntakeConfig:
+    return IntakeConfig(**{"chunk_bytes": SIZE_MAX, "chunk_batches_max": 1, **more})  # type: ignore[arg-type]
+
+
+def aside(policies: FailurePolicies) -> Aside:
+    return Aside(route="r", source=SOURCE, policies=policies, skipped_lane=NOTED, parked_lane=NOTED)
+
+
+def numbers_of(chunks: Sequence[Chunk]) -> dict[int, list[int]]:
+    """The numbers in the keys of the records, by lane."""
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for chunk in chunks:
+        for record in records_of(chunk):
+            assert record.key is not None
+            numbers[chunk.lane].append(int(record.key.removeprefix(b"key-")))
+    return numbers
+
+
+class Spread:
+    """Records by their offsets: some dropped, some doubled, some refused, the others over three lanes."""
+
+    def __init__(self, drop: int, double: int, refuse: int) -> None:
+        self.drop, self.double, self.refuse = drop, double, refuse
+
+    def apply(self, record: Record) -> Sequence[tuple[int, Record]]:
+        if record.offset % self.refuse == self.refuse - 1:
+            raise RecordError("not that one")
+        if record.offset % self.drop == self.drop - 1:
+            return []
+        return [(record.offset % 3, record)] * (2 if record.offset % self.double == 1 else 1)
+
+
+def assert_sound(intake: Intake, limit: int, lanes: int) -> None:
+    """Chunks are whole batches, in order, that part no record from what was made of it."""
+    ends = [0] * lanes
+    for chunk in intake.chunks:
+        assert chunk.first_offset >= ends[chunk.lane]
+        ends[chunk.lane] = chunk.next_offset
+        assert chunk.lane == NOTED or chunk.size <= limit
+        spans = [(position, header.size) for position, header in iterate_batches(chunk.records)]
+        assert [(span.position, span.size) for span in chunk.batches] == spans
+        for position, header in iterate_batches(chunk.records):
+            verify_crc(chunk.records, position, header)
+            assert header.record_count == header.last_offset_delta + 1
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 30), st.sampled_from(list(Codec)), st.booleans()), max_size=12),
+    start=st.integers(0, 40),
+    codec=st.none() | st.sampled_from(list(Codec)),
+    gather_bytes=st.sampled_from([0, 300, 2_000]),
+    batch_bytes_max=st.sampled_from([UNBOUNDED, 1_500, 250]),
+    is_deep=st.booleans(),
+    turn_bytes=st.sampled_from([1, 800, 1 << 20]),
+)
+def test_records_cross_once_and_in_order_whatever_their_batches_become(
+    sizes: list[tuple[int, Codec, bool]],
+    start: int,
+    codec: Codec | None,
+    gather_bytes: int,
+    batch_bytes_max: int,
+    is_deep: bool,
+    turn_bytes: int,
+) -> None:
+    answer, end = bytearray(), 0
+    for count, batch_codec, is_appended in sizes:
+        flags = TIMESTAMP_TYPE_FLAG if is_appended else 0
+        answer += build(end, count, codec=batch_codec, flags=flags)
+        end += count
+    bounds = config(
+        codec=codec,
+        gather_bytes=min(gather_bytes, batch_bytes_max),
+        batch_bytes_max=batch_bytes_max,
+        deep=is_deep,
+        turn_bytes=turn_bytes,
+    )
+    position, at, chunks = min(start, end), 0, []
+    start = position
+    while True:
+        intake = take_in(answer[at:], position, bounds, Frame(len(answer)))
+        assert_sound(intake, batch_bytes_max, 1)
+        chunks += intake.chunks
+        position = intake.position
+        if intake.left_at is None:
+            break
+        at += intake.left_at
+    assert (intake.damage, intake.obstacle, position) == (None, None, end)
+    assert numbers_of(chunks)[0] == list(range(start, end))
+    if codec is not None:
+        assert {read_header(chunk.records).codec for chunk in chunks} <= {codec}
+
+
+@given(
+    counts=st.lists(st.integers(1, 20), min_size=1, max_size=8),
+    drop=st.integers(2, 9),
+    double=st.integers(2, 9),
+    refuse=st.integers(2, 30),
+    floors=st.none() | st.tuples(*[st.integers(0, 60)] * 4),
+    batch_bytes_max=st.sampled_from([UNBOUNDED, 400]),
+)
+def test_every_record_has_the_fate_that_the_steps_give_it(
+    counts: list[int],
+    drop: int,
+    double: int,
+    refuse: int,
+    floors: tuple[int, ...] | None,
+    batch_bytes_max: int,
+) -> None:
+    answer, end = bytearray(), 0
+    for count in counts:
+        answer += build(end, count)
+        end += count
+    steps = Spread(drop, double, refuse)
+    bounds = config(steps=steps, aside=aside(SKIPPING), batch_bytes_max=batch_bytes_max)
+    position = min(min(floors), end) if floors else 0
+    intake = take_in(answer, position, bounds, Frame(len(answer)), floors=floors or ())
+    assert intake.position == end
+    assert_sound(intake, batch_bytes_max, 4)
+    numbers = numbers_of([chunk for chunk in intake.chunks if chunk.lane != NOTED])
+    for lane in range(3):
+        expected: list[int] = []
+        for offset in range(max(position, floors[lane] if floors else 0), end):
+            if offset % 3 == lane and offset % refuse != refuse - 1 and offset % drop != drop - 1:
+                expected += [offset] * (2 if offset % double == 1 else 1)
+        assert numbers[lane] == expected
+    noted = [
+        json.loads(record.key or b"")["offset"]
+        for chunk in intake.chunks
+        if chunk.lane == NOTED
+        for record in records_of(chunk)
+    ]
+    assert noted == [offset for offset in range(position, end) if offset % refuse == refuse - 1]
+
+
+def test_runs_say_where_records_come_from_that_steps_dropped_or_doubled() -> None:
+    (chunk,) = [
+        each for each in take(build(0, 12), config=config(steps=Spread(4, 3, 99))).chunks if not each.lane
+    ]
+    assert (chunk.first_offset, chunk.next_offset) == (0, 10)
+    assert [tuple(run) for run in chunk.runs] == [(0, 1), (6, 1), (9, 1)]
+
+
+@pytest.mark.parametrize(
+    ("policies", "stops_route"),
+    [(FailurePolicies(), False), (FailurePolicies(oversize=FailurePolicy.FAIL), True)],
+)
+def test_what_is_before_a_record_that_is_too_large_crosses_and_the_position_stays_there(
+    policies: FailurePolicies, stops_route: bool
+) -> None:
+    answer = build(0, 4, codec=Codec.NONE) + build(4, 1, codec=Codec.NONE, size=900) + build(5)
+    bounds = config(batch_bytes_max=300, aside=aside(policies))
+    intake = take(answer, config=bounds)
+    assert numbers_of(intake.chunks) == {0: [0, 1, 2, 3]}
+    assert intake.position == 4
+    assert intake.obstacle is not None
+    assert (intake.obstacle.kind, intake.obstacle.offset) == (ObstacleKind.OVERSIZE, 4)
+    assert intake.obstacle.stops_route is stops_route
+    again = take(answer[read_header(answer).size :], position=4, config=bounds)
+    assert (again.chunks, again.position, again.obstacle) == ([], 4, intake.obstacle)
+
+
+def test_an_obstacle_inside_a_batch_lets_pass_what_lies_before_it() -> None:
+    class Refusing:
+        def apply(self, record: Record) -> Sequence[tuple[int, Record]]:
+            if record.offset == 7:
+                raise RecordError("seven")
+            return [(record.offset % 2, record)]
+
+    intake = take(build(0, 5) + build(5, 5), config=config(steps=Refusing()))
+    assert numbers_of(intake.chunks) == {0: [0, 2, 4, 6], 1: [1, 3, 5]}
+    assert intake.position == 7
+    assert intake.obstacle is not None
+    assert intake.obstacle.problem == "seven"
+
+
+def test_what_would_have_to_be_decoded_is_noted_where_nothing_may_be() -> None:
+    answer = build(0) + compacted(3, [3, 5], 6) + build(9)
+    held = take(answer, config=config(is_shallow=True))
+    assert held.position == 3
+    assert held.obstacle is not None
+    assert held.obstacle.kind is ObstacleKind.NOT_SHALLOW
+    noted = take(answer, config=config(is_shallow=True, aside=aside(SKIPPING)))
+    assert [(chunk.lane, chunk.first_offset) for chunk in noted.chunks] == [(0, 0), (0, 9), (NOTED, 3)]
+    (note,) = records_of(noted.chunks[2])
+    assert json.loads(note.value or b"")["last_offset"] == 8
+    assert noted.left_out == {ObstacleKind.NOT_SHALLOW: 1}
+
+
+def test_a_dead_letter_is_the_record_with_headers_that_tell_its_place() -> None:
+    parking = aside(FailurePolicies(record_error=RecordErrorPolicy.PARK))
+    intake = take(build(0, 2), config=config(steps=Spread(9, 9, 2), aside=parking))
+    (letter,) = records_of(next(chunk for chunk in intake.chunks if chunk.lane == NOTED))
+    assert letter.key == b"key-1"
+    told = dict(letter.headers)
+    assert (told["parked.topic"], told["parked.partition"], told["parked.offset"]) == (b"orders", b"3", b"1")
+    assert told["parked.error"] == b"not that one"
+
+
+def test_batches_that_found_no_neighbour_pass_as_they_are() -> None:
+    large, small = build(0, 20, codec=Codec.NONE, size=100), build(20)
+    intake = take(large + small + large[:0], config=config(gather_bytes=1_000))
+    assert [bytes(chunk.records) for chunk in intake.chunks] == [bytes(large), bytes(small)]
+    assert not intake.deep
+
+
+def test_damage_in_a_batch_that_was_to_be_gathered_is_told_where_it_is() -> None:
+    damaged = build(3)
+    damaged[-1] ^= 1
+    intake = take(build(0) + damaged + build(6), config=config(gather_bytes=1_000))
+    assert numbers_of(intake.chunks) == {0: [0, 1, 2]}
+    assert intake.position == 3
+    assert intake.damage is not None
+    assert intake.deep == {DeepReason.GATHERED: 1}
+
+
+def test_a_position_is_safe_only_once_a_note_that_comes_late_is() -> None:
+    partition = Partition(SOURCE, [TopicPartition("a", 3), TopicPartition("notes", 0)], 0, 100, 1 << 20)
+    main, notes = partition.lanes
+    partition.extend_to(200)
+    assert notes.acknowledged == 200
+    (chunk,) = take(build(150, 1), position=150).chunks
+    main.go_back_to(140)
+    notes.append(chunk)
+    partition.extend_to(170)
+    assert (notes.position, notes.acknowledged, chunk.next_offset) == (200, 150, 200)
+    chunk.acknowledged = True
+    notes.take_acknowledged()
+    assert notes.acknowledged == 200
