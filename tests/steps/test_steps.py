@@ -1,0 +1,280 @@
+"""Filters and transforms of single records."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.errors import ConfigurationError
+from broker.records.filter_terms import LookedAt
+from broker.records.record import Header, Record
+from broker.records.record_filter import RecordFilter
+from mirrormaker.steps.conditions import any_filter_text, compile_condition, compile_filters, filter_text
+from mirrormaker.steps.record import RecordError, TransitRecord
+from mirrormaker.steps.topic_steps import TopicSteps, compile_steps
+from mirrormaker.topology.model import (
+    AllOf,
+    AnyOf,
+    Condition,
+    FilterAction,
+    FilterSpec,
+    HeaderTest,
+    JsonTest,
+    KeyMatches,
+    KeyPrefix,
+    Not,
+    RouteSpec,
+    Where,
+)
+from mirrormaker.topology.naming import compile_naming
+from tests.topology.files import load_route
+
+ORDER = {
+    "id": 7,
+    "customer": {"name": "Ann", "country": "de"},
+    "lines": [{"card": "1"}, {"card": "2"}],
+    "rate": 1.5,
+}
+
+
+def record(value: Any = ORDER, key: bytes | None = b"order-7", headers: Sequence[Header] = ()) -> Record:
+    data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+    return Record(7, 1_000, 0, key, data, headers)
+
+
+def steps(folder: Path, transforms: str = "[]", filters: str = "[]", topic: str = "orders") -> TopicSteps:
+    route: RouteSpec = load_route(folder, f"filters: {filters}, transforms: {transforms}")
+    return compile_steps(route, compile_naming(route.source, route.topics), topic)
+
+
+def done(made: TopicSteps, given_record: Record) -> list[Record]:
+    return [work.record() for work in made.apply(given_record, 3)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        (KeyPrefix(prefix="order-"), True),
+        (KeyPrefix(prefix="test-"), False),
+        (KeyMatches(pattern=r"order-\d"), True),
+        (KeyMatches(pattern=r"order"), False),
+        (Where(expression="$.id > 6 and key starts with 'o'"), True),
+        (HeaderTest(name="kind"), True),
+        (HeaderTest(name="kind", one_of=("late", "early")), True),
+        (HeaderTest(name="kind", matches="l.*"), True),
+        (HeaderTest(name="kind", one_of=("late",), matches="x"), False),
+        (HeaderTest(name="other"), False),
+        (JsonTest(field="customer.country", one_of=("de",)), True),
+        (JsonTest(field="customer.country", matches="d."), True),
+        (JsonTest(field="id", matches="7"), False),
+        (JsonTest(field="id", one_of=(7.0,)), True),
+        (JsonTest(field="customer.city"), False),
+        (Not(condition=JsonTest(field="customer.city")), True),
+        (AnyOf(conditions=(KeyPrefix(prefix="x"), HeaderTest(name="kind"))), True),
+        (AllOf(conditions=(KeyPrefix(prefix="x"), HeaderTest(name="kind"))), False),
+    ],
+)
+def test_conditions_mean_what_they_say(condition: Condition, holds: bool) -> None:
+    order = record(headers=[("kind", b"late")])
+    looked_at = LookedAt(order.key, order.value, order.headers)
+    assert compile_condition(condition).holds(looked_at) is holds
+
+
+NAMES = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=4).filter(
+    lambda name: "." not in name
+)
+SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | NAMES
+LEAVES = st.one_of(
+    st.builds(KeyPrefix, prefix=NAMES),
+    st.builds(KeyMatches, pattern=st.just("k.*")),
+    st.builds(Where, expression=st.sampled_from(["key = 'a' or $.a exists", "not $.b = 1"])),
+    st.builds(HeaderTest, name=NAMES, one_of=st.lists(NAMES, max_size=2).map(tuple)),
+    st.builds(JsonTest, field=NAMES, one_of=st.lists(SCALARS, max_size=2).map(tuple)),
+    st.builds(JsonTest, field=NAMES, matches=st.just("a")),
+)
+CONDITIONS: st.SearchStrategy[Condition] = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.builds(Not, condition=inner),
+        st.builds(AnyOf, conditions=st.lists(inner, min_size=1, max_size=3).map(tuple)),
+        st.builds(AllOf, conditions=st.lists(inner, min_size=1, max_size=3).map(tuple)),
+    ),
+    max_leaves=4,
+)
+FILTERS = st.lists(
+    st.builds(FilterSpec, action=st.sampled_from(FilterAction), condition=CONDITIONS), min_size=1, max_size=3
+)
+
+
+@given(
+    filters=FILTERS,
+    key=st.none() | st.sampled_from([b"a", b"kk"]) | NAMES.map(str.encode),
+    value=st.dictionaries(NAMES | st.sampled_from("ab"), SCALARS, max_size=3),
+    headers=st.lists(st.tuples(NAMES, NAMES.map(str.encode)), max_size=2),
+)
+def test_nodes_never_leave_out_what_passes_here(
+    filters: list[FilterSpec], key: bytes | None, value: dict[str, Any], headers: list[Header]
+) -> None:
+    data = json.dumps(value).encode()
+    passes = compile_filters(filters)
+    assert passes is not None
+    if passes.holds(LookedAt(key, data, headers)) and (text := filter_text(filters)):
+        assert RecordFilter.parse(text).matches(key, data, headers)
+
+
+def test_nodes_are_told_all_of_what_their_language_can_say() -> None:
+    drop = FilterSpec(action=FilterAction.DROP, condition=HeaderTest(name="a b", one_of=("x",)))
+    keep = FilterSpec(action=FilterAction.KEEP, condition=JsonTest(field="a.b", one_of=(1, None)))
+    unsaid = FilterSpec(action=FilterAction.KEEP, condition=KeyMatches(pattern="x"))
+    text = filter_text([drop, unsaid, keep])
+    assert text == 'not header["a b"] in ("x") and $["a"]["b"] in (1, null)'
+    assert RecordFilter.parse(text).term == compile_filters([drop, keep])
+    assert any_filter_text([text, text]) == text
+    assert any_filter_text([text, ""]) == ""
+    assert any_filter_text(["key = 'a'", "key = 'b'"]) == "(key = 'a') or (key = 'b')"
+    assert filter_text([FilterSpec(action=FilterAction.KEEP, condition=KeyPrefix(prefix="x" * 5000))]) == ""
+
+
+@pytest.mark.parametrize(
+    ("transforms", "expected"),
+    [
+        ("[{drop: {fields: [customer.name, absent.x]}}]", {**ORDER, "customer": {"country": "de"}}),
+        ("[{drop: {fields: [lines.card]}}]", {**ORDER, "lines": [{}, {}]}),
+        ("[{mask: {fields: [lines.card], with: x}}]", {**ORDER, "lines": [{"card": "x"}, {"card": "x"}]}),
+        ("[{mask: {fields: [id], hash: true}}]", {**ORDER, "id": hashlib.sha256(b"7").hexdigest()}),
+        (
+            "[{rename: {fields: {customer.name: who}}}]",
+            {**ORDER, "customer": {"who": "Ann", "country": "de"}},
+        ),
+        (
+            "[{rename: {fields: {id: rate}}}]",
+            {key: ORDER[{"rate": "id"}.get(key, key)] for key in ["rate", "customer", "lines"]},
+        ),
+        ("[{topics: [others], drop: {fields: [id]}}]", ORDER),
+    ],
+)
+def test_fields_are_dropped_masked_and_renamed(tmp_path: Path, transforms: str, expected: Any) -> None:
+    (made,) = done(steps(tmp_path, transforms), record())
+    assert json.loads(made.value or b"") == expected
+    assert (made.offset, made.timestamp, made.key) == (7, 1_000, b"order-7")
+
+
+def test_values_that_no_step_changes_stay_byte_by_byte(tmp_path: Path) -> None:
+    value = b'{ "id": 1e2 }'
+    (made,) = done(steps(tmp_path, "[{drop: {fields: [absent]}}, {mask: {headers: [h]}}]"), record(value))
+    assert made.value == value
+
+
+def test_headers_and_keys_are_changed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SALT", "pepper")
+    made = steps(
+        tmp_path,
+        "[{drop: {headers: [trace]}}, {rename: {headers: {kind: type}}}, {mask: {headers: [type], with: x}},"
+        " {mask: {key: true, hash: true, salt: 'env:SALT'}}]",
+    )
+    first, again = (
+        done(made, record(headers=[("kind", b"a"), ("trace", b"1"), ("none", None)]))[0] for _ in "ab"
+    )
+    assert list(first.headers) == [("type", b"x"), ("none", None)]
+    assert first.key == again.key != b"order-7"
+    assert first.key != hashlib.sha256(b"order-7").hexdigest().encode()
+
+
+def test_a_secret_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="env:NOWHERE"):
+        steps(tmp_path, "[{mask: {key: true, hash: true, salt: 'env:NOWHERE'}}]")
+
+
+@pytest.mark.parametrize("value", [b"no JSON", b"7", b"\xff"])
+def test_a_value_that_is_no_object_is_an_error_where_fields_are_named(tmp_path: Path, value: bytes) -> None:
+    with pytest.raises(RecordError, match="no JSON object"):
+        done(steps(tmp_path, "[{mask: {fields: [card]}}]"), record(value))
+    (passed,) = done(steps(tmp_path, "[{mask: {headers: [card]}}]"), record(value))
+    assert passed.value == value
+
+
+def test_a_record_without_a_value_passes(tmp_path: Path) -> None:
+    (made,) = done(steps(tmp_path, "[{mask: {fields: [card]}}]"), record(None))
+    assert made.value is None
+
+
+def test_text_that_utf8_cannot_hold_stays_escaped(tmp_path: Path) -> None:
+    (made,) = done(steps(tmp_path, "[{drop: {fields: [id]}}]"), record(b'{"id": 1, "half": "\\ud800"}'))
+    assert made.value == b'{"half":"\\ud800"}'
+
+
+def test_records_are_routed_by_what_earlier_steps_made_of_them(tmp_path: Path) -> None:
+    made = steps(
+        tmp_path,
+        "[{rename: {fields: {id: number}}}, {route: {to: '{topic}.big', when: {where: '$.number > 5'}}}]",
+    )
+    assert [work.to for work in made.apply(record(), 0)] == ["orders.big"]
+    assert [work.to for work in made.apply(record({"id": 1}), 0)] == ["a.orders"]
+    assert made.elsewhere == ("orders.big",)
+
+
+@pytest.fixture
+def functions(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = ModuleType("functions_of_a_route")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (lambda made: made, [b"order-7"]),
+        (lambda made: None, []),
+        (lambda made: made._replace(key=b"a"), [b"a"]),
+        (lambda made: [made, made._replace(key=None)], [b"order-7", None]),
+    ],
+)
+def test_functions_return_the_record_others_or_none(
+    tmp_path: Path, functions: ModuleType, outcome: Any, expected: list[bytes | None]
+) -> None:
+    seen: list[TransitRecord] = []
+
+    def change(made: TransitRecord) -> Any:
+        seen.append(made)
+        return outcome(made)
+
+    functions.change = change  # type: ignore[attr-defined]
+    made = steps(tmp_path, "[{drop: {fields: [id]}}, {function: 'functions_of_a_route:change'}]")
+    assert [each.key for each in done(made, record())] == expected
+    assert (seen[0].topic, seen[0].partition, seen[0].offset, seen[0].to) == ("orders", 3, 7, "a.orders")
+    assert b'"id"' not in (seen[0].value or b"")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (lambda made: 1 / 0, "ZeroDivisionError"),
+        (lambda made: "text", "returned str"),
+        (lambda made: [None], "returned NoneType for a record"),
+        (lambda made: made._replace(value="text"), "the value is str"),
+        (lambda made: made._replace(headers=[("a", "b")]), "a header has"),
+        (lambda made: made._replace(headers=3), "headers are pairs"),
+        (lambda made: made._replace(to=None), "'to' the name"),
+    ],
+)
+def test_what_a_function_does_wrong_is_an_error_of_the_record(
+    tmp_path: Path, functions: ModuleType, outcome: Any, told: str
+) -> None:
+    functions.change = outcome  # type: ignore[attr-defined]
+    with pytest.raises(RecordError, match=told):
+        done(steps(tmp_path, "[{function: 'functions_of_a_route:change'}]"), record())
+
+
+@pytest.mark.parametrize("path", ["nowhere_at_all:change", "json:nothing", "sys:version"])
+def test_a_function_that_is_not_there_is_told_when_the_route_starts(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ConfigurationError, match=path):
+        steps(tmp_path, f"[{{function: '{path}'}}]")
