@@ -38,7 +38,7 @@ from mirrormaker.flow.facts import (
     TopicRecreated,
     details_of,
 )
-from mirrormaker.flow.group_positions import GroupPositions, StoredPosition
+from mirrormaker.flow.group_positions import GroupPositions, StartingPoint, StoredPosition
 from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.membership import PartitionOwner, Points, SourceMembership, group_settings
