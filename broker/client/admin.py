@@ -17,6 +17,7 @@ from broker.client.group_offset_admin import (
 from broker.client.partition_admin import PartitionAdmin, ReplicaProgress
 from broker.client.quota_admin import QuotaAdmin
 from broker.client.reassignment_admin import OngoingReassignment
+from broker.client.static_member_admin import StaticMemberAdmin
 from broker.client.topic_admin import CLUSTER_DEFAULT, HIGH_WATERMARK, NewTopic
 from broker.client.transaction_admin import (
     HangingTransaction,
@@ -51,7 +52,7 @@ __all__ = [
 ]
 
 
-class Admin(PartitionAdmin, GroupOffsetAdmin, TransactionAdmin, QuotaAdmin):
+class Admin(PartitionAdmin, GroupOffsetAdmin, StaticMemberAdmin, TransactionAdmin, QuotaAdmin):
     """Everything that can be asked of a cluster beside producing and consuming. Needs no closing: the
     connections are the cluster's.
     """

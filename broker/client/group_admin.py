@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from broker.client.admin_requests import AdminRequests, Results, error_of
+from broker.client.admin_requests import AdminRequests, Results
 from broker.client.coordinator import CoordinatorLink
 from broker.client.group_descriptions import (
     DEAD,
@@ -21,15 +21,12 @@ from broker.types import TopicPartition
 from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
-from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-
-_FIRST_LEAVE_VERSION_WITH_MEMBERS = 3
 
 
 class GroupAdmin(AdminRequests):
@@ -59,39 +56,6 @@ class GroupAdmin(AdminRequests):
         """Delete groups that have no members. Each succeeds or fails by itself."""
         outcomes = await asyncio.gather(*(self._delete_group(group_id) for group_id in group_ids))
         return dict(zip(group_ids, outcomes, strict=True))
-
-    async def remove_static_members(
-        self, group_id: str, instance_ids: Collection[str], *, reason: str | None = None
-    ) -> Results:
-        """Take members out of a classic group, by the names that survive their restarts: their partitions are
-        handed out again at once. Each succeeds or fails by itself.
-
-        Raises ProtocolError for the whole group: UNSUPPORTED_VERSION where nodes know no static members.
-        """
-        link = self._link(group_id)
-        request = LeaveGroupRequest(
-            group_id=group_id,
-            members=[
-                MemberIdentity(member_id="", group_instance_id=instance, reason=reason)
-                for instance in instance_ids
-            ],
-        )
-
-        async def attempt() -> Results:
-            connection = await link.connection()
-            version = connection.version_of(LeaveGroupRequest)
-            if version < _FIRST_LEAVE_VERSION_WITH_MEMBERS:
-                raise ProtocolError(
-                    ErrorCode.UNSUPPORTED_VERSION, f"{connection.address} knows no static members"
-                )
-            response = await link.request(request, version)
-            link.check(response.error_code, f"group {group_id}")
-            return {
-                member.group_instance_id or "": error_of(member.error_code, None, f"group {group_id}")
-                for member in response.members
-            }
-
-        return await self._retried(attempt)
 
     async def group_offsets(
         self, group_id: str, partitions: Collection[TopicPartition] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from broker.client.group_admin import GroupAdmin
+from broker.client.static_member_admin import StaticMemberAdmin
 from broker.errors import BrokerError
 from broker.telemetry import logger
 from mirrormaker.clusters import open_cluster
@@ -35,7 +35,7 @@ async def give_places_up(works: Iterable[RouteWork], daemon_id: str, worker: int
 async def _give_up(work: RouteWork, instance: str) -> None:
     try:
         async with asyncio.timeout(TIMEOUT_MS / 1000), open_cluster(work.source) as source:
-            admin = GroupAdmin(source, timeout_ms=TIMEOUT_MS)
+            admin = StaticMemberAdmin(source, timeout_ms=TIMEOUT_MS)
             outcomes = await admin.remove_static_members(work.route.group, [instance], reason="it ended")
     except (BrokerError, TimeoutError) as error:
         _log.info("place_not_given_up", route=work.name, instance=instance, error=str(error) or "no answer")

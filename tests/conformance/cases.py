@@ -28,6 +28,7 @@ from broker.wire.messages.describe_configs import DescribeConfigsRequest
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from broker.wire.messages.describe_producers import DescribeProducersRequest
+from broker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest
 from broker.wire.messages.end_txn import EndTxnRequest
@@ -220,6 +221,7 @@ CASES: tuple[Case, ...] = (
         topics.create_partitions_grows_a_topic,
         topics.create_partitions_refuses_what_cannot_be,
     ),
+    *_cases(DescribeTopicPartitionsRequest, topics.describe_topic_partitions_describes_a_topic),
     *_cases(
         DescribeConfigsRequest,
         topics.describe_configs_describes_a_topic,

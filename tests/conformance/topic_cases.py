@@ -40,6 +40,7 @@ from broker.wire.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from broker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from broker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from broker.wire.messages.list_partition_reassignments import (
@@ -101,6 +102,21 @@ async def metadata_describes_a_topic_by_id(scene: Scene, version: int) -> None:
     by_code = {topic.error_code: topic for topic in response.topics}
     assert _is_shelf(scene, version, by_code[NONE])
     assert by_code[ErrorCode.UNKNOWN_TOPIC_ID].topic_id == MISSING_ID
+
+
+async def describe_topic_partitions_describes_a_topic(scene: Scene, version: int) -> None:
+    wanted = [TopicRequest(name=name) for name in sorted((scene.place.shelf, "missing"))]
+    response = await scene.ask(DescribeTopicPartitionsRequest(topics=wanted), version)
+    topics = {topic.name: topic for topic in response.topics}
+    shelf = topics[scene.place.shelf]
+    (partition,) = shelf.partitions
+    assert (shelf.error_code, shelf.topic_id, partition.leader_id) == (
+        NONE,
+        scene.place.shelf_id,
+        scene.place.node_id,
+    )
+    assert topics["missing"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert response.next_cursor is None
 
 
 async def metadata_describes_all_topics(scene: Scene, version: int) -> None:

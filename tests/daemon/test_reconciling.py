@@ -229,7 +229,7 @@ def test_a_file_with_errors_changes_nothing_and_is_told_everywhere_until_it_is_m
     shown = mirrormaker("status", str(mesh.file))
     assert shown.returncode == 0
     assert "the file is not in force: generation 1" in shown.stdout
-    assert "there is no cluster 'agregate'; did you mean 'aggregate'?" in shown.stdout
+    assert "there is no cluster 'agregate'; did you mean 'aggregate'?" in " ".join(shown.stdout.split())
     assert '"topology_refused"' in mesh.mirror.log.read_text()
     metrics = mesh.ask("/metrics")[1]
     assert "mirrormaker_topology_refused 1.0" in metrics

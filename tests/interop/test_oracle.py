@@ -11,13 +11,18 @@ import pytest
 from broker.client.connection import Connection
 from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from broker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from broker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from broker.wire.registry import api_of
 from tests.conformance.cases import CASES, Case
 from tests.conformance.scene import Place, Scene, prepare
 from tests.interop.apache import ApacheKafka
 
 TIMEOUT_SECONDS = 30
-_NOT_WITH_ZOOKEEPER = (ConsumerGroupHeartbeatRequest, ConsumerGroupDescribeRequest)
+_NOT_WITH_ZOOKEEPER = (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupDescribeRequest,
+    DescribeTopicPartitionsRequest,
+)
 """Apache Kafka names these among its APIs, and refuses them without KRaft."""
 _THEIRS = [case for case in CASES if case.request not in _NOT_WITH_ZOOKEEPER]
 

@@ -38,6 +38,7 @@ class Admin(Facade[AsyncAdmin]):
     list_groups = blocking(AsyncAdmin.list_groups)
     describe_groups = blocking(AsyncAdmin.describe_groups)
     delete_groups = blocking(AsyncAdmin.delete_groups)
+    remove_static_members = blocking(AsyncAdmin.remove_static_members)
     group_offsets = blocking(AsyncAdmin.group_offsets)
     reset_group_offsets = blocking(AsyncAdmin.reset_group_offsets)
     delete_group_offsets = blocking(AsyncAdmin.delete_group_offsets)
@@ -52,6 +53,7 @@ class Admin(Facade[AsyncAdmin]):
     abort_open_transaction = blocking(AsyncAdmin.abort_open_transaction)
 
     describe_topic_configs = blocking(AsyncAdmin.describe_topic_configs)
+    describe_topics_configs = blocking(AsyncAdmin.describe_topics_configs)
     describe_broker_configs = blocking(AsyncAdmin.describe_broker_configs)
     describe_group_configs = blocking(AsyncAdmin.describe_group_configs)
     alter_topic_configs = blocking(AsyncAdmin.alter_topic_configs)
