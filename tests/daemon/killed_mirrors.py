@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -64,6 +64,18 @@ class SteadyWriter:
                 self._producer.produce(TOPIC, b"%d" % self.written, partition=self.written % PARTITIONS)
                 self.written += 1
             self._producer.poll(0)
+
+
+def end_of(cluster: Brokers, topic: str) -> int:
+    """The end of a topic of one partition; 0 before it is there."""
+    reader = Consumer({"bootstrap.servers": address(cluster), "group.id": "reader", "log_level": 0})
+    try:
+        _, end = reader.get_watermark_offsets(Position(topic, 0), timeout=5.0)
+    except KafkaException:
+        return 0
+    finally:
+        reader.close()
+    return int(end)
 
 
 def numbers_at(cluster: Brokers, *, isolation: str = "read_committed") -> Counter[int]:
