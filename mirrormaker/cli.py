@@ -29,6 +29,7 @@ from mirrormaker.embedded import EmbeddedTopology
 from mirrormaker.memory import keep_freed_memory
 from mirrormaker.plan_commands import add_plan_verbs
 from mirrormaker.report import render_json, render_text
+from mirrormaker.route_runner import describe_error
 from mirrormaker.seeking import parse_destination, seek
 from mirrormaker.status import load_for_status, read_status
 from mirrormaker.topology.loader import load_topology
@@ -48,6 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return command(options)
     except BrokerError as error:
         print(error, file=sys.stderr)
+        return 1
+    except BaseExceptionGroup as group:  # of what ran side by side
+        if group.split(BrokerError)[1] is not None:
+            raise
+        print(describe_error(group), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
