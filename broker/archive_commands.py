@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from broker.admin_commands import connected
+from broker.command_line import client_command, connected
 from broker.loading import SourceRecord, add_load_options, load, print_loads
 from broker.progress import ProgressBar, progress_bar
 from broker.records.batch import Codec
@@ -79,7 +79,7 @@ class ArchivedSource:
 
 
 def add_commands(commands: Any) -> None:
-    """Add `archive list` and `archive verify` to the command line."""
+    """Add `archive list`, `archive verify` and `restore` to the command line."""
     archive = commands.add_parser("archive", help="look at archived segments")
     actions = archive.add_subparsers(required=True, metavar="ACTION")
     for name, run, description in (
@@ -90,10 +90,11 @@ def add_commands(commands: Any) -> None:
         _add_selection(action)
         action.add_argument("--output", choices=("text", "json"), default="text")
         action.set_defaults(run=run)
+    restoring = "load archived records into a topic, or put archived segments back into a data root"
+    _add_restore_options(client_command(commands, "restore", restore, restoring))
 
 
-def add_restore_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `restore` beside those of every client command."""
+def _add_restore_options(parser: argparse.ArgumentParser) -> None:
     _add_selection(parser)
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--into", metavar="TOPIC", help="load the records into a topic")

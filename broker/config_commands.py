@@ -4,18 +4,56 @@ from __future__ import annotations
 
 import argparse
 import re
+from typing import Any
 
-from broker.admin_commands import connected, print_answer
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.client.config_admin import ConfigEntry
 from broker.command_changes import changes_of
+from broker.command_line import Command, client_command, connected, print_answer
 from broker.settings import ConfigSource
 
 TOPICS, BROKERS, GROUPS = "topics", "brokers", "groups"
 ENTITY_TYPES = (TOPICS, BROKERS, GROUPS)
 
 _ASSIGNMENT = re.compile(r"\s*([^=,\s]+)\s*=\s*(\[[^\]]*\]|[^,]*)\s*(?:,|$)")
+
+
+def add_commands(commands: Any) -> None:
+    """Add `configs` and its actions to the command line."""
+    configs = commands.add_parser("configs", help="show and alter settings of topics and nodes")
+    actions = configs.add_subparsers(required=True, metavar="ACTION")
+    describe = _config_command(actions, "describe", describe_configs, "show settings and their sources")
+    describe.add_argument("--all", action="store_true", help="defaults too")
+    alter = _config_command(actions, "alter", alter_configs, "change settings while the cluster runs")
+    alter.add_argument(
+        "--add",
+        action="append",
+        default=[],
+        type=assignments,
+        metavar="KEY=VALUE,...",
+        help="set these; a value with commas stands in brackets",
+    )
+    alter.add_argument(
+        "--delete", action="append", default=[], metavar="KEY,...", help="back to what holds without"
+    )
+
+
+def _config_command(actions: Any, name: str, command: Command, description: str) -> argparse.ArgumentParser:
+    parser = client_command(actions, name, command, description)
+    parser.add_argument("--entity-type", choices=ENTITY_TYPES, required=True)
+    of = parser.add_mutually_exclusive_group(required=True)
+    of.add_argument("--entity-name", metavar="NAME", help="the topic, the group, or the id of the broker")
+    of.add_argument("--entity-default", action="store_true", help="all brokers")
+    run = parser.get_default("run")
+
+    def checked(options: argparse.Namespace) -> None:
+        if problem := entity_problem(options):
+            parser.error(problem)
+        run(options)
+
+    parser.set_defaults(run=checked)
+    return parser
 
 
 async def describe_configs(options: argparse.Namespace) -> None:

@@ -6,12 +6,12 @@ import argparse
 import contextlib
 from collections.abc import AsyncIterator
 
-from broker.admin_commands import CONNECT_TIMEOUT_MS, DEFAULT_BOOTSTRAP, connected, connection_settings
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.client.discovery import discovered
 from broker.client.group_offset_admin import GroupOffsetAdmin
 from broker.client.zookeeper_group_admin import ZooKeeperGroupAdmin
+from broker.command_line import CONNECT_TIMEOUT_MS, DEFAULT_BOOTSTRAP, connected, connection_settings
 from broker.coordination.zookeeper import ZooKeeper
 from broker.types import HostPort
 

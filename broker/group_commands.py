@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from broker.admin_commands import print_answer, raise_first
 from broker.client.admin import (
     Admin,
     Destination,
@@ -26,11 +25,51 @@ from broker.client.admin import (
 from broker.client.group_descriptions import CONSUMER, DEAD
 from broker.client.group_offset_admin import GroupOffsetAdmin
 from broker.client.zookeeper_group_admin import ZOOKEEPER, ZooKeeperGroupAdmin
+from broker.command_line import client_command, print_answer, raise_first
 from broker.errors import ErrorCode, ProtocolError
-from broker.group_access import group_admin
+from broker.group_access import add_zookeeper_option, group_admin
 from broker.types import TopicPartition
 
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
+
+
+def add_commands(commands: Any) -> None:
+    """Add `groups` and its actions to the command line."""
+    groups = commands.add_parser(
+        "groups",
+        help="list, describe, reset and delete consumer groups",
+        description="Groups of coordinators, or with --zookeeper those that meet there.",
+    )
+    actions = groups.add_subparsers(required=True, metavar="ACTION")
+    for name, command, add_options, description in (
+        (
+            "list",
+            list_groups,
+            add_list_options,
+            "list groups, states and types",
+        ),
+        (
+            "describe",
+            describe_groups,
+            add_describe_options,
+            "show members, offsets and lag",
+        ),
+        (
+            "reset-offsets",
+            reset_offsets,
+            add_reset_options,
+            "move the offsets of a group without members",
+        ),
+        (
+            "delete",
+            delete_groups,
+            add_delete_options,
+            "delete groups without members",
+        ),
+    ):
+        parser = client_command(actions, name, command, description)
+        add_zookeeper_option(parser)
+        add_options(parser)
 
 
 # List

@@ -12,8 +12,9 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from broker.admin_commands import connected
+from broker.command_line import client_command, connected
 from broker.loading import LoadError, SourceRecord, add_load_options, load, print_loads
 from broker.progress import ProgressBar, progress_bar
 from broker.records.batch import Codec
@@ -128,8 +129,10 @@ def _headers(message: LegacyMessage) -> list[Header]:
     return headers
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `import` beside those of every client command."""
+def add_commands(commands: Any) -> None:
+    """Add `import` to the command line."""
+    description = "load a directory of Kafka 0.7 or MetaQ into a topic"
+    parser = client_command(commands, "import", import_directory, description)
     parser.add_argument(
         "directory", type=Path, metavar="DIR", help="a directory of partitions, or one partition's"
     )

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from broker.admin_commands import connected, print_answer
 from broker.client.cluster import Cluster
 from broker.client.consumer import Consumer
 from broker.client.consumer_settings import ConsumerSettings, OffsetReset
 from broker.client.offsets import latest_offsets
 from broker.client.producer import Delivery, Producer, ProducerSettings
+from broker.command_line import client_command, connected, print_answer
 from broker.errors import RequestTimedOutError
 from broker.latencies import Latencies
+from broker.option_types import positive
 from broker.progress import progress_bar
 from broker.records.batch import Codec
 from broker.types import TopicPartition
@@ -32,13 +33,30 @@ END_TO_END_TIMEOUT_MS = 30_000
 """How long one record may take there and back."""
 
 
+def add_commands(commands: Any) -> None:
+    """Add `perf` and its actions to the command line."""
+    perf = commands.add_parser("perf", help="measure a cluster: rates and latencies")
+    actions = perf.add_subparsers(required=True, metavar="ACTION")
+    for name, command, add_options, description in (
+        ("produce", produce, add_produce_options, "send records"),
+        ("consume", consume, add_consume_options, "read a topic"),
+        (
+            "end-to-end",
+            end_to_end,
+            add_end_to_end_options,
+            "send one record after the other, and read each before the next",
+        ),
+    ):
+        add_options(client_command(actions, name, command, description))
+
+
 def add_produce_options(parser: argparse.ArgumentParser) -> None:
     """What is sent, and how."""
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("--count", type=_positive, default=100_000, help="records (default: 100000)")
-    parser.add_argument("--size", type=_positive, default=1024, help="bytes of a value (default: 1024)")
-    parser.add_argument("--rate", type=_positive, help="records a second (default: as many as go)")
-    parser.add_argument("--batch-bytes", type=_positive, default=64 * 1024, help="default: 65536")
+    parser.add_argument("--count", type=positive, default=100_000, help="records (default: 100000)")
+    parser.add_argument("--size", type=positive, default=1024, help="bytes of a value (default: 1024)")
+    parser.add_argument("--rate", type=positive, help="records a second (default: as many as go)")
+    parser.add_argument("--batch-bytes", type=positive, default=64 * 1024, help="default: 65536")
     parser.add_argument("--linger-ms", type=float, default=5.0, help="default: 5")
     _add_write_options(parser)
 
@@ -46,17 +64,17 @@ def add_produce_options(parser: argparse.ArgumentParser) -> None:
 def add_consume_options(parser: argparse.ArgumentParser) -> None:
     """What is read."""
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("--count", type=_positive, help="records (default: all that there are now)")
+    parser.add_argument("--count", type=positive, help="records (default: all that there are now)")
     parser.add_argument(
-        "--timeout-ms", type=_positive, default=10_000, help="end when nothing comes for so long"
+        "--timeout-ms", type=positive, default=10_000, help="end when nothing comes for so long"
     )
 
 
 def add_end_to_end_options(parser: argparse.ArgumentParser) -> None:
     """What is sent there and back, one after the other."""
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("--count", type=_positive, default=1_000, help="records (default: 1000)")
-    parser.add_argument("--size", type=_positive, default=100, help="bytes of a value (default: 100)")
+    parser.add_argument("--count", type=positive, default=1_000, help="records (default: 1000)")
+    parser.add_argument("--size", type=positive, default=100, help="bytes of a value (default: 100)")
     _add_write_options(parser)
 
 
@@ -269,9 +287,3 @@ def _payloads(size: int) -> list[bytes]:
     """Letters, so that codecs find something to do."""
     letters = random.Random(size)
     return [bytes(letters.choices(string.ascii_uppercase.encode(), k=size)) for _ in range(PAYLOADS)]
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return int(text)

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from broker.admin_commands import connected, print_answer
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.client.metadata import ClusterMetadata
 from broker.client.reassignment_admin import OngoingReassignment
+from broker.command_line import connected, print_answer
 from broker.errors import ConfigurationError, ErrorCode, ProtocolError
 from broker.moves import Plan, drained, parse_plan, rendered_plan, spread
+from broker.option_types import positive
 from broker.types import TopicPartition
 
 
@@ -29,11 +30,11 @@ def add_reassign_options(parser: argparse.ArgumentParser) -> None:
     action.add_argument("--cancel", action="store_true", help="cancel the moves that are under way")
     action.add_argument("--status", action="store_true", help="show the moves that are under way")
     parser.add_argument(
-        "--replication-factor", type=_positive, metavar="N", help="with --brokers: another number of replicas"
+        "--replication-factor", type=positive, metavar="N", help="with --brokers: another number of replicas"
     )
     parser.add_argument(
         "--throttle",
-        type=_positive,
+        type=positive,
         metavar="BYTES",
         help="copy at most so much a second on each broker, until it is done (needs --wait)",
     )
@@ -194,10 +195,4 @@ def _broker_ids(text: str) -> list[int]:
 def _broker_id(text: str) -> int:
     if not text.strip().isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
     return int(text)

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from typing import Any
 
-from broker.admin_commands import connected, print_answer
 from broker.client.admin import Admin
 from broker.client.quota_admin import QuotaEntity
 from broker.command_changes import changes_of
+from broker.command_line import client_command, connected, print_answer
 
 _TYPES = ("user", "client-id", "ip")
+
+
+def add_commands(commands: Any) -> None:
+    """Add `quotas` and its actions to the command line."""
+    quotas = commands.add_parser("quotas", help="show and alter quotas of users, clients and addresses")
+    actions = quotas.add_subparsers(required=True, metavar="ACTION")
+    describe = client_command(actions, "describe", describe_quotas, "show quotas: all, or those of some")
+    add_entity_options(describe)
+    alter = client_command(actions, "alter", alter_quotas, "change quotas while the cluster runs")
+    add_entity_options(alter)
+    add_change_options(alter)
 
 
 def add_entity_options(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
-from broker.admin_commands import CONNECT_TIMEOUT_MS, connected
 from broker.client.cluster import Cluster
 from broker.client.consumer import Consumer
 from broker.client.consumer_connector import ConsumerConnector, GroupKind
@@ -19,8 +18,10 @@ from broker.client.group_settings import AnyGroupSettings, ConsumerGroupSettings
 from broker.client.producer import Delivery, Producer, ProducerSettings
 from broker.client.record_cursor import ConsumerRecord
 from broker.client.record_stream import RecordStream
+from broker.command_line import CONNECT_TIMEOUT_MS, client_command, connected
 from broker.coordination.zookeeper import ZooKeeper
 from broker.errors import ConfigurationError, ErrorCode, ProtocolError
+from broker.option_types import positive
 from broker.records.batch import Codec
 from broker.records.record_filter import RecordFilter
 from broker.types import TopicPartition
@@ -31,6 +32,42 @@ REQUEST_SIZE_MAX = 16 * 1024 * 1024
 ZOOKEEPER_SESSION_TIMEOUT_MS = 6_000
 DELIVERIES_WATCHED_MAX = 10_000
 """Records whose outcome is not looked at yet while more are read."""
+
+
+def add_commands(commands: Any) -> None:
+    """Add `produce` and `consume` to the command line."""
+    producing = client_command(commands, "produce", produce, "send the lines of stdin")
+    producing.add_argument("topic", metavar="TOPIC")
+    producing.add_argument("--key-separator", metavar="TEXT", help="what parts key and value of a line")
+    producing.add_argument("--partition", type=int, help="default: by key")
+    producing.add_argument("--acks", choices=("0", "1", "all"), default="all")
+    producing.add_argument(
+        "--compression", choices=[codec.name.lower() for codec in Codec], default="none", metavar="CODEC"
+    )
+    consuming = client_command(commands, "consume", consume, "print records as lines")
+    consuming.add_argument("topic", metavar="TOPIC")
+    consuming.add_argument("--key-separator", metavar="TEXT", help="print keys too, parted by this")
+    consuming.add_argument("--from-beginning", action="store_true", help="default: what comes from now on")
+    consuming.add_argument(
+        "--filter", metavar="EXPRESSION", help="only records that match, as: 'key starts with \"JFK\"'"
+    )
+    consuming.add_argument("--group", metavar="GROUP", help="read as a member of a group, with its offsets")
+    consuming.add_argument(
+        "--group-protocol",
+        choices=("classic", "consumer"),
+        help="members assign the partitions (default), or the coordinator does (KIP-848)",
+    )
+    consuming.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT[,...][/CHROOT]",
+        help="the group meets there, as those of Kafka's old consumers do",
+    )
+    consuming.add_argument("--partition", type=int, help="default: all")
+    consuming.add_argument("--rack", default="", metavar="RACK", help="read from replicas in this rack")
+    consuming.add_argument("--max-messages", type=positive, metavar="N", help="end after so many")
+    consuming.add_argument(
+        "--timeout-ms", type=positive, metavar="MS", help="end when nothing came for so long"
+    )
 
 
 async def produce(options: argparse.Namespace) -> None:

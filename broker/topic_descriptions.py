@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from broker.admin_commands import connected, print_answer
 from broker.client.admin import Admin
 from broker.client.metadata import PartitionMetadata
 from broker.client.partition_admin import ReplicaProgress
 from broker.client.reassignment_admin import OngoingReassignment
+from broker.command_line import connected, print_answer
 from broker.types import TopicPartition
 
 _Partitions = Mapping[TopicPartition, PartitionMetadata]

@@ -7,16 +7,57 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from broker.admin_commands import connected, print_answer
 from broker.client.admin import Admin
 from broker.client.transaction_admin import (
     ProducerDescription,
     TransactionDescription,
     TransactionListing,
 )
+from broker.command_line import client_command, connected, print_answer
 from broker.types import TopicPartition
 
 _MINUTE_MS = 60_000
+
+
+def add_commands(commands: Any) -> None:
+    """Add `transactions` and its actions to the command line."""
+    transactions = commands.add_parser(
+        "transactions", help="list and describe transactions, end those that hang"
+    )
+    actions = transactions.add_subparsers(required=True, metavar="ACTION")
+    for name, command, add_options, description in (
+        (
+            "list",
+            list_transactions,
+            add_list_options,
+            "list transactional ids and their states",
+        ),
+        (
+            "describe",
+            describe_transactions,
+            add_describe_options,
+            "show owner, state and partitions of transactional ids",
+        ),
+        (
+            "producers",
+            describe_producers,
+            add_partition_options,
+            "show the producers that a partition remembers, and where their open transactions begin",
+        ),
+        (
+            "find-hanging",
+            find_hanging,
+            add_hanging_options,
+            "show open transactions that no coordinator will end",
+        ),
+        (
+            "abort",
+            abort_transaction,
+            add_abort_options,
+            "end a transaction that hangs in a partition",
+        ),
+    ):
+        add_options(client_command(actions, name, command, description))
 
 
 def add_list_options(parser: argparse.ArgumentParser) -> None:

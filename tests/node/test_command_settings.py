@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.admin_commands import list_topics
 from broker.client.connection import ConnectionSettings
 from broker.client.security.connection_security import PLAINTEXT
 from broker.client.security.settings import PlainCredentials
 from broker.command_settings import read_command_settings
 from broker.errors import ConfigurationError
+from broker.topic_commands import list_topics
 from tests.client.peers import Peer, serving
 from tests.client.running import run
 from tests.client.sasl_peer import Guard
