@@ -18,10 +18,28 @@ async def read_ledger(destination: Cluster) -> LedgerView:
     """All that a cluster's ledger says now. Raises ConfigurationError where there is none, BrokerError."""
     if LEDGER_TOPIC not in (await destination.refresh()).topics:
         raise ConfigurationError([f"there is no ledger yet: the destination has no topic {LEDGER_TOPIC}"])
+    return await find_ledger(destination)
+
+
+async def find_ledger(destination: Cluster) -> LedgerView:
+    """The same, nothing where there is none. Raises BrokerError."""
     view = LedgerView()
+    if LEDGER_TOPIC not in (await destination.refresh()).topics:
+        return view
     async with KeptTopic(destination, LEDGER_TOPIC, timeout_ms=READ_TIMEOUT_MS, view=view) as topic:
         await topic.read_to_end()
     return view
+
+
+def lanes_now(view: LedgerView, source: Cluster, partition: TopicPartition, to: str) -> list[LaneId]:
+    """The lanes from a partition of the source, of its topic as it is now, to a topic of the destination."""
+    return [lane for lane in view.of_source(partition, to) if _is_now(lane, source)]
+
+
+def _is_now(lane: LaneId, source: Cluster) -> bool:
+    known = source.topics.get(lane.topic)
+    topic_id = None if known is None or known.topic_id == NO_TOPIC_ID else str(known.topic_id)
+    return lane.cluster == source.cluster_id and lane.topic_id == topic_id
 
 
 class SourceIds:
@@ -36,13 +54,7 @@ class SourceIds:
         """
         lanes = [lane for lane in view.of_source(source, to.topic) if lane.to_partition == to.partition]
         if self._cluster is not None:
-            known = self._cluster.topics.get(source.topic)
-            topic_id = None if known is None or known.topic_id == NO_TOPIC_ID else str(known.topic_id)
-            lanes = [
-                lane
-                for lane in lanes
-                if lane.cluster == self._cluster.cluster_id and lane.topic_id == topic_id
-            ]
+            lanes = [lane for lane in lanes if _is_now(lane, self._cluster)]
         return max(lanes, key=lambda lane: _end(view, lane), default=None)
 
 

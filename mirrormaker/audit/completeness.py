@@ -1,0 +1,263 @@
+"""Whether all that the sources of a topic had of a time has arrived there: for those who compute on it.
+
+    found = await read_completeness(topology, "aggregate", ["jfk.flights"], TimeWindow(from_ms=0, to_ms=1))
+    if not found.is_complete:
+        print(*found.missing_lines(), sep="\\n")
+
+A source has had a time when that is over and it has a record that is younger, or simply nothing more; so
+records that are older than such a one, and come after it, are seen by `lateness_ms` alone. All of its offsets
+up to there must be dealt with by the route: written in the ledger, or, where a route has none, passed by its
+position. Sources of sources count too, along every way that leads to the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.client.cluster import Cluster
+from broker.client.offsets import EARLIEST, LATEST, NO_OFFSET, list_offsets
+from broker.clock import Clock, SystemClock
+from broker.errors import BrokerError, ConfigurationError
+from broker.types import TopicPartition
+from mirrormaker.audit.feeders import feeding_topic_by_name, feeding_topics
+from mirrormaker.audit.ranges import Range, covered_by, joined, outside, total
+from mirrormaker.audit.stored_positions import read_positions
+from mirrormaker.audit.windows import TimeWindow
+from mirrormaker.clusters import open_cluster
+from mirrormaker.ledger.reading import find_ledger, lanes_now
+from mirrormaker.ledger.view import LedgerView
+from mirrormaker.topology.model import ClusterName, Delivery, RouteName, RouteSpec, Topology
+
+_SHOWN_RANGES = 3
+
+
+class Goal(NamedTuple):
+    """A topic that is to have everything."""
+
+    cluster: ClusterName
+    topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionCompleteness:
+    """One partition of a source."""
+
+    source: TopicPartition
+    window: Range
+    """What it has of the time, offsets."""
+    missing: tuple[Range, ...]
+    """Of that, what the route has not dealt with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceCompleteness:
+    """What one route had to bring of one topic of its source."""
+
+    route: RouteName
+    source: ClusterName
+    topic: str
+    destination: ClusterName
+    to: str
+    partitions: tuple[PartitionCompleteness, ...] = ()
+    problem: str | None = None
+    """Why it cannot be told."""
+
+    @property
+    def missing_offsets(self) -> int:
+        """Offsets of the time that have not arrived."""
+        return sum(total(each.missing) for each in self.partitions)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that the source has of the time is there."""
+        return self.problem is None and not self.missing_offsets
+
+    def missing_lines(self) -> Iterator[str]:
+        """What is missing, for people; a line for each partition."""
+        way = f"{self.source}: {self.topic}"
+        if self.problem is not None:
+            yield f"{way}: {self.problem}"
+        for each in self.partitions:
+            if each.missing:
+                told = ", ".join(map(str, each.missing[:_SHOWN_RANGES]))
+                more = "" if len(each.missing) <= _SHOWN_RANGES else ", and more"
+                count = total(each.missing)
+                yield f"{self.source}: {each.source}: {count} offsets have not arrived ({told}{more})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completeness:
+    """All sources of the topics that were asked about."""
+
+    window: TimeWindow
+    is_over: bool
+    """Whether the time has passed: nothing is complete before."""
+    sources: tuple[SourceCompleteness, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything is there."""
+        return self.is_over and all(source.is_complete for source in self.sources)
+
+    def missing_lines(self) -> list[str]:
+        """What is missing, for people."""
+        over = [] if self.is_over else [f"the time is not over: {self.window}"]
+        return over + [line for source in self.sources for line in source.missing_lines()]
+
+
+async def read_completeness(
+    topology: Topology,
+    cluster: str,
+    topics: Collection[str],
+    window: TimeWindow,
+    *,
+    lateness_ms: int = 0,
+    clock: Clock | None = None,
+) -> Completeness:
+    """How the topics of a cluster stand to what their sources have of the time. A cluster that cannot be
+    asked is told in the `problem` of what it keeps from being known; a topic that no route feeds has no
+    sources, and is complete.
+
+    `lateness_ms`: how much younger records may come before ones of the time.
+
+    Raises ConfigurationError when the topology has no such cluster.
+    """
+    if cluster not in topology.clusters:
+        raise ConfigurationError(
+            [f"there is no cluster {cluster!r}: there are {', '.join(topology.clusters)}"]
+        )
+    clock = clock or SystemClock()
+    until = None if window.to_ms is None else window.to_ms + lateness_ms
+    is_over = until is None or clock.now_ms() >= until
+    span = TimeWindow(from_ms=window.from_ms, to_ms=until)
+    sources: list[SourceCompleteness] = []
+    goals = {Goal(ClusterName(cluster), topic) for topic in topics}
+    seen: set[Goal] = set()
+    while goals:
+        seen |= goals
+        found = [each for route in topology.routes for each in await _of_route(topology, route, goals, span)]
+        sources += found
+        goals = {Goal(each.source, each.topic) for each in found} - seen
+    return Completeness(window=window, is_over=is_over, sources=tuple(sources))
+
+
+async def _of_route(
+    topology: Topology, route: RouteSpec, goals: Collection[Goal], window: TimeWindow
+) -> list[SourceCompleteness]:
+    """What the route brings of these. One that is not enabled brings what it has."""
+    wanted = sorted(goal.topic for goal in goals if goal.cluster == route.destination)
+    if not wanted:
+        return []
+    try:
+        async with (
+            open_cluster(topology.clusters[route.source]) as source,
+            open_cluster(topology.clusters[route.destination]) as destination,
+        ):
+            return await _compare(topology, route, source, destination, wanted, window)
+    except BrokerError as error:
+        return [
+            _source(route, topic, to, problem=str(error))
+            for to in wanted
+            if (topic := feeding_topic_by_name(route, to)) is not None
+        ]
+
+
+async def _compare(
+    topology: Topology,
+    route: RouteSpec,
+    source: Cluster,
+    destination: Cluster,
+    wanted: Iterable[str],
+    window: TimeWindow,
+) -> list[SourceCompleteness]:
+    """Raises BrokerError."""
+    metadata = await source.refresh()
+    feeds = [(topic, to) for to in wanted for topic in feeding_topics(route, to, metadata.topics.values())]
+    partitions = metadata.topic_partitions(sorted({topic for topic, _ in feeds}))
+    needed = await offsets_of_window(source, partitions, window)
+    spec = topology.clusters[route.source]
+    positions = await read_positions(route, spec, source, destination, partitions)
+    view = await find_ledger(destination)
+    return [
+        _source(
+            route,
+            topic,
+            to,
+            partitions=[
+                PartitionCompleteness(
+                    source=each,
+                    window=needed[each],
+                    missing=tuple(_missing(route, source, view, each, to, needed[each], positions)),
+                )
+                for each in partitions
+                if each.topic == topic
+            ],
+        )
+        for topic, to in feeds
+    ]
+
+
+def _missing(
+    route: RouteSpec,
+    source: Cluster,
+    view: LedgerView,
+    partition: TopicPartition,
+    to: str,
+    needed: Range,
+    positions: Mapping[TopicPartition, int],
+) -> list[Range]:
+    lanes = lanes_now(view, source, partition, to)
+    if lanes:
+        lacking = (outside(covered_by(view.lanes[lane].pages()), needed) for lane in lanes)
+        return joined(each for ranges in lacking for each in ranges)
+    # at most once, a position goes before its records
+    known = 0 if route.delivery is Delivery.AT_MOST_ONCE else positions.get(partition, 0)
+    return list(outside([Range(0, known)], needed))
+
+
+async def offsets_of_window(
+    cluster: Cluster, partitions: Collection[TopicPartition], window: TimeWindow
+) -> dict[TopicPartition, Range]:
+    """The offsets of a time in each partition, as far as they are kept (see `windows`). Records of
+    transactions that are open count. Raises BrokerError.
+    """
+    if not partitions:
+        return {}
+    ends = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+    firsts = await list_offsets(
+        cluster, dict.fromkeys(partitions, EARLIEST if window.from_ms is None else window.from_ms)
+    )
+    nexts = (
+        ends if window.to_ms is None else await list_offsets(cluster, dict.fromkeys(partitions, window.to_ms))
+    )
+
+    def bound(found: int, end: int) -> int:
+        return end if found == NO_OFFSET else found
+
+    return {
+        each: Range(
+            bound(firsts[each].offset, ends[each].offset), bound(nexts[each].offset, ends[each].offset)
+        )
+        for each in partitions
+    }
+
+
+def _source(
+    route: RouteSpec,
+    topic: str,
+    to: str,
+    *,
+    partitions: Iterable[PartitionCompleteness] = (),
+    problem: str | None = None,
+) -> SourceCompleteness:
+    return SourceCompleteness(
+        route=route.name,
+        source=route.source,
+        topic=topic,
+        destination=route.destination,
+        to=to,
+        partitions=tuple(partitions),
+        problem=problem,
+    )

@@ -1,0 +1,46 @@
+"""Which topics of a route's source feed a topic of its destination. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from string import Formatter
+
+from mirrormaker.plan.topics import TellsOfTopic, select_topics
+from mirrormaker.topology.further_topics import topics_elsewhere
+from mirrormaker.topology.model import RouteSpec
+from mirrormaker.topology.naming import TopicNaming, compile_naming
+
+
+def feeding_topics(route: RouteSpec, to: str, topics: Iterable[TellsOfTopic]) -> list[str]:
+    """Of the topics that the source has, those whose records go `to` there, be it by a step of the route."""
+    naming = compile_naming(route.source, route.topics)
+    return [
+        name
+        for name, main in select_topics(naming, topics).items()
+        if to in (main, *topics_elsewhere(route, naming, name))
+    ]
+
+
+def feeding_topic_by_name(route: RouteSpec, to: str) -> str | None:
+    """What the topic must be called at the source, going by names alone; None where the route cannot feed it
+    so.
+    """
+    naming = compile_naming(route.source, route.topics)
+    found = _template_pattern(naming).fullmatch(to)
+    if found is None or not naming.selects(found["topic"]):
+        return None
+    return found["topic"]
+
+
+def _template_pattern(naming: TopicNaming) -> re.Pattern[str]:
+    parts: list[str] = []
+    is_named = False
+    for literal, field, _, _ in Formatter().parse(naming.template):
+        parts.append(re.escape(literal))
+        if field == "cluster":
+            parts.append(re.escape(naming.cluster))
+        elif field == "topic":
+            parts.append("(?P=topic)" if is_named else "(?P<topic>.+)")
+            is_named = True
+    return re.compile("".join(parts))

@@ -1,0 +1,75 @@
+"""Stretches of offsets, and what of them the pages of a lane cover. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from mirrormaker.ledger.page import Page
+
+
+class Range(NamedTuple):
+    """Offsets from `first` up to `next`."""
+
+    first: int
+    next: int
+
+    @property
+    def length(self) -> int:
+        """Offsets in it; none where it ends before it begins."""
+        return max(self.next - self.first, 0)
+
+    def __str__(self) -> str:
+        return str(self.first) if self.next == self.first + 1 else f"{self.first} to {self.next - 1}"
+
+    def within(self, other: Range) -> Range:
+        """What of it lies in the other; nothing, where it ends before it begins."""
+        return Range(max(self.first, other.first), min(self.next, other.next))
+
+
+def total(ranges: Iterable[Range]) -> int:
+    """How many offsets these are."""
+    return sum(each.length for each in ranges)
+
+
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """The same offsets as ranges in their order, none of which touch."""
+    whole: list[Range] = []
+    for each in sorted(each for each in ranges if each.length):
+        if whole and each.first <= whole[-1].next:
+            whole[-1] = Range(whole[-1].first, max(whole[-1].next, each.next))
+        else:
+            whole.append(each)
+    return whole
+
+
+def outside(covered: Sequence[Range], within: Range) -> Iterator[Range]:
+    """What of a range none of these cover; `covered` as `joined` makes them."""
+    at = within.first
+    for each in covered:
+        if each.next <= at:
+            continue
+        if each.first >= within.next:
+            break
+        if each.first > at:
+            yield Range(at, each.first)
+        at = each.next
+    if at < within.next:
+        yield Range(at, within.next)
+
+
+def covered_by(pages: Iterable[Page]) -> list[Range]:
+    """The source offsets that pages of a lane deal with, as far as they are of the log that the source has
+    now: a page that begins anew says that what earlier pages have from there on is of one that is gone.
+    """
+    covered: list[Range] = []
+    for page in sorted(pages, key=_place):
+        if page.is_anew:
+            covered = [each.within(Range(0, page.first)) for each in covered]
+        covered.append(Range(page.first, page.next))
+    return joined(covered)
+
+
+def _place(page: Page) -> tuple[int, int]:
+    """In the order in which they were begun, as far as the destination shows."""
+    return -1 if page.to_first is None else page.to_first, page.first

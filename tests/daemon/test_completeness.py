@@ -1,0 +1,71 @@
+"""Whether a time has arrived whole at a topic, asked of real clusters."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import EmbeddedCluster
+from mirrormaker.audit.completeness import Completeness, read_completeness
+from mirrormaker.audit.windows import TimeWindow
+from mirrormaker.topology.loader import load_topology
+from tests.client.reading_members import Brokers
+from tests.conftest import ClusterFactory
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory
+from tests.daemon.test_mirror import create, producer
+
+HOUR_MS = 3_600_000
+SOME_HOUR_MS = 1_357_002_000_000
+
+
+@pytest.fixture
+def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
+    return cluster("jfk"), cluster("aggregate")
+
+
+def write(source: Brokers, hour: int, partitions: int, count: int = 10) -> None:
+    writer = producer(source)
+    for number in range(count):
+        at_ms = SOME_HOUR_MS + hour * HOUR_MS + number
+        writer.produce("flights", b"%d" % number, partition=number % partitions, timestamp=at_ms)
+    assert writer.flush(PATIENCE_SECONDS) == 0
+
+
+def completeness(file: Path, hour: int, *, hours: int = 1, lateness_ms: int = 0) -> Completeness:
+    start_ms = SOME_HOUR_MS + hour * HOUR_MS
+    window = TimeWindow(from_ms=start_ms, to_ms=start_ms + hours * HOUR_MS)
+    topics = ["jfk.flights"]
+    found = read_completeness(load_topology(file), "aggregate", topics, window, lateness_ms=lateness_ms)
+    return asyncio.run(found)
+
+
+def test_an_hour_is_complete_once_all_that_the_source_has_of_it_is_copied(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 2)
+    write(source, 0, 2)
+    write(source, 2, 1)
+    running = mirror(source, destination)
+    before = completeness(running.file, 0)
+    assert (before.is_complete, sum(each.missing_offsets for each in before.sources)) == (False, 10)
+    assert completeness(running.file, 1).is_complete, "nothing was written in that hour"
+    running.start()
+    running.wait_copied()
+    running.stop()
+    assert [completeness(running.file, hour).is_complete for hour in range(4)] == [True] * 4
+    write(source, 2, 1, count=3)
+    late = completeness(running.file, 2)
+    assert late.missing_lines() == ["jfk: flights-0: 3 offsets have not arrived (15 to 17)"]
+    assert completeness(running.file, 1).is_complete
+    assert not completeness(running.file, 1, lateness_ms=HOUR_MS + 1).is_complete
+    far = completeness(running.file, 0, hours=10_000_000)
+    assert not far.is_over
+    assert not far.is_complete
+    source.stop()
+    (away,) = completeness(running.file, 0).sources
+    assert (away.topic, away.is_complete) == ("flights", False)
+    assert away.problem is not None
+    assert "'jfk'" in away.problem
