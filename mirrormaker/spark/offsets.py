@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from broker.errors import ConfigurationError
 from broker.types import TopicPartition
-from mirrormaker.spark.options import EARLIEST, LATEST, SourceOptions
+from mirrormaker.spark.bounds import EARLIEST, LATEST, Bounds, OffsetBounds
+
+Offsets = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,66 +28,102 @@ class OffsetRange:
         return self.end - self.start
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logs:
+    """The partitions to read, and from where to where they have records."""
+
+    earliest: Offsets = field(default_factory=dict)
+    latest: Offsets = field(default_factory=dict)
+
+
 class DataLossError(ValueError):
     """Offsets that were asked for are no longer, or not yet, in the log."""
 
 
-def plan_ranges(
-    options: SourceOptions,
-    earliest: Mapping[TopicPartition, int],
-    latest: Mapping[TopicPartition, int],
-) -> list[OffsetRange]:
-    """One range for each partition that has something to read, split further where `minPartitions` asks.
+def check_partitions(option: str, bounds: Bounds, logs: Logs) -> None:
+    """Raises ConfigurationError for bounds of partitions that are not read."""
+    strangers = sorted(bounds.by_partition.keys() - logs.latest.keys())
+    if strangers:
+        raise ConfigurationError(
+            [f"option {option}: {partition} is not among the partitions to read" for partition in strangers]
+        )
 
-    Offsets outside the log are clamped to it. Raises DataLossError instead when `failOnDataLoss` holds, and
+
+def resolve_offsets(bounds: OffsetBounds, logs: Logs) -> dict[TopicPartition, int]:
+    """The offset that the bounds give each partition."""
+    found = {}
+    for partition, latest in logs.latest.items():
+        words = {EARLIEST: logs.earliest[partition], LATEST: latest}
+        found[partition] = words.get(bounds.of(partition), bounds.of(partition))
+    return found
+
+
+def plan_ranges(
+    starts: Offsets, ends: Offsets, logs: Logs, *, fail_on_data_loss: bool = True
+) -> list[OffsetRange]:
+    """One range for each partition that has something to read.
+
+    Offsets outside the log are clamped to it. Raises DataLossError instead with `fail_on_data_loss`, and
     ConfigurationError for offsets that cannot take effect.
     """
-    _check_partitions(options, latest.keys())
     ranges = []
-    for partition in sorted(latest):
-        low, high = earliest[partition], latest[partition]
-        start = _resolve(options.starting.of(partition), low, high)
-        end = _resolve(options.ending.of(partition), low, high)
-        if options.fail_on_data_loss and not low <= start <= high:
-            raise DataLossError(f"{partition}: starting offset {start} is outside the log's {low} to {high}")
-        if options.fail_on_data_loss and not low <= end <= high:
-            raise DataLossError(f"{partition}: ending offset {end} is outside the log's {low} to {high}")
+    for partition in sorted(logs.latest):
+        low, high = logs.earliest[partition], logs.latest[partition]
+        start, end = starts[partition], ends[partition]
+        if fail_on_data_loss and not low <= start <= high:
+            raise DataLossError(_outside(partition, "starting", start, low, high))
+        if fail_on_data_loss and not low <= end <= high:
+            raise DataLossError(_outside(partition, "ending", end, low, high))
         if low <= end < start <= high:
             raise ConfigurationError([f"{partition}: starting offset {start} lies after ending offset {end}"])
         start, end = min(max(start, low), high), min(max(end, low), high)
         if start < end:
             ranges.append(OffsetRange(partition=partition, start=start, end=end))
-    return split_ranges(ranges, options.partitions_min)
+    return ranges
 
 
-def _check_partitions(options: SourceOptions, selected: Set[TopicPartition]) -> None:
-    problems = [
-        f"option {name}: {partition} is not among the partitions to read"
-        for name, offsets in (("startingOffsets", options.starting), ("endingOffsets", options.ending))
-        for partition in sorted(offsets.by_partition.keys() - selected)
-    ]
-    if problems:
-        raise ConfigurationError(problems)
+def _outside(partition: TopicPartition, side: str, offset: int, low: int, high: int) -> str:
+    return f"{partition}: {side} offset {offset} is outside the log's {low} to {high}"
 
 
-def _resolve(offset: int, low: int, high: int) -> int:
-    return {EARLIEST: low, LATEST: high}.get(offset, offset)
-
-
-def split_ranges(ranges: Sequence[OffsetRange], count_min: int | None) -> list[OffsetRange]:
-    """Split in proportion to sizes until there are at least `count_min` ranges (or one offset in each)."""
-    total = sum(offset_range.count for offset_range in ranges)
-    if count_min is None or len(ranges) >= count_min or total == 0:
-        return list(ranges)
-    pieces: list[OffsetRange] = []
-    for offset_range in ranges:
-        share = -(-offset_range.count * count_min // total)
-        pieces += _split(offset_range, min(share, offset_range.count))
-    return pieces
-
-
-def _split(offset_range: OffsetRange, parts: int) -> list[OffsetRange]:
-    bounds = [offset_range.start + offset_range.count * part // parts for part in range(parts + 1)]
+def split_ranges(
+    ranges: Sequence[OffsetRange], *, count_min: int | None = None, size_max: int | None = None
+) -> list[OffsetRange]:
+    """Split into ranges of at most `size_max` offsets, then in proportion to sizes until there are at least
+    `count_min` of them (or one offset in each).
+    """
+    pieces = [piece for each in ranges for piece in _split(each, -(-each.count // (size_max or each.count)))]
+    total = sum(piece.count for piece in pieces)
+    if count_min is None or len(pieces) >= count_min or total == 0:
+        return pieces
     return [
-        OffsetRange(partition=offset_range.partition, start=low, end=high) for low, high in pairwise(bounds)
+        piece
+        for each in pieces
+        for piece in _split(each, min(-(-each.count * count_min // total), each.count))
     ]
+
+
+def _split(offset_range: OffsetRange, parts: int) -> Iterator[OffsetRange]:
+    bounds = [offset_range.start + offset_range.count * part // parts for part in range(parts + 1)]
+    for low, high in pairwise(bounds):
+        yield OffsetRange(partition=offset_range.partition, start=low, end=high)
+
+
+def offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """As Spark's checkpoints of Kafka's source have them: {"topic": {"0": 42}}."""
+    by_topic: dict[str, dict[str, int]] = {}
+    for partition, offset in sorted(offsets.items()):
+        by_topic.setdefault(partition.topic, {})[str(partition.partition)] = offset
+    return by_topic
+
+
+def offsets_from_json(by_topic: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """What `offsets_to_json` wrote. Raises ValueError for what it cannot have written."""
+    try:
+        return {
+            TopicPartition(topic, int(number)): int(offset)
+            for topic, by_number in by_topic.items()
+            for number, offset in by_number.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"these are no offsets of topics: {by_topic!r}") from error

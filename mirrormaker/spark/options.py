@@ -1,44 +1,109 @@
-"""Options of the data source, under the names of Spark's own Kafka source; every problem is told at once.
+"""Options of reading, under the names of Spark's own Kafka source; every problem is told at once.
 
-Keys are matched without regard to case, as everywhere in Spark. Nothing is accepted that has no effect.
+What is accepted has its effect. The exceptions are the settings of Java's consumer in `WITHOUT_MEANING`: they
+tune machinery that there is none of here, and are let pass so that a job moves from `kafka` to `mirror` by
+one word.
 """
 
 from __future__ import annotations
 
-import difflib
-import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from broker.client.consumer_settings import Isolation
 from broker.client.security.connection_security import PLAINTEXT, ConnectionSecurity
-from broker.client.security.given_options import OPTION_NAMES as SECURITY_OPTIONS
-from broker.client.security.given_options import STORE_PASSWORDS
-from broker.client.security.options import read_options
-from broker.errors import ConfigurationError
 from broker.types import HostPort, TopicPartition
+from mirrormaker.spark.bounds import Bounds, read_ending, read_starting
+from mirrormaker.spark.given_options import (
+    KAFKA,
+    GivenOptions,
+    is_whole_number,
+    one_of,
+    parse_boolean,
+    parse_count,
+    parse_duration_ms,
+    parse_json_object,
+    parse_positive,
+    parse_size,
+    parse_text,
+    parse_words,
+)
 
-T = TypeVar("T")
-
-LATEST = -1
-EARLIEST = -2
-"""How offsets given by partition say "latest" and "earliest", as in Spark's own source."""
-
+CLIENT_ID = "mirrormaker-spark"
+_STARTING = (
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+)
+_ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_RATES = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_TERMS = (
+    "kafka.client.id",
+    "kafka.client.rack",
+    "kafka.group.id",
+    "kafka.isolation.level",
+    "kafka.check.crcs",
+    "kafka.fetch.max.bytes",
+    "kafka.fetch.max.wait.ms",
+    "kafka.fetch.min.bytes",
+    "kafka.max.partition.fetch.bytes",
+    "kafka.request.timeout.ms",
+)
 OPTION_NAMES = (
-    "kafka.bootstrap.servers",
     "subscribe",
     "subscribePattern",
     "assign",
-    "startingOffsets",
-    "endingOffsets",
+    *_STARTING,
+    *_ENDING,
+    *_RATES,
     "minPartitions",
+    "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "groupIdPrefix",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "kafkaConsumer.pollTimeoutMs",
+    *_TERMS,
 )
-_KAFKA = "kafka."
-_SECURITY = {f"{_KAFKA}{name}".lower(): name for name in (*SECURITY_OPTIONS, *STORE_PASSWORDS)}
-"""Options of the connection by their names in lower case, as clients call them."""
+WITHOUT_MEANING = (
+    "kafkaConsumer.useConsumerCache",
+    "useDeprecatedOffsetFetching",
+    *(
+        f"{KAFKA}{name}"
+        for name in (
+            "allow.auto.create.topics",
+            "client.dns.lookup",
+            "connections.max.idle.ms",
+            "default.api.timeout.ms",
+            "heartbeat.interval.ms",
+            "max.poll.interval.ms",
+            "max.poll.records",
+            "metadata.max.age.ms",
+            "receive.buffer.bytes",
+            "reconnect.backoff.max.ms",
+            "reconnect.backoff.ms",
+            "retry.backoff.ms",
+            "send.buffer.bytes",
+            "session.timeout.ms",
+            "socket.connection.setup.timeout.max.ms",
+            "socket.connection.setup.timeout.ms",
+        )
+    ),
+)
+"""Settings of Java's consumer, its groups and its caches that there is nothing of here."""
+_REFUSED = {
+    "kafka.auto.offset.reset": "where to start is for startingOffsets to say",
+    "kafka.enable.auto.commit": "Spark keeps the offsets in its checkpoint, nothing is committed to a group",
+    "kafka.interceptor.classes": "classes of Java have no place here",
+    "kafka.key.deserializer": "keys are columns of bytes; deserialize them with functions of Spark",
+    "kafka.value.deserializer": "values are columns of bytes; deserialize them with functions of Spark",
+}
+_ONLY_BATCH = "streaming queries have no end: this is for spark.read"
+_ONLY_STREAMING = "one batch load reads all of it: this is for spark.readStream"
+_ISOLATION = {level.value: level for level in (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,115 +116,144 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetSpec:
-    """Where to start or end: `default` (EARLIEST or LATEST), except for the partitions in `by_partition`."""
+class FetchTerms:
+    """How tasks fetch; sizes in bytes, times in milliseconds."""
 
-    default: int
-    by_partition: Mapping[TopicPartition, int]
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
+    check_crcs: bool = True
+    fetch_max_bytes: int = 50 * 1024 * 1024
+    fetch_max_wait_ms: int = 500
+    fetch_min_bytes: int = 1
+    partition_max_bytes: int = 8 * 1024 * 1024
+    poll_timeout_ms: int = 120_000
+    """How long a task waits for records that must be there."""
+    rack: str = ""
 
-    def of(self, partition: TopicPartition) -> int:
-        return self.by_partition.get(partition, self.default)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """How to reach the cluster, and how its offsets are asked for."""
+
+    bootstrap: tuple[HostPort, ...]
+    client_id: str = CLIENT_ID
+    request_timeout_ms: int = 30_000
+    security: ConnectionSecurity = PLAINTEXT
+    retries: int = 3
+    retry_interval_ms: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """How much one trigger of a streaming query takes."""
+
+    offsets_max: int | None = None
+    offsets_min: int | None = None
+    delay_max_ms: int = 15 * 60_000
+    """After so long a trigger takes what there is, if less than `offsets_min`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What one load was asked to read."""
+    """What one load or query was asked to read."""
 
-    bootstrap: tuple[HostPort, ...]
+    cluster: ClusterOptions
     selection: Selection
-    starting: OffsetSpec
-    ending: OffsetSpec
-    partitions_min: int | None
-    fail_on_data_loss: bool
-    include_headers: bool
-    security: ConnectionSecurity = PLAINTEXT
+    starting: Bounds
+    ending: Bounds
+    partitions_min: int | None = None
+    records_max: int | None = None
+    """Offsets of one task at most."""
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    terms: FetchTerms = field(default_factory=FetchTerms)
+    admission: Admission = field(default_factory=Admission)
 
 
-class _Reader:
-    """Reads one option after the other and collects what is wrong with them."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._given = {key.lower(): value for key, value in options.items()}
-        self.problems: list[str] = []
-
-    def read(self, name: str, parse: Callable[[str], T], default: T) -> T:
-        text = self._given.get(name.lower())
-        if text is None:
-            return default
-        try:
-            return parse(text)
-        except ValueError as error:
-            self.problems.append(f"option {name}: {error}")
-            return default
-
-    def has(self, name: str) -> bool:
-        return name.lower() in self._given
-
-    def security(self) -> ConnectionSecurity:
-        """How to connect, as the options with the names of Kafka's clients say."""
-        given = {_SECURITY[key]: value for key, value in self._given.items() if key in _SECURITY}
-        read = read_options(given)
-        self.problems += [f"option {_KAFKA}{name}: {message}" for name, message in read.problems]
-        return ConnectionSecurity(tls=read.tls, credentials=read.credentials)
-
-    def refuse_unknown(self) -> None:
-        known = {name.lower(): name for name in (*OPTION_NAMES, *map(_KAFKA.__add__, _SECURITY.values()))}
-        for key in self._given:
-            if key not in known:
-                close = difflib.get_close_matches(key, known, n=1)
-                hint = f", did you mean {known[close[0]]}?" if close else ""
-                self.problems.append(f"option {key} is unknown{hint}")
-
-
-def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """Read the options of one load. Raises ConfigurationError with every problem found."""
-    reader = _Reader(options)
-    reader.refuse_unknown()
-    if not reader.has("kafka.bootstrap.servers"):
-        reader.problems.append("option kafka.bootstrap.servers is missing: a list of host:port")
+def parse_options(options: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
+    """Read the options of one load or query; `streaming` None takes what either of them takes. Raises
+    ConfigurationError with every problem found.
+    """
+    given = GivenOptions(options)
+    given.refuse_unknown((*OPTION_NAMES, *WITHOUT_MEANING, *_REFUSED))
+    given.refuse(_REFUSED)
+    if streaming is not None:
+        names, reason = (_ENDING, _ONLY_BATCH) if streaming else (_RATES, _ONLY_STREAMING)
+        given.refuse(dict.fromkeys(names, reason))
     parsed = SourceOptions(
-        bootstrap=reader.read("kafka.bootstrap.servers", _servers, ()),
-        selection=_selection(reader),
-        starting=reader.read("startingOffsets", _starting, OffsetSpec(default=EARLIEST, by_partition={})),
-        ending=reader.read("endingOffsets", _ending, OffsetSpec(default=LATEST, by_partition={})),
-        partitions_min=reader.read("minPartitions", _positive, None),
-        fail_on_data_loss=reader.read("failOnDataLoss", _boolean, True),
-        include_headers=reader.read("includeHeaders", _boolean, False),
-        security=reader.security(),
+        cluster=_read_cluster(given),
+        selection=_read_selection(given),
+        starting=read_starting(given, streaming=streaming),
+        ending=read_ending(given),
+        partitions_min=given.read("minPartitions", parse_positive, None),
+        records_max=given.read("maxRecordsPerPartition", parse_positive, None),
+        fail_on_data_loss=given.read("failOnDataLoss", parse_boolean, True),
+        include_headers=given.read("includeHeaders", parse_boolean, False),
+        terms=_read_terms(given),
+        admission=_read_admission(given),
     )
-    if reader.problems:
-        raise ConfigurationError(reader.problems)
+    given.raise_problems()
     return parsed
 
 
-def _selection(reader: _Reader) -> Selection:
-    given = [name for name in ("subscribe", "subscribePattern", "assign") if reader.has(name)]
-    if len(given) != 1:
-        found = " and ".join(given) if given else "none"
-        reader.problems.append(f"one of subscribe, subscribePattern and assign is needed, found {found}")
-    return Selection(
-        topics=reader.read("subscribe", _topics, ()),
-        pattern=reader.read("subscribePattern", _pattern, None),
-        partitions=reader.read("assign", _partitions, ()),
+def _read_cluster(given: GivenOptions) -> ClusterOptions:
+    prefix = given.read("groupIdPrefix", parse_text, CLIENT_ID)
+    group = given.read("kafka.group.id", parse_text, prefix)
+    return ClusterOptions(
+        bootstrap=given.servers(),
+        client_id=given.read("kafka.client.id", parse_text, group),
+        request_timeout_ms=given.read("kafka.request.timeout.ms", parse_size, 30_000),
+        security=given.security(),
+        retries=given.read("fetchOffset.numRetries", parse_count, 3),
+        retry_interval_ms=given.read("fetchOffset.retryIntervalMs", parse_count, 10),
     )
 
 
-def _servers(text: str) -> tuple[HostPort, ...]:
-    return tuple(HostPort.parse(part) for part in _words(text))
+def _read_terms(given: GivenOptions) -> FetchTerms:
+    defaults = FetchTerms()
+    return FetchTerms(
+        isolation=given.read("kafka.isolation.level", one_of(_ISOLATION), defaults.isolation),
+        check_crcs=given.read("kafka.check.crcs", parse_boolean, defaults.check_crcs),
+        fetch_max_bytes=given.read("kafka.fetch.max.bytes", parse_size, defaults.fetch_max_bytes),
+        fetch_max_wait_ms=given.read("kafka.fetch.max.wait.ms", parse_size, defaults.fetch_max_wait_ms),
+        fetch_min_bytes=given.read("kafka.fetch.min.bytes", parse_size, defaults.fetch_min_bytes),
+        partition_max_bytes=given.read(
+            "kafka.max.partition.fetch.bytes", parse_size, defaults.partition_max_bytes
+        ),
+        poll_timeout_ms=given.read("kafkaConsumer.pollTimeoutMs", parse_positive, defaults.poll_timeout_ms),
+        rack=given.read("kafka.client.rack", parse_text, defaults.rack),
+    )
 
 
-def _topics(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_words(text)))
+def _read_admission(given: GivenOptions) -> Admission:
+    admission = Admission(
+        offsets_max=given.read("maxOffsetsPerTrigger", parse_positive, None),
+        offsets_min=given.read("minOffsetsPerTrigger", parse_positive, None),
+        delay_max_ms=given.read("maxTriggerDelay", parse_duration_ms, Admission().delay_max_ms),
+    )
+    if given.has("maxTriggerDelay") and not given.has("minOffsetsPerTrigger"):
+        given.problems.append("option maxTriggerDelay: has no effect without minOffsetsPerTrigger")
+    if admission.offsets_max is not None and (admission.offsets_min or 0) > admission.offsets_max:
+        given.problems.append("option minOffsetsPerTrigger: is more than maxOffsetsPerTrigger")
+    return admission
 
 
-def _words(text: str) -> list[str]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not words:
-        raise ValueError("the list is empty")
-    return words
+def _read_selection(given: GivenOptions) -> Selection:
+    found = [name for name in ("subscribe", "subscribePattern", "assign") if given.has(name)]
+    if len(found) != 1:
+        names = " and ".join(found) if found else "none"
+        given.problems.append(f"one of subscribe, subscribePattern and assign is needed, found {names}")
+    return Selection(
+        topics=given.read("subscribe", _parse_topics, ()),
+        pattern=given.read("subscribePattern", _parse_pattern, None),
+        partitions=given.read("assign", _parse_partitions, ()),
+    )
 
 
-def _pattern(text: str) -> str:
+def _parse_topics(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(parse_words(text)))
+
+
+def _parse_pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
@@ -167,67 +261,10 @@ def _pattern(text: str) -> str:
     return text
 
 
-def _partitions(text: str) -> tuple[TopicPartition, ...]:
+def _parse_partitions(text: str) -> tuple[TopicPartition, ...]:
     found = []
-    for topic, numbers in _json_object(text, '{"topic": [0, 1]}').items():
-        if not isinstance(numbers, list) or not all(_is_offset(number, 0) for number in numbers):
+    for topic, numbers in parse_json_object(text, '{"topic": [0, 1]}').items():
+        if not isinstance(numbers, list) or not all(is_whole_number(number, 0) for number in numbers):
             raise ValueError(f"the partitions of {topic} must be a list of numbers")
         found += [TopicPartition(topic, number) for number in numbers]
     return tuple(found)
-
-
-def _starting(text: str) -> OffsetSpec:
-    if text.strip().lower() == "earliest":
-        return OffsetSpec(default=EARLIEST, by_partition={})
-    if text.strip().lower() == "latest":
-        raise ValueError("a batch load cannot start at latest")
-    return OffsetSpec(default=EARLIEST, by_partition=_offsets(text))
-
-
-def _ending(text: str) -> OffsetSpec:
-    if text.strip().lower() == "latest":
-        return OffsetSpec(default=LATEST, by_partition={})
-    if text.strip().lower() == "earliest":
-        raise ValueError("a batch load cannot end at earliest")
-    return OffsetSpec(default=LATEST, by_partition=_offsets(text))
-
-
-def _offsets(text: str) -> dict[TopicPartition, int]:
-    found = {}
-    for topic, by_partition in _json_object(text, '{"topic": {"0": 42}}').items():
-        if not isinstance(by_partition, dict):
-            raise ValueError(f"the offsets of {topic} must be an object of partition to offset")
-        for number, offset in by_partition.items():
-            if not number.isdigit() or not _is_offset(offset, EARLIEST):
-                raise ValueError(f"{topic}: {number!r}: {offset!r} is not a partition and its offset")
-            found[TopicPartition(topic, int(number))] = offset
-    return found
-
-
-def _is_offset(value: object, smallest: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= smallest
-
-
-def _json_object(text: str, example: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{text!r} is not JSON like {example}: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{text!r} is not a JSON object like {example}")
-    return value
-
-
-def _positive(text: str) -> int:
-    if not text.strip().isdigit() or int(text) < 1:
-        raise ValueError(f"{text!r} is not a positive number")
-    return int(text)
-
-
-def _boolean(text: str) -> bool:
-    match text.strip().lower():
-        case "true":
-            return True
-        case "false":
-            return False
-    raise ValueError(f"{text!r} is neither true nor false")

@@ -20,6 +20,7 @@ def local_session(app_name: str, *, master: str = "local[*]") -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.python.filterPushdown.enabled", "true")
         .getOrCreate()
     )
     session.dataSource.register(MirrorDataSource)

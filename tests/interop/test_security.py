@@ -29,7 +29,7 @@ from broker.errors import AuthenticationError, BrokerError
 from broker.loopback import free_ports
 from broker.types import HostPort, TopicPartition
 from broker.wire.messages.list_groups import ListGroupsRequest
-from mirrormaker.spark.datasource import MirrorReader
+from mirrormaker.spark.batch_reader import MirrorReader
 from mirrormaker.spark.options import parse_options
 from tests.certificates import Authority, Identity
 from tests.client.running import run

@@ -2,53 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-import uuid
 from datetime import UTC, datetime
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from broker.client.admin import Admin, NewTopic
-from broker.client.cluster import Cluster
-from broker.client.producer import Producer, ProducerSettings
 from broker.loopback import free_ports
 from broker.records.batch import Codec
-from broker.types import HostPort
-
-NOW_MS = 1_760_000_000_123
+from tests.spark.topics import NOW_MS, fill
 
 
 def load(spark: SparkSession, bootstrap: str, **options: str) -> DataFrame:
     return spark.read.format("mirror").option("kafka.bootstrap.servers", bootstrap).options(**options).load()
-
-
-def fill(bootstrap: str, *, partitions: int, count: int, codec: Codec = Codec.SNAPPY) -> str:
-    """Make a topic of `count` records spread over its partitions; returns its name."""
-    topic = f"topic-{uuid.uuid4().hex[:12]}"
-
-    async def produce() -> None:
-        async with Cluster([HostPort.parse(bootstrap)]) as cluster:
-            await Admin(cluster).create_topic(
-                NewTopic(name=topic, partitions=partitions, replication_factor=1)
-            )
-            settings = ProducerSettings(codec=codec, batch_bytes=2000)
-            async with Producer(cluster, settings=settings) as producer:
-                for index in range(count):
-                    await producer.send(
-                        topic,
-                        b"value %d" % index,
-                        b"key %d" % index if index % 3 else None,
-                        partition=index % partitions,
-                        timestamp_ms=NOW_MS + index,
-                        headers=(("n", b"%d" % index), ("none", None)),
-                    )
-                await producer.flush()
-
-    asyncio.run(produce())
-    return topic
 
 
 def test_columns_are_those_of_sparks_kafka_source(spark: SparkSession, bootstrap: str) -> None:
@@ -134,3 +101,51 @@ def test_offsets_that_are_gone_are_an_error(spark: SparkSession, bootstrap: str)
     topic = fill(bootstrap, partitions=1, count=10)
     with pytest.raises(PySparkException, match="outside the log's 0 to 10"):
         load(spark, bootstrap, subscribe=topic, startingOffsets=f'{{"{topic}": {{"0": 99}}}}').count()
+
+
+def test_times_become_offsets(spark: SparkSession, bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=2, count=100)
+    frame = load(
+        spark,
+        bootstrap,
+        subscribe=topic,
+        startingTimestamp=str(NOW_MS + 40),
+        endingOffsetsByTimestamp=f'{{"{topic}": {{"0": {NOW_MS + 60}}}}}',
+    )
+    rows = [(row.partition, row.offset) for row in frame.select("partition", "offset").collect()]
+    assert sorted(rows) == [(0, offset) for offset in range(20, 30)] + [
+        (1, offset) for offset in range(20, 50)
+    ]
+
+
+def test_a_time_that_no_record_has_come_up_to_is_an_error_or_the_end(
+    spark: SparkSession, bootstrap: str
+) -> None:
+    topic = fill(bootstrap, partitions=1, count=10)
+    late = {"subscribe": topic, "startingTimestamp": str(NOW_MS + 11)}
+    with pytest.raises(PySparkException, match="has no record at or after"):
+        load(spark, bootstrap, **late).count()
+    assert load(spark, bootstrap, startingOffsetsByTimestampStrategy="latest", **late).count() == 0
+
+
+def test_filters_become_fewer_partitions_and_shorter_ranges(spark: SparkSession, bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=4, count=400)
+    frame = load(spark, bootstrap, subscribe=topic)
+    one = frame.where("partition = 2 and offset >= 10 and offset < 20")
+    assert one.rdd.getNumPartitions() == 1
+    assert sorted(row.offset for row in one.collect()) == list(range(10, 20))
+    since = datetime.fromtimestamp((NOW_MS + 390) / 1000, UTC)
+    late = frame.where(frame.timestamp >= since).where("topic like 'topic%' and partition in (0, 1)")
+    assert late.rdd.getNumPartitions() == 2
+    assert sorted(row.offset for row in late.collect()) == [98, 98, 99, 99]
+
+
+def test_sessions_that_keep_their_filters_read_all_and_filter_it(spark: SparkSession, bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=2, count=40)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        frame = load(spark, bootstrap, subscribe=topic).where("partition = 1 and offset < 3")
+        assert frame.rdd.getNumPartitions() == 2
+        assert frame.count() == 3
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

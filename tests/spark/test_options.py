@@ -9,23 +9,25 @@ import pytest
 from broker.client.security.settings import PlainCredentials
 from broker.errors import ConfigurationError
 from broker.types import HostPort, TopicPartition
-from mirrormaker.spark.options import EARLIEST, LATEST, parse_options
+from mirrormaker.spark.bounds import EARLIEST, LATEST, NoMatch, OffsetBounds, TimeBounds
+from mirrormaker.spark.options import parse_options
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092,[::1]:9093"}
 
 
 def test_names_are_those_of_sparks_kafka_source_in_any_case() -> None:
     options = parse_options({"KAFKA.Bootstrap.Servers": "127.0.0.1:9092", "SUBSCRIBE": "a, b,a"})
-    assert options.bootstrap == (HostPort("127.0.0.1", 9092),)
+    assert options.cluster.bootstrap == (HostPort("127.0.0.1", 9092),)
     assert options.selection.topics == ("a", "b")
 
 
 def test_a_load_reads_everything_there_is_unless_told_otherwise() -> None:
     options = parse_options({**SERVERS, "subscribe": "a"})
-    assert (options.starting.default, options.ending.default) == (EARLIEST, LATEST)
+    assert options.starting == OffsetBounds(default=EARLIEST)
+    assert options.ending == OffsetBounds(default=LATEST)
     assert options.fail_on_data_loss
     assert not options.include_headers
-    assert options.bootstrap[1] == HostPort("::1", 9093)
+    assert options.cluster.bootstrap[1] == HostPort("::1", 9093)
 
 
 def test_offsets_can_be_given_by_partition() -> None:
@@ -37,6 +39,7 @@ def test_offsets_can_be_given_by_partition() -> None:
             "endingOffsets": '{"a": {"0": -1}}',
         }
     )
+    assert isinstance(options.starting, OffsetBounds)
     assert options.starting.of(TopicPartition("a", 0)) == 23
     assert options.starting.of(TopicPartition("a", 1)) == EARLIEST
     assert options.ending.of(TopicPartition("a", 0)) == LATEST
@@ -65,6 +68,16 @@ def test_partitions_can_be_assigned() -> None:
         ("minPartitions", "0", "not a positive number"),
         ("failOnDataLoss", "maybe", "neither true nor false"),
         ("includeHeader", "true", "unknown, did you mean includeHeaders"),
+        ("startingOffsets", '{"a": {"0": -1}}', "cannot start at latest"),
+        ("endingOffsets", '{"a": {"0": -2}}', "cannot end at earliest"),
+        ("startingTimestamp", "yesterday", "not a number"),
+        ("startingOffsetsByTimestamp", '{"a": {"0": -2}}', "is not a partition and its timestamp"),
+        ("startingOffsetsByTimestampStrategy", "later", "none of error, latest"),
+        ("maxOffsetsPerTrigger", "5", "for spark.readStream"),
+        ("kafka.isolation.level", "serializable", "none of read_uncommitted, read_committed"),
+        ("kafka.auto.offset.reset", "earliest", "startingOffsets"),
+        ("kafka.value.deserializer", "X", "columns of bytes"),
+        ("kafka.fetch.max.bytes", "9999999999", "more than"),
     ],
 )
 def test_a_bad_value_is_named_with_its_option(option: str, value: str, message: str) -> None:
@@ -76,6 +89,47 @@ def test_a_bad_value_is_named_with_its_option(option: str, value: str, message: 
     (problem,) = failure.value.problems
     assert option.lower() in problem.lower()
     assert message in problem
+
+
+def test_a_query_begins_at_what_comes_next_and_has_no_end() -> None:
+    given = {**SERVERS, "subscribe": "a"}
+    assert parse_options(given, streaming=True).starting == OffsetBounds(default=LATEST)
+    with pytest.raises(ConfigurationError, match="option endingOffsets: streaming queries have no end"):
+        parse_options({**given, "endingOffsets": "latest"}, streaming=True)
+
+
+def test_times_come_before_offsets() -> None:
+    given = {**SERVERS, "subscribe": "a", "startingOffsets": '{"a": {"0": 5}}'}
+    by_partition = {**given, "startingOffsetsByTimestamp": '{"a": {"0": 1000}}'}
+    assert parse_options(by_partition).starting == TimeBounds(
+        by_partition={TopicPartition("a", 0): 1000}, no_match=NoMatch.ERROR
+    )
+    everywhere = {**by_partition, "startingTimestamp": "2000", "startingOffsetsByTimestampStrategy": "latest"}
+    assert parse_options(everywhere).starting == TimeBounds(default=2000, no_match=NoMatch.LATEST)
+
+
+def test_a_query_is_admitted_so_much_at_a_time() -> None:
+    given = {**SERVERS, "subscribe": "a", "maxOffsetsPerTrigger": "500", "minOffsetsPerTrigger": "100"}
+    admission = parse_options({**given, "maxTriggerDelay": "2m"}, streaming=True).admission
+    assert (admission.offsets_max, admission.offsets_min, admission.delay_max_ms) == (500, 100, 120_000)
+    with pytest.raises(ConfigurationError, match="is more than maxOffsetsPerTrigger"):
+        parse_options({**given, "minOffsetsPerTrigger": "501"}, streaming=True)
+    with pytest.raises(ConfigurationError, match="not a time span"):
+        parse_options({**given, "maxTriggerDelay": "soon"}, streaming=True)
+
+
+def test_settings_of_javas_consumer_that_mean_nothing_here_are_let_pass() -> None:
+    passing = {"kafka.max.poll.records": "10000", "kafka.session.timeout.ms": "1"}
+    assert parse_options({**SERVERS, "subscribe": "a", **passing}) == parse_options(
+        {**SERVERS, "subscribe": "a"}
+    )
+
+
+def test_the_reader_goes_by_the_name_of_its_group() -> None:
+    given = {**SERVERS, "subscribe": "a"}
+    assert parse_options({**given, "groupIdPrefix": "nightly"}).cluster.client_id == "nightly"
+    both = {**given, "groupIdPrefix": "nightly", "kafka.group.id": "load"}
+    assert parse_options(both).cluster.client_id == "load"
 
 
 def test_all_problems_are_told_at_once() -> None:
@@ -101,8 +155,8 @@ def test_options_of_the_connection_have_the_names_of_kafkas_clients_in_any_case(
             "kafka.ssl.truststore.location": "/etc/ca.pem",
         }
     )
-    assert options.security.tls is not None
-    assert isinstance(options.security.credentials, PlainCredentials)
+    assert options.cluster.security.tls is not None
+    assert isinstance(options.cluster.security.credentials, PlainCredentials)
     assert pickle.loads(pickle.dumps(options)) == options
     with pytest.raises(ConfigurationError) as caught:
         parse_options(

@@ -1,0 +1,141 @@
+"""Filters of a query that Spark hands to the source, turned into fewer partitions and shorter offset ranges.
+
+Topic, partition and offset are decided here for good. A lower bound on the timestamp becomes an offset by the
+time index of the nodes, and Spark looks at each record once more; an upper bound becomes nothing, as records
+of a partition need not come in the order of their timestamps. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+from broker.types import TopicPartition
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Test = Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narrowing:
+    """What is left to read."""
+
+    topic_tests: tuple[Test, ...] = ()
+    partition_tests: tuple[Test, ...] = ()
+    offset_min: int = 0
+    offset_end: int | None = None
+    """Exclusive."""
+    time_min_ms: int | None = None
+
+    def wants(self, partition: TopicPartition) -> bool:
+        """Whether any record of the partition can be wanted."""
+        return all(test(partition.topic) for test in self.topic_tests) and all(
+            test(partition.partition) for test in self.partition_tests
+        )
+
+
+def push_filters(filters: Iterable[Filter]) -> tuple[Narrowing, list[Filter]]:
+    """What all of the filters leave to read, and those that Spark must still look at."""
+    narrowing, left = Narrowing(), []
+    for each in filters:
+        narrowing, is_done = _narrow(narrowing, each)
+        if not is_done:
+            left.append(each)
+    return narrowing, left
+
+
+def _narrow(narrowing: Narrowing, given: Filter) -> tuple[Narrowing, bool]:
+    """What one more filter leaves, and whether it is dealt with."""
+    match getattr(given, "attribute", None):
+        case ("topic",) if (test := _test_of(given)) is not None:
+            return replace(narrowing, topic_tests=(*narrowing.topic_tests, test)), True
+        case ("partition",) if (test := _test_of(given)) is not None:
+            return replace(narrowing, partition_tests=(*narrowing.partition_tests, test)), True
+        case ("offset",):
+            return _narrow_offsets(narrowing, given)
+        case ("timestamp",):
+            return _narrow_time(narrowing, given), isinstance(given, IsNotNull)
+    return narrowing, False
+
+
+def _test_of(given: Filter) -> Test | None:
+    """The filter as a function of its column, which is never null here."""
+    match given:
+        case IsNotNull():
+            return lambda found: True
+        case EqualTo(value=value) | EqualNullSafe(value=value):
+            return lambda found: bool(found == value)
+        case In(value=values):
+            return lambda found: found in values
+        case GreaterThan(value=value):
+            return lambda found: bool(found > value)
+        case GreaterThanOrEqual(value=value):
+            return lambda found: bool(found >= value)
+        case LessThan(value=value):
+            return lambda found: bool(found < value)
+        case LessThanOrEqual(value=value):
+            return lambda found: bool(found <= value)
+        case StringStartsWith(value=value):
+            return lambda found: found.startswith(value)
+        case StringEndsWith(value=value):
+            return lambda found: found.endswith(value)
+        case StringContains(value=value):
+            return lambda found: value in found
+    return None
+
+
+def _narrow_offsets(narrowing: Narrowing, given: Filter) -> tuple[Narrowing, bool]:
+    match given:
+        case IsNotNull():
+            return narrowing, True
+        case EqualTo(value=value) | EqualNullSafe(value=value):
+            return _within(narrowing, value, value + 1), True
+        case GreaterThan(value=value):
+            return _within(narrowing, value + 1, None), True
+        case GreaterThanOrEqual(value=value):
+            return _within(narrowing, value, None), True
+        case LessThan(value=value):
+            return _within(narrowing, 0, value), True
+        case LessThanOrEqual(value=value):
+            return _within(narrowing, 0, value + 1), True
+        case In(value=values) if values:
+            return _within(narrowing, min(values), max(values) + 1), False
+    return narrowing, False
+
+
+def _within(narrowing: Narrowing, low: int, end: int | None) -> Narrowing:
+    ends = [each for each in (end, narrowing.offset_end) if each is not None]
+    return replace(
+        narrowing,
+        offset_min=max(narrowing.offset_min, low),
+        offset_end=min(ends) if ends else None,
+    )
+
+
+def _narrow_time(narrowing: Narrowing, given: Filter) -> Narrowing:
+    match given:
+        case GreaterThan(value=datetime() as time) | GreaterThanOrEqual(value=datetime() as time):
+            pass
+        case EqualTo(value=datetime() as time) | EqualNullSafe(value=datetime() as time):
+            pass
+        case _:
+            return narrowing
+    since_ms = (time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH) // timedelta(milliseconds=1)
+    return replace(narrowing, time_min_ms=max(since_ms, narrowing.time_min_ms or 0))

@@ -1,0 +1,154 @@
+"""What a task does: read one offset range, as Arrow record batches.
+
+A range is read the same however often it is: its bounds are the driver's, and records that are not there any
+more, or never were, are an error with `failOnDataLoss`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from broker.client.aborted import AbortedBatches
+from broker.client.consumer import Consumer, ConsumerSettings, Isolation, OffsetReset, PartitionError
+from broker.client.fetch import FetchedBatches
+from broker.client.offsets import earliest_offsets, latest_offsets
+from broker.errors import ErrorCode
+from broker.records.reader import read_batches
+from broker.records.record import Record
+from mirrormaker.spark.arrow import to_arrow
+from mirrormaker.spark.lookups import START_TIMEOUT_MS, new_cluster
+from mirrormaker.spark.offsets import DataLossError, OffsetRange
+from mirrormaker.spark.options import FetchTerms, SourceOptions
+
+_ROWS_PER_ARROW_BATCH = 16_384
+_BATCH_SIZE_MAX = 512 * 1024 * 1024
+"""Uncompressed bytes of one record batch that a task is ready to hold."""
+_LOOK_AFTER_MS = 1_000
+"""A task that hears nothing for so long looks whether what it waits for is there at all."""
+
+
+def read_range(options: SourceOptions, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The records of one range, some thousands at a time, on an event loop of its own.
+
+    Raises DataLossError for records that are gone with `failOnDataLoss`, TimeoutError for a cluster that does
+    not deliver, CorruptRecordsError.
+    """
+    with asyncio.Runner() as runner:
+        reading = _Reading(options, offset_range)
+        runner.run(reading.start())
+        try:
+            records: list[Record] = []
+            while reading.position < offset_range.end:
+                fetched = runner.run(reading.fetch())
+                if fetched is None:
+                    break
+                records += _records_of(fetched, offset_range, options.terms)
+                if len(records) >= _ROWS_PER_ARROW_BATCH:
+                    yield to_arrow(records, *offset_range.partition, include_headers=options.include_headers)
+                    records = []
+            if records:
+                yield to_arrow(records, *offset_range.partition, include_headers=options.include_headers)
+        finally:
+            runner.run(reading.close())
+
+
+class _Reading:
+    """The fetching of one range, from `position` on."""
+
+    def __init__(self, options: SourceOptions, offset_range: OffsetRange) -> None:
+        self.position = offset_range.start
+        self._range = offset_range
+        self._fail_on_data_loss = options.fail_on_data_loss
+        self._poll_timeout_ms = options.terms.poll_timeout_ms
+        self._cluster = new_cluster(options.cluster)
+        self._consumer = Consumer(self._cluster, settings=_consumer_settings(options.terms))
+
+    async def start(self) -> None:
+        await self._cluster.start(timeout_ms=START_TIMEOUT_MS)
+        await self._consumer.start()
+        self._consumer.assign({self._range.partition: self.position})
+
+    async def close(self) -> None:
+        await self._consumer.close()
+        await self._cluster.close()
+
+    async def fetch(self) -> FetchedBatches | None:
+        """The next answer; None when the rest of the range is gone and that may be."""
+        waited_ms = 0
+        while waited_ms < self._poll_timeout_ms:
+            try:
+                fetched = await self._consumer.take_batches(timeout_ms=_LOOK_AFTER_MS)
+            except PartitionError as error:
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                if not await self._skip_lost():
+                    return None
+                continue
+            if fetched is not None:
+                self.position = fetched.next_offset
+                return fetched
+            if not await self._is_there():
+                return None
+            waited_ms += _LOOK_AFTER_MS
+        raise TimeoutError(f"nothing came of {self._range.partition} within {self._poll_timeout_ms} ms")
+
+    async def _skip_lost(self) -> bool:
+        """Go on at the first record that is kept; False when the range has none. Raises DataLossError."""
+        partition = self._range.partition
+        earliest = (await earliest_offsets(self._cluster, [partition]))[partition]
+        self._lose(f"the log begins at {earliest}")
+        if not self.position < earliest < self._range.end:
+            return False
+        self.position = earliest
+        self._consumer.seek(partition, earliest)
+        return True
+
+    async def _is_there(self) -> bool:
+        """Whether the log reaches as far as the range. Raises DataLossError."""
+        partition = self._range.partition
+        latest = (await latest_offsets(self._cluster, [partition]))[partition]
+        if latest >= self._range.end:
+            return True
+        self._lose(f"the log ends at {latest}")
+        return self.position < latest
+
+    def _lose(self, reason: str) -> None:
+        if self._fail_on_data_loss:
+            raise DataLossError(
+                f"{self._range.partition}: offsets {self.position} to {self._range.end} are not all there: "
+                f"{reason}; failOnDataLoss=false reads what there is"
+            )
+
+
+def _consumer_settings(terms: FetchTerms) -> ConsumerSettings:
+    return ConsumerSettings(
+        fetch_max_bytes=terms.fetch_max_bytes,
+        fetch_max_wait_ms=terms.fetch_max_wait_ms,
+        fetch_min_bytes=terms.fetch_min_bytes,
+        partition_max_bytes=terms.partition_max_bytes,
+        rack=terms.rack,
+        isolation=terms.isolation,
+        offset_reset=OffsetReset.NONE,
+    )
+
+
+def _records_of(fetched: FetchedBatches, offset_range: OffsetRange, terms: FetchTerms) -> list[Record]:
+    """The records of an answer that belong to the range."""
+    aborted = AbortedBatches(fetched.aborted)
+    committed_only = terms.isolation is Isolation.READ_COMMITTED
+    records: list[Record] = []
+    for batch in read_batches(
+        fetched.records,
+        start_offset=fetched.start_offset,
+        size_max=_BATCH_SIZE_MAX,
+        check_crc=terms.check_crcs,
+    ):
+        header = batch.header
+        if header is None or not ((aborted.includes(header) and committed_only) or header.is_control):
+            records += batch.records
+    if fetched.next_offset > offset_range.end:
+        records = [record for record in records if record.offset < offset_range.end]
+    return records

@@ -1,0 +1,166 @@
+"""A streaming query on topics: where it begins, how far each trigger goes, and what its tasks read.
+
+Offsets are those of the checkpoint, in the form of Spark's own Kafka source, so that a query can go on where
+one of that source stopped. A trigger's rows are fixed by its two offsets: tried again, it reads the same.
+One object lives on the driver as long as its query and keeps one connection to the cluster; tasks have only
+its options.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from broker.telemetry import logger
+from broker.types import TopicPartition
+from mirrormaker.spark.admission import count_new, limit_offsets
+from mirrormaker.spark.batch_reader import RangePartition, read_partition
+from mirrormaker.spark.lookups import DriverLookup, LogLookup
+from mirrormaker.spark.offsets import (
+    DataLossError,
+    Logs,
+    OffsetRange,
+    Offsets,
+    offsets_from_json,
+    offsets_to_json,
+    split_ranges,
+)
+from mirrormaker.spark.options import SourceOptions
+
+JsonOffsets = dict[str, dict[str, int]]
+
+_log = logger("spark_source")
+
+
+class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query's source."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._lookup: DriverLookup | None = None
+        self._latest: Offsets = {}
+        """As of the last look."""
+        self._target: Offsets | None = None
+        """Where a query with Trigger.AvailableNow ends."""
+        self._taken_at = time.monotonic()
+        """When a trigger last took something."""
+
+    def initialOffset(self) -> JsonOffsets:  # noqa: N802
+        """Where a new query begins. Raises ConfigurationError for topics that do not exist."""
+
+        async def starts(lookup: LogLookup) -> dict[TopicPartition, int]:
+            return await lookup.starts(await lookup.logs())
+
+        return offsets_to_json(self._on_driver.ask(starts))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """What a trigger takes, as maxOffsetsPerTrigger and minOffsetsPerTrigger say."""
+        admission = self._options.admission
+        if admission.offsets_max is not None:
+            return ReadMaxRows(admission.offsets_max)
+        if admission.offsets_min is not None:
+            return ReadMinRows(admission.offsets_min)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What there is now is all that the query will read."""
+        self._target = self._look({}).latest
+
+    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
+        """Where the next trigger ends that begins at `start`. Partitions that are new begin where their logs
+        do. Raises DataLossError for partitions and records that are gone, with failOnDataLoss.
+        """
+        known = offsets_from_json(start)
+        logs = self._look(known)
+        self._check_kept(known, logs)
+        begin = {**self._begin_new(known, logs), **known}
+        latest = logs.latest if self._target is None else self._target
+        if self._waits_for_more(count_new(begin, latest), limit):
+            return start
+        self._taken_at = time.monotonic()
+        if isinstance(limit, ReadMaxRows):
+            latest = limit_offsets(begin, latest, limit.max_rows)
+        return offsets_to_json(latest)
+
+    def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802
+        """How far the topics reach, for the progress of the query."""
+        return offsets_to_json(self._latest) or None
+
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
+        """The ranges between two offsets, for a trigger or for one that is tried again."""
+        begin, ends = offsets_from_json(start), offsets_from_json(end)
+        if ends.keys() - begin.keys():
+            begin = {**self._begin_new(begin, self._look(begin)), **begin}
+        ranges = [
+            OffsetRange(partition=partition, start=begin[partition], end=high)
+            for partition, high in sorted(ends.items())
+            if begin.get(partition, high) < high
+        ]
+        options = self._options
+        pieces = split_ranges(ranges, count_min=options.partitions_min, size_max=options.records_max)
+        return [RangePartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self._options, partition)
+
+    def stop(self) -> None:
+        if self._lookup is not None:
+            self._lookup.close()
+            self._lookup = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks get the options."""
+        return {"_options": self._options}
+
+    @property
+    def _on_driver(self) -> DriverLookup:
+        if self._lookup is None:
+            self._lookup = DriverLookup(self._options)
+        return self._lookup
+
+    def _look(self, known: Offsets) -> Logs:
+        logs = self._on_driver.ask(lambda lookup: lookup.logs_beyond(known))
+        self._latest = logs.latest
+        return logs
+
+    def _check_kept(self, known: Offsets, logs: Logs) -> None:
+        """Raises DataLossError, with failOnDataLoss, where there is less than was read already."""
+        for partition, offset in sorted(known.items()):
+            if partition not in logs.latest:
+                self._lose(f"{partition} is gone; it was read up to offset {offset}")
+            elif logs.latest[partition] < offset:
+                self._lose(f"{partition} ends at {logs.latest[partition]}; it was read up to offset {offset}")
+
+    def _begin_new(self, known: Offsets, logs: Logs) -> dict[TopicPartition, int]:
+        """Where to begin in partitions that appeared while the query ran: at their first record. Raises
+        DataLossError, with failOnDataLoss, for one that has lost some already.
+        """
+        new = {partition: offset for partition, offset in logs.earliest.items() if partition not in known}
+        for partition, offset in sorted(new.items()):
+            if offset > 0:
+                self._lose(f"{partition} is new and begins at offset {offset}, not 0")
+        return new
+
+    def _waits_for_more(self, count: int, limit: ReadLimit) -> bool:
+        """Whether the trigger had better wait until minOffsetsPerTrigger have come."""
+        admission = self._options.admission
+        if isinstance(limit, ReadAllAvailable) or self._target is not None:
+            return False
+        waited_ms = (time.monotonic() - self._taken_at) * 1000
+        return count < (admission.offsets_min or 0) and waited_ms < admission.delay_max_ms
+
+    def _lose(self, reason: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{reason}; failOnDataLoss=false goes on with what there is")
+        _log.warning("data_lost", reason=reason)
