@@ -47,7 +47,7 @@ from mirrormaker.reconcile.topic_watch import TopicWatch
 from mirrormaker.reconcile.topics import DestinationClaims, TopicReconciler
 from mirrormaker.route_description import describe_work
 from mirrormaker.route_groups import meeting_place
-from mirrormaker.topology.model import Delivery, RouteName
+from mirrormaker.topology.model import RouteName
 
 RESTART_BACKOFF = Backoff(initial_ms=500, max_ms=15_000)
 GOOD_RUN_MS = 60_000
@@ -240,7 +240,7 @@ class RouteRunner:
                 _expected(self.work),
                 instance_id=self._identity.instance_of(self.work.name),
                 halts=halts,
-                books=None if route.delivery is Delivery.EXACTLY_ONCE else ledger,
+                books=ledger,
                 origins=origins,
                 coordination=coordination,
             )
@@ -271,10 +271,7 @@ class RouteRunner:
         if not self.work.route.provenance:
             yield None
             return
-        is_only_home = self.work.route.delivery is Delivery.EXACTLY_ONCE  # transactions are for one origin
-        async with OriginRegistry(
-            source, destination, self._cluster_ids, is_only_home=is_only_home
-        ) as origins:
+        async with OriginRegistry(source, destination, self._cluster_ids) as origins:
             origins.plan(self.work.mesh.ways, self.work.mesh.clusters)
             self._origins = origins
             try:

@@ -1,13 +1,52 @@
-"""The port through which the work of a copier is written down: what arrived where."""
+"""The ports through which the work of a copier is written down: what arrived where."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from enum import Enum
 from typing import Protocol
 
 from broker.types import TopicPartition
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.kept_view import Entry
+from mirrormaker.flow.transaction_steps import LanePositions
+
+
+class BooksStanding(Enum):
+    """Whether books can be written."""
+
+    KEPT = "kept"
+    AWAITED = "awaited"
+    """They will be, and cannot be just now: no transaction is begun without them."""
+    REFUSED = "refused"
+    """The mirror has no right to write them: it copies without."""
+
+
+class BucketBooks(Protocol):
+    """What is written down in the transactions of one bucket."""
+
+    @property
+    def at(self) -> TopicPartition:
+        """Where it is written."""
+        ...
+
+    @property
+    def standing(self) -> BooksStanding: ...
+
+    def due(self, positions: Mapping[TopicPartition, LanePositions]) -> tuple[Entry, ...]:
+        """What is to be written about these sources now that all before their positions, and nothing from
+        there on, is at the destination; the same again, and more, until it is `settled`.
+        """
+        ...
+
+    def settled(self) -> None:
+        """What was due last is committed."""
+        ...
+
+    def refused(self) -> None:
+        """The mirror has no right to write them."""
+        ...
 
 
 class Books(Protocol):
@@ -30,9 +69,15 @@ class Books(Protocol):
         ...
 
     async def write(
-        self, positions: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, int]
+        self, positions: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, LanePositions]
     ) -> Mapping[TopicPartition, int]:
-        """These source positions are about to be committed; `reached`: what the destination has of the same.
-        Returns those that may be committed now. Raises nothing that waiting helps against.
+        """These source positions are about to be committed; `reached`: what the destination has of the same,
+        by lane. Returns those that may be committed now. Raises nothing that waiting helps against.
+        """
+        ...
+
+    def of_bucket(self, on_change: Callable[[], None]) -> BucketBooks:
+        """What is written in transactions of a bucket, instead of by `write`. `on_change`: how they stand may
+        be other than before.
         """
         ...

@@ -8,104 +8,49 @@ The rules:
 - When it is to end, nothing new is sent, and the positions that all that was sent leads to are written. It
   is committed once every batch sent is acknowledged or known not to be there, and the positions written are
   those reached: what readers see and where a new owner starts are the same always.
+- What is written down of what arrived where (`BucketBooks`) is written when all is settled.
 - What goes wrong in another way loses the bucket: whoever takes it over next, this process too, gets a new
   identity, which aborts what is open, and starts where the last commit left it.
+
+Records that were not born at the source go under producer ids of their own, one for each path that they came
+on (`provenance`), and so in transactions of their own, which open and end together with the bucket's. Each of
+them writes, for the partitions that it has records of, the position that it takes their records to. They
+are committed first, then the bucket's own (`HOME`), whose positions stand for records of every origin. So
+what a crash in between leaves is known too: records of an origin are there up to its own position, where
+that is further than the bucket's.
 
 `next_step` says what to ask of the destination; one step is under way at a time, and ends with `done`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from itertools import takewhile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
+from mirrormaker.flow.books import BooksStanding, BucketBooks
 from mirrormaker.flow.chunk import Chunk
-from mirrormaker.flow.lane import Lane, LaneState
+from mirrormaker.flow.kept_view import Entry
+from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
+from mirrormaker.flow.progress import acknowledged, furthest, has_work, is_settled, sent_to
 from mirrormaker.flow.remedies import Remedy, remedy_for
-
-LanePositions = tuple[int, ...]
-"""Where each lane of a partition goes on."""
-
-
-class Phase(Enum):
-    """Where a bucket's transaction stands."""
-
-    IDLE = "idle"
-    """Nothing is open; nothing has been sent since the last commit."""
-    OPEN = "open"
-    CLOSING = "closing"
-    """Nothing new is sent; positions are written, answers awaited."""
-    COMMITTING = "committing"
-    """The coordinator has been asked."""
-    LOST = "lost"
-    """Nothing of it counts any more but what was committed."""
-
-
-TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
-    Phase.IDLE: frozenset({Phase.OPEN, Phase.LOST}),
-    Phase.OPEN: frozenset({Phase.CLOSING, Phase.LOST}),
-    Phase.CLOSING: frozenset({Phase.COMMITTING, Phase.LOST}),
-    Phase.COMMITTING: frozenset({Phase.IDLE, Phase.LOST}),
-    Phase.LOST: frozenset(),
-}
-
-
-FENCED_CODES = frozenset(
-    {
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-    }
+from mirrormaker.flow.transaction_steps import (
+    FENCED_CODES,
+    HOME,
+    LOSING_CODES,
+    TRANSITIONS,
+    AddPartitions,
+    Commit,
+    LanePositions,
+    Phase,
+    Places,
+    Step,
+    TransactionTerms,
+    Write,
 )
-"""There is a newer identity of the bucket."""
-_LOSING_CODES = FENCED_CODES | {
-    ErrorCode.INVALID_TXN_STATE,
-    ErrorCode.TRANSACTION_ABORTABLE,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionTerms:
-    """When transactions end."""
-
-    interval_ms: int
-    """Between commits."""
-    phase_ms: int = 0
-    """Commits are due so long after multiples of the interval: buckets take turns."""
-    bytes_max: int = 64 << 20
-    """Ends earlier once so much has been sent in it."""
-    settle_ms: int = 10_000
-    """A batch of which it is unknown whether it was written loses the bucket after so long."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddPartitions:
-    """Tell the coordinator that these are part of the transaction."""
-
-    partitions: frozenset[TopicPartition]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WritePositions:
-    """Write these positions, by source, as part of the transaction."""
-
-    positions: Mapping[TopicPartition, LanePositions]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """End the transaction."""
-
-
-Step = AddPartitions | WritePositions | Commit
 
 
 class BucketTransaction:
@@ -118,15 +63,17 @@ class BucketTransaction:
         positions_at: TopicPartition,
         terms: TransactionTerms,
         now_ms: int,
+        books: BucketBooks | None = None,
     ) -> None:
         """`positions_at`: where positions are written."""
         self.key = key
-        self.identity = identity
         self.phase = Phase.IDLE
         self.lost_because = ""
         self.is_fenced = False
         self.commits = 0
+        self._identities = {HOME: identity}
         self._positions_at = positions_at
+        self._books = books
         self._terms = terms
         self._partitions: dict[TopicPartition, Partition] = {}
         self._committed: dict[TopicPartition, LanePositions | None] = {}
@@ -135,14 +82,20 @@ class BucketTransaction:
         self._is_hurried = False
         self._under_way: Step | None = None
         self._bytes = 0
-        self._to_add: set[TopicPartition] = set()
-        self._added: set[TopicPartition] = set()
-        self._refused: set[TopicPartition] = set()
+        self._to_add: set[tuple[int, TopicPartition]] = set()
+        self._added: set[tuple[int, TopicPartition]] = set()
+        self._refused: set[tuple[int, TopicPartition]] = set()
         self._used: set[TopicPartition] = set()
-        """Destinations that the identity was admitted to: their leaders know sequences of it."""
+        """Destinations that an identity was admitted to: their leaders know sequences of it."""
+        self._passing: dict[int, set[TopicPartition]] = defaultdict(set)
+        """By origin other than `HOME`, the sources of which something was sent in this transaction."""
         self._promised: dict[TopicPartition, LanePositions] = {}
         """To be committed: where all that was sent leads to."""
-        self._written: dict[TopicPartition, LanePositions] = {}
+        self._written: dict[tuple[int, TopicPartition], LanePositions] = {}
+        self._is_entered = False
+        """The books say what the transaction does."""
+        self._ended: frozenset[int] = frozenset()
+        """Origins whose part of it is committed."""
 
     @property
     def sources(self) -> frozenset[TopicPartition]:
@@ -154,6 +107,14 @@ class BucketTransaction:
         """Whether nothing of it counts any more but what was committed."""
         return self.phase is Phase.LOST
 
+    def identity(self, origin: int = HOME) -> ProducerIdentity | None:
+        """Under which records of the origin go; None: it has to be taken over first."""
+        return self._identities.get(origin)
+
+    def take_origin(self, origin: int, identity: ProducerIdentity) -> None:
+        """Records of the origin go under this identity, which fences every earlier one."""
+        self._identities[origin] = identity
+
     def configure(self, terms: TransactionTerms) -> None:
         """End by other terms from the next transaction on."""
         self._terms = terms
@@ -161,8 +122,8 @@ class BucketTransaction:
     # ---- partitions come and go
 
     def has_used(self, destinations: Iterable[TopicPartition]) -> bool:
-        """Whether batches under this identity were sent to one of these: then a lane that begins there anew,
-        with the first sequence, needs another identity.
+        """Whether batches under an identity of it were sent to one of these: then a lane that begins there
+        anew, with the first sequence, needs another identity.
         """
         return any(destination in self._used for destination in destinations)
 
@@ -179,7 +140,7 @@ class BucketTransaction:
         if partition is None:
             return
         if self.phase is not Phase.IDLE and (
-            source in self._promised or _sent_to(partition) != self._committed[source]
+            source in self._promised or sent_to(partition) != self._committed[source]
         ):
             self.lose(f"{source} was given up in the midst of a transaction")
         del self._partitions[source]
@@ -197,7 +158,7 @@ class BucketTransaction:
     def has_stored(self, sources: Iterable[TopicPartition]) -> bool:
         """Whether all that was sent of these is committed, or will never be."""
         return self.phase is Phase.LOST or all(
-            source not in self._promised and _sent_to(self._partitions[source]) == self._committed[source]
+            source not in self._promised and sent_to(self._partitions[source]) == self._committed[source]
             for source in sources
             if source in self._partitions
         )
@@ -212,16 +173,23 @@ class BucketTransaction:
 
     def admit(self, lane: Lane, chunk: Chunk) -> bool:
         """Whether the chunk may be sent now; where the coordinator must be told first, that is next."""
-        if lane.destination in self._added:
+        place = chunk.origin, lane.destination
+        if place in self._added:
             if self.phase is Phase.OPEN or (self.phase is Phase.CLOSING and self._is_promised(lane, chunk)):
                 self._bytes += chunk.size
                 self._used.add(lane.destination)
+                if chunk.origin != HOME:
+                    self._passing[chunk.origin].add(lane.partition.source)
                 return True
         elif self.phase is Phase.IDLE:
-            self._open()
-        elif self.phase is Phase.OPEN and lane.destination not in self._refused:
-            self._to_add.add(lane.destination)
+            if not self._awaits_books:
+                self._open()
+        elif self.phase is Phase.OPEN and place not in self._refused:
+            self._want(place)
         return False
+
+    def _want(self, place: tuple[int, TopicPartition]) -> None:
+        self._to_add |= {place, (place[0], self._positions_at)} - self._added
 
     def _is_promised(self, lane: Lane, chunk: Chunk) -> bool:
         """Whether it is a repeat of what the positions to be committed speak of."""
@@ -235,7 +203,7 @@ class BucketTransaction:
         remedy = remedy_for(code, several_batches=len(chunk.batches) > 1)
         is_written = any(each.maybe_written for each in lane.queue)
         if (
-            code in _LOSING_CODES
+            code in LOSING_CODES
             or remedy is Remedy.NEW_PRODUCER
             or (remedy is not Remedy.REPEAT and is_written)
         ):
@@ -243,11 +211,20 @@ class BucketTransaction:
             return Remedy.REPEAT
         return remedy
 
+    @property
+    def _awaits_books(self) -> bool:
+        return self._books is not None and self._books.standing is BooksStanding.AWAITED
+
     def _open(self) -> None:
         """Begin a transaction with all partitions that have something to send."""
         self._enter(Phase.OPEN)
-        self._to_add = {lane.destination for lane in self._lanes() if _has_work(lane)} - self._refused
-        self._to_add.add(self._positions_at)
+        self._to_add = {(HOME, self._positions_at)}
+        if self._books is not None and self._books.standing is BooksStanding.KEPT:
+            self._to_add.add((HOME, self._books.at))
+        for lane in self._lanes():
+            place = (lane.queue[0].origin, lane.destination) if has_work(lane) else None
+            if place is not None and place not in self._refused:
+                self._want(place)
 
     # ---- steps
 
@@ -268,58 +245,92 @@ class BucketTransaction:
             case _:
                 return None
 
-    def done(self, now_ms: int, refused: frozenset[TopicPartition] = frozenset()) -> None:
+    def done(self, now_ms: int, refused: Places = frozenset()) -> None:
         """The step under way has been taken, but for partitions that the coordinator refused: nothing is sent
         there in this transaction.
         """
         step, self._under_way = self._under_way, None
         match step:
-            case AddPartitions(partitions=partitions):
-                self._to_add -= partitions
-                self._added |= partitions - refused
+            case AddPartitions(places=places):
+                self._to_add -= places
+                self._added |= places - refused
                 self._refused |= refused
                 if not self._bytes:  # it took long: what it was opened for gets its time
                     self._due_ms = max(self._due_ms, now_ms + self._terms.interval_ms // 2)
-            case WritePositions(positions=positions):
-                self._written.update(positions)
-            case Commit() if self.phase is Phase.COMMITTING:
-                self._finish(now_ms)
+            case Write(positions=written, entries=entries):
+                for origin, positions in written.items():
+                    self._written |= {(origin, source): at for source, at in positions.items()}
+                self._is_entered |= bool(entries)
+            case Commit(origins=origins) if self.phase is Phase.COMMITTING:
+                self._ended |= origins
+                if HOME in origins:
+                    self._finish(now_ms)
 
     def _decide(self, now_ms: int) -> Step | None:
         is_due = self._is_hurried or now_ms >= self._due_ms or self._bytes >= self._terms.bytes_max
         if self.phase is Phase.OPEN and self._to_add and not self._bytes and not self._is_hurried:
             is_due = False
         if self.phase is Phase.IDLE and is_due:
-            if not self._moved(_acknowledged):
+            if self._awaits_books or not self._moved(acknowledged):
                 self._rest(now_ms)
                 return None
             self._open()
         if self.phase is Phase.OPEN and is_due:
             self._enter(Phase.CLOSING)
             self._closing_since_ms = now_ms
-            self._promised = self._moved(_sent_to)
+            self._promised = self._moved(sent_to)
         if self._to_add and self.phase in (Phase.OPEN, Phase.CLOSING):
-            return AddPartitions(partitions=frozenset(self._to_add))
-        return self._close(now_ms) if self.phase is Phase.CLOSING else None
+            return AddPartitions(places=frozenset(self._to_add))
+        match self.phase:
+            case Phase.CLOSING:
+                return self._close(now_ms)
+            case Phase.COMMITTING:
+                return self._end()
+            case _:
+                return None
 
     def _close(self, now_ms: int) -> Step | None:
         """The next step toward the commit."""
-        is_settled = all(_is_settled(lane) for lane in self._lanes())
-        if is_settled and not self._is_reached():
+        is_all_settled = all(is_settled(lane) for lane in self._lanes())
+        if is_all_settled and not self._is_reached():
             self._promised = self._promise_again()
-        missing = {
-            source: positions
-            for source, positions in self._promised.items()
-            if self._written.get(source) != positions
-        }
-        if missing:
-            return WritePositions(positions=missing)
-        if is_settled:
+        positions = self._unwritten(is_all_settled)
+        entries = self._unwritten_entries() if is_all_settled else ()
+        if positions or entries:
+            return Write(positions=positions, entries=entries)
+        if is_all_settled:
             self._enter(Phase.COMMITTING)
-            return Commit()
+            return self._end()
         if now_ms - self._closing_since_ms >= self._terms.settle_ms:
             self.lose(f"batches were not settled within {self._terms.settle_ms} ms")
         return None
+
+    def _unwritten(self, is_all_settled: bool) -> dict[int, dict[TopicPartition, LanePositions]]:
+        """Positions of the promise that are not written; those of origins that pass once all is settled:
+        along with them goes what has arrived of theirs.
+        """
+        missing: dict[int, dict[TopicPartition, LanePositions]] = defaultdict(dict)
+        for source, positions in self._promised.items():
+            origins = [HOME]
+            if is_all_settled:
+                origins += (origin for origin, sources in self._passing.items() if source in sources)
+            for origin in origins:
+                at = furthest(positions, self._partitions[source].origin_floors.get(origin, ()))
+                if self._written.get((origin, source)) != at:
+                    missing[origin][source] = at
+        return dict(missing)
+
+    def _unwritten_entries(self) -> tuple[Entry, ...]:
+        books = self._books
+        if self._is_entered or books is None or (HOME, books.at) not in self._added:
+            return ()
+        known = {source: at for source, at in self._committed.items() if at is not None}
+        return books.due(known | self._promised)
+
+    def _end(self) -> Commit:
+        """Of what is not ended yet, what is to end now: the bucket's own after all others."""
+        others = frozenset(origin for origin, _ in self._added) - {HOME} - self._ended
+        return Commit(origins=others or frozenset({HOME}))
 
     def _is_reached(self) -> bool:
         """Whether the destination has all that the promise speaks of. It may say more by now: offsets that
@@ -334,9 +345,9 @@ class BucketTransaction:
     def _promise_again(self) -> dict[TopicPartition, LanePositions]:
         """What has been reached, also where more was promised and it has been written so."""
         return {
-            source: _acknowledged(partition)
+            source: acknowledged(partition)
             for source, partition in self._partitions.items()
-            if source in self._promised or _acknowledged(partition) != self._committed[source]
+            if source in self._promised or acknowledged(partition) != self._committed[source]
         }
 
     def _moved(self, position: Callable[[Partition], LanePositions]) -> dict[TopicPartition, LanePositions]:
@@ -355,6 +366,10 @@ class BucketTransaction:
         """It is committed."""
         self.commits += 1
         self._committed.update(self._promised)
+        if self._books is not None and (HOME, self._books.at) in self._added:
+            self._books.settled()
+        self._is_entered, self._ended = False, frozenset()
+        self._passing.clear()
         self._promised.clear()
         self._written.clear()
         self._added.clear()
@@ -375,29 +390,3 @@ class BucketTransaction:
     def _enter(self, phase: Phase) -> None:
         assert phase in TRANSITIONS[self.phase], f"{self.key}: {self.phase} -> {phase}"
         self.phase = phase
-
-
-def _has_work(lane: Lane) -> bool:
-    return bool(lane.queue) and lane.leader is not None and lane.state is not LaneState.STOPPING
-
-
-def _sent(lane: Lane) -> Iterator[Chunk]:
-    """What was sent and is not acknowledged together with all before it."""
-    return takewhile(lambda chunk: chunk.base_sequence >= 0, lane.queue)
-
-
-def _sent_to(partition: Partition) -> LanePositions:
-    """Where all that was sent leads to."""
-    return tuple(
-        max((chunk.next_offset for chunk in _sent(lane)), default=lane.acknowledged)
-        for lane in partition.lanes
-    )
-
-
-def _acknowledged(partition: Partition) -> LanePositions:
-    return tuple(lane.acknowledged for lane in partition.lanes)
-
-
-def _is_settled(lane: Lane) -> bool:
-    """Whether all that the destination has of it, and nothing else, is before its acknowledged position."""
-    return not lane.in_flight and not any(chunk.maybe_written for chunk in _sent(lane))

@@ -43,6 +43,7 @@ from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.membership import PartitionOwner, Points, SourceMembership, group_settings
 from mirrormaker.flow.origin_registry import OriginRegistry
+from mirrormaker.flow.progress import acknowledged
 from mirrormaker.flow.reader import SourceReader
 from mirrormaker.flow.route_link import ExpectedRoundTrips, RouteLink
 from mirrormaker.flow.signal import Signal
@@ -164,13 +165,19 @@ class RouteCopier:
         """
         deliverer = Deliverer(
             on_lost=self._lose_bucket,
-            on_progress=self._pump,
+            on_progress=self._look_again,
             on_waiting=self._commit_due.set,
             on_fact=self._take_fact,
         )
         try:
             async with open_delivery(
-                self.route, self._source, self._destination, self._clock, deliverer
+                self.route,
+                self._source,
+                self._destination,
+                self._clock,
+                deliverer,
+                books=self._books,
+                provenance=self._origins.provenance if self._origins is not None else None,
             ) as self._mode:
                 await self._run(self._mode.say)
         finally:
@@ -183,11 +190,11 @@ class RouteCopier:
         hooks = Hooks(
             admissions=say.admissions if self._coordination is None else (*say.admissions, self._certainty),
             pace=self._link.bandwidth,
-            origins=origins.provenance if origins is not None else None,
+            origins=say.origins or (origins.provenance if origins is not None else None),
             transit=self._crossing.transit,
             delivery=say.delivery,
             remedies=self._crossing.remedies(say.remedies),
-            on_copied=None if self._books is None else self._books.take,
+            on_copied=say.on_copied or (None if self._books is None else self._books.take),
         )
         config = self._link.config(await batches_taken_at_once(self._destination))
         machine = self._machine = FlowMachine(config, hooks)
@@ -396,7 +403,7 @@ class RouteCopier:
         assert self._reader is not None
         if self._books is not None and positions:
             partitions = self._machine.partitions
-            reached = {source: partitions[source].acknowledged for source in positions}
+            reached = {source: acknowledged(partitions[source]) for source in positions}
             positions = await self._books.write(positions, reached)
         if not positions:
             return

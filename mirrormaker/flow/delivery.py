@@ -12,14 +12,22 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from broker.types import TopicId, TopicPartition
-from mirrormaker.flow.bucket_transaction import LanePositions
+from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.exchange import Assignment
-from mirrormaker.flow.hooks import Admission, Delivery, DeliveryAtOnce, KafkaRemedies, Remedies
+from mirrormaker.flow.hooks import (
+    Admission,
+    Delivery,
+    DeliveryAtOnce,
+    KafkaRemedies,
+    Remedies,
+    TopicOrigins,
+)
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.positions import Place
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.topology.model import Start
 
-KnownStart = LanePositions | Literal[Start.EARLIEST]
+KnownStart = Place | Literal[Start.EARLIEST]
 """Where a partition goes on; the earliest: it is another topic than the one that was copied."""
 
 
@@ -32,6 +40,10 @@ class Say:
     remedies: Remedies
     obtain_identity: Callable[[ProducerKey], Awaitable[ProducerIdentity]] | None = None
     """Where producer ids come from; None: any will do."""
+    origins: TopicOrigins | None = None
+    """Instead of the route's own."""
+    on_copied: Callable[[Copied], None] | None = None
+    """Instead of the route's books."""
 
 
 class DeliveryMode(Protocol):

@@ -10,9 +10,11 @@ from typing import assert_never
 from broker.client.cluster import Cluster
 from broker.clock import Clock
 from mirrormaker.flow.at_most_once import AtMostOnce
+from mirrormaker.flow.books import Books
 from mirrormaker.flow.delivery import AtLeastOnce, DeliveryMode
 from mirrormaker.flow.exactly_once import LostBucket, open_exactly_once
 from mirrormaker.flow.facts import Fact
+from mirrormaker.flow.provenance import Provenance
 from mirrormaker.topology.model import Delivery, RouteSpec
 
 
@@ -23,7 +25,7 @@ class Deliverer:
     on_lost: Callable[[LostBucket], None]
     """Forget the partitions of a bucket at once, and take it over again."""
     on_progress: Callable[[], None]
-    """Look at the machine again."""
+    """Look at the machine again: it may fetch or send more."""
     on_waiting: Callable[[], None]
     """Commit positions to the group soon."""
     on_fact: Callable[[Fact], None]
@@ -31,7 +33,14 @@ class Deliverer:
 
 @asynccontextmanager
 async def open_delivery(
-    route: RouteSpec, source: Cluster, destination: Cluster, clock: Clock, deliverer: Deliverer
+    route: RouteSpec,
+    source: Cluster,
+    destination: Cluster,
+    clock: Clock,
+    deliverer: Deliverer,
+    *,
+    books: Books | None,
+    provenance: Provenance | None,
 ) -> AsyncIterator[DeliveryMode]:
     """By `route.delivery`. Raises BrokerError when the destination cannot be asked."""
     match route.delivery:
@@ -47,6 +56,8 @@ async def open_delivery(
                 clock,
                 on_lost=deliverer.on_lost,
                 on_progress=deliverer.on_progress,
+                books=books,
+                provenance=provenance,
             ) as mode:
                 yield mode
         case _:

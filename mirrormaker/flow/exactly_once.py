@@ -2,8 +2,10 @@
 
 Whoever takes a bucket over initializes its transactional id first, which fences the owner before and aborts
 what that left open, and then reads how far its committed transactions came. `bucket_transaction` decides what
-goes into a transaction and when it ends; this asks the destination. A bucket that is lost is given back to
-the copier, which takes it over anew while its group says that it is this process's.
+goes into a transaction and when it ends; `owned_bucket` asks the destination. A bucket that is lost is given
+back to the copier, which takes it over anew while its group says that it is this process's.
+
+Records that come to the source from elsewhere have transactional ids of their own (see `passing_origins`).
 
 Owned by the copier's event loop; a task for each bucket.
 """
@@ -14,55 +16,38 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
-from broker.client.producer_identity import NO_IDENTITY
-from broker.client.producer_identity import ProducerIdentity as ClientIdentity
-from broker.client.producer_settings import ProducerSettings
-from broker.client.transaction_requests import TransactionRequests
 from broker.clock import Clock
-from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ErrorCode, ProtocolError
+from broker.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConfigurationError,
+    ErrorCode,
+    ProtocolError,
+)
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
-from mirrormaker.flow.bucket_transaction import (
-    FENCED_CODES,
-    AddPartitions,
-    BucketTransaction,
-    Commit,
-    LanePositions,
-    Phase,
-    Step,
-    TransactionTerms,
-    WritePositions,
-)
+from mirrormaker.flow.books import Books
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.delivery import KnownStart, Say
 from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.fenced_origins import FencedOrigins
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.owned_bucket import OwnedBucket, Terrain
 from mirrormaker.flow.partition import Partition
-from mirrormaker.flow.positions import (
-    POSITIONS_AT,
-    POSITIONS_TOPIC,
-    SourceId,
-    has_predecessor,
-    positions_in,
-    transactional_id,
-)
-from mirrormaker.flow.positions_writer import PositionsWriter
+from mirrormaker.flow.passing_origins import PassingOrigins
+from mirrormaker.flow.positions import POSITIONS_TOPIC, Place, SourceId, has_predecessor, place_in
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
+from mirrormaker.flow.provenance import Provenance
 from mirrormaker.flow.remedies import Remedy
 from mirrormaker.flow.signal import Signal
+from mirrormaker.flow.transaction_steps import FENCED_CODES, HOME, Commit, Phase, Step
 from mirrormaker.topology.model import RouteSpec, Start
 
-TRANSACTION_TIMEOUT_MS = 15_000
-"""Beside the commit interval: after so long the destination aborts what an owner that is gone, and that
-nobody replaced, left open. A new owner aborts it at once.
-"""
-COORDINATOR_WAIT_MS = 10_000
-"""How long a request to a coordinator is repeated before the bucket is given up."""
 LOST_WAIT_MS = 100
 LOST_WAIT_MAX_MS = 5_000
 FENCED_WAIT_MS = 4_000
@@ -84,15 +69,6 @@ class LostBucket:
     """Before it is taken over again, if it is still this process's."""
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Bucket:
-    transaction: BucketTransaction
-    requests: TransactionRequests
-    writer: PositionsWriter
-    work: Signal = field(default_factory=Signal)
-    task: asyncio.Task[None] = field(init=False)
-
-
 @asynccontextmanager
 async def open_exactly_once(
     route: RouteSpec,
@@ -102,58 +78,102 @@ async def open_exactly_once(
     *,
     on_lost: Callable[[LostBucket], None],
     on_progress: Callable[[], None],
+    books: Books | None,
+    provenance: Provenance | None,
 ) -> AsyncIterator[ExactlyOnce]:
     """The delivery of one route, with the topic of positions at hand. `on_lost`: the machine is to forget the
-    partitions at once. `on_progress`: look at the machine again.
+    partitions at once. `on_progress`: look at the machine again. `books`: are written in the transactions.
+    `provenance`: of a route that has it.
 
     Raises as `KeptTopic` does when it begins.
     """
     async with KeptTopic(destination, POSITIONS_TOPIC) as kept:
         lane = destination.new_lane("transactions")
-        mode = ExactlyOnce(route, source, destination, clock, kept, lane, on_lost, on_progress)
+        work = _Work(
+            route=route,
+            source=source,
+            destination=destination,
+            clock=clock,
+            kept=kept,
+            lane=lane,
+            on_lost=on_lost,
+            on_progress=on_progress,
+            books=books,
+            provenance=provenance,
+        )
         try:
-            yield mode
+            yield ExactlyOnce(work)
         finally:
             await destination.release_lane(lane)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """What it works with; see `open_exactly_once`."""
+
+    route: RouteSpec
+    source: Cluster
+    destination: Cluster
+    clock: Clock
+    kept: KeptTopic
+    lane: str
+    on_lost: Callable[[LostBucket], None]
+    on_progress: Callable[[], None]
+    books: Books | None
+    provenance: Provenance | None
 
 
 class ExactlyOnce:
     """See the module, `DeliveryMode` and `hooks` for what its methods say."""
 
-    def __init__(
-        self,
-        route: RouteSpec,
-        source: Cluster,
-        destination: Cluster,
-        clock: Clock,
-        kept: KeptTopic,
-        lane: str,
-        on_lost: Callable[[LostBucket], None],
-        on_progress: Callable[[], None],
-    ) -> None:
+    def __init__(self, work: _Work) -> None:
+        self._passing = passing = None if work.provenance is None else self._pass(work, work.provenance)
         self.say = Say(
-            admissions=(self,), delivery=self, remedies=self, obtain_identity=self._obtain_identity
+            admissions=(self,),
+            delivery=self,
+            remedies=self,
+            obtain_identity=self._obtain_identity,
+            origins=None if passing is None else FencedOrigins(passing.provenance, passing.is_ready),
+            on_copied=passing.take_copied
+            if passing is not None
+            else (None if work.books is None else work.books.take),
         )
-        self._route = route
-        self._source = source
-        self._destination = destination
-        self._clock = clock
-        self._kept = kept
-        self._lane = lane
-        self._on_lost = on_lost
-        self._on_progress = on_progress
+        self._source = work.source
+        self._clock = work.clock
+        self._kept = work.kept
+        self._books = work.books
+        self._on_lost = work.on_lost
+        self._on_progress = work.on_progress
+        self._terrain = Terrain(
+            route=work.route,
+            destination=work.destination,
+            clock=work.clock,
+            lane=work.lane,
+            path_of=lambda origin: () if work.provenance is None else work.provenance.been(origin),
+            id_of=self._id_of,
+        )
         self._machine: FlowMachine
         self._tasks: asyncio.TaskGroup
         self._topic_id: Callable[[TopicPartition], TopicId]
-        self._buckets: dict[ProducerKey, _Bucket] = {}
+        self._buckets: dict[ProducerKey, OwnedBucket] = {}
         self._taking = asyncio.Lock()
-        self._joining: dict[TopicPartition, tuple[ProducerKey, LanePositions | None]] = {}
+        self._joining: dict[TopicPartition, tuple[ProducerKey, Place | None]] = {}
         """Partitions that were taken over and have not joined yet, with what is stored of them."""
         self._losses: Counter[ProducerKey] = Counter()
         """In a row, without a commit in between."""
         self._taken = asyncio.Event()
         """Set, and replaced, when a bucket was taken over."""
         self._progress = Signal()
+
+    def _pass(self, work: _Work, provenance: Provenance) -> PassingOrigins:
+        return PassingOrigins(
+            provenance,
+            work.kept,
+            work.books,
+            bucket_of=self._bucket_of,
+            id_of=self._id_of,
+            on_taken=self._go_on,
+        )
 
     # ---- the machine's side
 
@@ -164,7 +184,7 @@ class ExactlyOnce:
         pass
 
     def may_send(self, lane: Lane, chunk: Chunk, now_ms: int) -> bool:
-        bucket = self._buckets.get(lane.key_of(chunk.origin))
+        bucket = self._buckets.get(lane.key_of(HOME))
         if bucket is None:
             return False
         if bucket.transaction.admit(lane, chunk):
@@ -176,12 +196,12 @@ class ExactlyOnce:
         return None
 
     def position(self, partition: Partition) -> int:
-        bucket = self._buckets.get(partition.lanes[0].key_of(0))
+        bucket = self._bucket_of(partition)
         stored = bucket.transaction.committed(partition.source) if bucket is not None else None
         return partition.committed if stored is None else stored
 
     def remedy(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> Remedy:
-        bucket = self._buckets.get(lane.key_of(chunk.origin))
+        bucket = self._buckets.get(lane.key_of(HOME))
         if bucket is None:
             return Remedy.REPEAT
         remedy = bucket.transaction.remedy(lane, chunk, code)
@@ -199,6 +219,8 @@ class ExactlyOnce:
     ) -> None:
         """See `DeliveryMode`; so for the others."""
         self._machine, self._tasks, self._topic_id = machine, tasks, topic_id
+        if self._passing is not None:
+            self._passing.begin(machine, tasks)
 
     async def take_over(
         self, partitions: Collection[Assignment]
@@ -224,14 +246,13 @@ class ExactlyOnce:
             if outcome is not None:
                 _log.warning("bucket_not_taken_over", bucket=str(key), error=str(outcome))
         await self._kept.read_to_end()
-        self._taken.set()
-        self._taken = asyncio.Event()
+        self._tell_taken()
         found: dict[TopicPartition, KnownStart | None] = {}
         for assignment in partitions:
             key = _key_of(assignment)
             if key in self._buckets:
                 found[assignment.source] = stored = self._find(assignment)
-                self._joining[assignment.source] = key, None if isinstance(stored, Start) else stored
+                self._joining[assignment.source] = key, stored if isinstance(stored, Place) else None
         return found
 
     def _find(self, assignment: Assignment) -> KnownStart | None:
@@ -249,7 +270,7 @@ class ExactlyOnce:
             is_anew = has_predecessor((key for key, _ in self._kept.entries()), source)
             return Start.EARLIEST if is_anew else None
         try:
-            return positions_in(value, lanes)
+            return place_in(value, lanes)
         except ValueError as error:
             raise ConfigurationError([f"{POSITIONS_TOPIC}: {source.key()}: {error}"]) from error
 
@@ -263,7 +284,7 @@ class ExactlyOnce:
             if bucket is None:  # it was lost meanwhile
                 self._on_lost(self._lost(key, frozenset({source}), "lost before it was copied"))
             else:
-                bucket.transaction.join(partition, stored)
+                bucket.join(partition, stored)
                 bucket.work.set()
 
     async def settle(self, sources: Collection[TopicPartition], timeout_ms: float) -> None:
@@ -290,7 +311,8 @@ class ExactlyOnce:
             bucket.work.set()
             if not bucket.transaction.sources and key not in awaited:
                 del self._buckets[key]
-                bucket.task.cancel()
+                if bucket.task is not None:
+                    bucket.task.cancel()
 
     def acknowledged(self) -> None:
         for bucket in self._buckets.values():
@@ -305,46 +327,40 @@ class ExactlyOnce:
 
     # ---- buckets
 
+    def _bucket_of(self, partition: Partition) -> OwnedBucket | None:
+        return self._buckets.get(partition.lanes[0].key_of(HOME))
+
     async def _fence(self, key: ProducerKey) -> None:
         """Become the only one who can write the bucket. Raises BrokerError."""
-        name = transactional_id(self._route.name, key)
-        requests = TransactionRequests(self._destination, name, self._settings(), lane=self._lane)
-        identity, _ = await requests.init(NO_IDENTITY)
-        assert identity is not None, "an initialized producer has an identity"
-        own = ProducerIdentity(identity.producer_id, identity.epoch, name)
-        transaction = BucketTransaction(key, own, POSITIONS_AT, self._terms(key), self._clock.monotonic_ms())
-        bucket = _Bucket(
-            transaction=transaction,
-            requests=requests,
-            writer=PositionsWriter(
-                self._destination, own, self._clock, route=self._route.name, lane=self._lane
-            ),
-        )
+        books = None if self._books is None else self._books.of_bucket(self._on_progress)
+        bucket = OwnedBucket(key, self._terrain, books)
+        await bucket.open()
         self._buckets[key] = bucket
-        bucket.task = self._tasks.create_task(self._drive(bucket), name=f"transactions of {name}")
-        _log.info("bucket_taken_over", transactional_id=name, epoch=own.epoch)
-
-    def _settings(self) -> ProducerSettings:
-        return ProducerSettings(
-            transaction_timeout_ms=self._route.commit_interval_ms + TRANSACTION_TIMEOUT_MS,
-            max_block_ms=COORDINATOR_WAIT_MS,
-        )
-
-    def _terms(self, key: ProducerKey) -> TransactionTerms:
-        interval_ms = self._route.commit_interval_ms
-        return TransactionTerms(
-            interval_ms=interval_ms, phase_ms=interval_ms * key.bucket // self._route.buckets
-        )
+        bucket.task = self._tasks.create_task(self._drive(bucket), name=f"transactions of {key}")
 
     async def _obtain_identity(self, key: ProducerKey) -> ProducerIdentity:
         """Of the bucket as it was taken over last. Lanes that ask have sent nothing under it: where they did,
         they are released, and ask anew when the bucket was taken over again.
         """
-        while (bucket := self._buckets.get(key)) is None or bucket.transaction.is_lost:
+        while True:
+            bucket = self._buckets.get(key._replace(origin=HOME))
+            if bucket is not None and not bucket.transaction.is_lost:
+                identity = bucket.transaction.identity(key.origin)
+                if identity is not None:
+                    return identity
             await self._taken.wait()
-        return bucket.transaction.identity
 
-    async def _drive(self, bucket: _Bucket) -> None:
+    def _tell_taken(self) -> None:
+        self._taken.set()
+        self._taken = asyncio.Event()
+
+    def _go_on(self) -> None:
+        """Records from elsewhere can be taken in."""
+        self._tell_taken()
+        self._machine.take_origins()
+        self._on_progress()
+
+    async def _drive(self, bucket: OwnedBucket) -> None:
         """Take the bucket's steps until it is lost, or cancelled."""
         transaction = bucket.transaction
         while not transaction.is_lost:
@@ -357,50 +373,22 @@ class ExactlyOnce:
                 await bucket.work.wait(None if wake_at_ms is None else max(wake_at_ms - now_ms, 1))
         self._give_back(bucket)
 
-    async def _try(self, bucket: _Bucket, step: Step) -> None:
+    async def _try(self, bucket: OwnedBucket, step: Step) -> None:
         transaction = bucket.transaction
         try:
-            refused = await self._take(bucket, step)
+            refused = await bucket.take(step, self._machine.partitions)
         except BrokerError as error:
             is_fenced = isinstance(error, ProtocolError) and error.code in FENCED_CODES
             transaction.lose(str(error), is_fenced=is_fenced)
             return
         transaction.done(self._clock.monotonic_ms(), refused)
-        if isinstance(step, Commit):
+        if isinstance(step, Commit) and HOME in step.origins:
             self._machine.counts.transactions += 1
             self._losses.pop(transaction.key, None)
         self._progress.set()
         self._on_progress()
 
-    async def _take(self, bucket: _Bucket, step: Step) -> frozenset[TopicPartition]:
-        """The partitions that were refused. Raises BrokerError when the bucket cannot go on."""
-        match step:
-            case AddPartitions(partitions=partitions):
-                return await self._add(bucket, partitions)
-            case WritePositions(positions=positions):
-                await bucket.writer.write([(self._id_of(source), at) for source, at in positions.items()])
-            case Commit():
-                identity = _as_producer(bucket.transaction.identity)
-                await bucket.requests.end(identity, commit=True, by_leaders=False)
-        return frozenset()
-
-    async def _add(self, bucket: _Bucket, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
-        """Partitions that may not be written are refused one by one, and hold nobody else back."""
-        identity = _as_producer(bucket.transaction.identity)
-        try:
-            await bucket.requests.add_partitions(identity, partitions)
-        except ProtocolError as error:
-            if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED or partitions == {POSITIONS_AT}:
-                raise
-            if len(partitions) == 1:
-                _log.warning("partition_not_writable", error=str(error))
-                return partitions
-        else:
-            return frozenset()
-        each = [await self._add(bucket, frozenset({partition})) for partition in sorted(partitions)]
-        return frozenset().union(*each)
-
-    def _give_back(self, bucket: _Bucket) -> None:
+    def _give_back(self, bucket: OwnedBucket) -> None:
         """The bucket is lost: the copier may take it over again."""
         transaction = bucket.transaction
         if self._buckets.get(transaction.key) is not bucket:
@@ -433,7 +421,3 @@ class ExactlyOnce:
 
 def _key_of(assignment: Assignment) -> ProducerKey:
     return ProducerKey(assignment.bucket, 0, assignment.source if assignment.is_merged else None)
-
-
-def _as_producer(identity: ProducerIdentity) -> ClientIdentity:
-    return ClientIdentity(identity.producer_id, identity.epoch)

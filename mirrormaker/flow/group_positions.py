@@ -14,9 +14,10 @@ from broker.client.cluster import Cluster
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.errors import BrokerError
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
-from mirrormaker.flow.bucket_transaction import LanePositions
 from mirrormaker.flow.delivery import KnownStart
+from mirrormaker.flow.positions import Place
 from mirrormaker.flow.start import start_offsets
+from mirrormaker.flow.transaction_steps import LanePositions
 from mirrormaker.topology.model import Start, StartPosition
 
 _NO_ID = "-"
@@ -70,7 +71,11 @@ class GroupPositions:
         """Where the delivery knows, else where the group does, else where a new route starts. Raises
         BrokerError.
         """
-        points = {source: StartingPoint(at) for source, at in known.items() if isinstance(at, tuple)}
+        points = {
+            source: StartingPoint(at.lanes, leader_epoch=at.leader_epoch)
+            for source, at in known.items()
+            if isinstance(at, Place)
+        }
         anew = [source for source, at in known.items() if at is Start.EARLIEST]
         first = await self.first(anew, Start.EARLIEST)
         points |= {source: point._replace(former_position=0) for source, point in first.items()}

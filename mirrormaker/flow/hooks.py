@@ -97,8 +97,8 @@ class Transit(Protocol):
 class TopicOrigins(Protocol):
     """Where batches have been before they came to the source."""
 
-    def of_topic(self, topic: str) -> Origins:
-        """Asked of each batch of the source's `topic`. When it has to be found out where one has been, its
+    def of(self, partition: Partition) -> Origins:
+        """Asked of each batch of the source partition. When it has to be found out where one has been, the
         partition waits for `FlowMachine.take_origins`.
         """
         ...
@@ -127,7 +127,7 @@ class Passage:
         self, partition: Partition, answer: FetchedPartition, config: IntakeConfig, frame: Frame
     ) -> Intake:
         """See `Transit`."""
-        return take_in(answer.records, partition.position, config, frame, answer.aborted)
+        return take_in(answer.records, partition.position, config, frame, answer.aborted, partition.floors)
 
 
 class KafkaRemedies:

@@ -13,7 +13,7 @@ or everything before it is taken, and nothing from there on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -140,18 +140,28 @@ class Intake:
     """Where in the answer another turn goes on."""
 
 
+Floors = Callable[[int], Sequence[int]]
+"""By number of an origin, and by lane, the offset before which the destination has all of its records; none
+where it has no more than what lies before the position.
+"""
+
+
+def _no_floors(origin: int) -> Sequence[int]:
+    return ()
+
+
+NO_FLOORS: Floors = _no_floors
+
+
 def take_in(
     records: bytearray | memoryview,
     position: int,
     config: IntakeConfig,
     frame: Frame,
     aborted: Sequence[AbortedTransaction] = (),
-    floors: Sequence[int] = (),
+    floors: Floors = NO_FLOORS,
 ) -> Intake:
-    """Cut the answer for a fetch at `position` into chunks. A torn batch at the end is left for the next.
-
-    `floors`: by lane, the offset before which it has everything, where some are ahead of `position`.
-    """
+    """Cut the answer for a fetch at `position` into chunks. A torn batch at the end is left for the next."""
     obstacle: Obstacle | None = None
     while True:
         cutter = _Cutter(records, position, config, frame, aborted, floors, obstacle)
@@ -184,7 +194,7 @@ class _Cutter:
         config: IntakeConfig,
         frame: Frame,
         aborted: Sequence[AbortedTransaction],
-        floors: Sequence[int],
+        floors: Floors,
         obstacle: Obstacle | None,
     ) -> None:
         """`obstacle`: one that a walk before has met; nothing is taken from there on."""
@@ -196,11 +206,7 @@ class _Cutter:
         self._obstacle = obstacle
         self._until = _NO_END if obstacle is None else obstacle.offset
         self._is_deep = config.deep or config.steps is not None
-        self._floors = floors
-        self._floor_max = max(floors, default=0)
-        """Some lanes have records before this, others lack them."""
-        is_looked_at = self._is_deep or config.gather_bytes or config.codec is not None
-        self._free_size_max = 0 if is_looked_at or floors or obstacle else config.batch_bytes_max
+        self._floors_of = floors
         self._decoded_bytes = 0
         self._run: list[BatchSpan] = []
         self._run_at = 0
@@ -210,7 +216,7 @@ class _Cutter:
         self._run_next = 0
         self._run_timestamp = -1
         self._origin = 0
-        """Of the run at hand."""
+        """Of what is at hand."""
         self._small: list[tuple[int, BatchHeader]] = []
         """Batches in a row, with where they lie, that could pass and may be gathered."""
         self._small_size = 0
@@ -226,8 +232,19 @@ class _Cutter:
             self.intake.chunks,
             self._note_oversize,
             noted_lane=config.aside.skipped_lane,
-            floors=floors,
         )
+        self._set_origin(0)
+
+    def _set_origin(self, origin: int) -> None:
+        """Records of this origin come next."""
+        self._origin = origin
+        self._floors = self._packer.floors = self._floors_of(origin)
+        self._floor_max = max(self._floors, default=0)
+        """Some lanes have records before this, others lack them."""
+        config = self._config
+        is_looked_at = self._is_deep or config.gather_bytes or config.codec is not None
+        is_free = not (is_looked_at or self._floors or self._obstacle)
+        self._free_size_max = config.batch_bytes_max if is_free else 0
 
     def run(self) -> None:
         """Walk the batches. Raises ObstacleMetError at one that was not known of."""
@@ -293,7 +310,8 @@ class _Cutter:
         if origin != self._origin or origin is None:
             self._settle()
         if origin is not None:
-            self._origin = origin
+            if origin != self._origin:
+                self._set_origin(origin)
             return True
         if header.next_offset > self.intake.position:
             self.intake.returned_batches += 1
@@ -477,7 +495,7 @@ class _Cutter:
         """Take one entry of magic 0 or 1, compressed or not."""
         config = self._config
         self._settle()
-        self._origin = 0
+        self._set_origin(0)
         records = read_message(entry, size_max=config.decoded_bytes_max)
         last = records[-1].offset
         if last < self.intake.position:

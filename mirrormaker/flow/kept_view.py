@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 Document = Mapping[str, Any]
 """A JSON object."""
+Entry = tuple[Document, Document | None]
+"""Key and value of a record; no value: the key is deleted."""
 
 
 def encode_document(document: Document) -> bytes:

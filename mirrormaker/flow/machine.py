@@ -312,7 +312,7 @@ class FlowMachine:
             return None
         config = self._intake_one_by_one if partition.one_by_one else self._intake
         if (origins := self._hooks.origins) is not None:
-            config = replace(config, origins=origins.of_topic(partition.source.topic))
+            config = replace(config, origins=origins.of(partition))
         intake = self._hooks.transit.take(partition, answer, config, frame)
         partition.awaits_origins = intake.awaits_origins
         is_held = intake.damage or intake.obstacle or intake.awaits_origins

@@ -50,18 +50,15 @@ class Waiting(Protocol):
 class OriginRegistry:
     """See the module. `async with` returns once both topics are there."""
 
-    def __init__(
-        self, source: Cluster, destination: Cluster, ids: ClusterIds, *, is_only_home: bool = False
-    ) -> None:
-        """The clusters come started; see `Provenance` for `is_only_home`.
-
-        Raises ConfigurationError when one does not tell its id, or both are one.
+    def __init__(self, source: Cluster, destination: Cluster, ids: ClusterIds) -> None:
+        """The clusters come started. Raises ConfigurationError when one does not tell its id, or both are
+        one.
         """
         here, there = _id_of(source, "source"), _id_of(destination, "destination")
         if here == there:
             raise ConfigurationError([f"source and destination are one cluster: the id of both is {here}"])
         self._wanted = Signal()
-        self.provenance = Provenance(here, there, on_unknown=self._wanted.set, is_only_home=is_only_home)
+        self.provenance = Provenance(here, there, on_unknown=self._wanted.set)
         self._ids = ids
         self._ways = Ways()
         self._specs: tuple[ClusterSpec, ...] = ()

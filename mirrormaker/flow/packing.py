@@ -75,13 +75,12 @@ class Packer:
         on_oversize: Callable[[Record, str], tuple[int, Record]],
         *,
         noted_lane: int | None,
-        floors: Sequence[int] = (),
     ) -> None:
         """Chunks are added to `chunks`, by lane in the order of offsets. `on_oversize` gives what stands for
-        a record that is too large; what goes to `noted_lane` is kept till the end. `floors`: by lane, the
-        offset before which it has everything; none: there is nothing to leave out.
+        a record that is too large; what goes to `noted_lane` is kept till the end.
         """
-        self._floors = floors
+        self.floors: Sequence[int] = ()
+        """By lane, the offset before which it has all that is added; none: nothing is left out."""
         self._measure = measure
         self._chunks = chunks
         self._on_oversize = on_oversize
@@ -103,8 +102,8 @@ class Packer:
         self, lane: int, origin: int, codec: Codec, columns: Columns, weight: int, decoded_bytes: int
     ) -> None:
         """Add all of a batch, which came in `weight` bytes."""
-        if self._floors and columns.offsets[0] < self._floors[lane]:
-            columns = from_offset(columns, self._floors[lane])
+        if self.floors and columns.offsets[0] < self.floors[lane]:
+            columns = from_offset(columns, self.floors[lane])
             if not columns.offsets:
                 return
         pack = self._open(lane, origin, codec, weight, columns.offsets[0])
@@ -119,7 +118,7 @@ class Packer:
 
     def add(self, lane: int, origin: int, codec: Codec, record: Record, ratio: float) -> None:
         """Add one record, which is expected to take 1/`ratio` of its bytes."""
-        if self._floors and record.offset < self._floors[lane] and lane != self._noted_lane:
+        if self.floors and record.offset < self.floors[lane] and lane != self._noted_lane:
             return
         key, value = record.key, record.value
         size = RECORD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)

@@ -40,6 +40,7 @@ class Partition:
         "leader_epoch",
         "obstacle",
         "one_by_one",
+        "origin_floors",
         "position",
         "source",
         "source_end",
@@ -84,6 +85,8 @@ class Partition:
         self.fetch_bytes = fetch_bytes
         """Asked for at a time; grows while no whole batch fits."""
         self.fetch_not_before_ms = 0
+        self.origin_floors: dict[int, Sequence[int]] = {}
+        """By origin and lane, before which offset the destination has all of its records."""
         self.awaits_origins = False
         """It has to be found out where the batch at `position` has been."""
         self.source_problem: str | None = None
@@ -149,6 +152,18 @@ class Partition:
             if not lane.may_take():
                 return False
         return True
+
+    def floors(self, origin: int) -> Sequence[int]:
+        """By lane, before which offset the destination has all that comes from there; none while that is
+        `position` for all.
+        """
+        own = self.origin_floors.get(origin, ())
+        if not own and len(self.lanes) == 1:
+            return ()
+        floors = [lane.position for lane in self.lanes]
+        if own:
+            floors = [max(pair) for pair in zip(floors, own, strict=True)]
+        return () if all(floor == self.position for floor in floors) else floors
 
     def advance_lanes(self, positions: Sequence[int]) -> None:
         """Lanes that are further than the others: they have what is before these positions."""

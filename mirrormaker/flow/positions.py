@@ -3,20 +3,28 @@
 Its records are JSON (see `kept_view`), so that anybody can read them:
 
     key   {"cluster": SOURCE CLUSTER ID, "topic": NAME, "topic_id": UUID or null, "partition": N, "to": TOPIC}
-    value {"route": NAME, "position": N} and, where lanes are not all there, "lanes": [N, ...]
+    value {"route": NAME, "position": N} and, where it is known, "leader_epoch": N of a record before that;
+          where lanes are not all there, "lanes": [N, ...]
 
 A topic that is deleted and made again has another id, and so another key: it is read from its beginning.
+
+Records that were not born at the source have positions of their own, which count where they are further (see
+`bucket_transaction`): the key has "path": [CLUSTER ID, ...] too, the value "arrived": what the transaction
+that wrote it brought, as [LANE, FIRST SOURCE OFFSET, RECORDS, DESTINATION OFFSET, CHECKSUM THERE, AT THE
+SOURCE], the last two null where they are not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
-from mirrormaker.flow.bucket_transaction import LanePositions
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.producers import ProducerKey
+from mirrormaker.flow.transaction_steps import LanePositions
+from mirrormaker.topology.model import ClusterId
 
 POSITIONS_TOPIC = "__mirrormaker_positions"
 POSITIONS_AT = TopicPartition(POSITIONS_TOPIC, 0)
@@ -32,36 +40,93 @@ class SourceId:
     partition: TopicPartition
     to: str
     """The destination topic."""
+    path: tuple[ClusterId, ...] = ()
+    """Where the records have been before the source; empty: they were born there."""
 
     def key(self) -> Document:
         """The key of its record."""
-        return {
+        key: dict[str, object] = {
             "cluster": self.cluster_id,
             "topic": self.partition.topic,
             "topic_id": None if self.topic_id == NO_TOPIC_ID else str(self.topic_id),
             "partition": self.partition.partition,
             "to": self.to,
         }
+        return {**key, "path": list(self.path)} if self.path else key
+
+    def on(self, path: tuple[ClusterId, ...]) -> SourceId:
+        """The same for records that came on this path."""
+        return replace(self, path=path)
 
 
-def transactional_id(route: str, key: ProducerKey) -> str:
-    """Whoever has it owns the bucket, or the partition where each has producers of its own."""
+class Arrival(NamedTuple):
+    """Records side by side at the source and at the destination."""
+
+    lane: int
+    first: int
+    """Source offset."""
+    length: int
+    to: int
+    """Destination offset of the first."""
+    crc: int | None
+    source_crc: int | None
+
+    def followed_by(self, following: Arrival) -> Arrival | None:
+        """Both as one; None where they do not lie side by side."""
+        sums = (self.crc, following.crc), (self.source_crc, following.source_crc)
+        if following[:2] != (self.lane, self.first + self.length) or following.to != self.to + self.length:
+            return None
+        crc, source_crc = (None if None in pair else sum(each or 0 for each in pair) for pair in sums)
+        return self._replace(length=self.length + following.length, crc=crc, source_crc=source_crc)
+
+
+class Place(NamedTuple):
+    """How far a partition has come."""
+
+    lanes: LanePositions
+    leader_epoch: int = -1
+    """Of a record of the source before that; -1: not known."""
+    arrived: tuple[Arrival, ...] = ()
+    """Of records on their way from elsewhere: what the last transaction brought."""
+
+
+def transactional_id(route: str, key: ProducerKey, path: tuple[ClusterId, ...] = ()) -> str:
+    """Whoever has it owns the bucket, or the partition where each has producers of its own; as far as records
+    are concerned that came on this path.
+    """
     name = f"mirror/{route}/{key.bucket}"
-    return name if key.source is None else f"{name}/{key.source}"
+    name = name if key.source is None else f"{name}/{key.source}"
+    return f"{name}/from:{'/'.join(path)}" if path else name
 
 
-def value_of(route: str, positions: LanePositions) -> Document:
+def value_of(route: str, place: Place) -> Document:
     """The value of a record."""
-    value: dict[str, object] = {"route": route, "position": min(positions)}
-    if len(set(positions)) > 1:
-        value["lanes"] = list(positions)
+    value: dict[str, object] = {"route": route, "position": min(place.lanes)}
+    if len(set(place.lanes)) > 1:
+        value["lanes"] = list(place.lanes)
+    if place.leader_epoch >= 0:
+        value["leader_epoch"] = place.leader_epoch
+    if place.arrived:
+        value["arrived"] = [list(each) for each in place.arrived]
     return value
 
 
-def positions_in(value: Document, lanes: int) -> LanePositions:
-    """Where each of so many lanes goes on. Raises ValueError for what is no such value, and where there were
+def place_in(value: Document, lanes: int) -> Place:
+    """What the value says of so many lanes. Raises ValueError for what is no such value, and where there were
     other lanes than now and they had not come equally far: then no start is exact.
     """
+    epoch = value.get("leader_epoch", -1)
+    arrived = value.get("arrived", ())
+    if type(epoch) is not int:
+        raise ValueError(f"leader epoch {epoch!r} is none")
+    try:
+        arrivals = tuple(Arrival(*each) for each in arrived)
+    except TypeError as error:
+        raise ValueError(f"{arrived!r} tells of no arrivals") from error
+    return Place(_lanes_in(value, lanes), epoch, arrivals)
+
+
+def _lanes_in(value: Document, lanes: int) -> LanePositions:
     position, each = value.get("position"), value.get("lanes")
     if not isinstance(position, int) or position < 0:
         raise ValueError(f"position {position!r} is no offset")
@@ -84,8 +149,3 @@ def has_predecessor(entries: Iterable[Document], source: SourceId) -> bool:
         for key in entries
         if "topic_id" in key
     )
-
-
-def describe_positions(positions: Mapping[TopicPartition, LanePositions]) -> dict[str, list[int]]:
-    """For logs."""
-    return {str(source): list(lanes) for source, lanes in positions.items()}

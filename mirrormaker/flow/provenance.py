@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from broker.errors import CorruptRecordsError
 from broker.records.batch import BatchHeader
 from mirrormaker.flow.intake import OriginUnknownError
+from mirrormaker.flow.partition import Partition
 from mirrormaker.topology.model import ClusterId, ClusterName
 from mirrormaker.topology.ways import Ways
 
@@ -36,20 +37,12 @@ _BORN_HERE: Path = ()
 
 
 class Provenance:
-    """What a route knows of paths. `of_topic` is what the copy machine asks (`hooks.TopicOrigins`)."""
+    """What a route knows of paths. `of` is what the copy machine asks (`hooks.TopicOrigins`)."""
 
     def __init__(
-        self,
-        source: ClusterId,
-        destination: ClusterId,
-        on_unknown: Callable[[], None] = lambda: None,
-        *,
-        is_only_home: bool = False,
+        self, source: ClusterId, destination: ClusterId, on_unknown: Callable[[], None] = lambda: None
     ) -> None:
-        """`on_unknown` is called when there is something to be looked up: `unknown` or `nameless`.
-        `is_only_home`: the route can carry what was born at the source, and nothing else.
-        """
-        self._is_only_home = is_only_home
+        """`on_unknown` is called when there is something to be looked up: `unknown` or `nameless`."""
         self._source = source
         self._destination = destination
         self._on_unknown = on_unknown
@@ -65,6 +58,10 @@ class Provenance:
         """Producer ids that were met, and have to be looked for in the registry."""
         self.nameless: set[ClusterId] = set()
         """Ids of clusters that were met on paths, and may be those of clusters whose id is not known."""
+
+    def of(self, partition: Partition) -> TopicOrigins:
+        """See `hooks.TopicOrigins`."""
+        return self.of_topic(partition.source.topic)
 
     def of_topic(self, topic: str) -> TopicOrigins:
         """The origins of what the source has in `topic`."""
@@ -103,6 +100,12 @@ class Provenance:
             else:
                 self._producers[producer_id] = number
 
+    def been(self, origin: int) -> Path:
+        """Where records of this origin have been before they came to the source; empty for those that were
+        born there.
+        """
+        return self._paths[origin]
+
     def path_of(self, origin: int) -> Path:
         """What is registered for producer ids of this origin at the destination."""
         return (*self._paths[origin], self._source)
@@ -124,15 +127,10 @@ class Provenance:
     def carries(self, topic: str, origin: int) -> bool:
         """Whether records of `topic` that came to the source on this path go on.
 
-        Raises OriginUnknownError; CorruptRecordsError when they should and cannot.
+        Raises OriginUnknownError.
         """
         path = self.path_of(origin)
-        carries = self._destination not in path and self._is_its_way(topic, path)
-        if carries and origin and self._is_only_home:
-            raise CorruptRecordsError(
-                f"they were born at {path[0]}, and the route carries only what was born at its source"
-            )
-        return carries
+        return self._destination not in path and self._is_its_way(topic, path)
 
     def _is_its_way(self, topic: str, path: Path) -> bool:
         """Nothing else is to bring them: `path` with the source is not the planned one, or the destination

@@ -75,10 +75,8 @@ class RouteTransit:
                 self._route, self._work(partition.source.topic), partition
             )
         limit = self._limits.of(work.topics)
-        floors = work.floors()
-        return take_in(
-            answer.records, partition.position, work.config(config, limit), frame, answer.aborted, floors
-        )
+        cut = work.config(config, limit)
+        return take_in(answer.records, partition.position, cut, frame, answer.aborted, partition.floors)
 
     def _forget_released(self) -> None:
         for partition in [each for each in self._partitions if each.is_released]:
@@ -117,13 +115,6 @@ class _PartitionWork:
         )
         self._config: IntakeConfig | None = None
         self._made_of: tuple[IntakeConfig, int] | None = None
-
-    def floors(self) -> Sequence[int]:
-        """By lane, where it goes on; none while all are at the partition's position."""
-        lanes, position = self._partition.lanes, self._partition.position
-        if len(lanes) == 1 or all(lane.position == position for lane in lanes):
-            return ()
-        return [lane.position for lane in lanes]
 
     def config(self, base: IntakeConfig, batch_bytes_max: int) -> IntakeConfig:
         """How the partition's answers are cut up."""

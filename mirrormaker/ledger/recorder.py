@@ -82,7 +82,9 @@ class _LaneBook:
 class LedgerRecorder:
     """See the module."""
 
-    def __init__(self) -> None:
+    def __init__(self, runs_max: int = RUNS_MAX) -> None:
+        """`runs_max`: a page with so many runs is followed by another."""
+        self._runs_max = runs_max
         self._books: dict[tuple[TopicPartition, TopicPartition], _LaneBook] = {}
 
     # ---- lanes come and go
@@ -123,26 +125,29 @@ class LedgerRecorder:
         page.prolong(copied.count)
         page.add_sums(copied.crc, copied.source_crc)
 
-    def advance(self, positions: Mapping[TopicPartition, int]) -> None:
-        """All of these sources before their positions is dealt with, records or not."""
-        for book in self._of(positions):
-            offset = positions[book.lane.source]
-            page = book.live
-            if page is None:
-                if offset > book.first:
-                    book.begin_page(book.first).cover(offset)
-            elif page.next < offset:
-                book.touch()
-                page.cover(offset)
+    def advance(self, positions: Mapping[TopicPartition, Sequence[int]]) -> None:
+        """All of these sources before the positions of their lanes is dealt with, records or not."""
+        for source, lanes in positions.items():
+            for book, offset in zip(self._of([source]), lanes, strict=False):
+                self._advance(book, offset)
 
     @staticmethod
-    def _take_runs(book: _LaneBook, copied: Copied) -> None:
+    def _advance(book: _LaneBook, offset: int) -> None:
+        page = book.live
+        if page is None:
+            if offset > book.first:
+                book.begin_page(book.first).cover(offset)
+        elif page.next < offset:
+            book.touch()
+            page.cover(offset)
+
+    def _take_runs(self, book: _LaneBook, copied: Copied) -> None:
         page = book.live
         if page is None:
             page = book.begin_page(min(book.first, copied.first))
         elif copied.first < page.next or _is_before(copied.base_offset, page.to_next):
             page = book.begin_page(copied.first)
-        elif len(page) + max(len(copied.runs), 1) > RUNS_MAX and len(page):
+        elif len(page) + max(len(copied.runs), 1) > self._runs_max and len(page):
             page = book.begin_page(page.next)
         runs = list(copied.offset_runs())
         for part in range(0, len(runs) - PART_RUNS_MAX, PART_RUNS_MAX):

@@ -2,8 +2,9 @@
 
 It lives in a compacted topic at the destination (`LEDGER_TOPIC`), which all routes to there share. Pages are
 written before the positions that they lead to are committed: a crash leaves no hole in the ledger, and what
-was copied and not yet written down is copied again, from the committed position on. While the topic cannot be
-written positions wait; where the mirror has no right to it, copying goes on without, and says so.
+was copied and not yet written down is copied again, from the committed position on. Where delivery is exactly
+once they are part of the transactions instead (`bucket_ledger`). While the topic cannot be written positions
+wait; where the mirror has no right to it, copying goes on without, and says so.
 
 Owned by the route's event loop; `run` is a task of it.
 """
@@ -11,6 +12,7 @@ Owned by the route's event loop; `run` is a task of it.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -20,12 +22,16 @@ from broker.clock import Clock
 from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ErrorCode, ProtocolError
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicPartition
+from mirrormaker.flow.books import BooksStanding
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.kept_topic import KeptTopic
-from mirrormaker.flow.kept_view import Document
+from mirrormaker.flow.kept_view import Entry
+from mirrormaker.flow.transaction_steps import LanePositions
+from mirrormaker.ledger.bucket_ledger import BucketLedger
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
+from mirrormaker.ledger.page import RUNS_MAX
 from mirrormaker.ledger.recorder import LedgerRecorder
 from mirrormaker.ledger.upkeep import former_records, upkeep_records
 from mirrormaker.ledger.view import LedgerView
@@ -38,6 +44,12 @@ RETRY_MS = 5_000
 UPKEEP_MS = 60_000
 WRITE_INTERVAL_MS = 1_000
 """Where positions are committed first."""
+TRANSACTED_RUNS_MAX = 32
+"""A transaction's marker ends a run at the destination, and the page at hand is written in each: so pages are
+short, until upkeep joins them.
+"""
+REFUSED_MS = 60_000
+"""So long after the right to write was missed it is not tried again."""
 PENDING_PAGES_MAX = 16_384
 """Full pages that wait to be written; more than that are given up."""
 
@@ -56,7 +68,12 @@ class RouteLedger:
         self.pages_given_up = 0
         self._source = source
         self._destination = destination
-        self._recorder = LedgerRecorder()
+        is_transacted = route.delivery is Delivery.EXACTLY_ONCE
+        self.recorder = LedgerRecorder(TRANSACTED_RUNS_MAX if is_transacted else RUNS_MAX)
+        self.upkeep: dict[TopicPartition, tuple[Entry, ...]] = {}
+        """See `bucket_ledger.Whole`."""
+        self._refused_until_ms = 0
+        self._on_change: list[Callable[[], None]] = []
         self._assignments: dict[TopicPartition, Assignment] = {}
         self._topic: KeptTopic | None = None
         self._is_refused = False
@@ -77,6 +94,7 @@ class RouteLedger:
                     view=self.view,
                 ) as topic:
                     self._topic, self.problem, self._is_refused = topic, None, False
+                    self._tell_change()
                     await topic.read_to_end()
                     await self._work(topic)
             except BrokerError as error:
@@ -96,6 +114,10 @@ class RouteLedger:
                 await self._keep_up(topic)
                 kept_up_ms = self._clock.monotonic_ms()
 
+    def _tell_change(self) -> None:
+        for tell in self._on_change:
+            tell()
+
     def _tell_problem(self, error: BrokerError) -> None:
         if self.problem is None:
             self.note("ledger_not_kept", error=str(error))
@@ -103,6 +125,30 @@ class RouteLedger:
         self._is_refused = isinstance(error, AuthenticationError | ConfigurationError) or (
             isinstance(error, ProtocolError) and error.code in _REFUSALS
         )
+        self._tell_change()
+
+    # ---- in transactions; see `bucket_ledger.Whole`
+
+    @property
+    def standing(self) -> BooksStanding:
+        """Whether the ledger can be written."""
+        if self._is_refused or self._clock.monotonic_ms() < self._refused_until_ms:
+            return BooksStanding.REFUSED
+        return BooksStanding.AWAITED if self._topic is None else BooksStanding.KEPT
+
+    def refuse(self) -> None:
+        """The mirror has no right to write it."""
+        self._refused_until_ms = self._clock.monotonic_ms() + REFUSED_MS
+        error = ProtocolError(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {LEDGER_TOPIC} may not be written"
+        )
+        self._tell_problem(error)
+
+    def of_bucket(self, on_change: Callable[[], None]) -> BucketLedger:
+        """See `Books`."""
+        if on_change not in self._on_change:
+            self._on_change.append(on_change)
+        return BucketLedger(self)
 
     # ---- what the copier tells; see `Books`
 
@@ -112,38 +158,41 @@ class RouteLedger:
             lanes = self._lanes_of(assignment)
             positions = assignment.lane_positions or (assignment.position,) * len(lanes)
             for lane, position in zip(lanes, positions, strict=True):
-                self._recorder.begin(lane, position)
+                self.recorder.begin(lane, position)
 
     def end(self, sources: Collection[TopicPartition]) -> None:
-        self._recorder.end(sources)
+        self.recorder.end(sources)
         for source in sources:
             self._assignments.pop(source, None)
+            self.upkeep.pop(source, None)
 
     def restart(self, source: TopicPartition, offset: int) -> None:
         assignment = self._assignments.get(source)
         if assignment is None:
             return
-        if self._recorder.lanes(source) == self._lanes_of(assignment):
-            self._recorder.restart(source, offset)
+        if self.recorder.lanes(source) == self._lanes_of(assignment):
+            self.recorder.restart(source, offset)
             return
-        self._recorder.end([source])
+        self.recorder.end([source])
         for lane in self._lanes_of(assignment):
-            self._recorder.begin(lane, offset)
+            self.recorder.begin(lane, offset)
 
     def take(self, copied: Copied) -> None:
-        self._recorder.take(copied)
+        self.recorder.take(copied)
 
     async def write(
-        self, positions: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, int]
+        self, positions: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, LanePositions]
     ) -> Mapping[TopicPartition, int]:
-        self._recorder.advance(reached)
+        if self._delivery is Delivery.EXACTLY_ONCE:
+            return positions  # these are in force already, and the pages with them
+        self.recorder.advance(reached)
         if self._delivery is Delivery.AT_MOST_ONCE:
             return positions  # these come before the records: see `run`
         return positions if await self._write_due() else {}
 
     async def _write_due(self) -> bool:
         """Whether positions may be committed: it is written, or cannot ever be."""
-        due = self._recorder.due()
+        due = self.recorder.due()
         if not due.records:
             return True
         if self._topic is None:
@@ -156,12 +205,12 @@ class RouteLedger:
             self._bound_pending()
             return self._is_refused
         self.problem = None
-        self._recorder.settled(due)
+        self.recorder.settled(due)
         return True
 
     def _bound_pending(self) -> None:
-        if self._recorder.pending_pages > PENDING_PAGES_MAX:
-            dropped = self._recorder.drop_pending()
+        if self.recorder.pending_pages > PENDING_PAGES_MAX:
+            dropped = self.recorder.drop_pending()
             self.pages_given_up += dropped
             self.note("ledger_pages_given_up", pages=dropped, reason=self.problem)
 
@@ -184,7 +233,7 @@ class RouteLedger:
         """What has been written of a lane, by whomever; None: nothing."""
         return self.view.lanes.get(self.lane(source, destination))
 
-    async def put(self, records: Collection[tuple[Document, Document | None]]) -> None:
+    async def put(self, records: Collection[Entry]) -> None:
         """Write other records of the topic. Raises BrokerError."""
         if self._topic is None:
             raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self.problem or LEDGER_TOPIC)
@@ -212,16 +261,18 @@ class RouteLedger:
         except BrokerError as error:
             self._log.info("ledger_upkeep_put_off", error=str(error))
             return
-        records: list[tuple[Document, Document | None]] = []
+        records: dict[TopicPartition, list[Entry]] = defaultdict(list)
         for assignment in own:
             for lane in self._lanes_of(assignment):
                 if (ledger := self.view.lanes.get(lane)) is not None and lane.source in starts:
-                    records += upkeep_records(lane, ledger, starts[lane.source])
+                    records[lane.source] += upkeep_records(lane, ledger, starts[lane.source])
         for lane in former:
-            records += former_records(lane, self.view.lanes[lane], to_starts[lane.destination])
-        if records:
-            await topic.put(records)
-            self._log.info("ledger_kept_up", records=len(records))
+            records[lane.source] += former_records(lane, self.view.lanes[lane], to_starts[lane.destination])
+        if self._delivery is Delivery.EXACTLY_ONCE:
+            self.upkeep = {source: tuple(each) for source, each in records.items() if each}
+        elif any(records.values()):
+            await topic.put([entry for each in records.values() for entry in each])
+        self._log.info("ledger_kept_up", records=sum(map(len, records.values())))
 
     def _former_lanes(self, own: Iterable[Assignment]) -> list[LaneId]:
         """Lanes of topics that were deleted, and made again by the names of these."""
@@ -238,6 +289,6 @@ class RouteLedger:
             "problem": self.problem,
             "lanes": len(self.view.lanes),
             "pages": sum(map(len, self.view.lanes.values())),
-            "pending_pages": self._recorder.pending_pages,
+            "pending_pages": self.recorder.pending_pages,
             "pages_given_up": self.pages_given_up,
         }

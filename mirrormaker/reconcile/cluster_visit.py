@@ -167,6 +167,8 @@ def read_positions(entries: Iterable[tuple[Document, Document]]) -> KeptPosition
     """How far routes have come, by records of the topic of positions: topic -> partition -> offset."""
     found: KeptPositions = {}
     for key, value in entries:
+        if "path" in key:  # of records that were not born at the source: the other position counts
+            continue
         match key, value:
             case (
                 {"topic": str(topic), "partition": int(partition)},

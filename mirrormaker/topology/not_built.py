@@ -6,22 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from itertools import product
 from operator import attrgetter
 from typing import Any
 
 from mirrormaker.topology.findings import Finding
-from mirrormaker.topology.loops import example_of, is_compilable
 from mirrormaker.topology.model import (
     ClusterName,
     ClusterSpec,
-    Delivery,
     RouteName,
     RouteSpec,
     TopicSelection,
     Topology,
 )
-from mirrormaker.topology.ways import Ways, ways_of
 
 _CLUSTER = ClusterSpec(name=ClusterName(""))
 _ROUTE = RouteSpec(
@@ -49,25 +45,6 @@ def find_not_built(topology: Topology) -> Iterator[Finding]:
         yield from _differing(f"clusters.{cluster.name}", cluster, _CLUSTER, CLUSTER_FIELDS)
     for number, route in enumerate(topology.routes):
         yield from _differing(f"routes[{number}]", route, _ROUTE, ROUTE_FIELDS)
-        if route.sync.groups is not None and route.delivery is Delivery.EXACTLY_ONCE:
-            message = "is not supported yet with 'delivery: exactly_once'"
-            yield Finding(path=f"routes[{number}].sync.groups", message=message)
-    if is_compilable(topology.routes):
-        yield from _in_transit(topology)
-
-
-def _in_transit(topology: Topology) -> Iterator[Finding]:
-    """Routes that would carry what was born elsewhere, exactly once: transactions are for one origin."""
-    ways = Ways(ways_of(topology.routes))
-    for number, route in enumerate(topology.routes):
-        if route.delivery is not Delivery.EXACTLY_ONCE or not ways_of([route]):
-            continue
-        for topic, origin in product(map(example_of, route.topics.include), sorted(ways.clusters)):
-            path = ways.path(topic, origin, route.destination) or ()
-            if len(path) > 2 and path[-2] == route.source:
-                message = f"'exactly_once' is not supported yet for what comes from {origin!r}"
-                yield Finding(path=f"routes[{number}].delivery", message=message)
-                break
 
 
 def _differing(path: str, given: object, usual: object, fields: tuple[str, ...]) -> Iterator[Finding]:

@@ -96,12 +96,13 @@ def standings(running: MirrorProcess, group: str) -> dict[str, int]:
     return told
 
 
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
 def test_a_group_reads_every_record_once_though_it_changes_sides_and_the_daemon_is_killed(
-    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
 ) -> None:
     source, destination = clusters
     create(source, "flights", 1)
-    running = mirror(source, destination, sync=SYNC)
+    running = mirror(source, destination, sync=SYNC, delivery=delivery)
     running.start()
     for number in range(10):  # a marker follows each, and every third is aborted
         produce_transaction(source, range(number * 10, number * 10 + 10), is_committed=number % 3 != 1)

@@ -145,7 +145,7 @@ def test_every_record_has_the_fate_that_the_steps_give_it(
     steps = Spread(drop, double, refuse)
     bounds = config(steps=steps, aside=aside(SKIPPING), batch_bytes_max=batch_bytes_max)
     position = min(min(floors), end) if floors else 0
-    intake = take_in(answer, position, bounds, Frame(len(answer)), floors=floors or ())
+    intake = take_in(answer, position, bounds, Frame(len(answer)), floors=lambda _: floors or ())
     assert intake.position == end
     assert_sound(intake, batch_bytes_max, 4)
     numbers = numbers_of([chunk for chunk in intake.chunks if chunk.lane != NOTED])

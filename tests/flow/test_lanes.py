@@ -65,7 +65,7 @@ class Origins:
         if self.asked:
             self.known, self.asked = self.asked, set()
 
-    def of_topic(self, topic: str) -> Origins:
+    def of(self, partition: Partition) -> Origins:
         return self
 
     def origin_of(self, header: BatchHeader) -> int | None:

@@ -181,15 +181,6 @@ def test_an_entry_that_cannot_be_read_is_no_reason_to_guess() -> None:
     assert known.of_topic(TOPIC).origin_of(header(FOREIGN)) == 1
 
 
-def test_a_route_that_carries_only_what_was_born_at_its_source_says_so_of_the_rest() -> None:
-    known = Provenance(id_of(NAMES[0]), id_of(NAMES[1]), is_only_home=True)
-    known.learn([OWN, FOREIGN, OTHER], {FOREIGN: path("b"), OTHER: path("c")}, {})
-    origins = known.of_topic(TOPIC)
-    assert (origins.origin_of(header(OWN)), origins.origin_of(header(FOREIGN))) == (0, None)
-    with pytest.raises(CorruptRecordsError, match="born at id-c"):
-        origins.origin_of(header(OTHER))
-
-
 def test_paths_and_producers_are_bounded() -> None:
     known = provenance()
     many = {number: (ClusterId(f"x{number}"),) for number in range(PATHS_MAX)}

@@ -75,7 +75,7 @@ class Mirror:
                     runs=() if len(runs) == 1 else runs,
                 )
             )
-        self.recorder.advance({SOURCE: self.position})
+        self.recorder.advance({SOURCE: (self.position,)})
 
     def marker(self) -> None:
         self.destination.append(None)

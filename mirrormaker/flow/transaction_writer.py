@@ -1,7 +1,8 @@
-"""Writes positions as part of a bucket's transaction, under the identity that its data carries."""
+"""Writes records of the mirror's own topics as part of a transaction, under the identity of its data."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from broker.client.backoff import Backoff, Retries
@@ -10,10 +11,9 @@ from broker.clock import Clock
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.records.batch import Codec, next_sequence
 from broker.records.builder import BatchBuilder
+from broker.types import TopicPartition
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from mirrormaker.flow.bucket_transaction import LanePositions
-from mirrormaker.flow.kept_view import encode_document
-from mirrormaker.flow.positions import POSITIONS_AT, SourceId, value_of
+from mirrormaker.flow.kept_view import Entry, encode_document
 from mirrormaker.flow.producers import ProducerIdentity
 from mirrormaker.flow.remedies import SUCCESS_CODES
 from mirrormaker.flow.writer import ACKS_ALL, PRODUCE_TIMEOUT_MS, transactional_version
@@ -24,75 +24,76 @@ BATCH_BYTES_MAX = 512 << 10
 _PAUSES = Backoff(initial_ms=20.0, max_ms=500.0)
 
 
-class PositionsWriter:
-    """Of one identity; one `write` at a time."""
+class TransactionWriter:
+    """Of one identity; one `write` to a partition at a time."""
 
-    def __init__(
-        self, cluster: Cluster, identity: ProducerIdentity, clock: Clock, *, route: str, lane: str
-    ) -> None:
+    def __init__(self, cluster: Cluster, identity: ProducerIdentity, clock: Clock, *, lane: str) -> None:
         """`lane`: the connections to use."""
         self._clock = clock
         self._cluster = cluster
         self._identity = identity
-        self._route = route
         self._lane = lane
-        self._next_sequence = 0
+        self._next_sequences: dict[TopicPartition, int] = defaultdict(int)
 
-    async def write(self, positions: Iterable[tuple[SourceId, LanePositions]]) -> None:
+    async def write(self, at: TopicPartition, entries: Iterable[Entry]) -> None:
         """Return once all in-sync replicas have them. A batch that may be written is repeated as it is, so
         that it is there once. Raises BrokerError.
         """
         timestamp_ms = self._clock.now_ms()
-        builder = self._builder()
-        for source, lanes in positions:
-            key, value = encode_document(source.key()), encode_document(value_of(self._route, lanes))
-            if not builder.append(timestamp_ms, key, value):
-                await self._send(builder)
-                builder = self._builder()
-                builder.append(timestamp_ms, key, value)
-        await self._send(builder)
+        builder = self._builder(at)
+        for key, value in entries:
+            record = timestamp_ms, encode_document(key), None if value is None else encode_document(value)
+            if not builder.append(*record):
+                await self._send(at, builder)
+                builder = self._builder(at)
+                builder.append(*record)
+        if builder.count:
+            await self._send(at, builder)
 
-    def _builder(self) -> BatchBuilder:
+    def _builder(self, at: TopicPartition) -> BatchBuilder:
         return BatchBuilder(
             Codec.NONE,
             size_max=BATCH_BYTES_MAX,
             producer_id=self._identity.producer_id,
             producer_epoch=self._identity.epoch,
-            base_sequence=self._next_sequence,
+            base_sequence=self._next_sequences[at],
             transactional=True,
         )
 
-    async def _send(self, builder: BatchBuilder) -> None:
+    async def _send(self, at: TopicPartition, builder: BatchBuilder) -> None:
         batch = bytes(builder.build())
         retries = Retries(_PAUSES, timeout_ms=WRITE_TIMEOUT_MS, random=self._cluster.random)
         while True:
             try:
-                await self._attempt(batch)
+                await self._attempt(at, batch)
                 break
             except BrokerError as error:
                 await retries.pause(error)
-                await self._look_again()
-        self._next_sequence = next_sequence(self._next_sequence, builder.count)
+                await self._look_again(at)
+        self._next_sequences[at] = next_sequence(self._next_sequences[at], builder.count)
 
-    async def _look_again(self) -> None:
+    async def _look_again(self, at: TopicPartition) -> None:
         try:
-            await self._cluster.refresh([POSITIONS_AT.topic])
+            await self._cluster.refresh([at.topic])
         except BrokerError:
             return  # the next attempt says what is wrong
 
-    async def _attempt(self, batch: bytes) -> None:
-        leader = self._cluster.leader(POSITIONS_AT)
+    async def _attempt(self, at: TopicPartition, batch: bytes) -> None:
+        leader = self._cluster.leader(at)
         if leader is None:
-            raise ProtocolError(ErrorCode.LEADER_NOT_AVAILABLE, f"{POSITIONS_AT} has no leader")
+            raise ProtocolError(ErrorCode.LEADER_NOT_AVAILABLE, f"{at} has no leader")
         connection = await self._cluster.connection(leader, self._lane)
-        data = PartitionProduceData(index=POSITIONS_AT.partition, records=batch)
         request = ProduceRequest(
             transactional_id=self._identity.transactional_id,
             acks=ACKS_ALL,
             timeout_ms=PRODUCE_TIMEOUT_MS,
-            topic_data=[TopicProduceData(name=POSITIONS_AT.topic, partition_data=[data])],
+            topic_data=[
+                TopicProduceData(
+                    name=at.topic, partition_data=[PartitionProduceData(index=at.partition, records=batch)]
+                )
+            ],
         )
         response = await connection.request(request, transactional_version(connection))
         code = ErrorCode.of(response.responses[0].partition_responses[0].error_code)
         if code not in SUCCESS_CODES:
-            raise ProtocolError(code, f"positions of {self._identity.transactional_id}: {code.meaning}")
+            raise ProtocolError(code, f"{at} in {self._identity.transactional_id}: {code.meaning}")

@@ -1,0 +1,243 @@
+"""A bucket of an exactly-once route as its owner has it: its transactions, and the requests that they take.
+
+Owned by the copier's event loop; one step is taken at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from broker.client.cluster import Cluster
+from broker.client.producer_identity import NO_IDENTITY
+from broker.client.producer_identity import ProducerIdentity as ClientIdentity
+from broker.client.producer_settings import ProducerSettings
+from broker.client.transaction_requests import TransactionRequests
+from broker.clock import Clock
+from broker.errors import ErrorCode, ProtocolError
+from broker.telemetry import logger
+from broker.types import TopicPartition
+from mirrormaker.flow.books import BucketBooks
+from mirrormaker.flow.bucket_transaction import BucketTransaction
+from mirrormaker.flow.copied import Copied
+from mirrormaker.flow.kept_view import Entry
+from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.positions import POSITIONS_AT, Arrival, Place, SourceId, transactional_id, value_of
+from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
+from mirrormaker.flow.provenance import Path
+from mirrormaker.flow.signal import Signal
+from mirrormaker.flow.transaction_steps import (
+    HOME,
+    AddPartitions,
+    Commit,
+    LanePositions,
+    Places,
+    Step,
+    TransactionTerms,
+    Write,
+)
+from mirrormaker.flow.transaction_writer import TransactionWriter
+from mirrormaker.topology.model import RouteSpec
+
+TRANSACTION_TIMEOUT_MS = 15_000
+"""Beside the commit interval: after so long the destination aborts what an owner that is gone, and that
+nobody replaced, left open. A new owner aborts it at once.
+"""
+COORDINATOR_WAIT_MS = 10_000
+"""How long a request to a coordinator is repeated before the bucket is given up."""
+ARRIVALS_MAX = 2_000
+"""Stretches of records from elsewhere that a position tells of; of more, where they are is not known."""
+
+_T = TypeVar("_T")
+
+_log = logger("exactly_once")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terrain:
+    """Where the buckets of a route are, and how their records are named there."""
+
+    route: RouteSpec
+    destination: Cluster
+    clock: Clock
+    lane: str
+    """The connections to use."""
+    path_of: Callable[[int], Path]
+    """By number of an origin, the clusters where its records have been before the source."""
+    id_of: Callable[[TopicPartition], SourceId]
+    """Of a partition that is being copied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Producer:
+    """Under which records of one origin go."""
+
+    identity: ClientIdentity
+    requests: TransactionRequests
+    writer: TransactionWriter
+
+
+class OwnedBucket:
+    """See the module; from `open` until it is lost or given up."""
+
+    def __init__(self, key: ProducerKey, terrain: Terrain, books: BucketBooks | None) -> None:
+        self.key = key
+        self.work = Signal()
+        self.task: asyncio.Task[None] | None = None
+        self.transaction: BucketTransaction
+        self._terrain = terrain
+        self._books = books
+        self._producers: dict[int, _Producer] = {}
+        self._arrived: dict[tuple[int, TopicPartition], list[Arrival]] = defaultdict(list)
+        """By origin and source, what the transaction at hand brought from elsewhere."""
+        self._epochs: dict[TopicPartition, int] = {}
+        """The leader epochs that were stored last."""
+
+    async def open(self) -> None:
+        """Become the only one who can write the bucket. Raises BrokerError."""
+        identity = await self.fence(HOME)
+        clock = self._terrain.clock
+        self.transaction = BucketTransaction(
+            self.key, identity, POSITIONS_AT, self._terms(), clock.monotonic_ms(), self._books
+        )
+
+    async def fence(self, origin: int) -> ProducerIdentity:
+        """Become the only one who can write what came from there. Raises BrokerError."""
+        terrain = self._terrain
+        name = transactional_id(terrain.route.name, self.key, terrain.path_of(origin))
+        settings = ProducerSettings(
+            transaction_timeout_ms=terrain.route.commit_interval_ms + TRANSACTION_TIMEOUT_MS,
+            max_block_ms=COORDINATOR_WAIT_MS,
+        )
+        requests = TransactionRequests(terrain.destination, name, settings, lane=terrain.lane)
+        identity, _ = await requests.init(NO_IDENTITY)
+        assert identity is not None, "an initialized producer has an identity"
+        own = ProducerIdentity(identity.producer_id, identity.epoch, name)
+        writer = TransactionWriter(terrain.destination, own, terrain.clock, lane=terrain.lane)
+        self._producers[origin] = _Producer(identity=identity, requests=requests, writer=writer)
+        _log.info("bucket_taken_over", transactional_id=name, epoch=own.epoch)
+        return own
+
+    def _terms(self) -> TransactionTerms:
+        route = self._terrain.route
+        interval_ms = route.commit_interval_ms
+        return TransactionTerms(
+            interval_ms=interval_ms, phase_ms=interval_ms * self.key.bucket // route.buckets
+        )
+
+    # ---- partitions
+
+    def join(self, partition: Partition, stored: Place | None) -> None:
+        """It is copied from where it stands; `stored`: what the destination says of it."""
+        self.transaction.join(partition, None if stored is None else stored.lanes)
+        self._epochs[partition.source] = partition.leader_epoch
+
+    def note_arrival(self, copied: Copied, partition: Partition) -> None:
+        """Records from elsewhere have arrived."""
+        lane = next(lane.index for lane in partition.lanes if lane.destination == copied.destination)
+        arrived = self._arrived[copied.origin, copied.source]
+        for run, to in copied.offset_runs():
+            if to is None or len(arrived) >= ARRIVALS_MAX:
+                return
+            is_whole = run.length == copied.count
+            sums = (copied.crc, copied.source_crc) if is_whole else (None, None)
+            arrival = Arrival(lane, run.first, run.length, to, *sums)
+            joined = arrived[-1].followed_by(arrival) if arrived else None
+            if joined is None:
+                arrived.append(arrival)
+            else:
+                arrived[-1] = joined
+
+    # ---- steps
+
+    async def take(self, step: Step, partitions: Mapping[TopicPartition, Partition]) -> Places:
+        """Take one; the partitions that were refused. Raises BrokerError when the bucket cannot go on."""
+        match step:
+            case AddPartitions(places=places):
+                return await self._add_all(places)
+            case Write(positions=positions, entries=entries):
+                writes = [
+                    self._write_positions(origin, each, partitions) for origin, each in positions.items()
+                ]
+                if entries:
+                    writes.append(self._write_entries(entries))
+                await _all_of(writes)
+            case Commit(origins=origins):
+                await _all_of(
+                    producer.requests.end(producer.identity, commit=True, by_leaders=False)
+                    for producer in map(self._producers.__getitem__, origins)
+                )
+                if HOME in origins:
+                    self._arrived.clear()
+        return frozenset()
+
+    async def _write_positions(
+        self,
+        origin: int,
+        positions: Mapping[TopicPartition, LanePositions],
+        partitions: Mapping[TopicPartition, Partition],
+    ) -> None:
+        entries = []
+        path = self._terrain.path_of(origin)
+        for source, lanes in positions.items():
+            if origin == HOME:
+                place = Place(lanes, self._epoch_of(partitions[source], lanes))
+            else:
+                place = Place(lanes, arrived=tuple(self._arrived[origin, source]))
+            key = self._terrain.id_of(source).on(path).key()
+            entries.append((key, value_of(self._terrain.route.name, place)))
+        await self._producers[origin].writer.write(POSITIONS_AT, entries)
+
+    async def _write_entries(self, entries: Iterable[Entry]) -> None:
+        assert self._books is not None
+        await self._producers[HOME].writer.write(self._books.at, entries)
+
+    def _epoch_of(self, partition: Partition, lanes: LanePositions) -> int:
+        """The leader epoch of a record before these positions, the latest that is known."""
+        if min(lanes) > partition.epoch_start:
+            self._epochs[partition.source] = partition.leader_epoch
+        return self._epochs[partition.source]
+
+    async def _add_all(self, places: Places) -> Places:
+        by_origin: dict[int, set[TopicPartition]] = defaultdict(set)
+        for origin, destination in places:
+            by_origin[origin].add(destination)
+        refused = await _all_of(
+            self._add(self._producers[origin], frozenset(each)) for origin, each in by_origin.items()
+        )
+        pairs = zip(by_origin, refused, strict=True)
+        outcome = frozenset((origin, destination) for origin, each in pairs for destination in each)
+        if self._books is not None and (HOME, self._books.at) in outcome:
+            self._books.refused()
+        return outcome
+
+    async def _add(
+        self, producer: _Producer, partitions: frozenset[TopicPartition]
+    ) -> frozenset[TopicPartition]:
+        """Partitions that may not be written are refused one by one, and hold nobody else back."""
+        try:
+            await producer.requests.add_partitions(producer.identity, partitions)
+        except ProtocolError as error:
+            if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED or partitions == {POSITIONS_AT}:
+                raise
+            if len(partitions) == 1:
+                _log.warning("partition_not_writable", error=str(error))
+                return partitions
+        else:
+            return frozenset()
+        each = [await self._add(producer, frozenset({partition})) for partition in sorted(partitions)]
+        return frozenset().union(*each)
+
+
+async def _all_of(tasks: Iterable[Awaitable[_T]]) -> list[_T]:
+    """All at once, and what each returns. Raises the first failure once all are done."""
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    found: list[_T] = []
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        found.append(outcome)
+    return found

@@ -1,0 +1,142 @@
+"""Records that come to the source from elsewhere, on their way through an exactly-once route.
+
+They have a transactional id for each bucket and path. It is taken over, as the bucket's own is, when the
+first such record of the bucket is met, and only then is it read how far they have come: whoever writes has
+fenced everybody else who could, and knows all that these did. What an owner before left open beyond that lies
+behind the bucket's position, so it is met again, and aborted then.
+
+Owned by the copier's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from broker.errors import AuthenticationError, BrokerError, ConfigurationError, CorruptRecordsError
+from broker.telemetry import logger
+from broker.types import TopicPartition
+from mirrormaker.flow.books import Books
+from mirrormaker.flow.copied import Copied
+from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.owned_bucket import OwnedBucket
+from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.positions import Arrival, SourceId, place_in
+from mirrormaker.flow.producers import ProducerKey
+from mirrormaker.flow.provenance import Provenance
+from mirrormaker.flow.transaction_steps import HOME
+
+RETRY_MS = 1_000
+
+_log = logger("exactly_once")
+
+
+class PassingOrigins:
+    """See the module; of one route."""
+
+    def __init__(
+        self,
+        provenance: Provenance,
+        kept: KeptTopic,
+        books: Books | None,
+        *,
+        bucket_of: Callable[[Partition], OwnedBucket | None],
+        id_of: Callable[[TopicPartition], SourceId],
+        on_taken: Callable[[], None],
+    ) -> None:
+        """`kept`: the topic of positions. `on_taken`: one that was waited for has been taken over."""
+        self.provenance = provenance
+        self._kept = kept
+        self._books = books
+        self._bucket_of = bucket_of
+        self._id_of = id_of
+        self._on_taken = on_taken
+        self._wanted: set[ProducerKey] = set()
+        """Being taken over."""
+        self._machine: FlowMachine
+        self._tasks: asyncio.TaskGroup
+
+    def begin(self, machine: FlowMachine, tasks: asyncio.TaskGroup) -> None:
+        """See `DeliveryMode`."""
+        self._machine, self._tasks = machine, tasks
+
+    def is_ready(self, partition: Partition, origin: int) -> bool:
+        """See `FencedOrigins`. Raises CorruptRecordsError where it cannot be told how far they have come."""
+        if origin in partition.origin_floors:
+            return True
+        bucket = self._bucket_of(partition)
+        if bucket is None or bucket.transaction.is_lost:
+            return False
+        if bucket.transaction.identity(origin) is None:
+            self._want(bucket, origin)
+            return False
+        self._find_floors(partition, origin)
+        return True
+
+    def _want(self, bucket: OwnedBucket, origin: int) -> None:
+        wanted = bucket.key._replace(origin=origin)
+        if wanted not in self._wanted:
+            self._wanted.add(wanted)
+            self._tasks.create_task(self._take_over(bucket, wanted), name=f"take {wanted} over")
+
+    async def _take_over(self, bucket: OwnedBucket, wanted: ProducerKey) -> None:
+        """Until that is done, or the bucket is lost."""
+        try:
+            while not bucket.transaction.is_lost:
+                try:
+                    identity = await bucket.fence(wanted.origin)
+                    await self._kept.read_to_end()
+                except (AuthenticationError, ConfigurationError):
+                    raise
+                except BrokerError as error:
+                    _log.warning("origin_not_taken_over", bucket=str(wanted), error=str(error))
+                    await asyncio.sleep(RETRY_MS / 1000)
+                else:
+                    bucket.transaction.take_origin(wanted.origin, identity)
+                    break
+        finally:
+            self._wanted.discard(wanted)
+        self._on_taken()
+
+    def _find_floors(self, partition: Partition, origin: int) -> None:
+        """Before which offsets the destination has what comes from there; the books are told where."""
+        path = self.provenance.been(origin)
+        value = self._kept.get(self._id_of(partition.source).on(path).key())
+        if value is None:
+            partition.origin_floors[origin] = ()
+            return
+        try:
+            place = place_in(value, len(partition.lanes))
+        except ValueError as error:
+            raise CorruptRecordsError(f"how far records from {path[0]} have come: {error}") from error
+        partition.origin_floors[origin] = place.lanes
+        for arrival in place.arrived:
+            if self._books is not None and arrival.first >= partition.lanes[arrival.lane].acknowledged:
+                self._books.take(_copied(partition, origin, arrival))
+
+    def take_copied(self, copied: Copied) -> None:
+        """Records arrived; the books are told too."""
+        if copied.origin != HOME:
+            partition = self._machine.partitions[copied.source]
+            bucket = self._bucket_of(partition)
+            if bucket is not None:
+                bucket.note_arrival(copied, partition)
+        if self._books is not None:
+            self._books.take(copied)
+
+
+def _copied(partition: Partition, origin: int, arrival: Arrival) -> Copied:
+    return Copied(
+        source=partition.source,
+        first=arrival.first,
+        next=arrival.first + arrival.length,
+        destination=partition.lanes[arrival.lane].destination,
+        base_offset=arrival.to,
+        count=arrival.length,
+        crc=arrival.crc,
+        source_crc=arrival.source_crc,
+        max_timestamp=-1,
+        append_time_ms=None,
+        origin=origin,
+    )
