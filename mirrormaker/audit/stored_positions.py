@@ -9,7 +9,7 @@ from collections.abc import Collection
 from broker.client.cluster import Cluster
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.kept_topic import KeptTopic
-from mirrormaker.flow.positions import POSITIONS_TOPIC, SourceId, positions_in
+from mirrormaker.flow.positions import POSITIONS_TOPIC, SourceId, place_in
 from mirrormaker.route_groups import route_group
 from mirrormaker.topology.model import ClusterSpec, Delivery, RouteSpec
 from mirrormaker.topology.naming import compile_naming
@@ -55,7 +55,7 @@ async def _at_destination(
                 to=naming.destination_of(partition.topic),
             )
             if (value := topic.get(at.key())) is not None:
-                found[partition] = min(positions_in(value, _lanes_of(value.get("lanes"))))
+                found[partition] = min(place_in(value, _lanes_of(value.get("lanes"))).lanes)
     return found
 
 
