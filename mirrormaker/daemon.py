@@ -33,6 +33,7 @@ from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
 from mirrormaker.workers.link_pictures import merge_links
 from mirrormaker.workers.placement import works_of_daemon
 from mirrormaker.workers.pool import WorkerPool
+from mirrormaker.workers.shared_claims import SharedClaims
 
 STATE_INTERVAL_MS = 1000
 FIRST_LOOK_TIMEOUT_MS = 5_000
@@ -100,7 +101,8 @@ class Daemon:
                 if refusals:
                     await host.close()
                 else:
-                    workers = WorkerPool(daemon_id, self._log_level, self._clock, tasks)
+                    claims = SharedClaims(host.claims)
+                    workers = WorkerPool(daemon_id, self._log_level, claims, self._clock, tasks)
                     await self._serve(host, workers, tasks)
             if refusals:
                 raise ConfigurationError(refusals)

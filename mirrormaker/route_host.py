@@ -12,10 +12,10 @@ from typing import Any
 from broker.clock import Clock
 from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.flow.bandwidth.links import Links
+from mirrormaker.reconcile.claims import Decision, DestinationClaims
 from mirrormaker.reconcile.control_board import ControlBoard, ControlBoards
 from mirrormaker.reconcile.loop import RouteLoop
 from mirrormaker.reconcile.routes import RouteWork
-from mirrormaker.reconcile.topics import DestinationClaims
 from mirrormaker.route_runner import DaemonIdentity, RouteRunner
 from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteName, Topology
 
@@ -31,7 +31,8 @@ class RouteHost:
         self._clock = clock
         self._boards = ControlBoards(tasks)
         self._links = Links(clock)
-        self._claims: Mapping[ClusterName, DestinationClaims] = defaultdict(DestinationClaims)
+        self.claims: Mapping[ClusterName, DestinationClaims] = defaultdict(DestinationClaims)
+        """Who writes which topic of which destination."""
         self._routes: RouteLoop[RouteRunner] = RouteLoop(self.make_runner, tasks)
 
     @property
@@ -48,13 +49,20 @@ class RouteHost:
         for runner in before.intersection(self.runners):
             runner.start_over()  # the generation may be another
 
+    def decide(self, decisions: Mapping[ClusterName, Decision]) -> None:
+        """Topics of these destinations are claimed by routes of other processes too: this is who has what."""
+        for name in self.claims.keys() | decisions.keys():
+            self.claims[name].decide(decisions.get(name))
+        for runner in self.runners:
+            runner.look_at_topics()
+
     def board(self, destination: ClusterSpec) -> ControlBoard:
         """What the control topic of a destination says."""
         return self._boards.of(destination)
 
     def make_runner(self, work: RouteWork) -> RouteRunner:
         """One that may be asked for its verdict, or run."""
-        board, claims = self._boards.of(work.destination), self._claims[work.destination.name]
+        board, claims = self._boards.of(work.destination), self.claims[work.destination.name]
         return RouteRunner(work, self._identity, board, claims, self._links, self._cluster_ids, self._clock)
 
     async def close(self, *, for_good: bool = False) -> None:

@@ -29,6 +29,7 @@ from mirrormaker.flow.origin_registry import OriginRegistry
 from mirrormaker.flow.route_link import ExpectedRoundTrips
 from mirrormaker.flow.signal import Signal
 from mirrormaker.ledger.route_ledger import RouteLedger
+from mirrormaker.reconcile.claims import DestinationClaims
 from mirrormaker.reconcile.control import (
     Claim,
     Pause,
@@ -44,7 +45,7 @@ from mirrormaker.reconcile.halt_keeper import RouteHalts
 from mirrormaker.reconcile.halts import describe_halts, halt_key
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.topic_watch import TopicWatch
-from mirrormaker.reconcile.topics import DestinationClaims, TopicReconciler
+from mirrormaker.reconcile.topics import TopicReconciler
 from mirrormaker.route_description import describe_work
 from mirrormaker.route_groups import meeting_place
 from mirrormaker.topology.model import RouteName
@@ -154,6 +155,11 @@ class RouteRunner:
     def look_again(self) -> None:
         """Something of what decides about the route may have changed."""
         self._turn.set()
+
+    def look_at_topics(self) -> None:
+        """Who writes which topics may have been decided otherwise."""
+        if self._reconciler is not None:
+            self._reconciler.look_soon()
 
     def start_over(self) -> None:
         """The file has been put in force again: a route that a failure policy stopped has another try."""

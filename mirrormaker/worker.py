@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -26,8 +27,10 @@ from mirrormaker.process_figures import cpu_seconds, resident_bytes
 from mirrormaker.route_host import RouteHost
 from mirrormaker.route_runner import DaemonIdentity
 from mirrormaker.state import StateDirectory
-from mirrormaker.workers.orders import LINE_BYTES_MAX, Leave, Run, decode_order, encode_picture
+from mirrormaker.topology.model import Topology
+from mirrormaker.workers.orders import LINE_BYTES_MAX, Heed, Leave, Run, decode_order, encode_picture
 from mirrormaker.workers.placement import works_of_worker
+from mirrormaker.workers.shared_claims import claim_lists, contested, decisions_of
 
 PICTURE_INTERVAL_MS = 1_000
 
@@ -46,6 +49,9 @@ class Worker:
         self._digest = ""
         self._problem: str | None = None
         """Why the topology that was told last is not in force."""
+        self._topology: Topology | None = None
+        self._claims: Mapping[str, Mapping[str, list[str]]] = {}
+        """Who writes what, as it was told last."""
         self._cluster_ids = ClusterIds()
         self._host: RouteHost
         self._ending = asyncio.Event()
@@ -79,6 +85,9 @@ class Worker:
             match decode_order(line):
                 case Run() as order:
                     await self._take(order)
+                case Heed() as order:
+                    self._claims = order.claims
+                    self._decide()
                 case Leave():
                     self._leaves = True
                     self.stop()
@@ -94,7 +103,19 @@ class Worker:
         self._problem = None
         self._generation, self._digest = topology.generation, order.source.digest
         self._cluster_ids.keep_in(StateDirectory(topology.data_dir))
+        self._topology = topology
+        self._decide()
         self._host.desire(works_of_worker(topology, self._number), topology)
+
+    def _decide(self) -> None:
+        """Go by the claims that were told last."""
+        if self._topology is not None:
+            self._host.decide(decisions_of(self._topology, self._claims))
+
+    def _describe_claims(self) -> dict[str, dict[str, list[str]]]:
+        if self._topology is None:
+            return {}
+        return {name: claim_lists(self._host.claims[name]) for name in contested(self._topology)}
 
     async def _tell(self, pictures: asyncio.WriteTransport) -> None:
         while True:
@@ -112,6 +133,7 @@ class Worker:
             "resident_bytes": resident_bytes(),
             "cpu_seconds": round(cpu_seconds(), 3),
             "links": self._host.describe_links(),
+            "claims": self._describe_claims(),
             "routes": self._host.describe(),
         }
 

@@ -16,6 +16,7 @@ from broker.telemetry import logger
 from mirrormaker.flow.signal import Signal
 from mirrormaker.plan.steps import AddPartitions, CreateTopic, TopicStep
 from mirrormaker.plan.topics import Destination, plan_topics, select_topics
+from mirrormaker.reconcile.claims import DestinationClaims
 from mirrormaker.reconcile.drift import Drift
 from mirrormaker.reconcile.old_formats import FormatCheck
 from mirrormaker.reconcile.repair import Repairer
@@ -24,38 +25,10 @@ from mirrormaker.reconcile.topic_pictures import TopicCamera
 from mirrormaker.reconcile.topic_steps import StepResult
 from mirrormaker.reconcile.topic_watch import TopicWatch
 from mirrormaker.topology.further_topics import further_topics
-from mirrormaker.topology.model import RouteName
 from mirrormaker.topology.naming import TopicNaming, compile_naming
 
 LOOKS_AFTER_CREATION = 50
 LOOK_INTERVAL_MS = 100
-
-
-class DestinationClaims:
-    """Which route of this process writes which topic of one destination cluster: the first one that asked,
-    or all that share it on purpose.
-    """
-
-    def __init__(self) -> None:
-        self._claims: dict[RouteName, frozenset[str]] = {}
-        self._sharing: set[RouteName] = set()
-
-    def of_others(self, route: RouteName, *, shares: bool = False) -> Mapping[str, RouteName]:
-        """Topics that routes other than `route` write; if it `shares`, without those that they share too."""
-        return {
-            topic: owner
-            for owner, topics in self._claims.items()
-            if owner != route and not (shares and owner in self._sharing)
-            for topic in topics
-        }
-
-    def claim(self, route: RouteName, topics: frozenset[str], *, shares: bool = False) -> None:
-        """`route` writes these now, and nothing else. Those that belong to another stay the other's."""
-        self._claims[route] = topics - self.of_others(route, shares=shares).keys()
-        if shares:
-            self._sharing.add(route)
-        else:
-            self._sharing.discard(route)
 
 
 class TopicReconciler:
@@ -113,6 +86,10 @@ class TopicReconciler:
             self._paused = frozenset(topics)
             self._due.set()
 
+    def look_soon(self) -> None:
+        """Something of what decides may be other than it was."""
+        self._due.set()
+
     async def run(self) -> None:
         """Look every `refresh_interval_ms`, until cancelled. A failed look is told in `problem`."""
         while True:
@@ -166,7 +143,10 @@ class TopicReconciler:
             self._log.warning("topic_not_copied", topic=topic, reason=obstacles[topic])
         self.obstacles, self.problem = obstacles, None
         self._claims.claim(route, frozenset(topics.values()), shares=shares)
-        self._on_topics({topic: name for topic, name in topics.items() if topic not in self._paused})
+        granted = self._claims.granted(route)
+        self._on_topics(
+            {topic: name for topic, name in topics.items() if topic not in self._paused and name in granted}
+        )
 
     async def _await_partitions(self, results: Iterable[StepResult[TopicStep]]) -> None:
         """Until metadata shows the partitions; what does not appear in time is found by the next look."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from broker.client.backoff import Backoff
 from broker.clock import Clock
 from broker.telemetry import logger
-from mirrormaker.workers.orders import GarbledLineError, Leave, Order, Run
+from mirrormaker.workers.orders import GarbledLineError, Heed, Leave, Order, Run
 
 RESTART_BACKOFF = Backoff(initial_ms=500, max_ms=30_000)
 GOOD_RUN_MS = 30_000
@@ -53,8 +53,10 @@ class WorkerKeeper:
         *,
         start: Callable[[], Awaitable[Process]],
         on_absence: Callable[[], Awaitable[None]],
+        on_picture: Callable[[], None],
         clock: Clock,
     ) -> None:
+        """`on_picture`: there is a new one."""
         self.number = number
         self.picture: Mapping[str, Any] | None = None
         """What the process that runs told last; None while there is none, or it has not told yet."""
@@ -62,8 +64,10 @@ class WorkerKeeper:
         """How often in a row a process ended soon after its start."""
         self.restarts = 0
         self._order = order
+        self._heed: Heed | None = None
         self._start = start
         self._on_absence = on_absence
+        self._on_picture = on_picture
         self._clock = clock
         self._process: Process | None = None
         self._ending = asyncio.Event()
@@ -79,6 +83,12 @@ class WorkerKeeper:
     def order(self, order: Run) -> None:
         """Have it run this from now on."""
         self._order = order
+        if self._process is not None:
+            self._process.order(order)
+
+    def heed(self, order: Heed) -> None:
+        """Have it go by these claims from now on."""
+        self._heed = order
         if self._process is not None:
             self._process.order(order)
 
@@ -123,6 +133,8 @@ class WorkerKeeper:
         process = self._process = await self._start()
         try:
             process.order(self._order)
+            if self._heed is not None:
+                process.order(self._heed)
             if self._ending.is_set():
                 self._ask_to_end()
             why = await self._follow(process)
@@ -137,6 +149,7 @@ class WorkerKeeper:
         try:
             while (picture := await process.picture(SILENCE_MS)) is not None:
                 self.picture = picture
+                self._on_picture()
         except TimeoutError:
             why = f"silent for {SILENCE_MS} ms"
         except GarbledLineError as error:

@@ -2,6 +2,7 @@
 object a line. Pure.
 
     {"order": "run", "text": TOPOLOGY, "file": PATH}   run your part of this, and nothing else
+    {"order": "claims", "claims": {CLUSTER: {ROUTE: [TOPIC]}}}   who writes what at contested destinations
     {"order": "leave"}                                 give everything up for good, and end
 
 Back comes a picture of the worker, again and again; the daemon takes one that is silent for one that hangs.
@@ -11,6 +12,7 @@ The end of standard input means that the daemon is gone.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,11 +36,18 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Heed:
+    """Write of contested destinations what these claims grant, and nothing else."""
+
+    claims: Mapping[str, Mapping[str, list[str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
     """Give everything up, for others to have it at once."""
 
 
-Order = Run | Leave
+Order = Run | Heed | Leave
 
 
 def encode_order(order: Order) -> bytes:
@@ -46,6 +55,8 @@ def encode_order(order: Order) -> bytes:
     match order:
         case Run(source=source):
             return _line({"order": "run", "text": source.text, "file": str(source.file)})
+        case Heed(claims=claims):
+            return _line({"order": "claims", "claims": claims})
         case Leave():
             return _line({"order": "leave"})
 
@@ -55,6 +66,8 @@ def decode_order(line: bytes) -> Order:
     match _decode(line):
         case {"order": "run", "text": str(text), "file": str(file)}:
             return Run(source=TopologyText(text=text, file=Path(file)))
+        case {"order": "claims", "claims": dict(claims)}:
+            return Heed(claims=claims)
         case {"order": "leave"}:
             return Leave()
     raise GarbledLineError(f"no order: {line[:100]!r}")

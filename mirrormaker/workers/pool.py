@@ -14,17 +14,28 @@ from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.topology.model import RouteName, Topology
 from mirrormaker.workers.keeper import Process, WorkerKeeper
-from mirrormaker.workers.orders import Run
+from mirrormaker.workers.orders import Heed, Run
 from mirrormaker.workers.pictures import merge_routes, starting_route
 from mirrormaker.workers.placement import count_workers, works_of_worker
 from mirrormaker.workers.places import give_places_up
 from mirrormaker.workers.process import WorkerProcess
+from mirrormaker.workers.shared_claims import SharedClaims
 
 
 class WorkerPool:
     """See the module. `tasks` runs the workers; `close` before it ends."""
 
-    def __init__(self, daemon_id: str, log_level: str, clock: Clock, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        daemon_id: str,
+        log_level: str,
+        claims: SharedClaims,
+        clock: Clock,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._claims = claims
+        self._heed = Heed(claims={})
+        self._topology: Topology | None = None
         self._daemon_id = daemon_id
         self._log_level = log_level
         self._clock = clock
@@ -40,6 +51,7 @@ class WorkerPool:
         numbers = range(1, count_workers(topology) + 1)
         self._works = {number: works_of_worker(topology, number) for number in numbers}
         self._digest = source.digest
+        self._topology = topology
         order = Run(source=source)
         for number in numbers:
             if (keeper := self._keepers.get(number)) is not None:
@@ -48,6 +60,17 @@ class WorkerPool:
                 self._keepers[number] = self._make(number, order)
         for number in [number for number in self._keepers if number not in self._works]:
             self._let_go(number, for_good=True)
+
+    def _share_claims(self) -> None:
+        """A worker told what it claims: all are told who has what, where that is new."""
+        assert self._topology is not None
+        pictures = [keeper.picture for keeper in self._keepers.values() if keeper.picture is not None]
+        self._claims.take(self._topology, pictures)
+        heed = Heed(claims=self._claims.lists(self._topology))
+        if heed != self._heed:
+            self._heed = heed
+            for keeper in self._keepers.values():
+                keeper.heed(heed)
 
     async def close(self) -> None:
         """End every worker; the next start is to find the routes where they were."""
@@ -63,7 +86,15 @@ class WorkerPool:
         async def on_absence() -> None:
             await give_places_up(self._works.get(number, {}).values(), self._daemon_id, number)
 
-        keeper = WorkerKeeper(number, order, start=start, on_absence=on_absence, clock=self._clock)
+        keeper = WorkerKeeper(
+            number,
+            order,
+            start=start,
+            on_absence=on_absence,
+            on_picture=self._share_claims,
+            clock=self._clock,
+        )
+        keeper.heed(self._heed)
         self._tasks.create_task(self._keep(keeper, self._leaving.get(number)), name=f"worker {number}")
         return keeper
 

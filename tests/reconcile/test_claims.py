@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirrormaker.reconcile.topics import DestinationClaims
+from mirrormaker.reconcile.claims import Decision, DestinationClaims
 from mirrormaker.topology.model import RouteName
 
 ONE, OTHER = RouteName("one"), RouteName("other")
@@ -32,3 +32,15 @@ def test_a_topic_that_a_route_writes_no_more_is_free_for_the_other() -> None:
     claims.claim(ONE, frozenset())
     claims.claim(OTHER, frozenset({"a"}))
     assert claims.of_others(ONE) == {"a": OTHER}
+
+
+def test_where_another_process_decides_a_route_writes_what_it_is_granted() -> None:
+    claims = DestinationClaims()
+    claims.decide(Decision(granted={}, sharing=()))
+    claims.claim(ONE, frozenset({"a", "b"}))
+    assert claims.granted(ONE) == frozenset(), "not told yet"
+    claims.decide(Decision(granted={ONE: frozenset({"a"}), OTHER: frozenset({"b"})}, sharing=()))
+    assert claims.granted(ONE) == {"a"}
+    assert claims.of_others(ONE) == {"b": OTHER}
+    claims.decide(None)
+    assert claims.granted(ONE) == {"a", "b"}

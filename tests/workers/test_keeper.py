@@ -71,7 +71,12 @@ class World:
         self.refusals = 0
         self.absences = 0
         self.keeper = WorkerKeeper(
-            1, FIRST, start=self._start, on_absence=self._count_absence, clock=SystemClock()
+            1,
+            FIRST,
+            start=self._start,
+            on_absence=self._count_absence,
+            on_picture=lambda: None,
+            clock=SystemClock(),
         )
 
     async def _start(self) -> FakeProcess:
