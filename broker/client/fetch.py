@@ -149,14 +149,16 @@ def cut_batches(position: PartitionPosition, answer: PartitionData) -> FetchedBa
     if end:
         next_offset, leader_epoch = _end_of(records[last:end])
     elif answer.filtered_to > position.offset:
-        next_offset, leader_epoch = answer.filtered_to, -1
+        next_offset = leader_epoch = -1
     else:
         return None
+    if answer.filtered_to > next_offset:
+        next_offset, leader_epoch = answer.filtered_to, answer.filtered_epoch
     return FetchedBatches(
         topic_partition=position.topic_partition,
         records=records[:end],
         start_offset=position.offset,
-        next_offset=max(next_offset, position.offset, answer.filtered_to),
+        next_offset=max(next_offset, position.offset),
         leader_epoch=leader_epoch,
         high_watermark=answer.high_watermark,
         last_stable_offset=answer.last_stable_offset,

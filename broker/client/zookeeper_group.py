@@ -96,6 +96,8 @@ class ZooKeeperMember:
                 raise ValueError(f"{name!r} cannot be the id of a {what}: it names a znode")
         self.group_id = group_id
         self.settings = settings
+        self.members = 0
+        """Of the group, as of when this one last looked; 0: it has not."""
         self.registry = GroupRegistry(coordination, group_id, consumer_id, settings.names)
         self._coordination = coordination
         self._subscription = subscription
@@ -217,6 +219,7 @@ class ZooKeeperMember:
         registrations = await self.registry.registrations()
         if self.consumer_id not in registrations:
             raise SessionLostError(f"{self.registry.id_path} is gone")
+        self.members = len(registrations)
         existing = await self._existing_topics()
         internal_too = self.settings.internal_topics
         mine = topics_of(registrations[self.consumer_id], existing, internal_too=internal_too)

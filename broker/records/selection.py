@@ -30,6 +30,8 @@ class Selection:
     records: bytes
     next_offset: int
     """Behind what was looked at; -1 when there was nothing."""
+    leader_epoch: int = -1
+    """Of the batch before that, as far as it has one."""
     looked_at_bytes: int
     """As they are stored."""
 
@@ -40,7 +42,7 @@ def select(stored: Buffer, wanted: RecordFilter, *, unpacked_max: int, batch_unp
     """
     view = memoryview(stored)
     kept: list[Buffer] = []
-    next_offset, end, unpacked = -1, 0, 0
+    next_offset, leader_epoch, end, unpacked = -1, -1, 0, 0
     for start, size in iterate_entries(view):
         if unpacked > unpacked_max:
             break
@@ -48,10 +50,10 @@ def select(stored: Buffer, wanted: RecordFilter, *, unpacked_max: int, batch_unp
         if entry[MAGIC_POSITION] < 2:
             kept.append(entry)
             unpacked += size
-            next_offset = int.from_bytes(entry[:_OFFSET_BYTES], "big", signed=True) + 1
+            next_offset, leader_epoch = int.from_bytes(entry[:_OFFSET_BYTES], "big", signed=True) + 1, -1
             continue
         header = read_header(entry)
-        next_offset = header.next_offset
+        next_offset, leader_epoch = header.next_offset, header.leader_epoch
         opened = _opened(entry, header, batch_unpacked_max)
         if opened is None:
             kept.append(entry)
@@ -60,7 +62,9 @@ def select(stored: Buffer, wanted: RecordFilter, *, unpacked_max: int, batch_unp
         unpacked += len(opened.content)
         if (left := _wanted_of(entry, opened, wanted)) is not None:
             kept.append(left)
-    return Selection(records=b"".join(kept), next_offset=next_offset, looked_at_bytes=end)
+    return Selection(
+        records=b"".join(kept), next_offset=next_offset, leader_epoch=leader_epoch, looked_at_bytes=end
+    )
 
 
 def _opened(entry: memoryview, header: BatchHeader, size_max: int) -> OpenedBatch | None:

@@ -1,9 +1,10 @@
 """Fetches of clients that want some records only: what they do not want stays here.
 
 A filter comes in a tagged field of Fetch, from clients that saw the feature `mirrormaker.fetch.filter`; an
-answer tells in another one behind which offset to go on, as it may hold no batch at all. Looking into batches
-takes a thread, one of the few slots, and the room of an answer, which are those of conversions for old
-clients. One answer looks at a few MiB; clients come back for more.
+answer tells in others behind which offset to go on, as it may hold no batch at all, the leader epoch of what
+is before that, and how many bytes were saved. Looking into batches takes a thread, one of the few slots, and
+the room of an answer, which are those of conversions for old clients. One answer looks at a few MiB; clients
+come back for more.
 
 Filters are for single fetches: sessions and followers are told of every batch.
 """
@@ -76,9 +77,10 @@ class FetchFilters:
             answer.error_code = error.code
             return
         answer.records = selection.records
-        answer.filtered_to = selection.next_offset
+        answer.filtered_to, answer.filtered_epoch = selection.next_offset, selection.leader_epoch
+        answer.filtered_bytes = selection.looked_at_bytes - len(selection.records)
         self.looked_at_bytes += selection.looked_at_bytes
-        self.dropped_bytes += selection.looked_at_bytes - len(selection.records)
+        self.dropped_bytes += answer.filtered_bytes
 
 
 def _select(stored: StoredAnswer, wanted: RecordFilter, batch_size_max: int) -> Selection:

@@ -58,6 +58,7 @@ def test_no_wanted_record_is_missing_and_everything_left_is_as_it_was(
     assert wanted <= left.keys()
     assert all(everything[offset] == record for offset, record in left.items())
     assert found.next_offset == (offset if batches else -1)
+    assert found.leader_epoch == (3 if batches else -1)
     assert found.looked_at_bytes == sum(map(len, batches))
 
 

@@ -85,6 +85,10 @@ class PartitionData(Struct):
     snapshot_id: SnapshotId = nested(SnapshotId, "12+", tag=2)
     filtered_to: int = int64("12+", default=-1, tag=100, ignorable=True)
     """Of a fetch with a filter: behind which offset to go on."""
+    filtered_bytes: int = int64("12+", default=0, tag=101, ignorable=True)
+    """Of the same: by how much what was looked at is larger as it is stored."""
+    filtered_epoch: int = int32("12+", default=-1, tag=102, ignorable=True)
+    """Leader epoch of the batch before `filtered_to`, -1 when it has none."""
     aborted_transactions: list[AbortedTransaction] | None = array(
         AbortedTransaction, "4+", nullable="4+", ignorable=True
     )
