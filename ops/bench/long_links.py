@@ -1,56 +1,68 @@
-"""How much of a long, narrow way a route uses.
+"""How much of a long, narrow way a route uses, and how it catches up after the way was down.
 
     python -m ops.bench long_links [--megabytes-per-second N] [--round-trips MS ...] [--seconds S]
-        [--partitions P] [--batch-kibibytes K] [--apache]
+        [--partitions P ...] [--batch-kibibytes K ...] [--kafka] [--only use|catch_up]
 
 The way is a proxy (`_far_away`) between the mirror and one of the clusters: `produce`, the destination is
 far; `fetch`, the source is. The source is filled before the mirror starts with what the way carries in S
-seconds. Printed: bytes of batches a second that came to the destination between a tenth and nine tenths of
-all, as a share of what the way carries. With --apache Apache Kafka 3.9.1 is the far destination instead of
-our node.
+seconds. Printed: bytes of batches a second that came to the logs of the destination between a tenth and nine
+tenths of the records, as a share of what the way carries; batches are as they were produced, so where small
+ones are gathered their records take fewer bytes. With --kafka Apache Kafka 3.9.1 is the far destination as
+well. Catching up is told in `_catch_up`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
+import itertools
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
-from broker.child_process import ChildProcess
 from broker.client.cluster import Cluster
 from broker.client.offsets import latest_offsets
 from broker.embedded import EmbeddedZooKeeper
-from broker.loopback import LOOPBACK, accepts, free_ports
-from broker.types import HostPort, TopicPartition
+from broker.types import TopicPartition
+from ops.bench import _catch_up
 from ops.bench._far_away import Way, far_away
-from ops.bench.comparison.servers import HEAP, JVM, fetch_kafka
+from ops.bench._far_nodes import Node, far_mirror, far_node
+from ops.bench.comparison.servers import fetch_kafka
 from ops.bench.mirror import COPY, TOPIC, fill
 
-PATIENCE_SECONDS = 180.0
-START_TIMEOUT_MS = 60_000
-POLL_SECONDS = 0.1
+PATIENCE_SECONDS = 240.0
+POLL_SECONDS = 0.05
+GOAL = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """A node, where it is and where those who are far from it find it."""
+class Case:
+    """One line of the table."""
 
-    near: HostPort
-    behind: HostPort
-    """The end of the way: whoever asks here is told `far`."""
-    far: HostPort
+    way: Way
+    far: str
+    """`destination` or `source`."""
+    partitions: int
+    batch_kibibytes: int
+    seconds: float
+    is_kafka: bool = False
+    """Whether Apache Kafka is the destination."""
+
+    @property
+    def name(self) -> str:
+        who = f"far {self.far}" + (", Apache Kafka" if self.is_kafka else "")
+        return f"{self.way.round_trip_ms:g} ms | {self.batch_kibibytes} KiB, {self.partitions} | {who}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """What came to the destination."""
+
+    bytes_per_second: float
+    records_per_second: float
 
 
 def main() -> None:
@@ -59,120 +71,78 @@ def main() -> None:
     )
     parser.add_argument("--megabytes-per-second", type=float, default=15.0, help="what the way carries")
     parser.add_argument("--round-trips", type=float, nargs="+", default=[1, 50, 150], metavar="MS")
-    parser.add_argument("--seconds", type=float, default=15.0, help="how much there is to copy")
-    parser.add_argument("--partitions", type=int, default=8)
-    parser.add_argument("--batch-kibibytes", type=int, default=64, help="compressed size")
-    parser.add_argument("--apache", action="store_true", help="toward Apache Kafka")
+    parser.add_argument("--seconds", type=float, default=12.0, help="how much there is to copy")
+    parser.add_argument("--partitions", type=int, nargs="+", default=[1, 12])
+    parser.add_argument("--batch-kibibytes", type=int, nargs="+", default=[4, 64], help="compressed size")
+    parser.add_argument("--kafka", action="store_true", help="toward Apache Kafka as well")
+    parser.add_argument("--only", choices=("use", "catch_up"), help="one of the two parts")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="long-links-"))
     try:
-        classpath = fetch_kafka(folder / "kafka") if options.apache else None
+        classpath = fetch_kafka(folder / "kafka") if options.kafka else None
         with EmbeddedZooKeeper(folder / "zookeeper", fsync=False) as zookeeper:
-            for number, round_trip_ms in enumerate(options.round_trips):
-                way = Way(round_trip_ms=round_trip_ms, bytes_per_second=options.megabytes_per_second * 1e6)
-                for side in ("produce",) if options.apache else ("produce", "fetch"):
-                    home = folder / f"{number}-{side}"
-                    home.mkdir()
-                    run(home, zookeeper, side, way, options, classpath)
+            if options.only != "catch_up":
+                _print_use(folder, zookeeper, list(_cases(options)), classpath)
+            if options.only != "use":
+                rate = options.megabytes_per_second * 1e6
+                _catch_up.main(folder, zookeeper, rate, max(options.round_trips), classpath)
     finally:
         shutil.rmtree(folder)
 
 
-def run(
-    home: Path,
-    zookeeper: EmbeddedZooKeeper,
-    side: str,
-    way: Way,
-    options: argparse.Namespace,
-    classpath: str | None,
-) -> None:
-    """Fill, mirror, measure, print."""
-    with (
-        _node(home, "source", zookeeper, None) as source,
-        _node(home, "destination", zookeeper, classpath) as destination,
-        far_away({node.far.port: (node.behind, way) for node in (source, destination)}),
+def _cases(options: argparse.Namespace) -> Iterator[Case]:
+    rate = options.megabytes_per_second * 1e6
+    ends = [("destination", False), *([("destination", True)] if options.kafka else []), ("source", False)]
+    for round_trip_ms, (far, is_kafka), kibibytes, partitions in itertools.product(
+        options.round_trips, ends, options.batch_kibibytes, options.partitions
     ):
-        size = int(way.bytes_per_second * options.seconds)
-        asyncio.run(fill(source.near, options.partitions, size, options.batch_kibibytes << 10))
-        stored = sum(file.stat().st_size for file in home.glob(f"source/{TOPIC}-*/*.log"))
-        found = source.far if side == "fetch" else source.near
-        reached = destination.far if side == "produce" else destination.near
-        with _mirror(home, found, reached):
-            share = asyncio.run(_share(source.near, destination.near, options.partitions, stored))
-    rate = share / 1e6
-    used = share / way.bytes_per_second
-    to = "Apache Kafka" if classpath else "our node"
-    print(
-        f"{side}, {way.round_trip_ms:g} ms, {way.bytes_per_second / 1e6:g} MB/s, "
-        f"{options.partitions} partitions, "
-        f"batches of {options.batch_kibibytes} KiB, {to}: {rate:.1f} MB/s, {used:.0%} of the way",
-        flush=True,
-    )
-
-
-@contextmanager
-def _node(home: Path, name: str, zookeeper: EmbeddedZooKeeper, classpath: str | None) -> Iterator[Node]:
-    node = Node(
-        **{
-            what: HostPort(LOOPBACK, port)
-            for what, port in zip(("near", "behind", "far"), free_ports(3), strict=True)
-        }
-    )
-    settings = {
-        "broker.id": 1,
-        "listeners": f"NEAR://{node.near},FAR://{node.behind}",
-        "advertised.listeners": f"NEAR://{node.near},FAR://{node.far}",
-        "listener.security.protocol.map": "NEAR:PLAINTEXT,FAR:PLAINTEXT",
-        "inter.broker.listener.name": "NEAR",
-        "zookeeper.connect": zookeeper.connect_string(f"{home.name}-{name}"),
-        "log.dirs": str(home / name),
-        "offsets.topic.replication.factor": 1,
-        "offsets.topic.num.partitions": 1,
-        "transaction.state.log.replication.factor": 1,
-        "transaction.state.log.min.isr": 1,
-        "group.initial.rebalance.delay.ms": 0,
-    }
-    file = home / f"{name}.properties"
-    file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    if classpath is None:
-        command = [sys.executable, "-m", "broker.cli", "start", str(file)]
-    else:
-        command = [shutil.which("java") or "java", *HEAP, *JVM, "-cp", classpath, "kafka.Kafka", str(file)]
-    child = ChildProcess.start(name, command, home / f"{name}.log")
-    try:
-        child.wait_until(lambda: accepts(node.near), timeout_ms=START_TIMEOUT_MS)
-        yield node
-    finally:
-        child.stop(timeout_ms=20_000)
-
-
-@contextmanager
-def _mirror(home: Path, source: HostPort, destination: HostPort) -> Iterator[None]:
-    file = home / "topology.yaml"
-    file.write_text(
-        yaml.safe_dump(
-            {
-                "clusters": {
-                    "source": {"bootstrap": [str(source)]},
-                    "destination": {"bootstrap": [str(destination)]},
-                },
-                "routes": [{"from": "source", "to": "destination", "topics": {"include": [TOPIC]}}],
-                "data_dir": str(home / "data"),
-            }
+        yield Case(
+            way=Way(round_trip_ms=round_trip_ms, bytes_per_second=rate),
+            far=far,
+            partitions=partitions,
+            batch_kibibytes=kibibytes,
+            seconds=options.seconds,
+            is_kafka=is_kafka,
         )
-    )
-    command = [sys.executable, "-m", "mirrormaker.cli", "--log-level", "warning", "run", str(file)]
-    with subprocess.Popen(command, env=os.environ) as process:
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
 
 
-async def _share(source: HostPort, destination: HostPort, partitions: int, stored: int) -> float:
-    """Bytes a second, from a tenth of the records to nine tenths of them."""
-    async with Cluster([source]) as near, Cluster([destination]) as far:
+def _print_use(
+    folder: Path, zookeeper: EmbeddedZooKeeper, cases: Iterable[Case], classpath: str | None
+) -> None:
+    print("| round trip | batches, partitions | far | MB/s | records/s | of the way | goal |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for number, case in enumerate(cases):
+        home = folder / f"use-{number}"
+        home.mkdir()
+        figure = run(home, zookeeper, case, classpath if case.is_kafka else None)
+        shutil.rmtree(home)
+        used = figure.bytes_per_second / case.way.bytes_per_second
+        print(
+            f"| {case.name} | {figure.bytes_per_second / 1e6:.1f} | {figure.records_per_second:,.0f} | "
+            f"{used:.0%} | {GOAL:.0%}{'' if used >= GOAL else ', missed'} |",
+            flush=True,
+        )
+
+
+def run(home: Path, zookeeper: EmbeddedZooKeeper, case: Case, classpath: str | None) -> Figure:
+    """Fill, mirror, measure."""
+    with (
+        far_node(home, "source", zookeeper, None) as source,
+        far_node(home, "destination", zookeeper, classpath) as destination,
+        far_away({node.far.port: (node.behind, case.way) for node in (source, destination)}),
+    ):
+        size = int(case.way.bytes_per_second * case.seconds)
+        asyncio.run(fill(source.near, case.partitions, size, case.batch_kibibytes << 10))
+        found = source.far if case.far == "source" else source.near
+        reached = destination.far if case.far == "destination" else destination.near
+        route = {"from": "source", "to": "destination", "topics": {"include": [TOPIC]}}
+        with far_mirror(home, found, reached, {"routes": [route]}):
+            return asyncio.run(_measure(source, destination, case.partitions))
+
+
+async def _measure(source: Node, destination: Node, partitions: int) -> Figure:
+    """What comes a second, from a tenth of the records to nine tenths of them."""
+    async with Cluster([source.near]) as near, Cluster([destination.near]) as far:
         await near.ensure([TOPIC])
         ends = await latest_offsets(near, [TopicPartition(TOPIC, number) for number in range(partitions)])
         copies = [TopicPartition(COPY, number) for number in range(partitions)]
@@ -180,15 +150,21 @@ async def _share(source: HostPort, destination: HostPort, partitions: int, store
         while any(far.leader(copy) is None for copy in copies):
             await far.refresh([COPY])
             await asyncio.sleep(POLL_SECONDS)
-        total, seen = sum(ends.values()), [(time.monotonic(), 0)]
+        total, seen = sum(ends.values()), [(time.monotonic(), 0, 0)]
         while seen[-1][1] < total * 0.9:
             if time.monotonic() > deadline:
-                raise SystemExit(f"only {seen[-1][1]} of {total} records came")
+                print(f"only {seen[-1][1]} of {total} records came", flush=True)
+                break
             await asyncio.sleep(POLL_SECONDS)
-            seen.append((time.monotonic(), sum((await latest_offsets(far, copies)).values())))
-        first = next(each for each in seen if each[1] >= total * 0.1)
+            count = sum((await latest_offsets(far, copies)).values())
+            seen.append((time.monotonic(), count, destination.stored(COPY)))
+        first = next((each for each in seen if each[1] >= total * 0.1), seen[0])
         last = seen[-1]
-        return (last[1] - first[1]) / total * stored / (last[0] - first[0])
+        seconds = last[0] - first[0]
+        return Figure(
+            bytes_per_second=(last[2] - first[2]) / seconds,
+            records_per_second=(last[1] - first[1]) / seconds,
+        )
 
 
 if __name__ == "__main__":

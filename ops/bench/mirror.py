@@ -146,38 +146,41 @@ def _log_bytes(folder: Path) -> int:
 
 async def fill(bootstrap: HostPort, partitions: int, size: int, batch_bytes: int) -> None:
     """Produce about `size` bytes of compressed batches of about `batch_bytes` each."""
-    batches = [_batch(index, batch_bytes) for index in range(16)]
+    batches = [batch_of(index, batch_bytes) for index in range(16)]
     async with Cluster([bootstrap]) as cluster:
-        await _create_topic(cluster, partitions)
+        await create_topic(cluster, TOPIC, partitions)
         per_request = max(REQUEST_BYTES // batch_bytes // partitions, 1)
-        node = cluster.leader(TopicPartition(TOPIC, 0))
-        assert node is not None
-        connection = await cluster.connection(node, "fill")
         sent = index = 0
         while sent < size:
-            data = []
-            for partition in range(partitions):
-                records = b"".join(batches[(index + number) % len(batches)] for number in range(per_request))
-                data.append(PartitionProduceData(index=partition, records=records))
-                sent += len(records)
-            index += 1
-            topics = [TopicProduceData(name=TOPIC, partition_data=data)]
-            response = await connection.request(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics))
-            for answer in response.responses[0].partition_responses:
-                assert not answer.error_code, ErrorCode.of(answer.error_code)
+            records = b"".join(batches[(index + number) % len(batches)] for number in range(per_request))
+            await produce_batches(cluster, TOPIC, [records] * partitions)
+            sent, index = sent + len(records) * partitions, index + 1
 
 
-async def _create_topic(cluster: Cluster, partitions: int) -> None:
+async def create_topic(cluster: Cluster, name: str, partitions: int) -> None:
+    """Make a topic, and wait until all its partitions have leaders."""
     await cluster.refresh([])
     connection = await cluster.controller()
-    topic = CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=1)
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
     await connection.request(CreateTopicsRequest(timeout_ms=30_000, topics=[topic]))
-    await cluster.ensure([TOPIC])
-    while any(cluster.leader(TopicPartition(TOPIC, index)) is None for index in range(partitions)):
-        await cluster.refresh([TOPIC])
+    await cluster.ensure([name])
+    while any(cluster.leader(TopicPartition(name, index)) is None for index in range(partitions)):
+        await cluster.refresh([name])
 
 
-def _batch(seed: int, batch_bytes: int) -> bytes:
+async def produce_batches(cluster: Cluster, topic: str, records: Sequence[bytes]) -> None:
+    """Produce one after the other to the partitions of a topic, all led by one node."""
+    node = cluster.leader(TopicPartition(topic, 0))
+    assert node is not None
+    connection = await cluster.connection(node, "fill")
+    data = [PartitionProduceData(index=index, records=each) for index, each in enumerate(records)]
+    topics = [TopicProduceData(name=topic, partition_data=data)]
+    response = await connection.request(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics))
+    for answer in response.responses[0].partition_responses:
+        assert not answer.error_code, ErrorCode.of(answer.error_code)
+
+
+def batch_of(seed: int, batch_bytes: int) -> bytes:
     """JSON-like records, snappy-compressed to about `batch_bytes`."""
     source = random.Random(seed)
     builder = BatchBuilder(Codec.SNAPPY, size_max=64 << 20)

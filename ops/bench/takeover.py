@@ -27,7 +27,7 @@ from broker.client.producer import Producer, ProducerSettings
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from broker.errors import BrokerError
 from broker.types import TopicPartition
-from ops.bench.mirror import COPY, TOPIC, _create_topic, _node
+from ops.bench.mirror import COPY, TOPIC, _node, create_topic
 
 PARTITIONS = 4
 WRITE_SECONDS = 0.01
@@ -98,7 +98,7 @@ async def measure(
 ) -> None:
     """Write, kill, print."""
     async with Cluster(source.bootstrap) as at_source, Cluster(destination.bootstrap) as at_destination:
-        await _create_topic(at_source, PARTITIONS)
+        await create_topic(at_source, TOPIC, PARTITIONS)
         writing = asyncio.create_task(_write(at_source))
         for number in range(options.rounds):
             first, second = (
