@@ -50,6 +50,7 @@ def _describe_counts(copier: RouteCopier) -> dict[str, Any]:
         "buckets_lost": counts.buckets_lost,
         "returned_batches_dropped": counts.returned_batches_dropped,
         "filtered_records": counts.filtered_records,
+        "bytes_left_at_source": counts.bytes_left_at_source,
         "left_out": {kind.value: count for kind, count in counts.left_out.items()},
         "offsets_lost_at_source": counts.offsets_lost_at_source,
         "troubles": {kind.value: count for kind, count in counts.troubles.items()},

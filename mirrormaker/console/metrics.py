@@ -38,6 +38,10 @@ _ROUTE_COUNTERS: Mapping[str, tuple[str, str]] = {
         "Batches left out as they have been at the destination, or come there by another route.",
     ),
     "filtered_records": ("mirrormaker_filtered_records", "Records dropped by filters and functions here."),
+    "bytes_left_at_source": (
+        "mirrormaker_bytes_left_at_source",
+        "Left out by the source's nodes for the route's filters: bytes that did not cross the link.",
+    ),
     "offsets_lost_at_source": (
         "mirrormaker_offsets_lost_at_source",
         "Offsets that went away at the source before they were copied.",
@@ -195,6 +199,11 @@ def _way_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
         "The least limit of route and link that holds now, of this process.",
         labels=["route"],
     )
+    bound = GaugeMetricFamily(
+        "mirrormaker_window_bound_partitions",
+        "Partitions of which batches are gathered, since five under way did not fill the way.",
+        labels=["route"],
+    )
     throttled = CounterMetricFamily(
         "mirrormaker_route_throttled_seconds", "Time in which a limit kept pieces waiting.", labels=["route"]
     )
@@ -210,7 +219,8 @@ def _way_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
         if way["limit"] is not None:
             limit.add_metric([name], way["limit"])
         throttled.add_metric([name], way["throttled_ms"] / 1000)
-    yield from (trips, depth, limit, throttled)
+        bound.add_metric([name], way["window_bound"])
+    yield from (trips, depth, limit, throttled, bound)
 
 
 def _link_metrics(links: Iterable[Mapping[str, Any]]) -> Iterable[Metric]:

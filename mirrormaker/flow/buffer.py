@@ -27,6 +27,15 @@ class Buffer:
             self.size -= chunk.frame.size
         lane.partition.buffered_bytes -= chunk.size
 
+    def drop_unsent(self, lane: Lane) -> None:
+        """Let go what has not been sent yet, for it to be fetched once more."""
+        keep = max(lane.sent, sum(chunk.base_sequence >= 0 for chunk in lane.queue))
+        if not keep or keep >= len(lane.queue):
+            return
+        while len(lane.queue) > keep:
+            self.let_go(lane, lane.queue.pop())
+        lane.go_back_to(lane.queue[-1].next_offset)
+
     def drop_queue(self, lane: Lane) -> None:
         """Let all chunks go; those in flight keep their memory until their request ends."""
         for chunk in lane.queue:

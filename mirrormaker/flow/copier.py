@@ -104,6 +104,7 @@ class RouteCopier:
         self._link = RouteLink(route, link, expected, clock, on_admitted=self._pump)
         self._crossing = Crossing(route, destination)
         self._commit_due = Signal()
+        self._regrowth: asyncio.Task[None] | None = None
         self._closing = False
         self._log = logger("copier").bind(route=route.name)
         self.arbiter = Arbiter(
@@ -145,6 +146,10 @@ class RouteCopier:
             self._member.subscribe(frozenset(topics))
         if self._writer is not None:
             self._writer.look_up_leaders()
+        if self._machine is not None and (self._regrowth is None or self._regrowth.done()):
+            outgrown = self._crossing.outgrown(self._machine.partitions.values())
+            if outgrown:
+                self._regrowth = self._tasks.create_task(self._take_anew(outgrown), name="take anew")
 
     @property
     def link(self) -> RouteLink:
@@ -269,6 +274,7 @@ class RouteCopier:
                     give_up=self._give_up,
                     lose=self._release,
                     look_again=self._look_again,
+                    count=self._link.set_members,
                 ),
                 self._certainty,
                 self._clock,
@@ -349,6 +355,13 @@ class RouteCopier:
             else:
                 self._copy(points)
                 partitions -= points.keys()
+
+    async def _take_anew(self, sources: frozenset[TopicPartition]) -> None:
+        """What these lead to has more partitions, or fewer: give them up, and go on with other lanes."""
+        topics = sorted({source.topic for source in sources})
+        self.note("destination_partitions_changed", topics=topics, partitions=len(sources))
+        await self._give_up(sources)
+        await self._start_later(sources, 0)
 
     def _lose_bucket(self, lost: LostBucket) -> None:
         """Its partitions are copied no more, until it is taken over anew: while the group leaves it here."""

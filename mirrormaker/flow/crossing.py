@@ -14,6 +14,7 @@ from mirrormaker.flow.batch_limits import BatchLimits, SplittingRemedies
 from mirrormaker.flow.buckets import bucket_of
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.hooks import Remedies
+from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.side_topics import make_skipped_topic, read_batch_size_max
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.transit import RouteTransit
@@ -48,6 +49,17 @@ class Crossing:
             bucket=bucket_of(source, self._route.buckets),
             position=0,
             is_merged=lanes.is_merged,
+        )
+
+    def outgrown(self, partitions: Iterable[Partition]) -> frozenset[TopicPartition]:
+        """Those that lead to other destinations by now than when they were assigned: records are spread over
+        topics of which the partitions have become more.
+        """
+        return frozenset(
+            partition.source
+            for partition in partitions
+            if self.transit.ways(partition.source.topic).spread_topics()
+            and len(self.assignment(partition.source).destinations) != len(partition.lanes)
         )
 
     async def make_ready(self, topics: Collection[str]) -> None:

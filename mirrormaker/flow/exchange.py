@@ -17,11 +17,25 @@ from mirrormaker.flow.producers import ProducerKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gathering:
+    """How much of a partition is put together; all 0: nothing is."""
+
+    batch_bytes: int = 0
+    """Batches smaller than this become one, up to it; 0: they stay as they are."""
+    answer_bytes: int = 0
+    """An answer of less is worth waiting for while records keep coming."""
+    linger_ms: int = 0
+    """So long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowConfig:
     """Bounds and waits of a machine; see `Resources` of the topology for the meaning of those in bytes."""
 
     buffer_bytes: int = 48 << 20
     partition_buffer_bytes: int = 8 << 20
+    lone_buffer_bytes: int = 8 << 20
+    """The same for a partition that is the only one."""
     fetch_bytes: int = 8 << 20
     fetch_partition_bytes: int = 1 << 20
     fetch_partition_bytes_max: int = 64 << 20
@@ -41,6 +55,8 @@ class FlowConfig:
     """Batches smaller than this are put together up to it; 0: they are not."""
     linger_ms: int = 0
     """How long the source may wait with an answer for batches that are to be put together."""
+    bound: Gathering = Gathering()
+    """For partitions that their window holds back (see `window_watch`)."""
     retry_backoff_ms: int = 50
     retry_backoff_max_ms: int = 5_000
     pause_ms: int = 30_000
@@ -85,6 +101,15 @@ class FetchedPartition:
     """The source has looked at everything before this offset, and left out what is not wanted; -1: nothing
     was left out.
     """
+    filtered_epoch: int = -1
+    """Leader epoch of the batch before that, where the source tells."""
+    left_out_bytes: int = 0
+    """What the source left out, as it is stored there."""
+
+    @property
+    def bytes_passed(self) -> int:
+        """How far the answer reaches in the source's log."""
+        return len(self.records) + self.left_out_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -197,6 +197,8 @@ class FlowCounts:
     """Dropped for where they have been (`TopicOrigins`)."""
     filtered_records: int = 0
     """Dropped by filters and transforms."""
+    bytes_left_at_source: int = 0
+    """What nodes of the source left out for the filters: it did not cross the link."""
     left_out: Counter[ObstacleKind] = field(default_factory=Counter)
     """Noted or parked instead of copied."""
     offsets_lost_at_source: int = 0

@@ -53,30 +53,42 @@ class FetchPlanner:
             room = pace.room(self._partitions.values(), now_ms).for_one_of(max(fetchers, 1))
             answer_bytes = room.bound_answer(answer_bytes)
         positions: list[tuple[bool, PartitionPosition]] = []
+        bound = 0
+        is_alone = len(self._partitions) == 1
+        partition_buffer_bytes = config.lone_buffer_bytes if is_alone else config.partition_buffer_bytes
         pressed = throttled = False
         for partition in wanted:
             if not partition.may_fetch(now_ms):
                 continue
             if (
                 partition.buffered_bytes
-                and partition.buffered_bytes + partition.fetch_bytes > config.partition_buffer_bytes
+                and partition.buffered_bytes + partition.fetch_bytes > partition_buffer_bytes
             ):
                 pressed = True
                 continue
+            if partition.is_bound and partition.lanes[0].has_enough:
+                pressed = True
+                continue
             is_behind = room is not NO_BOUND and pace is not None and pace.is_behind(partition, now_ms)
-            size = room.bound(min(partition.fetch_bytes, answer_bytes), is_behind=is_behind)
+            wanted_size = partition.fetch_bytes
+            if partition.is_bound:
+                wanted_size = _whole_pieces(wanted_size, config.bound.answer_bytes)
+            size = room.bound(min(wanted_size, answer_bytes), is_behind=is_behind)
             throttled |= not size
             for admission in self._hooks.admissions:
                 size = admission.fetch_bytes(partition, size, now_ms) if size else 0
             if size:
                 positions.append((is_behind, _position(partition, size)))
+                bound += partition.is_bound
         return FetchPlan(
             positions=new_first(positions),
             answer_bytes=answer_bytes,
             pressed=pressed,
             throttled=throttled,
-            gather_bytes=min(config.gather_bytes * len(positions), answer_bytes // 2),
-            linger_ms=config.linger_ms,
+            gather_bytes=min(
+                config.gather_bytes * len(positions) + config.bound.answer_bytes * bound, answer_bytes // 2
+            ),
+            linger_ms=max(config.linger_ms, config.bound.linger_ms if bound else 0),
         )
 
 
@@ -88,6 +100,11 @@ def next_fetch_bytes(asked: int, came: int, config: FlowConfig) -> int:
     if came * 4 >= asked * 3:
         return max(usual, min(asked * 2, full))
     return max(usual, asked // 2) if came * 4 < asked else min(asked, full)
+
+
+def _whole_pieces(size: int, piece: int) -> int:
+    """The largest multiple of `piece` within `size`: no little rest of an answer is to be sent alone."""
+    return size - size % piece if piece and size > piece else size
 
 
 def _position(partition: Partition, size: int) -> PartitionPosition:

@@ -133,6 +133,11 @@ class Lane:
         assert state in TRANSITIONS[self.state], f"{self.destination}: {self.state} -> {state}"
         self.state = state
 
+    @property
+    def has_enough(self) -> bool:
+        """Whether a window's worth of chunks waits to be sent: what comes later may become fewer, bigger."""
+        return len(self.queue) - self.sent >= BATCHES_REMEMBERED
+
     def may_take(self) -> bool:
         """Whether it can do with more: one that cannot send at the moment takes no memory from those that
         can.

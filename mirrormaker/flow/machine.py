@@ -33,7 +33,8 @@ from mirrormaker.flow.exchange import (
 from mirrormaker.flow.facts import Fact, FlowCounts, LeftOut, PartitionRecovered
 from mirrormaker.flow.fetch_planning import FetchPlanner, next_fetch_bytes
 from mirrormaker.flow.hooks import Hooks
-from mirrormaker.flow.intake import Intake, IntakeConfig
+from mirrormaker.flow.intake import Intake
+from mirrormaker.flow.intakes import Intakes
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.lines import Lines
 from mirrormaker.flow.partition import Partition
@@ -61,8 +62,7 @@ class FlowMachine:
         self._source_setbacks = SourceSetbacks(config, self.counts, self._facts)
         self._leaders: dict[TopicPartition, BrokerId] = {}
         self._refresh_leaders = False
-        self._intake = _intake_config(config)
-        self._intake_one_by_one = replace(self._intake, chunk_batches_max=1)
+        self._intakes = Intakes.following(config)
 
     def configure(self, config: FlowConfig) -> None:
         """Go on within other bounds. What has been cut into chunks already stays as it is."""
@@ -71,8 +71,14 @@ class FlowMachine:
         self._fetches.configure(config)
         self._setbacks.configure(config)
         self._source_setbacks.configure(config)
-        self._intake = _intake_config(config)
-        self._intake_one_by_one = replace(self._intake, chunk_batches_max=1)
+        self._intakes = Intakes.following(config)
+
+    def gather(self, sources: Iterable[TopicPartition]) -> None:
+        """Put batches of these together from now on (`FlowConfig.bound`), what waits to be sent included."""
+        for partition in self._known(sources):
+            partition.is_bound = True
+            for lane in partition.lanes:
+                self._buffer.drop_unsent(lane)
 
     # ---- partitions come and go
 
@@ -306,24 +312,25 @@ class FlowMachine:
         if not len(answer.records):
             self._source_setbacks.end_rest(partition)
             if answer.filtered_to > partition.position and partition.may_fetch(now_ms):
-                partition.extend_to(answer.filtered_to)
+                self._pass_over(partition, answer)
             return None
         if not partition.may_fetch(now_ms):
             return None
-        config = self._intake_one_by_one if partition.one_by_one else self._intake
+        config = self._intakes.of(partition)
         if (origins := self._hooks.origins) is not None:
             config = replace(config, origins=origins.of(partition))
         intake = self._hooks.transit.take(partition, answer, config, frame)
         partition.awaits_origins = intake.awaits_origins
         is_held = intake.damage or intake.obstacle or intake.awaits_origins
-        if not is_held and intake.left_at is None:
-            intake.position = max(intake.position, answer.filtered_to)
+        if not is_held and intake.left_at is None and answer.filtered_to > intake.position:
+            intake.position, intake.leader_epoch = answer.filtered_to, answer.filtered_epoch
         if intake.position == partition.position:
             self._source_setbacks.met_nothing(partition, intake, now_ms)
             return None
-        partition.fetch_bytes = next_fetch_bytes(partition.fetch_bytes, len(answer.records), self._config)
+        self._note_answer(partition, answer)
         self._source_setbacks.end_rest(partition)
         self.counts.take_in(intake)
+        partition.count_taken(intake)
         if intake.left_out:
             kinds = {kind.value: count for kind, count in intake.left_out.items()}
             self._facts.append(LeftOut(source=partition.source, offset=answer.offset, kinds=kinds))
@@ -337,6 +344,17 @@ class FlowMachine:
         for lane in partition.lanes:
             self._lines.line_up(lane)
         return None if intake.left_at is None else _rest_of(answer, intake)
+
+    def _note_answer(self, partition: Partition, answer: FetchedPartition) -> None:
+        partition.fetch_bytes = next_fetch_bytes(partition.fetch_bytes, answer.bytes_passed, self._config)
+        self.counts.bytes_left_at_source += answer.left_out_bytes
+
+    def _pass_over(self, partition: Partition, answer: FetchedPartition) -> None:
+        """The source has nothing that is wanted before `answer.filtered_to`."""
+        self._note_answer(partition, answer)
+        if answer.filtered_epoch != partition.leader_epoch:
+            partition.enter_epoch(answer.filtered_epoch)
+        partition.extend_to(answer.filtered_to)
 
     # ---- answers
 
@@ -405,15 +423,6 @@ class FlowMachine:
         return min((wake for wake in wakes if wake is not None), default=None)
 
 
-def _intake_config(config: FlowConfig) -> IntakeConfig:
-    return IntakeConfig(
-        chunk_bytes=config.produce_bytes,
-        chunk_batches_max=config.chunk_batches_max,
-        built_batch_bytes=config.built_batch_bytes,
-        deep=config.deep,
-        gather_bytes=config.gather_bytes,
-    )
-
-
 def _rest_of(answer: FetchedPartition, intake: Intake) -> FetchedPartition:
-    return replace(answer, offset=intake.position, records=memoryview(answer.records)[intake.left_at :])
+    records = memoryview(answer.records)[intake.left_at :]
+    return replace(answer, offset=intake.position, records=records, left_out_bytes=0)

@@ -85,6 +85,8 @@ class PartitionOwner:
     """Forget the partitions: they may be another's already."""
     look_again: Callable[[], None]
     """What was held back may go on."""
+    count: Callable[[int], None]
+    """So many processes take part."""
 
 
 async def group_settings(source: Cluster, route: RouteSpec, instance_id: str) -> GroupSettings:

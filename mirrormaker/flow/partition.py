@@ -9,6 +9,7 @@ again; the others then leave out what they have (`Lane.position`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
@@ -16,6 +17,9 @@ from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.obstacles import Obstacle
 from mirrormaker.flow.trouble import Trouble
+
+if TYPE_CHECKING:
+    from mirrormaker.flow.intake import Intake
 
 _WEIGHTS = {state: weight for weight, state in enumerate(LaneState)}
 
@@ -29,10 +33,12 @@ class Partition:
         "buffered_bytes",
         "committed",
         "copied_bytes",
+        "copied_chunks",
         "copied_offsets",
         "epoch_start",
         "fetch_bytes",
         "fetch_not_before_ms",
+        "is_bound",
         "is_merged",
         "is_released",
         "lanes",
@@ -46,6 +52,7 @@ class Partition:
         "source_end",
         "source_failures",
         "source_problem",
+        "taken_batches",
         "trouble",
     )
 
@@ -81,6 +88,10 @@ class Partition:
         self.committed = position
         self.one_by_one = False
         """The destination takes one batch a request."""
+        self.is_bound = False
+        """Its window held it back: batches are gathered."""
+        self.taken_batches = 0
+        """Batches of the source that were taken in, while it was bound."""
         self.buffered_bytes = 0
         self.fetch_bytes = fetch_bytes
         """Asked for at a time; grows while no whole batch fits."""
@@ -98,6 +109,7 @@ class Partition:
         """First source offset that readers of committed records do not see yet; -1: not heard of."""
         self.last_timestamp = -1
         self.copied_bytes = 0
+        self.copied_chunks = 0
         self.copied_offsets = 0
 
     @property
@@ -170,11 +182,18 @@ class Partition:
         for lane, position in zip(self.lanes, positions, strict=False):
             lane.position = lane.acknowledged = position
 
+    def count_taken(self, intake: Intake) -> None:
+        """An answer was taken in."""
+        if self.is_bound:
+            as_they_were = sum(len(chunk.batches) for chunk in intake.chunks if not chunk.is_rebuilt)
+            self.taken_batches += as_they_were + intake.deep.total()
+
     def count_copied(self, chunk: Chunk) -> None:
         """A chunk of it arrived, and so did all before it in its lane."""
         if chunk.max_timestamp > self.last_timestamp:
             self.last_timestamp = chunk.max_timestamp
         self.copied_bytes += chunk.size
+        self.copied_chunks += 1
         offsets = chunk.next_offset - chunk.first_offset
         self.copied_offsets += offsets if offsets > chunk.count and len(self.lanes) == 1 else chunk.count
 

@@ -88,6 +88,7 @@ class _Taken(NamedTuple):
     served: set[TopicPartition]
     """Partitions that it had records of."""
     size: int
+    """How much of the source's logs the answer passed."""
     remainder: Remainder | None
     """What of it is left to take in."""
 
@@ -318,7 +319,7 @@ class SourceReader:
         now_ms = self._clock.monotonic_ms()
         offsets = {position.topic_partition: position.offset for position in plan.positions}
         answers: list[FetchedPartition] = []
-        frame_bytes, is_moved = 0, False
+        frame_bytes, passed_bytes, is_moved = 0, 0, False
         for source, data in read_fetch(response, request):
             if source not in offsets:
                 continue
@@ -333,6 +334,7 @@ class SourceReader:
                 continue
             answer = _answer_of(source, offsets[source], data, read_committed=self._read_committed)
             frame_bytes += len(answer.records)
+            passed_bytes += answer.bytes_passed
             self._observe(source, answer.source_end, now_ms)
             answers.append(answer)
         remainder = self._machine.fetched(answers, frame_bytes, now_ms)
@@ -341,7 +343,7 @@ class SourceReader:
         if frame_bytes:
             self._on_progress()
         served = {answer.source for answer in answers if len(answer.records)}
-        return _Taken(served, frame_bytes, remainder)
+        return _Taken(served, passed_bytes, remainder)
 
     def _observe(self, source: TopicPartition, end: int, now_ms: int) -> None:
         history = self.histories.get(source)
@@ -453,4 +455,6 @@ def _answer_of(
         source_end=stable if stable >= 0 and read_committed else data.high_watermark,
         aborted=aborted_transactions(data) if read_committed else (),
         filtered_to=data.filtered_to,
+        filtered_epoch=data.filtered_epoch,
+        left_out_bytes=data.filtered_bytes,
     )

@@ -22,8 +22,9 @@ from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.pings import Pings
 from mirrormaker.flow.reader import SourceReader
 from mirrormaker.flow.sizing import Ways, fetching, flow_config
+from mirrormaker.flow.window_watch import WindowWatch
 from mirrormaker.flow.writer import DestinationWriter
-from mirrormaker.topology.model import CopyMode, RouteSpec
+from mirrormaker.topology.model import RouteSpec
 
 LOOK_INTERVAL_MS = 250
 AHEAD_MS = 500
@@ -63,6 +64,7 @@ class RouteLink:
         self._writer: DestinationWriter | None = None
         self._chunk_batches_max = 1
         self._config: FlowConfig | None = None
+        self._windows = WindowWatch()
         self.bandwidth: RouteBandwidth = link.join(route.name, self._terms(), on_admitted)
         self.bandwidth.change(self._terms(), clock.monotonic_ms())
 
@@ -91,7 +93,7 @@ class RouteLink:
             self.route.resources,
             self._ways(),
             chunk_batches_max=chunk_batches_max,
-            deep=self.route.copy is CopyMode.DEEP,
+            copy=self.route.copy,
             batch=self.route.batch,
         )
         return self._config
@@ -112,6 +114,10 @@ class RouteLink:
         if self.config(self._chunk_batches_max) != former and self._config is not None:
             machine.configure(self._config)
         ways = self._ways()
+        if self._config is not None and (piece_bytes := self._config.bound.answer_bytes):
+            now_ms = self._clock.monotonic_ms()
+            bound = self._windows.look(machine.partitions.values(), piece_bytes, ways.destination_ms, now_ms)
+            machine.gather(partition.source for partition in bound)
         self._reader.configure(fetching(self.route.resources, ways), ways.source_ms)
         self._link.look()
         self.bandwidth.change(self._terms(), self._clock.monotonic_ms())
@@ -173,6 +179,7 @@ class RouteLink:
             "limit": limit,
             "share_of_limit": rate / limit if limit else None,
             "throttled_ms": bandwidth.throttled_ms,
+            "window_bound": self._windows.bound,
             "members": self._link.members_of(self.route.name),
         }
 

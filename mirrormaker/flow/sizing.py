@@ -9,6 +9,9 @@ What the file says is taken as it is; the rest is chosen:
 - A lane has at most five chunks under way (see `lane`): where it has to fill the way alone, chunks are a
   fifth of what is to be under way. Under a limit they are a tenth of what passes in a second: others wait
   for no more than that.
+- A partition that its window of five chunks holds back (`window_watch`) has small batches gathered, where the
+  destination takes one batch a request and the route may decode; its source may wait with answers for a fifth
+  of the round trip: so much goes into each place of the window.
 - Requests: one may leave every `REQUEST_SPACING_MS` of the round trip.
 """
 
@@ -16,8 +19,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirrormaker.flow.exchange import FlowConfig
-from mirrormaker.topology.model import BatchSpec, Resources
+from mirrormaker.flow.exchange import FlowConfig, Gathering
+from mirrormaker.flow.lane import BATCHES_REMEMBERED
+from mirrormaker.topology.model import BatchSpec, CopyMode, Resources
 
 LONG_MS = 5
 """From this round trip on, a way counts as long."""
@@ -31,6 +35,10 @@ FETCH_BYTES = 8 << 20
 FETCH_PARTITION_BYTES = 1 << 20
 PARTITION_BUFFER_BYTES = 8 << 20
 PRODUCE_BYTES, PRODUCE_BYTES_MIN, PRODUCE_BYTES_MAX = 1 << 20, 32 << 10, 16 << 20
+PIECE_BYTES = 15 << 16
+"""Batches that are gathered without being asked to come to this: a little less than destinations take, since
+offsets in a bigger batch take more room.
+"""
 _NOT_GATHERED = BatchSpec()
 
 
@@ -64,12 +72,13 @@ def flow_config(
     ways: Ways,
     *,
     chunk_batches_max: int,
-    deep: bool,
+    copy: CopyMode = CopyMode.AUTO,
     batch: BatchSpec = _NOT_GATHERED,
 ) -> FlowConfig:
     """Bounds of the machine."""
     in_flight = in_flight_bytes(resources, ways)
     produce_bytes = resources.produce_bytes or _produce_bytes(in_flight, ways)
+    piece_bytes = min(PIECE_BYTES, produce_bytes)
     fetch_partition_bytes = resources.fetch_partition_bytes or FETCH_PARTITION_BYTES
     is_far = max(ways.source_ms, ways.destination_ms) >= LONG_MS or in_flight > IN_FLIGHT_USUAL
     return FlowConfig(
@@ -79,6 +88,8 @@ def flow_config(
             resources.buffer_bytes,
             max(PARTITION_BUFFER_BYTES, resources.buffer_bytes // 2) if is_far else PARTITION_BUFFER_BYTES,
         ),
+        lone_buffer_bytes=resources.partition_buffer_bytes
+        or (resources.buffer_bytes if is_far else min(resources.buffer_bytes, PARTITION_BUFFER_BYTES)),
         fetch_bytes=resources.fetch_bytes or FETCH_BYTES,
         fetch_partition_bytes=fetch_partition_bytes,
         fetch_partition_bytes_full=resources.buffer_bytes // 2
@@ -90,9 +101,16 @@ def flow_config(
         or max(REQUESTS_USUAL, min(REQUESTS_MAX, int(ways.destination_ms / REQUEST_SPACING_MS))),
         in_flight_bytes=in_flight,
         chunk_batches_max=chunk_batches_max,
-        deep=deep,
+        deep=copy is CopyMode.DEEP,
         gather_bytes=batch.bytes or (resources.produce_bytes or PRODUCE_BYTES if batch.linger_ms else 0),
         linger_ms=batch.linger_ms or 0,
+        bound=Gathering()
+        if batch != _NOT_GATHERED
+        else Gathering(
+            batch_bytes=0 if chunk_batches_max > 1 or copy is CopyMode.SHALLOW else piece_bytes,
+            answer_bytes=piece_bytes,
+            linger_ms=round(ways.destination_ms / BATCHES_REMEMBERED),
+        ),
     )
 
 

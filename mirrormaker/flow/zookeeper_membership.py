@@ -187,7 +187,9 @@ class ZooKeeperMembership:
         self._certainty.holds = False
 
     def assured(self) -> None:
-        """Go on."""
+        """Go on, among as many as there are now."""
+        if self._member is not None:
+            self._owner.count(self._member.members)
         if not self._certainty.holds:
             self._certainty.holds = True
             self._owner.look_again()

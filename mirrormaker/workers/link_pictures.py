@@ -15,7 +15,7 @@ def merge_ways(ways: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for key in ways[0]
         if key not in ("round_trip_ms", "share_of_limit")
     }
-    for key in ("rate", "limit", "throttled_ms"):
+    for key in ("rate", "limit", "throttled_ms", "window_bound"):
         known = [way[key] for way in ways if way[key] is not None]
         merged[key] = sum(known) if known else None
     merged["share_of_limit"] = merged["rate"] / merged["limit"] if merged["limit"] else None

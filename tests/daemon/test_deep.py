@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from confluent_kafka import Message
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from broker.client.cluster import Cluster
 from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch
@@ -17,7 +20,9 @@ from broker.records.batch import Codec, iterate_batches
 from broker.types import TopicPartition
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, wait_until
+from tests.daemon.test_ledger import wait_recorded
 from tests.daemon.test_mirror import (
+    address,
     assert_complete_and_in_order,
     clusters,
     consume,
@@ -54,6 +59,16 @@ def counts_of(running: MirrorProcess, kind: str) -> dict[str, int]:
     told = running.wait_for(lambda told: bool(told["counts"].get(kind)), kind)
     counted: dict[str, int] = told["counts"][kind]
     return counted
+
+
+def has_event(told: Mapping[str, Any], name: str) -> bool:
+    return any(event["name"] == name for event in told["events"])
+
+
+def grow(cluster: EmbeddedCluster, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": address(cluster)})
+    for grown in admin.create_partitions([NewPartitions(topic, partitions)]).values():
+        grown.result(PATIENCE_SECONDS)
 
 
 def headers_of(message: Message) -> dict[str, str]:
@@ -163,6 +178,52 @@ def test_records_are_spread_over_the_partitions_that_the_destination_has(
         assert sorted(int(message.value() or b"") for message in messages) == list(range(600))
         spread = Counter(message.partition() for message in messages)
         assert set(spread.values()) == {120}
+    grow(destination, "jfk.flights", 7)
+    names = running.wait_for(lambda told: has_event(told, "destination_partitions_changed"), "taken anew")
+    running.wait_for(lambda told: len(told["partitions"]) == 2, "copied on")
+    assert names["state"] == "running"
+    produce(source, "flights", range(600, 1200), 2)
+    running.wait_copied()
+    messages = consume(destination, "jfk.flights", 7)
+    assert sorted(int(message.value() or b"") for message in messages) == list(range(1200))
+    for message in messages:
+        if int(message.value() or b"") >= 600 and policy == "key":
+            assert message.partition() == (murmur2(message.key() or b"") & 0x7FFFFFFF) % 7
+    if policy == "round_robin":
+        assert {message.partition() for message in messages} == set(range(7))
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_what_filters_leave_out_stays_at_the_source_and_offsets_are_exact(
+    clusters: Clusters, mirror: MirrorFactory, delivery: str
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    writer = producer(source, **{"enable.idempotence": True, "linger.ms": 50})
+    for round_ in range(5):
+        for number in range(200):
+            kind = "keep" if round_ % 2 == 0 and number < 20 else "drop"
+            writer.produce("flights", b"%d" % (round_ * 200 + number), b"%s-%d" % (kind.encode(), number))
+        assert writer.flush(PATIENCE_SECONDS) == 0
+    stored = sum(size for _, size in batches(source, "flights"))
+    filters = [{"keep": {"key_prefix": "keep-"}}]
+    running = mirror(source, destination, filters=filters, delivery=delivery)
+    running.start()
+    running.wait_copied()
+    wanted = [round_ * 200 + number for round_ in (0, 2, 4) for number in range(20)]
+    messages = consume(destination, "jfk.flights", 1, len(wanted))
+    assert [int(message.value() or b"") for message in messages] == wanted
+    told = running.wait_for(lambda told: told["lag"]["messages"] == 0, "copied")
+    assert told["counts"]["bytes_left_at_source"] > stored * 0.6
+    assert told["counts"]["filtered_records"] == 0, "nothing that is left out came"
+    assert not told["events"]
+    if delivery == "at_least_once":
+        ledger = wait_recorded(destination, [1000])[0]
+        for index, (number, message) in enumerate(zip(wanted, messages, strict=True)):
+            assert ledger.forward(number).offset == message.offset() == index
+            assert ledger.back(index).offset == number
+        assert ledger.forward(300).offset == 20, "what was left out leads to the next that was copied"
     assert running.stop() == 0
 
 

@@ -51,8 +51,8 @@ def produce(cluster: Brokers, topic: str, numbers: range, partitions: int, **con
     assert writer.flush(PATIENCE_SECONDS) == 0
 
 
-def consume(cluster: EmbeddedCluster, topic: str, partitions: int) -> list[Message]:
-    """Everything that is in the topic now."""
+def consume(cluster: EmbeddedCluster, topic: str, partitions: int, count: int | None = None) -> list[Message]:
+    """Everything that is in the topic now; `count` records where markers of transactions have offsets too."""
     reader = Consumer(
         {
             "bootstrap.servers": address(cluster),
@@ -65,7 +65,7 @@ def consume(cluster: EmbeddedCluster, topic: str, partitions: int) -> list[Messa
         wanted = [Position(topic, number, 0) for number in range(partitions)]
         ends = [reader.get_watermark_offsets(partition, timeout=PATIENCE_SECONDS)[1] for partition in wanted]
         reader.assign(wanted)
-        return list(_messages(reader, sum(ends)))
+        return list(_messages(reader, sum(ends) if count is None else count))
     finally:
         reader.close()
 

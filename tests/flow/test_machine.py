@@ -22,6 +22,7 @@ from mirrormaker.flow.exchange import (
     Assignment,
     FetchedPartition,
     FlowConfig,
+    Gathering,
     ProduceAnswer,
     ProduceCommand,
 )
@@ -287,9 +288,11 @@ class World:
             buffer_bytes=self.random.choice([2_000, 48 << 20]),
             produce_bytes=self.random.choice([300, 600, 2_000]),
             fetch_partition_bytes=self.random.choice([300, 500]),
+            bound=Gathering(batch_bytes=self.random.choice([0, 400]), answer_bytes=400, linger_ms=5),
             requests_in_flight=self.config.requests_in_flight + 1,
         )
         self.machine.configure(self.config)
+        self.machine.gather([self.random.choice(list(self.sources))])
 
     def finish(self) -> None:
         """No more trouble: everything must arrive in bounded time."""
@@ -375,6 +378,29 @@ def filled_world(batches: int, **config: int) -> World:
         world.fetch()
     world.perform()
     return world
+
+
+def test_a_stretch_without_anything_wanted_is_passed_with_the_epoch_that_it_ends_in() -> None:
+    world = filled_world(2)
+    passed = FetchedPartition(
+        source=source_of(0),
+        offset=2,
+        records=bytearray(),
+        source_end=90,
+        filtered_to=50,
+        filtered_epoch=9,
+        left_out_bytes=4_000,
+    )
+    world.machine.fetched([passed], 0, 0)
+    plan = world.machine.plan_fetch(world.sources, 1, 0)
+    assert [(wanted.offset, wanted.leader_epoch) for wanted in plan.positions] == [(50, 9)]
+    rest = FetchedPartition(
+        source=source_of(0), offset=50, records=build_batch(50, 1), source_end=90, filtered_to=80
+    )
+    world.machine.fetched([rest], 100, 0)
+    plan = world.machine.plan_fetch(world.sources, 1, 0)
+    assert [(wanted.offset, wanted.leader_epoch) for wanted in plan.positions] == [(80, -1)]
+    assert world.machine.counts.bytes_left_at_source == 4_000
 
 
 def test_a_fresh_producer_sends_one_batch_alone_and_then_five_at_a_time() -> None:

@@ -20,7 +20,7 @@ MB = 1_000_000
 
 
 def sized(ways: Ways, resources: Resources | None = None) -> FlowConfig:
-    return flow_config(resources or Resources(), ways, chunk_batches_max=1024, deep=False)
+    return flow_config(resources or Resources(), ways, chunk_batches_max=1024)
 
 
 def test_a_near_route_has_the_usual_sizes() -> None:

@@ -29,7 +29,7 @@ class World:
         tree = MemoryTree()
         self.session, self.other = MemorySession(tree), MemorySession(tree)
         self.copying: dict[TopicPartition, int] = {}
-        self.looks = 0
+        self.looks = self.members = 0
         self.certainty = Certainty()
         owner = PartitionOwner(
             prepare=self._prepare,
@@ -37,6 +37,7 @@ class World:
             give_up=self._give_up,
             lose=self._lose,
             look_again=self._look_again,
+            count=self._count,
         )
         self.membership = ZooKeeperMembership(
             self.session, GROUP, frozenset({"t"}), owner, self.certainty, SystemClock()
@@ -48,6 +49,9 @@ class World:
             partition: StartingPoint((known[partition].offset if partition in known else 0,))
             for partition in partitions
         }
+
+    def _count(self, members: int) -> None:
+        self.members = members
 
     def _begin(self, partitions: Collection[TopicPartition], points: Points) -> None:
         self.copying |= {partition: point.lanes[0] for partition, point in points.items()}

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 
 BURST_MS = 250
+NEGLIGIBLE = 1e-6
+"""Part of a byte: rounding, not debt."""
 
 
 class Bucket:
@@ -48,7 +50,7 @@ class Bucket:
         if not self._rate:
             return False
         self._fill(now_ms)
-        return self._tokens >= 0
+        return self._tokens >= -NEGLIGIBLE
 
     def spend(self, size: float, now_ms: int) -> None:
         """So many bytes pass; a negative size gives back."""
