@@ -11,46 +11,40 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from broker.client.aborted import AbortedBatches
 from broker.client.consumer import Consumer, ConsumerSettings, Isolation, OffsetReset, PartitionError
 from broker.client.fetch import FetchedBatches
 from broker.client.offsets import earliest_offsets, latest_offsets
 from broker.errors import ErrorCode
-from broker.records.reader import read_batches
-from broker.records.record import Record
-from mirrormaker.spark.arrow import to_arrow
+from mirrormaker.spark.answer_decoder import DecodingTerms, decode_answer
 from mirrormaker.spark.lookups import START_TIMEOUT_MS, new_cluster
 from mirrormaker.spark.offsets import DataLossError, OffsetRange
 from mirrormaker.spark.options import FetchTerms, SourceOptions
 
-_ROWS_PER_ARROW_BATCH = 16_384
-_BATCH_SIZE_MAX = 512 * 1024 * 1024
-"""Uncompressed bytes of one record batch that a task is ready to hold."""
 _LOOK_AFTER_MS = 1_000
 """A task that hears nothing for so long looks whether what it waits for is there at all."""
 
 
 def read_range(options: SourceOptions, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The records of one range, some thousands at a time, on an event loop of its own.
+    """The records of one range, some megabytes at a time; fetched on an event loop of its own.
 
     Raises DataLossError for records that are gone with `failOnDataLoss`, TimeoutError for a cluster that does
     not deliver, CorruptRecordsError.
     """
+    terms = DecodingTerms(
+        wanted=offset_range,
+        committed_only=options.terms.isolation is Isolation.READ_COMMITTED,
+        check_crcs=options.terms.check_crcs,
+        include_headers=options.include_headers,
+    )
     with asyncio.Runner() as runner:
         reading = _Reading(options, offset_range)
         runner.run(reading.start())
         try:
-            records: list[Record] = []
             while reading.position < offset_range.end:
                 fetched = runner.run(reading.fetch())
                 if fetched is None:
                     break
-                records += _records_of(fetched, offset_range, options.terms)
-                if len(records) >= _ROWS_PER_ARROW_BATCH:
-                    yield to_arrow(records, *offset_range.partition, include_headers=options.include_headers)
-                    records = []
-            if records:
-                yield to_arrow(records, *offset_range.partition, include_headers=options.include_headers)
+                yield from decode_answer(fetched, terms)
         finally:
             runner.run(reading.close())
 
@@ -133,22 +127,3 @@ def _consumer_settings(terms: FetchTerms) -> ConsumerSettings:
         isolation=terms.isolation,
         offset_reset=OffsetReset.NONE,
     )
-
-
-def _records_of(fetched: FetchedBatches, offset_range: OffsetRange, terms: FetchTerms) -> list[Record]:
-    """The records of an answer that belong to the range."""
-    aborted = AbortedBatches(fetched.aborted)
-    committed_only = terms.isolation is Isolation.READ_COMMITTED
-    records: list[Record] = []
-    for batch in read_batches(
-        fetched.records,
-        start_offset=fetched.start_offset,
-        size_max=_BATCH_SIZE_MAX,
-        check_crc=terms.check_crcs,
-    ):
-        header = batch.header
-        if header is None or not ((aborted.includes(header) and committed_only) or header.is_control):
-            records += batch.records
-    if fetched.next_offset > offset_range.end:
-        records = [record for record in records if record.offset < offset_range.end]
-    return records

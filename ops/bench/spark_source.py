@@ -1,0 +1,185 @@
+"""The data source `mirror` beside Spark's own Kafka source: the same Spark, the same node, the same records.
+
+Run: `python -m ops.bench.spark_source [--mebibytes N] [--sizes ...] [--codecs ...] [--partitions ...]
+[--masters ...] [--queries count aggregate load] [--rounds N] [--jars DIR]`. One real node; topics of JSON
+records with keys. In each Spark session the two sources take turns, after a round that warms both up; what
+stands is the best round of each. `ratio` is rows a second of `mirror` over those of `kafka`; the goal is 1.
+`cpu` is the processor time of driver, JVM and Python workers for a million rows. Spark's source comes from
+Maven Central (`mvn` is needed) unless its jars are in DIR already.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from broker.client.admin import Admin, NewTopic
+from broker.client.cluster import Cluster
+from broker.client.producer import Producer, ProducerSettings
+from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
+from broker.loopback import free_ports
+from broker.records.batch import Codec
+from broker.types import HostPort
+
+HERE = Path(__file__).parent
+GOAL = 1.0
+CARRIERS = ("UA", "AA", "B6", "DL", "EV", "MQ", "US", "WN")
+ORIGINS = ("EWR", "JFK", "LGA")
+WORDS = ("gate", "late", "crew", "snow", "wind", "fuel", "slot", "taxi", "door", "bags", "hold", "push")
+BATCH_BYTES = 64 * 1024
+SESSION_TIMEOUT_SECONDS = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """What is read: `rows` records of about `size` bytes."""
+
+    size: int
+    codec: Codec
+    partitions: int
+    rows: int
+
+    @property
+    def name(self) -> str:
+        return f"r{self.size}-{self.codec.name.lower()}-p{self.partitions}"
+
+
+def main() -> None:
+    arguments = _arguments()
+    topics = [
+        Topic(size=size, codec=codec, partitions=partitions, rows=arguments.mebibytes * 2**20 // size)
+        for size in arguments.sizes
+        for codec in (Codec[name.upper()] for name in arguments.codecs)
+        for partitions in arguments.partitions
+    ]
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
+        folder = Path(directory)
+        jars = _jars(arguments.jars or folder / "jars")
+        spec_folder = folder / "node"
+        with (
+            EmbeddedZooKeeper(folder / "zookeeper", fsync=False) as zookeeper,
+            EmbeddedCluster(
+                ClusterSpec(
+                    name="bench",
+                    zookeeper_connect=zookeeper.connect_string("bench"),
+                    port=free_ports(1)[0],
+                    directory=spec_folder,
+                )
+            ) as cluster,
+        ):
+            bootstrap = cluster.bootstrap[0]
+            asyncio.run(_fill(bootstrap, topics))
+            print(
+                f"{'master':<10}{'topic':<18}{'query':<11}{'mirror':>18}{'kafka':>18}"
+                f"{'ratio':>7}{'goal':>6}{'cpu s/M rows':>18}",
+                flush=True,
+            )
+            for master in arguments.masters:
+                work = {
+                    "master": master,
+                    "folder": str(folder),
+                    "jars": jars,
+                    "bootstrap": str(bootstrap),
+                    "topics": [topic.name for topic in topics],
+                    "queries": arguments.queries,
+                    "rounds": arguments.rounds,
+                }
+                _report(master, topics, _run_session(work))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mebibytes", type=int, default=200, help="uncompressed, of each topic")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000])
+    parser.add_argument("--codecs", nargs="+", default=["none", "snappy", "zstd"])
+    parser.add_argument("--partitions", type=int, nargs="+", default=[10])
+    parser.add_argument("--masters", nargs="+", default=["local[2]"])
+    parser.add_argument("--queries", nargs="+", default=["count", "aggregate", "load"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--jars", type=Path, help="where the jars are kept")
+    parser.add_argument("--directory", type=Path, help="where the node keeps its logs")
+    return parser.parse_args()
+
+
+def _jars(folder: Path) -> list[str]:
+    """Those of Spark's own source, fetched once."""
+    if not list(folder.glob("spark-sql-kafka*.jar")):
+        command = ["mvn", "-q", "-B", "-f", str(HERE / "spark_kafka.xml"), "dependency:copy-dependencies"]
+        subprocess.run([*command, f"-DoutputDirectory={folder}"], check=True, timeout=600)
+    return [str(path) for path in sorted(folder.glob("*.jar"))]
+
+
+async def _fill(bootstrap: HostPort, topics: Iterable[Topic]) -> None:
+    async with Cluster([bootstrap]) as cluster:
+        for topic in topics:
+            new = NewTopic(name=topic.name, partitions=topic.partitions, replication_factor=1)
+            await Admin(cluster).create_topic(new)
+            settings = ProducerSettings(codec=topic.codec, batch_bytes=BATCH_BYTES, linger_ms=50)
+            async with Producer(cluster, settings=settings) as producer:
+                for row in range(topic.rows):
+                    key, value = _record(row, topic.size)
+                    await producer.send(topic.name, value, key, partition=row // 500 % topic.partitions)
+                await producer.flush()
+
+
+def _record(row: int, size: int) -> tuple[bytes, bytes]:
+    """A record that differs from the others in content and a little in length."""
+    chosen = random.Random(row)
+    flight = {
+        "row": row,
+        "origin": chosen.choice(ORIGINS),
+        "carrier": chosen.choice(CARRIERS),
+        "delay": chosen.randrange(-20, 200) / 2,
+        "note": "",
+    }
+    missing = size - len(json.dumps(flight)) + chosen.randrange(-9, 10)
+    while len(flight["note"]) < missing:
+        flight["note"] += chosen.choice(WORDS)
+    return b"%08d" % row, json.dumps(flight).encode()
+
+
+def _run_session(work: dict[str, Any]) -> list[dict[str, Any]]:
+    """The figures of every run in one Spark session, which is a process of its own."""
+    command = [sys.executable, "-m", "ops.bench._spark_queries", json.dumps(work)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=SESSION_TIMEOUT_SECONDS)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
+
+
+def _report(master: str, topics: Iterable[Topic], runs: list[dict[str, Any]]) -> None:
+    for topic in topics:
+        for query in dict.fromkeys(run["query"] for run in runs):
+            best = {}
+            for source in ("mirror", "kafka"):
+                mine = [
+                    run
+                    for run in runs
+                    if (run["topic"], run["query"], run["source"]) == (topic.name, query, source)
+                ]
+                assert all(run["rows"] in (topic.rows, -1) for run in mine), mine
+                seconds = min(run["seconds"] for run in mine)
+                best[source] = (
+                    topic.rows / seconds,
+                    min(run["cpu_seconds"] for run in mine) / topic.rows * 1e6,
+                )
+            ratio = best["mirror"][0] / best["kafka"][0]
+            rates = "".join(
+                f"{best[source][0] / 1e6:>7.2f} M/s{best[source][0] * topic.size / 1e6:>5.0f} MB"
+                for source in ("mirror", "kafka")
+            )
+            cpu = f"{best['mirror'][1]:>9.2f}{best['kafka'][1]:>9.2f}"
+            print(f"{master:<10}{topic.name:<18}{query:<11}{rates}{ratio:>7.2f}{GOAL:>6.1f}{cpu}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
