@@ -9,12 +9,22 @@ from __future__ import annotations
 import sys
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
+from broker.errors import ConfigurationError
 from mirrormaker.spark.arrow import SPARK_SCHEMA, SPARK_SCHEMA_WITH_HEADERS
 from mirrormaker.spark.batch_reader import MirrorReader, PushingReader
 from mirrormaker.spark.options import parse_options
+from mirrormaker.spark.sink import MirrorStreamWriter, MirrorWriter
+from mirrormaker.spark.sink_options import SinkOptions, parse_sink_options
+from mirrormaker.spark.sink_rows import check_columns
 from mirrormaker.spark.stream_reader import MirrorStreamReader
 
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -42,6 +52,19 @@ class MirrorDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return MirrorStreamReader(parse_options(self._options, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise ConfigurationError(["records cannot be overwritten: mode is append"])
+        return MirrorWriter(self._sink_options(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        return MirrorStreamWriter(self._sink_options(schema))
+
+    def _sink_options(self, schema: StructType) -> SinkOptions:
+        options = parse_sink_options(self._options)
+        check_columns(schema, options.topic)
+        return options
 
 
 def _is_pushing() -> bool:

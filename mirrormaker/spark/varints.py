@@ -1,10 +1,12 @@
-"""Zigzag-encoded numbers, many at a time: numpy reads one at each of many positions of a buffer. Pure.
+"""Zigzag-encoded numbers, many at a time, read and written by numpy. Pure.
 
 Nearly all numbers of a record take one or two bytes, so two bytes are looked up in tables of all there are;
 longer ones are put together byte by byte, for as long as any goes on.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,3 +69,33 @@ class NumberBuffer:
                 one = np.uint64(1)
                 return (raw >> one).astype(np.int64) ^ -(raw & one).astype(np.int64), after
         raise IndexError("an overlong number")
+
+
+def number_sizes(numbers: Numbers) -> Numbers:
+    """How many bytes each number takes."""
+    sizes = np.ones(len(numbers), np.int64)
+    left = _zigzag(numbers) >> np.uint64(7)
+    while left.any():
+        sizes += left > 0
+        left >>= np.uint64(7)
+    return sizes
+
+
+def pack_numbers(columns: Sequence[Numbers]) -> tuple[NDArray[np.uint8], Positions]:
+    """The numbers of all columns, row by row, without gaps, and where each row begins and the last ends."""
+    rows = len(columns[0])
+    sizes = [number_sizes(column) for column in columns]
+    packed, wanted = [], []
+    for column, column_sizes in zip(columns, sizes, strict=True):
+        places = np.arange(column_sizes.max(initial=1), dtype=np.uint64)
+        digits = _zigzag(column)[:, np.newaxis] >> places * np.uint64(7)
+        goes_on = places + np.uint64(1) < column_sizes.astype(np.uint64)[:, np.newaxis]
+        packed.append((digits & np.uint64(0x7F)).astype(np.uint8) | goes_on.astype(np.uint8) << 7)
+        wanted.append(places < column_sizes.astype(np.uint64)[:, np.newaxis])
+    bounds = np.zeros(rows + 1, np.int64)
+    np.cumsum(np.sum(sizes, axis=0), out=bounds[1:])
+    return np.hstack(packed)[np.hstack(wanted)], bounds
+
+
+def _zigzag(numbers: Numbers) -> NDArray[np.uint64]:
+    return (numbers << 1 ^ numbers >> 63).astype(np.uint64)

@@ -1,0 +1,136 @@
+"""Writing: a task sends its rows as batches of Kafka's format, through a producer of its own.
+
+At least once: a task that is tried again writes its rows again, as with Spark's own sink; within one attempt
+an idempotent producer writes each once. Exactly once: `sink_transactions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from broker.client.cluster import Cluster
+from broker.client.producer import Delivery, Producer
+from mirrormaker.spark.lookups import START_TIMEOUT_MS, new_cluster
+from mirrormaker.spark.row_encoder import encode_rows
+from mirrormaker.spark.sink_options import SinkDelivery, SinkOptions
+from mirrormaker.spark.sink_rows import target_rows, topics_of
+from mirrormaker.spark.sink_transactions import TaskIdentity, write_once
+
+_QUERY_ID = "sql.streaming.queryId"
+_EPOCH = "streaming.sql.batchId"
+"""Properties that Spark gives the tasks of a streaming query."""
+_DELIVERIES_MAX = 4096
+"""Batches whose fate is looked at later at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written(WriterCommitMessage):
+    """What a task wrote."""
+
+    rows: int
+
+
+class MirrorWriter(DataSourceArrowWriter):
+    """One `df.write`."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._name = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+        """Write the rows of one task. Raises RowError, BrokerError."""
+        identity = TaskIdentity(job=self._name, epoch=0, partition=_task().partitionId())
+        return _write(self._options, identity, iterator)
+
+
+class MirrorStreamWriter(DataSourceStreamArrowWriter):
+    """One `df.writeStream`."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+        """Write the rows of one task of a trigger. Raises RowError, BrokerError."""
+        task = _task()
+        identity = TaskIdentity(
+            job=task.getLocalProperty(_QUERY_ID) or "",
+            epoch=int(task.getLocalProperty(_EPOCH) or 0),
+            partition=task.partitionId(),
+        )
+        return _write(self._options, identity, iterator)
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None, "rows are written by tasks"
+    return task
+
+
+def _write(options: SinkOptions, identity: TaskIdentity, batches: Iterator[pa.RecordBatch]) -> Written:
+    return asyncio.run(_write_rows(options, identity, batches))
+
+
+async def _write_rows(
+    options: SinkOptions, identity: TaskIdentity, batches: Iterator[pa.RecordBatch]
+) -> Written:
+    cluster = new_cluster(options.cluster)
+    try:
+        await cluster.start(timeout_ms=START_TIMEOUT_MS)
+        if options.delivery is SinkDelivery.EXACTLY_ONCE:
+            return Written(rows=await write_once(cluster, options, identity, batches, send_rows))
+        async with Producer(cluster, settings=options.producer) as producer:
+            return Written(rows=await send_rows(cluster, producer, options, batches))
+    finally:
+        await cluster.close()
+
+
+async def send_rows(
+    cluster: Cluster, producer: Producer, options: SinkOptions, batches: Iterator[pa.RecordBatch]
+) -> int:
+    """Write all rows and wait until they are written; returns how many."""
+    deliveries: list[Delivery] = []
+    count = 0
+    async for batch in _awaited(batches):
+        if not batch.num_rows:
+            continue
+        count += batch.num_rows
+        await cluster.ensure(topics_of(batch, options.topic), timeout_ms=options.producer.max_block_ms)
+        found = target_rows(
+            batch,
+            options.topic,
+            lambda topic: len(cluster.partitions(topic)),
+            now_ms=int(time.time() * 1000),
+            include_headers=options.include_headers,
+        )
+        for target, encoded in encode_rows(found.rows, found.targets, options.batches):
+            deliveries.append(await producer.send_batch(found.partitions[target], encoded))
+        if len(deliveries) > _DELIVERIES_MAX:
+            deliveries = await _settle(deliveries)
+    await producer.flush()
+    await _settle(deliveries)
+    return count
+
+
+async def _awaited(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+    """What Spark hands over, waited for in a thread: sending goes on meanwhile."""
+    while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        yield batch
+
+
+async def _settle(deliveries: list[Delivery]) -> list[Delivery]:
+    """Raises why a batch could not be written."""
+    for delivery in deliveries:
+        await delivery
+    return []

@@ -1,0 +1,119 @@
+"""Writing exactly once: each task of each trigger in a transaction that also notes that it was written.
+
+A task writes under the transactional id PREFIX/JOB/PARTITION, which fences attempts before it, and commits
+its rows together with a mark: the offset of the group of that name is the number of the next trigger. An
+attempt that finds the mark of its own trigger writes nothing. Readers of committed records so see each row
+once, whatever died in between, as long as
+
+- a trigger that is tried again gives each task the rows that it had: sources with offsets do, functions like
+  rand() do not. The mark carries the count and a checksum of the rows, and other rows are an error;
+- the mark is kept: groups without members forget offsets after `offsets.retention.minutes` (a week).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from broker.client.cluster import Cluster
+from broker.client.group_offsets import OffsetAndMetadata, fetch_offsets
+from broker.client.producer import Producer
+from broker.client.transactional_producer import TransactionalProducer
+from broker.types import TopicPartition
+from mirrormaker.spark.key_hashes import binary_parts
+from mirrormaker.spark.sink_options import SinkOptions
+from mirrormaker.spark.sink_rows import topics_of
+
+SendRows = Callable[[Cluster, Producer, SinkOptions, Iterator[pa.RecordBatch]], Awaitable[int]]
+
+
+class ChangedRowsError(RuntimeError):
+    """A task was tried again with other rows than those it has written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskIdentity:
+    """One task of one trigger."""
+
+    job: str
+    epoch: int
+    partition: int
+
+    def name(self, prefix: str) -> str:
+        """The task's transactional id, and the group that its marks are kept for."""
+        return f"{prefix}/{self.job}/{self.partition}"
+
+
+class _Fingerprint:
+    """Count and checksum of the rows that pass by."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._checksum = 0
+
+    def passing(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self.count += batch.num_rows
+            self._checksum = crc32c(_values(batch.column("value")), self._checksum)
+            yield batch
+
+    def __str__(self) -> str:
+        return f"{self.count} rows {self._checksum:08x}"
+
+
+def _values(column: pa.Array[Any]) -> memoryview:
+    bounds, data = binary_parts(column)
+    return data[bounds[0] : bounds[-1]].data
+
+
+async def write_once(
+    cluster: Cluster,
+    options: SinkOptions,
+    identity: TaskIdentity,
+    batches: Iterator[pa.RecordBatch],
+    send_rows: SendRows,
+) -> int:
+    """Write the rows of the task unless an attempt before has; returns how many it has.
+
+    Raises ChangedRowsError, ProducerFencedError where another attempt took over, and as `send_rows`.
+    """
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return 0
+    rows = _Fingerprint()
+    passing = rows.passing(_with_first(first, batches))
+    name = identity.name(options.id_prefix)
+    settings = replace(options.producer, transactional_id=name)
+    async with TransactionalProducer(cluster, settings=settings) as producer:
+        await producer.init_transactions()
+        mark = await _find_mark(cluster, name, identity.epoch)
+        if mark is not None:
+            for _ in passing:
+                pass
+            if mark != str(rows):
+                raise ChangedRowsError(
+                    f"task {identity.partition} of trigger {identity.epoch} has written {mark} and now has "
+                    f"{rows}: exactly once needs the same rows in the same tasks when a trigger is repeated"
+                )
+            return rows.count
+        place = TopicPartition(topics_of(first, options.topic)[0], 0)
+        async with producer.transaction():
+            await send_rows(cluster, producer, options, passing)
+            note = OffsetAndMetadata(offset=identity.epoch + 1, metadata=str(rows))
+            await producer.send_offsets_to_transaction({place: note}, name)
+    return rows.count
+
+
+def _with_first(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+async def _find_mark(cluster: Cluster, name: str, epoch: int) -> str | None:
+    """What the mark of the trigger says, None where it was not written. A mark of a later one cannot be."""
+    marks = await fetch_offsets(cluster, name)
+    return next((mark.metadata for mark in marks.values() if mark.offset == epoch + 1), None)

@@ -1,0 +1,87 @@
+"""Writing to a real node from a real Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tests.spark.topics import fill, new_topic
+
+
+def rows_of(spark: SparkSession, bootstrap: str, topic: str, **options: str) -> list[tuple[object, ...]]:
+    """Key, value, partition, time and headers of each record of a topic."""
+    frame = (
+        spark.read.format("mirror")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .options(subscribe=topic, includeHeaders="true", **options)
+        .load()
+    )
+    return sorted(
+        (
+            bytes(row.key or b""),
+            bytes(row.value),
+            row.partition,
+            row.timestamp,
+            [(header.key, header.value and bytes(header.value)) for header in row.headers or ()],
+        )
+        for row in frame.collect()
+    )
+
+
+def test_what_is_read_can_be_written_as_it_is(spark: SparkSession, bootstrap: str) -> None:
+    source, sink = fill(bootstrap, partitions=3, count=1000), new_topic(bootstrap, partitions=3)
+    servers = {"kafka.bootstrap.servers": bootstrap}
+    frame = spark.read.format("mirror").options(subscribe=source, includeHeaders="true", **servers).load()
+    options = {"topic": sink, "kafka.compression.type": "lz4", "kafka.batch.size": "4096"}
+    frame.write.format("mirror").options(**servers, **options).mode("append").save()
+    assert rows_of(spark, bootstrap, sink) == rows_of(spark, bootstrap, source)
+
+
+def test_text_is_written_and_errors_say_what_is_wrong(spark: SparkSession, bootstrap: str) -> None:
+    topic = new_topic(bootstrap, partitions=1)
+    frame = spark.createDataFrame([("a", "1"), ("b", None)], "key string, value string")
+    writer = frame.write.format("mirror").option("kafka.bootstrap.servers", bootstrap).mode("append")
+    with pytest.raises(PySparkException, match="neither an option nor a column says which topic"):
+        writer.save()
+    with pytest.raises(PySparkException, match="nowhere"):
+        writer.option("topic", "nowhere").option("kafka.max.block.ms", "100").save()
+    with pytest.raises(PySparkException, match="mode is append"):
+        writer.option("topic", topic).mode("overwrite").save()
+    writer.option("topic", topic).mode("append").save()
+    frame = spark.read.format("mirror").option("kafka.bootstrap.servers", bootstrap)
+    rows = frame.option("subscribe", topic).load().selectExpr("cast(key as string)", "value").collect()
+    assert {(row.key, row.value and bytes(row.value)) for row in rows} == {("a", b"1"), ("b", None)}
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize(("delivery", "times"), [("at_least_once", 2), ("exactly_once", 1)])
+def test_a_trigger_that_is_repeated_writes_again_or_not(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, delivery: str, times: int
+) -> None:
+    source, sink = fill(bootstrap, partitions=2, count=100), new_topic(bootstrap, partitions=2)
+    servers = {"kafka.bootstrap.servers": bootstrap}
+
+    def run() -> None:
+        query = (
+            spark.readStream.format("mirror")
+            .options(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="60", **servers)
+            .load()
+            .writeStream.format("mirror")
+            .options(topic=sink, delivery=delivery, checkpointLocation=str(tmp_path), **servers)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    run()
+    (tmp_path / "commits" / "1").unlink()
+    (tmp_path / "commits" / ".1.crc").unlink(missing_ok=True)
+    run()
+    values = [
+        row[1] for row in rows_of(spark, bootstrap, sink, **{"kafka.isolation.level": "read_committed"})
+    ]
+    assert len(set(values)) == 100
+    assert len(values) == 60 + 40 * times
