@@ -8,18 +8,21 @@ from broker.clock import Clock
 from mirrormaker.flow.copier import RouteCopier
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.reader import SourceReader
+from mirrormaker.reconcile.rule_keeper import RuleKeeper
 from mirrormaker.reconcile.topics import TopicReconciler
 
 
-def describe_work(copier: RouteCopier, reconciler: TopicReconciler, clock: Clock) -> dict[str, Any]:
-    """What copier and reconciler of a route have to tell."""
+def describe_work(
+    copier: RouteCopier, reconciler: TopicReconciler, rules: RuleKeeper, clock: Clock
+) -> dict[str, Any]:
+    """What copier, reconciler and keeper of access rules of a route have to tell."""
     description: dict[str, Any] = {
         "group_generation": copier.generation,
         "counts": _describe_counts(copier),
         "link": copier.link.describe(),
         "obstacles": dict(reconciler.obstacles),
-        "reconcile_problem": reconciler.problem or reconciler.settings_problem,
-        "drift": [one.describe() for one in reconciler.drift],
+        "reconcile_problem": reconciler.problem or reconciler.settings_problem or rules.problem,
+        "drift": [one.describe() for one in (*reconciler.drift, *rules.drift)],
         "events": [
             {"at_ms": event.at_ms, "name": event.name, "details": dict(event.details)}
             for event in copier.events

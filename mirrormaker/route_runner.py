@@ -44,6 +44,7 @@ from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.halt_keeper import RouteHalts
 from mirrormaker.reconcile.halts import describe_halts, halt_key
 from mirrormaker.reconcile.routes import RouteWork
+from mirrormaker.reconcile.rule_keeper import RuleKeeper
 from mirrormaker.reconcile.topic_watch import TopicWatch
 from mirrormaker.reconcile.topics import TopicReconciler
 from mirrormaker.route_description import describe_work
@@ -134,6 +135,7 @@ class RouteRunner:
         self._origins: OriginRegistry | None = None
         self._carrier: GroupCarrier | None = None
         self._reconciler: TopicReconciler | None = None
+        self._rules: RuleKeeper | None = None
         self._log = logger("route").bind(route=work.name)
 
     async def run(self) -> None:
@@ -172,6 +174,8 @@ class RouteRunner:
         if self._copier is not None and self._reconciler is not None:
             self._copier.change(work.route, _expected(work))
             self._reconciler.change(work)
+            if self._rules is not None:
+                self._rules.change(work.route)
             if self._origins is not None:
                 self._origins.plan(work.mesh.ways, work.mesh.clusters)
         self.look_again()
@@ -258,14 +262,15 @@ class RouteRunner:
             reconciler = self._reconciler = TopicReconciler(
                 self.work, source, destination, self._claims, copier.set_topics, watch
             )
+            self._rules = RuleKeeper(route, source, destination, lambda: reconciler.topics, copier.note)
             try:
                 reconciler.pause(self._wishes.topics)
                 await reconciler.look()
                 self.started_ms = self._clock.now_ms()
                 self.state, self.error = RouteState.RUNNING, None
-                await self._copy(copier, reconciler, ledger)
+                await self._copy(copier, reconciler, ledger, self._rules)
             finally:
-                self._copier = self._reconciler = None
+                self._copier = self._reconciler = self._rules = None
 
     @asynccontextmanager
     async def _open_origins(
@@ -285,13 +290,16 @@ class RouteRunner:
             finally:
                 self._origins = None
 
-    async def _copy(self, copier: RouteCopier, reconciler: TopicReconciler, ledger: RouteLedger) -> None:
+    async def _copy(
+        self, copier: RouteCopier, reconciler: TopicReconciler, ledger: RouteLedger, rules: RuleKeeper
+    ) -> None:
         """All at work until the copier is closed."""
         async with asyncio.TaskGroup() as tasks:
             beside = [
                 tasks.create_task(reconciler.run(), name="reconcile"),
                 tasks.create_task(self._heed(copier, reconciler), name="heed"),
                 tasks.create_task(ledger.run(), name="ledger"),
+                tasks.create_task(rules.run(), name="access rules"),
             ]
             if self._carrier is not None:
                 beside.append(tasks.create_task(self._carrier.run(), name="groups"))
@@ -349,8 +357,8 @@ class RouteRunner:
             "partitions": {},
             "events": [],
         }
-        if self._copier is not None and self._reconciler is not None:
-            description |= describe_work(self._copier, self._reconciler, self._clock)
+        if self._copier is not None and self._reconciler is not None and self._rules is not None:
+            description |= describe_work(self._copier, self._reconciler, self._rules, self._clock)
         if self._ledger is not None:
             description["ledger"] = self._ledger.describe()
         if self._carrier is not None:

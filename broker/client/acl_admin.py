@@ -1,16 +1,15 @@
-"""Access rules about topics: read and add."""
+"""Access rules about topics and groups: read and add."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from broker.client.access_rule import GROUP, TOPIC, AccessRule
 from broker.client.admin_requests import AdminRequests, error_of
-from broker.client.topic_rule import TopicRule
 from broker.errors import ProtocolError
 from broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from broker.wire.messages.describe_acls import DescribeAclsRequest
 
-TOPIC_RESOURCE = 2
 _ANY = 1
 
 
@@ -19,10 +18,10 @@ class AclAdmin(AdminRequests):
     not know them: ProtocolError either way.
     """
 
-    async def topic_rules(self) -> list[TopicRule]:
-        """All rules about topics, sorted. Raises ProtocolError."""
+    async def rules(self) -> list[AccessRule]:
+        """All rules about topics and groups, sorted. Raises ProtocolError."""
         request = DescribeAclsRequest(
-            resource_type_filter=TOPIC_RESOURCE,
+            resource_type_filter=_ANY,
             resource_name_filter=None,
             pattern_type_filter=_ANY,
             principal_filter=None,
@@ -34,8 +33,9 @@ class AclAdmin(AdminRequests):
         if error := error_of(response.error_code, response.error_message, "access rules"):
             raise error
         return sorted(
-            TopicRule(
-                topic=resource.resource_name,
+            AccessRule(
+                resource=resource.resource_type,
+                name=resource.resource_name,
                 pattern_type=resource.pattern_type,
                 principal=rule.principal,
                 host=rule.host,
@@ -44,15 +44,16 @@ class AclAdmin(AdminRequests):
             )
             for resource in response.resources
             for rule in resource.acls
+            if resource.resource_type in (TOPIC, GROUP)
         )
 
-    async def add_topic_rules(self, rules: Sequence[TopicRule]) -> list[ProtocolError | None]:
+    async def add_rules(self, rules: Sequence[AccessRule]) -> list[ProtocolError | None]:
         """Add rules; for each why it was refused, None where it holds now."""
         request = CreateAclsRequest(
             creations=[
                 AclCreation(
-                    resource_type=TOPIC_RESOURCE,
-                    resource_name=rule.topic,
+                    resource_type=rule.resource,
+                    resource_name=rule.name,
                     resource_pattern_type=rule.pattern_type,
                     principal=rule.principal,
                     host=rule.host,
@@ -66,6 +67,6 @@ class AclAdmin(AdminRequests):
             lambda _: request, lambda answer: [result.error_code for result in answer.results]
         )
         return [
-            error_of(result.error_code, result.error_message, f"rule for {rule.topic}")
+            error_of(result.error_code, result.error_message, f"rule for {rule.name}")
             for rule, result in zip(rules, response.results, strict=True)
         ]

@@ -8,7 +8,6 @@ the route's event loop; `run` is a task of it.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from broker.types import TopicPartition
 from mirrormaker.carrying.decision import Decision, GroupStanding, decide
 from mirrormaker.ledger.group_mark import GroupMark, GroupMarkId
 from mirrormaker.ledger.route_ledger import RouteLedger
+from mirrormaker.topology.group_selection import GroupSelection
 from mirrormaker.topology.model import GroupSync
 
 OWN_PREFIX = "mirror/"
@@ -75,8 +75,7 @@ class GroupCarrier:
         self.moved = 0
         """Positions committed at the destination."""
         self._sync = sync
-        self._include = [re.compile(pattern) for pattern in sync.include]
-        self._exclude = [re.compile(pattern) for pattern in sync.exclude]
+        self._selection = GroupSelection(sync)
         self._source = source
         self._destination = destination
         self._ledger = ledger
@@ -125,9 +124,7 @@ class GroupCarrier:
         self.groups = groups
 
     def _selects(self, group: str) -> bool:
-        if group.startswith(OWN_PREFIX) or not any(each.fullmatch(group) for each in self._include):
-            return False
-        return not any(each.fullmatch(group) for each in self._exclude)
+        return not group.startswith(OWN_PREFIX) and self._selection.selects(group)
 
     async def _carry_group(
         self, group: str, owned: Mapping[TopicPartition, TopicPartition], starts: Mapping[TopicPartition, int]

@@ -7,20 +7,20 @@ like after the steps is what is checked for fit.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mirrormaker.plan.circles import circle_notices, first_names
 from mirrormaker.plan.effects import after
-from mirrormaker.plan.fit import destination_right_notices, fit_notices, source_right_notices
+from mirrormaker.plan.fit import access_notices, destination_right_notices, fit_notices, source_right_notices
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.plan import Plan
-from mirrormaker.plan.rules import lacking_rules
+from mirrormaker.plan.rules import RuleScope, lacking_rules
 from mirrormaker.plan.standing import RouteEstimate, estimate_route, standing_notices
 from mirrormaker.plan.steps import AddRules, AdoptTopic, RouteStep, Step, TopicStep
 from mirrormaker.plan.topics import Destination, TopicClaims, compare_topic, declared_topic, plan_topics
 from mirrormaker.plan.world import ObservedCluster, ObservedTopic, UnreachableCluster, World
+from mirrormaker.topology.group_selection import GroupSelection
 from mirrormaker.topology.model import ClusterName, ExistingTopics, RouteName, RouteSpec, Topology
 from mirrormaker.topology.naming import compile_naming
 
@@ -88,6 +88,7 @@ class _Draft:
         self.steps += planned.steps
         self.steps += _adoptions(route, source, destination, planned.destinations)
         self.steps += _rule_steps(route, source, destination, planned.destinations)
+        self.notices += access_notices(route, source, destination)
         self._tell_obstacles(route, planned.obstacles)
         self._tell_fit(route, source, destination, planned.destinations, planned.steps)
         copied = [source.topics[name] for name in planned.destinations]
@@ -175,24 +176,15 @@ def _rule_steps(
 ) -> Iterator[AddRules]:
     if not route.sync.acls or source.rules is None or destination.rules is None:
         return
-    rules = lacking_rules(source.rules, destination.rules, destinations)
+    scope = RuleScope(topics=destinations, groups=_carried_groups(route, source), moves=route.sync.write_acls)
+    rules = lacking_rules(source.rules, destination.rules, scope)
     if rules:
         yield AddRules(cluster=destination.name, rules=rules)
 
 
 def _carried_groups(route: RouteSpec, source: ObservedCluster) -> tuple[str, ...]:
-    groups = route.sync.groups
-    if groups is None or source.groups is None:
-        return ()
-    include, exclude = (
-        [re.compile(pattern) for pattern in part] for part in (groups.include, groups.exclude)
-    )
-    return tuple(
-        group
-        for group in source.groups
-        if any(pattern.fullmatch(group) for pattern in include)
-        if not any(pattern.fullmatch(group) for pattern in exclude)
-    )
+    selection = GroupSelection(route.sync.groups)
+    return tuple(filter(selection.selects, source.groups or ()))
 
 
 def _declared_notices(

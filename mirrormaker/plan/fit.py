@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.client.operations import ALTER_CONFIGS, CREATE, OPERATION_NAMES, READ, WRITE
+from broker.client.operations import ALTER, ALTER_CONFIGS, CREATE, OPERATION_NAMES, READ, WRITE
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.settings import COMPRESSION, KEEP_COMPRESSION
 from mirrormaker.plan.steps import ChangeSettings, CreateTopic, TopicStep
@@ -57,6 +57,23 @@ def destination_right_notices(
     if any(isinstance(step, CreateTopic) for step in steps):
         # by the cluster or by the topic's own name; only the first can be asked for before there is one
         yield from _lacking(f"{route.name}: cluster {destination.name!r}", destination.rights, (CREATE,))
+
+
+def access_notices(
+    route: RouteSpec, source: ObservedCluster, destination: ObservedCluster
+) -> Iterator[Notice]:
+    """What stands against carrying access rules over."""
+    if not route.sync.acls:
+        return
+    if source.is_open:
+        message = "it has no authoriser, so there are no access rules to carry over ('sync.acls')"
+        yield Notice(kind=NoticeKind.RIGHTS, about=f"{route.name}: cluster {source.name!r}", message=message)
+    about = f"{route.name}: cluster {destination.name!r}"
+    if destination.is_open:
+        message = "it has no authoriser: everybody may read and write the copies ('sync.acls')"
+        yield Notice(kind=NoticeKind.RIGHTS, about=about, message=message)
+    elif not source.is_open:
+        yield from _lacking(f"{about}, for 'sync.acls'", destination.rights, (ALTER,))
 
 
 def _partition_notices(about: str, source: ObservedTopic, copy: ObservedTopic) -> Iterator[Notice]:

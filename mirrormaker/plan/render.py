@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from broker.client.access_rule import DENY, GROUP, PREFIXED, AccessRule
+from broker.client.operations import OPERATION_NAMES
 from mirrormaker.plan.plan import Plan
 from mirrormaker.plan.safety import dangers_of
 from mirrormaker.plan.standing import RouteEstimate
@@ -47,9 +49,19 @@ def render_step(step: Step) -> Iterator[str]:
                 yield f"    ~ {name} = {change.old} -> {change.new}"
         case AddRules():
             for rule in step.rules:
-                yield f"    + {rule.principal} on {rule.topic}: operation {rule.operation}"
+                yield f"    + {describe_rule(rule)}"
     for danger in dangers_of(step):
         yield f"    ! {danger}"
+
+
+def describe_rule(rule: AccessRule) -> str:
+    """A rule in a line."""
+    what = "group" if rule.resource == GROUP else "topic"
+    names = f"{what}s {rule.name}*" if rule.pattern_type == PREFIXED else f"{what} {rule.name}"
+    may = "may not" if rule.permission == DENY else "may"
+    where = "" if rule.host == "*" else f" from {rule.host}"
+    operation = OPERATION_NAMES.get(rule.operation, f"operation {rule.operation}")
+    return f"{rule.principal}{where} {may} {operation} {names}"
 
 
 def describe_step(step: Step) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker.client.topic_rule import TopicRule
+from broker.client.access_rule import AccessRule
 from broker.types import NO_TOPIC_ID, TopicId
 from mirrormaker.topology.model import ClusterName, RepairKind, RouteName
 
@@ -56,7 +56,7 @@ class AddRules:
     """Access rules that a cluster lacks."""
 
     cluster: ClusterName
-    rules: tuple[TopicRule, ...]
+    rules: tuple[AccessRule, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker.client.topic_rule import TopicRule
+from broker.client.access_rule import AccessRule
 from broker.errors import ErrorCode
 from broker.types import NO_TOPIC_ID, TopicId
 from mirrormaker.topology.model import ClusterName, RouteName
@@ -92,8 +92,10 @@ class ObservedCluster:
     """What routes that read here have committed: topic -> partition -> offset."""
     groups: tuple[str, ...] | None = None
     """Consumer groups; None where nobody asked, or the cluster did not tell."""
-    rules: tuple[TopicRule, ...] | None = None
-    """Access rules of topics; None where nobody asked, or there are none to tell."""
+    rules: tuple[AccessRule, ...] | None = None
+    """Access rules of topics and groups; None where nobody asked, or there are none to tell."""
+    is_open: bool = False
+    """It has no authoriser: there are no rules, everybody may do everything."""
     rights: frozenset[int] | None = None
     """What may be done with the cluster; None where it does not tell."""
     problems: tuple[str, ...] = ()

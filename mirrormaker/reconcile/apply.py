@@ -76,7 +76,7 @@ async def _at_cluster(
 
 async def _add_rules(cluster: Cluster, step: AddRules) -> str | None:
     try:
-        outcomes = await AclAdmin(cluster).add_topic_rules(step.rules)
+        outcomes = await AclAdmin(cluster).add_rules(step.rules)
     except ProtocolError as error:
         return str(error)
     return next((str(error) for error in outcomes if error is not None), None)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Self, TypeVar
 
+from broker.client.access_rule import AccessRule
 from broker.client.acl_admin import AclAdmin
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
@@ -16,7 +17,6 @@ from broker.client.config_admin import ConfigEntry
 from broker.client.log_sizes import leader_log_sizes
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.client.rights import Rights, read_rights
-from broker.client.topic_rule import TopicRule
 from broker.clock import Clock
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
@@ -47,6 +47,7 @@ class ClusterVisit:
         self._clock = clock
         self._admin = Admin(cluster, timeout_ms=QUERY_TIMEOUT_MS)
         self._problems: list[str] = []
+        self._is_open = False
 
     @classmethod
     async def begin(cls, cluster: Cluster, spec: ClusterSpec, clock: Clock) -> Self:
@@ -75,6 +76,7 @@ class ClusterVisit:
             positions={route.name: await self._positions(route) for route in leaving},
             groups=await self._groups() if any(route.sync.groups for route in leaving) else None,
             rules=await self._rules() if any(route.sync.acls for route in touching) else None,
+            is_open=self._is_open,
             rights=rights.cluster,
             problems=tuple(self._problems),
         )
@@ -143,12 +145,13 @@ class ClusterVisit:
         listed = await self._try(self._admin.list_groups(), "groups", None)
         return None if listed is None else tuple(group.group_id for group in listed)
 
-    async def _rules(self) -> tuple[TopicRule, ...] | None:
+    async def _rules(self) -> tuple[AccessRule, ...] | None:
         admin = AclAdmin(self._cluster, timeout_ms=QUERY_TIMEOUT_MS)
         try:
-            return tuple(await admin.topic_rules())
+            return tuple(await admin.rules())
         except ProtocolError as error:
-            if error.code is not ErrorCode.SECURITY_DISABLED:
+            self._is_open = error.code is ErrorCode.SECURITY_DISABLED
+            if not self._is_open:
                 self._problems.append(f"access rules: {error}")
             return None
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mirrormaker.plan.render import describe_step
+from mirrormaker.plan.render import describe_rule, describe_step
 from mirrormaker.plan.safety import dangers_of
-from mirrormaker.plan.steps import TopicStep, repair_kind
+from mirrormaker.plan.steps import AddRules, ClusterStep, TopicStep, repair_kind
 from mirrormaker.topology.model import RepairKind, SyncSpec
+
+LEFT_TO_APPLY = "'sync.repair' leaves it to `mirrormaker apply`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
     """A step that is not taken, and why."""
 
-    step: TopicStep
+    step: ClusterStep
     reason: str
+
+    @property
+    def name(self) -> str:
+        """The topic that it is about, or what the first of the access rules is."""
+        return self.step.rules[0].name if isinstance(self.step, AddRules) else self.step.name
 
     @property
     def kind(self) -> RepairKind:
@@ -25,11 +32,14 @@ class Drift:
     @property
     def line(self) -> str:
         """For people."""
+        if isinstance(self.step, AddRules):
+            rules = ", ".join(map(describe_rule, self.step.rules))
+            return f"+ {self.step.cluster}: {rules}: {self.reason}"
         return f"{describe_step(self.step)}: {self.reason}"
 
     def describe(self) -> Mapping[str, str]:
         """As plain data."""
-        return {"kind": self.kind.value, "topic": self.step.name, "line": self.line}
+        return {"kind": self.kind.value, "topic": self.name, "line": self.line}
 
 
 def split_steps(steps: Iterable[TopicStep], sync: SyncSpec) -> tuple[list[TopicStep], list[Drift]]:
@@ -47,7 +57,7 @@ def split_steps(steps: Iterable[TopicStep], sync: SyncSpec) -> tuple[list[TopicS
 
 def _reason_against(step: TopicStep, sync: SyncSpec) -> str | None:
     if repair_kind(step) not in sync.repair:
-        return "'sync.repair' leaves it to `mirrormaker apply`"
+        return LEFT_TO_APPLY
     dangers = dangers_of(step)
     return f"{'; '.join(dangers)}: `mirrormaker apply --force` does it" if dangers else None
 

@@ -64,7 +64,7 @@ class Repairer:
     def _tell_news(self, now: Sequence[Drift]) -> None:
         came, went = news(self.drift, now)
         for one in came:
-            self._log.warning("drift_found", kind=one.kind.value, topic=one.step.name, difference=one.line)
+            self._log.warning("drift_found", kind=one.kind.value, topic=one.name, difference=one.line)
         for one in went:
-            if all(one.step.name != other.step.name or one.kind is not other.kind for other in now):
-                self._log.info("drift_gone", kind=one.kind.value, topic=one.step.name)
+            if all(one.name != other.name or one.kind is not other.kind for other in now):
+                self._log.info("drift_gone", kind=one.kind.value, topic=one.name)

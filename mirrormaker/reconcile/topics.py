@@ -47,6 +47,8 @@ class TopicReconciler:
         """Source topics that are selected and not copied, with the reason."""
         self.problem: str | None = None
         """Why the last look failed, None when it did not."""
+        self.topics: Mapping[str, str] = {}
+        """What can be copied, source name to destination name."""
         self._take_up(work)
         self._destination = destination
         self._claims = claims
@@ -125,7 +127,7 @@ class TopicReconciler:
             self._naming, select_topics(self._naming, pictures.source.values())
         )
         misshapen = self._watch.find_misshapen(self._route, plan.destinations, pictures.source, destination)
-        missing = {one.step.name: one.reason for one in repair.drift if isinstance(one.step, CreateTopic)}
+        missing = {one.name: one.reason for one in repair.drift if isinstance(one.step, CreateTopic)}
         if self._route.provenance:
             missing |= await self._formats.obstacles(set(plan.destinations.values()) - missing.keys())
         topics = {
@@ -141,7 +143,7 @@ class TopicReconciler:
         )
         for topic in obstacles.keys() - self.obstacles.keys():
             self._log.warning("topic_not_copied", topic=topic, reason=obstacles[topic])
-        self.obstacles, self.problem = obstacles, None
+        self.obstacles, self.problem, self.topics = obstacles, None, topics
         self._claims.claim(route, frozenset(topics.values()), shares=shares)
         granted = self._claims.granted(route)
         self._on_topics(

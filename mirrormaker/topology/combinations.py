@@ -30,6 +30,7 @@ def check_combinations(path: str, route: RouteSpec, topology: Topology) -> Itera
     yield from _check_resources(f"{path}.resources", route)
     yield from _check_shallow(path, route)
     yield from _check_groups(path, route)
+    yield from _check_rules(path, route)
     yield from _check_membership(path, route, topology.clusters.get(route.source))
     yield from _check_start(path, route)
     yield from _check_settings(path, route)
@@ -106,6 +107,11 @@ def _check_start(path: str, route: RouteSpec) -> Iterator[Finding]:
         if not naming.selects(topic):
             message = "the route does not take this topic"
             yield Finding(path=f"{path}.start.offsets.{topic}", message=message)
+
+
+def _check_rules(path: str, route: RouteSpec) -> Iterator[Finding]:
+    if route.sync.write_acls and not route.sync.acls:
+        yield Finding(path=f"{path}.sync.write_acls", message="needs 'acls: true'")
 
 
 def _check_settings(path: str, route: RouteSpec) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from broker.embedded import ClusterSpec, EmbeddedCluster
 from broker.errors import ConfigurationError
@@ -17,10 +18,12 @@ from mirrormaker.topology.document import PlainLoader
 from mirrormaker.topology.loader import load_topology
 from tests.conftest import OWN_PORTS
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
-from tests.daemon.test_mirror import assert_complete_and_in_order, consume, create, produce
+from tests.daemon.test_carried_groups import commit, committed
+from tests.daemon.test_mirror import address, assert_complete_and_in_order, consume, create, produce
 
 FOLDER = Path(__file__).parents[2] / "topologies"
 PARTITIONS, RECORDS = 2, 200
+DAY_MS = 86_400_000
 CARRIED: Mapping[str, list[tuple[str, str, str, str]]] = {
     "demo": [
         ("jfk", "flights", "aggregate", "jfk.flights"),
@@ -44,11 +47,10 @@ CARRIED: Mapping[str, list[tuple[str, str, str, str]]] = {
     ],
 }
 """Example -> source cluster, topic, destination, topic there."""
-IN_A_TEST_OF_THEIR_OWN = {"replicated"}
+IN_A_TEST_OF_THEIR_OWN = {"replicated", "migration"}
 NOT_STARTED = {
     "active-active": "objectives",
     "chain": "objectives",
-    "migration": "sync.groups",
     "disaster-recovery": "failover_group",
 }
 """Example -> what it shows and does not exist yet. It is refused until then, and started from then on."""
@@ -105,7 +107,31 @@ def test_an_example_carries_what_it_says(running: Running, carried: list[tuple[s
         produce(running.clusters[source], topic, range(RECORDS), PARTITIONS)
     wait_until(running.is_copied, "everything copied")
     for _, _, destination, copy in carried:
-        assert_complete_and_in_order(consume(running.clusters[destination], copy, PARTITIONS), RECORDS)
+        copies = consume(running.clusters[destination], copy, PARTITIONS, RECORDS)
+        assert_complete_and_in_order(copies, RECORDS)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("running", ["migration"], indirect=True)
+def test_a_migration_brings_records_settings_and_groups_and_tells_that_there_are_no_rights(
+    running: Running,
+) -> None:
+    old, new = running.clusters["old"], running.clusters["new"]
+    create(old, "orders", PARTITIONS, **{"retention.ms": str(DAY_MS)})
+    produce(old, "orders", range(RECORDS), PARTITIONS)
+    commit(old, "readers", "orders", 30)
+    wait_until(running.is_copied, "everything copied")
+    assert_complete_and_in_order(consume(new, "orders", PARTITIONS, RECORDS), RECORDS)
+    there = AdminClient({"bootstrap.servers": address(new)})
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "orders")
+    settings = there.describe_configs([resource])[resource].result(PATIENCE_SECONDS)
+    assert settings["retention.ms"].value == str(DAY_MS)
+    wait_until(lambda: committed(new, "readers", "orders")[0] == 30, "the group is carried")
+    told = running.process.status()
+    assert "access rules of cluster 'old': it tells none" in told["problem"]
+    planned = mirrormaker("plan", str(running.process.file))
+    assert (planned.returncode, planned.stderr) == (0, "")
+    assert "! old: access rules: UNSUPPORTED_VERSION" in planned.stdout
 
 
 def lacks_of(name: str) -> list[str]:

@@ -11,18 +11,17 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from broker.client.access_rule import ALLOW, AccessRule
 from broker.client.acl_admin import AclAdmin
 from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
 from broker.client.operations import READ
-from broker.client.topic_rule import LITERAL, TopicRule
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from broker.types import HostPort
 from tests.daemon.test_planning import mirrormaker, plan
 from tests.interop.apache import ApacheKafka
 
 DAY = "86400000"
-_ALLOW = 3
 
 
 @pytest.fixture
@@ -76,15 +75,13 @@ def test_a_plan_is_made_and_applied_to_apache_kafka_and_from_it(
 
 
 def test_access_rules_are_added_and_read_back(authorising: ApacheKafka) -> None:
-    rule = TopicRule(
-        topic="one.t", pattern_type=LITERAL, principal="User:a", host="*", operation=READ, permission=_ALLOW
-    )
+    rule = AccessRule(name="one.t", principal="User:a", host="*", operation=READ, permission=ALLOW)
 
     async def run() -> None:
         async with Cluster(authorising.bootstrap) as cluster:
             admin = AclAdmin(cluster)
-            assert await admin.topic_rules() == []
-            assert await admin.add_topic_rules([rule]) == [None]
-            assert await admin.topic_rules() == [rule]
+            assert await admin.rules() == []
+            assert await admin.add_rules([rule]) == [None]
+            assert await admin.rules() == [rule]
 
     asyncio.run(run())

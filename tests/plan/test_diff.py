@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.client.operations import CREATE, DESCRIBE, READ, WRITE
-from broker.client.topic_rule import LITERAL, PREFIXED, TopicRule
+from broker.client.access_rule import ALLOW, GROUP, LITERAL, PREFIXED, TOPIC, AccessRule
+from broker.client.operations import CREATE, DESCRIBE, DESCRIBE_CONFIGS, EVERYTHING, READ, WRITE
 from broker.errors import ConfigurationError
 from mirrormaker.plan.diff import make_plan
 from mirrormaker.plan.document import differences, plan_document, read_plan, step_document
@@ -291,25 +291,70 @@ def test_groups_that_a_route_carries_are_named() -> None:
     assert estimate.groups == ("app-a",)
 
 
-def rule(name: str, operation: int, pattern: int = LITERAL) -> TopicRule:
-    return TopicRule(
-        topic=name, pattern_type=pattern, principal="User:a", host="*", operation=operation, permission=3
+def rule(name: str, operation: int, pattern: int = LITERAL, *, resource: int = TOPIC) -> AccessRule:
+    return AccessRule(
+        resource=resource,
+        name=name,
+        pattern_type=pattern,
+        principal="User:a",
+        host="*",
+        operation=operation,
+        permission=ALLOW,
     )
 
 
-def test_rules_to_read_are_carried_over_and_rules_to_write_are_not() -> None:
+RULES = (
+    rule("flights", READ),
+    rule("flights", WRITE),
+    rule("flight", EVERYTHING, PREFIXED),
+    rule("*", DESCRIBE),
+    rule("planes", READ),
+    rule("app", READ, PREFIXED, resource=GROUP),
+    rule("other", READ, resource=GROUP),
+)
+GROUPS = GroupSync(include=("app-.*",))
+
+
+def rules_added(sync: SyncSpec, *there: AccessRule) -> tuple[AccessRule, ...]:
+    source = replace(cluster(JFK, topic("flights")), rules=RULES, groups=("app-a", "appendix", "other"))
+    destination = replace(cluster(AGGREGATE, topic("jfk.flights")), rules=there)
+    (step,) = plan(topology(route(sync=sync)), world(source, destination)).steps
+    assert isinstance(step, AddRules)
+    return step.rules
+
+
+def test_rules_to_read_are_carried_over_for_each_copy_and_rules_to_write_are_not() -> None:
+    added = rules_added(SyncSpec(acls=True, groups=GROUPS), rule("jfk.flights", DESCRIBE))
+    assert added == (
+        rule("jfk.flights", READ),
+        rule("jfk.flights", DESCRIBE_CONFIGS),
+        rule("app-a", READ, resource=GROUP),
+    )
+
+
+def test_rules_are_carried_as_they_are_where_everything_moves() -> None:
+    assert set(rules_added(SyncSpec(acls=True, write_acls=True, groups=GROUPS))) == {
+        rule("jfk.flights", READ),
+        rule("jfk.flights", WRITE),
+        rule("jfk.flights", DESCRIBE),
+        rule("jfk.flight", EVERYTHING, PREFIXED),
+        rule("app", READ, PREFIXED, resource=GROUP),
+    }
+
+
+def test_a_cluster_without_an_authoriser_is_told_of() -> None:
     asked = topology(route(sync=SyncSpec(acls=True)))
-    rules = (
-        rule("flights", READ),
-        rule("flights", WRITE),
-        rule("flight", READ, PREFIXED),
-        rule("*", READ),
-        rule("planes", READ),
-    )
-    source = replace(cluster(JFK, topic("flights")), rules=rules)
-    there = replace(cluster(AGGREGATE, topic("jfk.flights")), rules=(rule("jfk.flight", READ, PREFIXED),))
-    (step,) = plan(asked, world(source, there)).steps
-    assert step == AddRules(cluster=AGGREGATE, rules=(rule("jfk.flights", READ),))
+    source = replace(cluster(JFK, topic("flights")), is_open=True)
+    there = replace(cluster(AGGREGATE, topic("jfk.flights")), rules=())
+    made = plan(asked, world(source, there))
+    assert [notice.line for notice in made.notices] == [
+        "jfk-to-aggregate: cluster 'jfk': it has no authoriser, so there are no access rules to carry over "
+        "('sync.acls')"
+    ]
+    made = plan(asked, world(replace(source, is_open=False, rules=()), replace(there, rights=frozenset())))
+    assert [notice.line for notice in made.notices] == [
+        "jfk-to-aggregate: cluster 'aggregate', for 'sync.acls': the daemon's user lacks the right to Alter"
+    ]
 
 
 def test_a_plan_reads_like_a_difference() -> None:

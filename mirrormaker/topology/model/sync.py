@@ -61,6 +61,12 @@ class SyncSpec:
     left to `mirrormaker apply`.
     """
     acls: bool = False
-    """Access rules of the topics are carried over."""
+    """Access rules of the topics, and of the groups that are carried, are carried over: rights to read and to
+    describe, for each copy.
+    """
+    write_acls: bool = False
+    """With `acls`: all rights are carried over, also those to write and to change, and rules for names that
+    begin alike as such. For a migration, where others are to write there in the end.
+    """
     groups: GroupSync | None = None
     """Consumer groups that are carried over; left out, none."""

@@ -88,6 +88,7 @@ SYNC = Record(
         "partitions": Flag(),
         "config": PATTERNS,
         "acls": Flag(),
+        "write_acls": Flag(),
         "groups": GROUPS,
         "repair": ListOf(Choice(RepairKind)),
     },
