@@ -251,7 +251,15 @@ def test_topics_that_the_file_asks_for_are_kept_by_the_daemon(
     wait_until(lambda: partitions_of(destination, "orders") == 2, "created")
     wait_until(lambda: partitions_of(destination, "planes") == 3, "grown")
     assert setting(destination, "orders", "retention.ms") == DAY
-    told = json.loads(mirrormaker("status", str(file), "--output", "json").stdout)["clusters"]["aggregate"]
+    clusters_told: dict[str, Any] = {}
+
+    def is_told() -> bool:
+        told = json.loads(mirrormaker("status", str(file), "--output", "json").stdout)
+        clusters_told.update(told["clusters"])
+        return "aggregate" in clusters_told
+
+    wait_until(is_told, "what was found is told")
+    told = clusters_told["aggregate"]
     assert told["problem"] is None
     assert [one["topic"] for one in told["drift"]] == ["planes"]
     assert "aggregate: differs: ~ aggregate: topic planes" in mirrormaker("status", str(file)).stdout
