@@ -4,7 +4,8 @@ A lane has five chunks under way (see `lane`), whatever they measure: at a round
 second. Where they are small, as single batches toward a broker that takes one batch a request, or as answers
 that come with every batch that is produced, the way stays empty while records wait. It is the window that
 binds when it is full at every look, has more behind it, and chunks come through about as fast as round trips
-let them. If the way or the destination were slow, they would take longer than that.
+let them, over all such partitions together. If the way were full or the destination slow, they would take
+longer than that.
 
 From then on the partition's batches are gathered (`FlowConfig.bound`), and what was queued and not sent is
 fetched anew for that, until its source has so few batches that all would pass as they are.
@@ -55,7 +56,8 @@ class WindowWatch:
     ) -> list[Partition]:
         """Those whose window is found to bind. Pieces of half of `piece_bytes` cannot become much bigger."""
         full: dict[Partition, _Mark] = {}
-        found: list[Partition] = []
+        held_back: list[Partition] = []
+        came = passes = 0.0
         self._bound = {partition: mark for partition, mark in self._bound.items() if partition.is_bound}
         for partition in partitions:
             if partition.is_bound:
@@ -68,11 +70,15 @@ class WindowWatch:
                 full[partition] = _Mark(now_ms, partition.copied_chunks)
             elif now_ms - mark.at_ms < max(SPAN_MS, ROUND_TRIPS * round_trip_ms):
                 full[partition] = mark
-            elif partition.copied_chunks - mark.count >= BINDS_FROM * _passes(mark, round_trip_ms, now_ms):
-                self._bound[partition] = _Mark(now_ms, partition.taken_batches)
-                found.append(partition)
+            else:
+                held_back.append(partition)
+                came += partition.copied_chunks - mark.count
+                passes += _passes(mark, round_trip_ms, now_ms)
         self._full = full
-        return found
+        if came < BINDS_FROM * passes:
+            return []
+        self._bound |= {partition: _Mark(now_ms, partition.taken_batches) for partition in held_back}
+        return held_back
 
     def _look_whether_to_release(self, partition: Partition, round_trip_ms: float, now_ms: int) -> None:
         mark = self._bound.get(partition)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 
 from broker.child_process import ChildProcess
@@ -59,6 +60,7 @@ def far_node(home: Path, name: str, zookeeper: EmbeddedZooKeeper, classpath: str
         "transaction.state.log.replication.factor": 1,
         "transaction.state.log.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
+        "log.retention.ms": -1,
     }
     file = home / f"{name}.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -77,7 +79,7 @@ def far_node(home: Path, name: str, zookeeper: EmbeddedZooKeeper, classpath: str
 @contextmanager
 def far_mirror(
     home: Path, source: HostPort, destination: HostPort, topology: Mapping[str, Any]
-) -> Iterator[None]:
+) -> Iterator[psutil.Process]:
     """A mirror between them; `topology` names its routes, and what else there is to say."""
     clusters = {"source": source, "destination": destination}
     file = home / "topology.yaml"
@@ -93,7 +95,7 @@ def far_mirror(
     command = [sys.executable, "-m", "mirrormaker.cli", "--log-level", "error", "run", str(file)]
     with subprocess.Popen(command, env=os.environ) as process:
         try:
-            yield
+            yield psutil.Process(process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(MIRROR_STOP_SECONDS)

@@ -23,6 +23,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from broker.client.cluster import Cluster
 from broker.client.offsets import latest_offsets
 from broker.embedded import EmbeddedZooKeeper
@@ -63,6 +65,8 @@ class Figure:
 
     bytes_per_second: float
     records_per_second: float
+    cpu_per_record: float
+    """Seconds of the mirror's process."""
 
 
 def main() -> None:
@@ -109,8 +113,8 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
 def _print_use(
     folder: Path, zookeeper: EmbeddedZooKeeper, cases: Iterable[Case], classpath: str | None
 ) -> None:
-    print("| round trip | batches, partitions | far | MB/s | records/s | of the way | goal |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print("| round trip | batches, partitions | far | MB/s | records/s | CPU a record | of the way | goal |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for number, case in enumerate(cases):
         home = folder / f"use-{number}"
         home.mkdir()
@@ -119,6 +123,7 @@ def _print_use(
         used = figure.bytes_per_second / case.way.bytes_per_second
         print(
             f"| {case.name} | {figure.bytes_per_second / 1e6:.1f} | {figure.records_per_second:,.0f} | "
+            f"{figure.cpu_per_record * 1e6:.2f} µs | "
             f"{used:.0%} | {GOAL:.0%}{'' if used >= GOAL else ', missed'} |",
             flush=True,
         )
@@ -136,11 +141,11 @@ def run(home: Path, zookeeper: EmbeddedZooKeeper, case: Case, classpath: str | N
         found = source.far if case.far == "source" else source.near
         reached = destination.far if case.far == "destination" else destination.near
         route = {"from": "source", "to": "destination", "topics": {"include": [TOPIC]}}
-        with far_mirror(home, found, reached, {"routes": [route]}):
-            return asyncio.run(_measure(source, destination, case.partitions))
+        with far_mirror(home, found, reached, {"routes": [route]}) as mirror:
+            return asyncio.run(_measure(source, destination, case.partitions, mirror))
 
 
-async def _measure(source: Node, destination: Node, partitions: int) -> Figure:
+async def _measure(source: Node, destination: Node, partitions: int, mirror: psutil.Process) -> Figure:
     """What comes a second, from a tenth of the records to nine tenths of them."""
     async with Cluster([source.near]) as near, Cluster([destination.near]) as far:
         await near.ensure([TOPIC])
@@ -150,20 +155,22 @@ async def _measure(source: Node, destination: Node, partitions: int) -> Figure:
         while any(far.leader(copy) is None for copy in copies):
             await far.refresh([COPY])
             await asyncio.sleep(POLL_SECONDS)
-        total, seen = sum(ends.values()), [(time.monotonic(), 0, 0)]
+        total, seen = sum(ends.values()), [(time.monotonic(), 0, 0, 0.0)]
         while seen[-1][1] < total * 0.9:
             if time.monotonic() > deadline:
                 print(f"only {seen[-1][1]} of {total} records came", flush=True)
                 break
             await asyncio.sleep(POLL_SECONDS)
             count = sum((await latest_offsets(far, copies)).values())
-            seen.append((time.monotonic(), count, destination.stored(COPY)))
+            used = mirror.cpu_times()
+            seen.append((time.monotonic(), count, destination.stored(COPY), used.user + used.system))
         first = next((each for each in seen if each[1] >= total * 0.1), seen[0])
         last = seen[-1]
         seconds = last[0] - first[0]
         return Figure(
             bytes_per_second=(last[2] - first[2]) / seconds,
             records_per_second=(last[1] - first[1]) / seconds,
+            cpu_per_record=(last[3] - first[3]) / max(last[1] - first[1], 1),
         )
 
 
