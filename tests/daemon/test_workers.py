@@ -214,3 +214,48 @@ def _write_workers(file: Path, workers: int) -> None:
     aside = file.with_suffix(".new")
     aside.write_text(yaml.safe_dump(topology))
     aside.replace(file)
+
+
+def test_a_topic_is_written_by_one_route_whichever_process_runs_it(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    for topic in ("flights", "planes"):
+        create(source, topic, 2)
+    running = mirror(source, destination, **TWO_WORKERS)
+    topology = yaml.safe_load(running.file.read_text())
+    (shared,) = topology["routes"]
+    shared |= {"name": "by-workers", "topics": {"include": ["flights", "pl.*"], "name": "{topic}"}}
+    own = {**shared, "name": "by-the-daemon", "resources": {}}
+    own["topics"] = {"include": [".*anes"], "name": "{topic}"}
+    topology["routes"] = [shared, own]
+    running.file.write_text(yaml.safe_dump(topology))
+    daemon = Daemon(running)
+    daemon.start()
+
+    def writers() -> dict[str, list[str]]:
+        """Which routes copy which topic."""
+        told = daemon.told()["routes"]
+        return {
+            topic: sorted(name for name, route in told.items() if f"{topic}-0" in route["partitions"])
+            for topic in ("flights", "planes")
+        }
+
+    def is_settled() -> bool:
+        told = daemon.told()["routes"]
+        refused = [name for name, route in told.items() if "planes" in route.get("obstacles", {})]
+        return writers()["flights"] == ["by-workers"] and sorted([*refused, *writers()["planes"]]) == [
+            "by-the-daemon",
+            "by-workers",
+        ]
+
+    daemon.wait_for(is_settled, "each topic has one writer")
+    (owner,) = writers()["planes"]
+    topology["routes"] = [route for route in topology["routes"] if route["name"] != owner]
+    aside = running.file.with_suffix(".new")
+    aside.write_text(yaml.safe_dump(topology | {"generation": 2}))
+    aside.replace(running.file)
+    daemon.wait_for(
+        lambda: len(writers()["planes"]) == 1 and writers()["planes"] != [owner], "the other has it"
+    )
+    assert daemon.process.stop() == 0
