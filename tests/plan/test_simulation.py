@@ -21,6 +21,7 @@ from mirrormaker.topology.model import (
     Objectives,
     Outage,
     Resources,
+    RouteName,
     RouteSpec,
     SimulatedCluster,
     SimulatedLink,
@@ -139,6 +140,18 @@ def test_hours_of_the_day_and_windows_of_the_week_are_kept() -> None:
     assert one.lag_bytes_max == pytest.approx(6 * 3600 * 2 * MB)
     assert one.lag_max_at_seconds == pytest.approx(18 * 3600)
     assert one.catch_up_seconds_max == pytest.approx(2 * 3600)
+
+
+def test_windows_of_a_link_bound_all_routes_on_it_together() -> None:
+    nobody = Window(bytes_per_second=0, days=(Day.MON,), start_minute=6 * 60, end_minute=7 * 60)
+    little = Window(bytes_per_second=2 * MB, start_minute=7 * 60, end_minute=24 * 60)
+    asked = topology(produces(MB), replace(produces(MB), name=RouteName("second")))
+    narrow = replace(link(8 * MB), windows=(nobody, little))
+    made = forecast(asked, narrow)
+    assert [one.lag_bytes_max for one in made.routes] == pytest.approx([3600 * MB] * 2)
+    assert [one.behind_seconds for one in made.routes] == pytest.approx([3600] * 2), "2 MB/s just keep up"
+    wider = replace(narrow, windows=(nobody, replace(little, bytes_per_second=4 * MB)))
+    assert [one.catch_up_seconds_max for one in forecast(asked, wider).routes] == pytest.approx([3600] * 2)
 
 
 def test_a_window_in_another_zone_opens_at_its_own_time() -> None:
