@@ -123,7 +123,7 @@ def test_workers_share_a_route_and_end_with_their_daemon(
     with Load(source).running() as load:
         daemon.wait_at_work(2)
         daemon.wait_for(lambda: sum(acknowledged(daemon).values()) > 400, "records are copied")
-    assert daemon.shares() == [4, 4]
+        daemon.wait_for(lambda: daemon.shares() == [4, 4], "both tell of their halves")
     workers = [psutil.Process(pid) for pid in daemon.pids().values()]
     daemon.process.wait_copied()
     assert_complete_and_in_order(consume(destination, "jfk.flights", PARTITIONS), load.written)
