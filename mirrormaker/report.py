@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mirrormaker.flow.lag import Lag
+from mirrormaker.partition_status import PartitionStatus
 from mirrormaker.sizes import format_bytes
-from mirrormaker.status import PartitionStatus, RouteStatus, Status, TopologyStatus
+from mirrormaker.status import RouteStatus, Status, TopologyStatus
+from mirrormaker.timing_report import describe_latency, timing_lines
 
 QUIET_STATES = frozenset({"copying", "unassigned"})
 WIDTH_WITHOUT_TERMINAL = 160
@@ -24,7 +26,15 @@ def render_text(status: Status, stream: TextIO) -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("ROUTE", "STATE"):
         table.add_column(title)
-    for title in ("PARTITIONS", "LAG MESSAGES", "LAG BYTES", "LAG SECONDS", "COPIED BYTES", "DEEP BATCHES"):
+    for title in (
+        "PARTITIONS",
+        "LAG MESSAGES",
+        "LAG BYTES",
+        "LAG SECONDS",
+        "P50 / P99 / P99.9",
+        "COPIED BYTES",
+        "DEEP BATCHES",
+    ):
         table.add_column(title, justify="right")
     for route in status.routes:
         table.add_row(*_row(route))
@@ -89,6 +99,7 @@ def _troubles(route: RouteStatus) -> list[str]:
         for topic, pause in route.paused_topics.items()
     )
     lines += (describe_halt(route.name, halt) for halt in route.halts)
+    lines += timing_lines(route.name, route.objective, route.partitions)
     lines += (f"{route.name}: {topic} is not copied: {why}" for topic, why in route.obstacles.items())
     lines += (f"{route.name}: differs: {one['line']}" for one in route.drift)
     if problem := route.ledger.get("problem"):
@@ -150,6 +161,7 @@ def _row(route: RouteStatus) -> tuple[str, ...]:
         "?" if lag is None else f"{lag.messages:,}",
         "?" if lag is None or lag.bytes is None else format_bytes(lag.bytes),
         "?" if lag is None or lag.seconds is None else f"{lag.seconds:.1f}",
+        describe_latency(route.latency),
         format_bytes(counts.get("bytes", 0)) if counts else "-",
         f"{sum(counts.get('deep_batches', {}).values()):,}" if counts else "-",
     )
@@ -169,6 +181,8 @@ def _route_json(route: RouteStatus) -> dict[str, Any]:
         "paused_topics": dict(route.paused_topics),
         "halts": [dict(halt) for halt in route.halts],
         "lag": _lag_json(route.lag),
+        "objective": None if route.objective is None else dict(route.objective),
+        "latency": None if route.latency is None else dict(route.latency),
         "partitions": [_partition_json(partition) for partition in route.partitions],
         "obstacles": dict(route.obstacles),
         "drift": [dict(one) for one in route.drift],
@@ -190,6 +204,7 @@ def _partition_json(partition: PartitionStatus) -> dict[str, Any]:
         "committed": partition.committed,
         "end": partition.end,
         "lag": _lag_json(partition.lag),
+        "retention": None if partition.retention is None else dict(partition.retention),
     }
 
 

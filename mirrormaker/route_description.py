@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.clock import Clock
 from mirrormaker.flow.copier import RouteCopier
 from mirrormaker.flow.partition import Partition
-from mirrormaker.flow.reader import SourceReader
+from mirrormaker.flow.timing.route_timing import RouteTiming
 from mirrormaker.reconcile.rule_keeper import RuleKeeper
 from mirrormaker.reconcile.topics import TopicReconciler
 
 
 def describe_work(
-    copier: RouteCopier, reconciler: TopicReconciler, rules: RuleKeeper, clock: Clock
+    copier: RouteCopier, reconciler: TopicReconciler, rules: RuleKeeper, timing: RouteTiming
 ) -> dict[str, Any]:
     """What copier, reconciler and keeper of access rules of a route have to tell."""
     description: dict[str, Any] = {
@@ -23,15 +22,11 @@ def describe_work(
         "obstacles": dict(reconciler.obstacles),
         "reconcile_problem": reconciler.problem or reconciler.settings_problem or rules.problem,
         "drift": [one.describe() for one in (*reconciler.drift, *rules.drift)],
-        "events": [
-            {"at_ms": event.at_ms, "name": event.name, "details": dict(event.details)}
-            for event in copier.events
-        ],
     }
-    if copier.machine is not None and copier.reader is not None:
+    if copier.machine is not None:
         description["buffered_bytes"] = copier.machine.buffered_bytes
         description["partitions"] = {
-            str(source): _describe_partition(partition, copier.reader, clock)
+            str(source): _describe_partition(partition, timing)
             for source, partition in copier.machine.partitions.items()
         }
     return description
@@ -61,10 +56,7 @@ def _describe_counts(copier: RouteCopier) -> dict[str, Any]:
     }
 
 
-def _describe_partition(partition: Partition, reader: SourceReader, clock: Clock) -> dict[str, Any]:
-    history = reader.histories.get(partition.source)
-    known_since_ms = history.known_since_ms(partition.acknowledged) if history is not None else None
-    wall_shift_ms = clock.now_ms() - clock.monotonic_ms()
+def _describe_partition(partition: Partition, timing: RouteTiming) -> dict[str, Any]:
     copied = partition.copied_offsets
     return {
         "destination": ", ".join(str(lane.destination) for lane in partition.lanes),
@@ -76,7 +68,7 @@ def _describe_partition(partition: Partition, reader: SourceReader, clock: Clock
         "acknowledged": partition.acknowledged,
         "committed": partition.committed,
         "source_end": partition.source_end,
-        "waiting_since_ms": None if known_since_ms is None else known_since_ms + wall_shift_ms,
         "bytes_per_offset": partition.copied_bytes / copied if copied else None,
         "last_timestamp_ms": partition.last_timestamp,
+        **timing.describe_partition(partition),
     }

@@ -26,8 +26,11 @@ from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.bandwidth.links import Links
 from mirrormaker.flow.copier import RouteCopier
 from mirrormaker.flow.origin_registry import OriginRegistry
+from mirrormaker.flow.route_events import RouteEvents
 from mirrormaker.flow.route_link import ExpectedRoundTrips
+from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.signal import Signal
+from mirrormaker.flow.timing.route_timing import RouteTiming
 from mirrormaker.ledger.route_ledger import RouteLedger
 from mirrormaker.reconcile.claims import DestinationClaims
 from mirrormaker.reconcile.control import (
@@ -136,10 +139,18 @@ class RouteRunner:
         self._carrier: GroupCarrier | None = None
         self._reconciler: TopicReconciler | None = None
         self._rules: RuleKeeper | None = None
+        self._events = RouteEvents(work.name, clock)
+        self._timing = RouteTiming(work.route, clock, self._events)
         self._log = logger("route").bind(route=work.name)
 
     async def run(self) -> None:
         """Keep the route at work until `stop`."""
+        async with asyncio.TaskGroup() as tasks:
+            timing = tasks.create_task(self._timing.run(), name="timing")
+            await self._keep_at_work()
+            timing.cancel()
+
+    async def _keep_at_work(self) -> None:
         self._board.listen(self.work.name, self.look_again)
         try:
             while not self._stopping.is_set():
@@ -171,6 +182,7 @@ class RouteRunner:
     def change(self, work: RouteWork) -> None:
         """Go on with other topics, bounds and intervals; whatever is copied goes on being copied."""
         self.work = work
+        self._timing.change(work.route)
         if self._copier is not None and self._reconciler is not None:
             self._copier.change(work.route, _expected(work))
             self._reconciler.change(work)
@@ -248,11 +260,15 @@ class RouteRunner:
                 self._clock,
                 self._links.of(route.source, route.destination),
                 _expected(self.work),
-                instance_id=self._identity.instance_of(self.work.name),
-                halts=halts,
-                books=ledger,
-                origins=origins,
-                coordination=coordination,
+                RouteParts(
+                    instance_id=self._identity.instance_of(self.work.name),
+                    halts=halts,
+                    events=self._events,
+                    timing=self._timing,
+                    books=ledger,
+                    origins=origins,
+                    coordination=coordination,
+                ),
             )
             ledger.note = copier.note
             watch = TopicWatch(source, halts, copier.arbiter.meet)
@@ -355,10 +371,11 @@ class RouteRunner:
             "halts": describe_halts(self._wishes.halts),
             "control_problem": self._board.problem,
             "partitions": {},
-            "events": [],
+            "events": self._events.describe(),
+            "timing": self._timing.describe(),
         }
         if self._copier is not None and self._reconciler is not None and self._rules is not None:
-            description |= describe_work(self._copier, self._reconciler, self._rules, self._clock)
+            description |= describe_work(self._copier, self._reconciler, self._rules, self._timing)
         if self._ledger is not None:
             description["ledger"] = self._ledger.describe()
         if self._carrier is not None:

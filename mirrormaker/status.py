@@ -10,51 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from broker.client.cluster import Cluster
-from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch, read_fetch, version_limit
-from broker.client.group_offset_admin import GroupOffsetAdmin
-from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.clock import Clock
-from broker.errors import BrokerError, ConfigurationError, CorruptRecordsError
-from broker.records.batch import MAGIC_POSITION, read_header
-from broker.types import Buffer, TopicPartition
-from broker.wire.messages.fetch import FetchRequest
+from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.clusters import OPEN_TIMEOUT_MS, open_cluster
 from mirrormaker.control_access import read_control
-from mirrormaker.flow.lag import NO_LAG, Lag
-from mirrormaker.flow.lane import LaneState
-from mirrormaker.plan.topics import select_topics
+from mirrormaker.flow.lag import Lag
+from mirrormaker.partition_status import PartitionStatus, observe_partitions
 from mirrormaker.reconcile.control import RouteWishes
 from mirrormaker.reconcile.halts import describe_halts
 from mirrormaker.route_groups import route_group
 from mirrormaker.state import StateDirectory
+from mirrormaker.timing_report import judge_objective, summarize_latency
 from mirrormaker.topology.document import read_text
 from mirrormaker.topology.loader import load_topology, parse_topology
 from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
-from mirrormaker.topology.naming import compile_naming
 from mirrormaker.topology.readers.document import DEFAULT_DATA_DIR
 
 QUERY_TIMEOUT_MS = 10_000
 _DATA_DIR = re.compile(r"""^data_dir:[ \t]*["']?([^"'#\n]+?)["']?[ \t]*(?:#.*)?$""", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionStatus:
-    """One source partition of a route."""
-
-    source: TopicPartition
-    destination: TopicPartition
-    state: str
-    """What the daemon does with it; "unassigned" when no daemon here has it."""
-    problem: str | None
-    committed: int
-    end: int
-    lag: Lag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +68,10 @@ class RouteStatus:
     """How the groups do that the route carries over; empty where it carries none."""
     halts: tuple[Mapping[str, Any], ...] = ()
     """Partitions that stand by a failure policy, as `reconcile.halts` keeps them."""
+    latency: Mapping[str, Any] | None = None
+    """Percentiles of the last minutes (`timing_report`); None where nothing was measured."""
+    objective: Mapping[str, Any] | None = None
+    """Whether it keeps its lag objective; None where it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +98,6 @@ class Status:
     """For clusters that the file asks for topics at: `problem`, why they were not compared, or None; `drift`,
     what differs and is left so.
     """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sample:
-    """The first batch that waits in a partition."""
-
-    timestamp_ms: int
-    bytes_per_offset: float
 
 
 def load_for_status(file: Path) -> Topology:
@@ -197,7 +171,7 @@ async def _observe_or_tell(
             open_cluster(spec) as source,
             route_group(route, spec, source, timeout_ms=QUERY_TIMEOUT_MS) as group,
         ):
-            partitions = await _observe(route, source, group, told, state.get("at_ms"), clock)
+            partitions = await observe_partitions(route, source, group, told, state.get("at_ms"), clock)
     except (BrokerError, TimeoutError) as error:
         problem = str(error) or f"cluster {route.source!r}: no answer within {QUERY_TIMEOUT_MS} ms"
         return _route_status(route, told, problem, None, ())
@@ -246,143 +220,6 @@ def _route_status(
         ledger=told.get("ledger", {}),
         groups=told.get("groups", {}),
         halts=tuple(told.get("halts", ())),
+        latency=summarize_latency(told.get("timing", {})),
+        objective=judge_objective(route.objectives, told.get("timing", {}), lag),
     )
-
-
-async def _observe(
-    route: RouteSpec,
-    source: Cluster,
-    group: GroupOffsetAdmin,
-    told: Mapping[str, Any],
-    told_at_ms: int | None,
-    clock: Clock,
-) -> tuple[PartitionStatus, ...]:
-    metadata = await source.refresh()
-    destinations = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
-    sources = metadata.topic_partitions(sorted(destinations))
-    committed = await group.group_offsets(route.group, sources)
-    ends = await list_offsets(source, dict.fromkeys(sources, LATEST), read_committed=True)
-    fresh = [partition for partition in sources if partition not in committed]
-    starts = await list_offsets(source, dict.fromkeys(fresh, EARLIEST)) if fresh else {}
-    positions = {
-        partition: committed[partition].offset if partition in committed else starts[partition].offset
-        for partition in sources
-    }
-    partitions_told: Mapping[str, Mapping[str, Any]] = told.get("partitions", {})
-    unknown = [
-        partition
-        for partition in sources
-        if positions[partition] < ends[partition].offset
-        and not _knows_all(partitions_told.get(str(partition), {}))
-    ]
-    samples = await _sample(source, unknown, positions)
-    now_ms = clock.now_ms()
-    return tuple(
-        _partition_status(
-            partition,
-            TopicPartition(destinations[partition.topic], partition.partition),
-            positions[partition],
-            ends[partition].offset,
-            partitions_told.get(str(partition), {}),
-            samples.get(partition),
-            told_at_ms,
-            now_ms,
-        )
-        for partition in sources
-    )
-
-
-def _knows_all(told: Mapping[str, Any]) -> bool:
-    """Whether a look at the source tells nothing new. What a paused one has copied is unlike what waits."""
-    measured = told.get("bytes_per_offset") is not None and told.get("state") != LaneState.PAUSED.value
-    return measured and _waiting_since(told, 0) is not None
-
-
-def _waiting_since(told: Mapping[str, Any], told_at_ms: int) -> int | None:
-    """When the daemon first saw what waits. What it saw nothing of came after it looked. None: unknown."""
-    since_ms: int | None = told.get("waiting_since_ms")
-    if since_ms is None and 0 <= told.get("source_end", -1) <= told["acknowledged"]:
-        return told_at_ms
-    return since_ms
-
-
-def _partition_status(
-    source: TopicPartition,
-    destination: TopicPartition,
-    committed: int,
-    end: int,
-    told: Mapping[str, Any],
-    sample: _Sample | None,
-    told_at_ms: int | None,
-    now_ms: int,
-) -> PartitionStatus:
-    return PartitionStatus(
-        source=source,
-        destination=destination,
-        state=told.get("state", "unassigned"),
-        problem=told.get("trouble") or told.get("source_problem") or told.get("error"),
-        committed=committed,
-        end=end,
-        lag=_lag(end - committed, told, sample, told_at_ms, now_ms),
-    )
-
-
-def _lag(
-    messages: int, told: Mapping[str, Any], sample: _Sample | None, told_at_ms: int | None, now_ms: int
-) -> Lag:
-    if messages <= 0:
-        return NO_LAG
-    bytes_per_offset = sample.bytes_per_offset if sample else told.get("bytes_per_offset")
-    since_ms = _waiting_since(told, told_at_ms) if told and told_at_ms is not None else None
-    if since_ms is None and sample is not None:
-        since_ms = sample.timestamp_ms
-    return Lag(
-        messages=messages,
-        bytes=None if bytes_per_offset is None else round(messages * bytes_per_offset),
-        seconds=None if since_ms is None or since_ms < 0 else max(now_ms - since_ms, 0) / 1000,
-    )
-
-
-async def _sample(
-    cluster: Cluster, partitions: Collection[TopicPartition], positions: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, _Sample]:
-    """The first batch that waits in each partition; those whose leader does not tell are left out."""
-    samples = await asyncio.gather(
-        *(_sample_one(cluster, partition, positions[partition]) for partition in partitions)
-    )
-    return {
-        partition: sample for partition, sample in zip(partitions, samples, strict=True) if sample is not None
-    }
-
-
-async def _sample_one(
-    cluster: Cluster, partition: TopicPartition, offset: int, replica: int | None = None
-) -> _Sample | None:
-    """One partition a request: only the first of a request is sure to be answered with a whole batch. Asked
-    of its leader, or of the replica that the leader names.
-    """
-    node_id = cluster.leader(partition) if replica is None else replica
-    if node_id is None:
-        return None
-    asked = [PartitionPosition(topic_partition=partition, offset=offset, max_bytes=1)]
-    terms = FetchTerms(max_wait_ms=0, min_bytes=0, max_bytes=1, read_committed=True)
-    request = build_fetch(asked, terms, cluster.metadata)
-    connection = await cluster.connection(node_id)
-    version = connection.version_of(FetchRequest, at_most=version_limit(asked, cluster.metadata))
-    for _, data in read_fetch(await connection.request(request, version), request):
-        if replica is None and data.preferred_read_replica >= 0:
-            return await _sample_one(cluster, partition, offset, data.preferred_read_replica)
-        if not data.error_code:
-            return _read_sample(data.records or b"")
-    return None
-
-
-def _read_sample(records: Buffer) -> _Sample | None:
-    if len(records) <= MAGIC_POSITION or records[MAGIC_POSITION] < 2:
-        return None
-    try:
-        header = read_header(records)
-    except CorruptRecordsError:
-        return None
-    size_per_offset = header.size / (header.last_offset_delta + 1)
-    return _Sample(timestamp_ms=header.base_timestamp, bytes_per_offset=size_per_offset)

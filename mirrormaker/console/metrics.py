@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from mirrormaker.console.ledger_metrics import group_metrics, ledger_metrics
+from mirrormaker.console.timing_metrics import timing_metrics
 
 _ROUTE_COUNTERS: Mapping[str, tuple[str, str]] = {
     "batches": ("mirrormaker_batches", "Batches that the destination acknowledged."),
@@ -84,6 +85,7 @@ class _Pictured(Collector):
         yield from _count_metrics(routes)
         yield from ledger_metrics(routes)
         yield from group_metrics(routes)
+        yield from timing_metrics(routes)
         yield from _way_metrics(routes)
         yield from _link_metrics(self._picture.get("links", ()))
         yield from _partition_metrics(routes, self._picture["at_ms"])
@@ -259,7 +261,7 @@ def _partition_metrics(routes: Mapping[str, Mapping[str, Any]], at_ms: int) -> I
     )
     seconds = GaugeMetricFamily(
         "mirrormaker_partition_lag_seconds",
-        "How long the oldest record still to be acknowledged has been known of.",
+        "How long the oldest record still to be acknowledged has been at the source.",
         labels=labels,
     )
     for name, route in routes.items():

@@ -8,21 +8,19 @@ Everything runs as tasks of one group on one event loop; the machine is stepped 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
 from broker.client.group import GroupMember
 from broker.clock import Clock
-from broker.coordination.protocol import Coordination
 from broker.errors import AuthenticationError, BrokerError, ConfigurationError
 from broker.telemetry import logger
 from broker.types import TopicPartition
-from mirrormaker.flow.arbiter import Arbiter, Halts
+from mirrormaker.flow.arbiter import Arbiter
 from mirrormaker.flow.balancer import Balancer
 from mirrormaker.flow.bandwidth.links import Link
-from mirrormaker.flow.books import Books
+from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.crossing import Crossing
 from mirrormaker.flow.delivery import DeliveryMode, Say
 from mirrormaker.flow.delivery_modes import Deliverer, open_delivery
@@ -30,7 +28,6 @@ from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.facts import (
     EVENT_NAMES,
-    Event,
     Fact,
     FlowCounts,
     ObstacleMet,
@@ -42,20 +39,20 @@ from mirrormaker.flow.group_positions import GroupPositions, StartingPoint, Stor
 from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.membership import PartitionOwner, Points, SourceMembership, group_settings
-from mirrormaker.flow.origin_registry import OriginRegistry
 from mirrormaker.flow.progress import acknowledged
 from mirrormaker.flow.reader import SourceReader
 from mirrormaker.flow.route_link import ExpectedRoundTrips, RouteLink
+from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.successors import Successors
+from mirrormaker.flow.timing.route_timing import AtWork
 from mirrormaker.flow.trouble import Trouble, TroubleKind
 from mirrormaker.flow.writer import DestinationWriter, batches_taken_at_once
 from mirrormaker.flow.zookeeper_membership import Certainty, ZooKeeperMembership
-from mirrormaker.topology.model import Isolation, RouteSpec
+from mirrormaker.topology.model import Delivery, Isolation, RouteSpec
 
 DRAIN_TIMEOUT_MS = 5_000
 """How long partitions that are given up may wait for answers of the destination."""
-EVENTS_KEPT = 50
 
 
 class RouteCopier:
@@ -69,27 +66,19 @@ class RouteCopier:
         clock: Clock,
         link: Link,
         expected: ExpectedRoundTrips,
-        *,
-        instance_id: str,
-        halts: Halts,
-        books: Books | None = None,
-        origins: OriginRegistry | None = None,
-        coordination: Coordination | None = None,
+        parts: RouteParts,
     ) -> None:
-        """`link`: the one that the route takes. `instance_id`: a name of this process that survives its
-        restarts; the group keeps its partitions for it. `books`: are written before positions are committed.
-        `origins`: for a route with provenance. `coordination`: a session with the source's ZooKeeper, when
-        that is where the group meets.
-        """
+        """`link`: the one that the route takes."""
         self.route = route
-        self._books = books
-        self.events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self.note = parts.events.note
+        self._timing = parts.timing
+        self._books = parts.books
         self._source = source
         self._destination = destination
         self._clock = clock
-        self._instance_id = instance_id
-        self._origins = origins
-        self._coordination = coordination
+        self._instance_id = parts.instance_id
+        self._origins = parts.origins
+        self._coordination = parts.coordination
         self._certainty = Certainty()
         self._topics: Mapping[str, str] = {}
         self._machine: FlowMachine | None = None
@@ -101,16 +90,16 @@ class RouteCopier:
         self._mode: DeliveryMode
         self._positions: GroupPositions
         self._acknowledged = Signal()
-        self._link = RouteLink(route, link, expected, clock, on_admitted=self._pump)
+        self._link = RouteLink(route, link, expected, clock, parts.timing, on_admitted=self._pump)
         self._crossing = Crossing(route, destination)
         self._commit_due = Signal()
         self._regrowth: asyncio.Task[None] | None = None
         self._closing = False
         self._log = logger("copier").bind(route=route.name)
         self.arbiter = Arbiter(
-            route, destination, halts, clock, on_event=self.note, on_failure=self._end_for_failure
+            route, destination, parts.halts, clock, on_event=self.note, on_failure=self._end_for_failure
         )
-        self._successors = Successors(source, halts, self.arbiter)
+        self._successors = Successors(source, parts.halts, self.arbiter)
 
     @property
     def machine(self) -> FlowMachine | None:
@@ -170,7 +159,7 @@ class RouteCopier:
         """
         deliverer = Deliverer(
             on_lost=self._lose_bucket,
-            on_progress=self._look_again,
+            on_progress=self._delivered,
             on_waiting=self._commit_due.set,
             on_fact=self._take_fact,
         )
@@ -186,6 +175,7 @@ class RouteCopier:
             ) as self._mode:
                 await self._run(self._mode.say)
         finally:
+            self._timing.end()
             self._link.leave()
 
     async def _run(self, say: Say) -> None:
@@ -199,7 +189,7 @@ class RouteCopier:
             transit=self._crossing.transit,
             delivery=say.delivery,
             remedies=self._crossing.remedies(say.remedies),
-            on_copied=say.on_copied or (None if self._books is None else self._books.take),
+            on_copied=self._arrived,
         )
         config = self._link.config(await batches_taken_at_once(self._destination))
         machine = self._machine = FlowMachine(config, hooks)
@@ -230,6 +220,18 @@ class RouteCopier:
                 self._mode.begin(machine, tasks, self._reader.topic_id)
                 self.arbiter.begin(machine, tasks, self._gone_on)
                 self._link.begin(self._source, self._destination, self._reader, self._writer)
+                exact = self.route.delivery is Delivery.EXACTLY_ONCE
+                self._timing.begin(
+                    AtWork(
+                        source=self._source,
+                        partitions=machine.partitions,
+                        histories=self._reader.histories,
+                        on_end=machine.heard_of_end,
+                        read_committed=self.route.isolation is Isolation.READ_COMMITTED,
+                        settled_to=say.delivery.position if exact else None,
+                    )
+                )
+                tasks.create_task(self._timing.follow_source(), name="look at what waits")
                 tasks.create_task(self._link.run(machine), name="look at the link")
                 tasks.create_task(self._writer.perform(), name="perform")
                 tasks.create_task(self._writer.follow_leaders(), name="follow destination leaders")
@@ -439,6 +441,18 @@ class RouteCopier:
 
     # ---- what happens
 
+    def _arrived(self, copied: Copied) -> None:
+        self._timing.take(copied)
+        if (keep := self._mode.say.on_copied) is not None:
+            keep(copied)
+        elif self._books is not None:
+            self._books.take(copied)
+
+    def _delivered(self) -> None:
+        """What had been acknowledged may have come to count."""
+        self._timing.settle()
+        self._look_again()
+
     def _look_again(self) -> None:
         self._pump()
         self._on_acknowledged()
@@ -472,11 +486,6 @@ class RouteCopier:
         if isinstance(fact, ObstacleMet) and fact.stops_route:
             told = f"{fact.source}, offset {fact.offset}: {fact.problem} (on.{fact.kind} is fail)"
             raise ConfigurationError([told])
-
-    def note(self, event: str, **details: object) -> None:
-        """Something that belongs to the route happened, for `status` and the log."""
-        self.events.append(Event(at_ms=self._clock.now_ms(), name=event, details=details))
-        self._log.warning(event, **details)
 
 
 class RouteHaltedError(BrokerError):

@@ -156,15 +156,6 @@ EVENT_NAMES: Mapping[type[Fact], str] = {
 """What facts are called in logs and in `status`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that happened to a route, for `status`."""
-
-    at_ms: int
-    name: str
-    details: Mapping[str, object]
-
-
 def details_of(fact: Fact) -> dict[str, object]:
     """What a fact says, for logs and `status`: names rather than numbers."""
     return {key: _plain(value) for key, value in asdict(fact).items()}

@@ -4,9 +4,11 @@
   Offsets that hold no record (transaction markers, what compaction removed) count too: nobody can tell them
   apart without reading.
 - Bytes: messages times the mean size of what the partition's route has copied, or of a sample. An estimate.
-- Seconds: how long the first record that is still missing at the destination has been known to be there. The
-  daemon watches the source's end and remembers when it passed which offset. Record timestamps do not enter: a
-  mirror that copies last year's records within a second is a second behind, not a year.
+- Seconds: how long the first record that is still missing at the destination has been at the source. It
+  says so itself by its timestamp; but that is the producer's, so it counts only as far as the source's end
+  bears it out: the daemon remembers when the end passed which offset, and a record came after the last look
+  that did not find it, and before the first that did. So a mirror that copies last year's records within a
+  second is a second behind, not a year, and one that comes back after an hour is an hour behind.
 """
 
 from __future__ import annotations
@@ -43,32 +45,63 @@ NO_LAG = Lag(messages=0, bytes=0, seconds=0.0)
 class EndHistory:
     """When the end of one source partition was first seen where. Bounded: old samples are thinned out."""
 
-    __slots__ = ("_ends", "_times")
+    __slots__ = ("_ends", "_seen", "_times", "heard_ms", "start")
 
     def __init__(self) -> None:
+        self.start = -1
+        """First offset that the source still has; -1: it does not tell."""
+        self.heard_ms = 0
+        """When the source told its end last."""
         self._ends: list[int] = []
         self._times: list[int] = []
+        """When each end was seen first."""
+        self._seen: list[int] = []
+        """When it was asked for last and was still the end."""
 
-    def observe(self, end: int, now_ms: int) -> None:
-        """The partition ends at `end`, seen at `now_ms`. A source that shrank starts anew."""
+    def observe(self, end: int, now_ms: int, asked_ms: int | None = None) -> None:
+        """The partition ends at `end`, seen at `now_ms` in the answer to what was asked at `asked_ms`. A
+        source that shrank starts anew.
+        """
+        asked_ms = now_ms if asked_ms is None else asked_ms
+        self.heard_ms = now_ms
         if self._ends and end < self._ends[-1]:
             self._ends.clear()
             self._times.clear()
+            self._seen.clear()
         if self._ends and end == self._ends[-1]:
+            self._seen[-1] = asked_ms
             return
         self._ends.append(end)
         self._times.append(now_ms)
+        self._seen.append(asked_ms)
         if len(self._ends) > SAMPLES_MAX:
-            del self._ends[1 : SAMPLES_MAX // 2 : 2]
-            del self._times[1 : SAMPLES_MAX // 2 : 2]
+            for samples in (self._ends, self._times, self._seen):
+                del samples[1 : SAMPLES_MAX // 2 : 2]
 
     def known_since_ms(self, position: int) -> int | None:
         """When the record at `position` was first known to be there; None when it has not been seen yet."""
         index = bisect_right(self._ends, position)
         return self._times[index] if index < len(self._times) else None
 
+    def absent_until_ms(self, position: int) -> int | None:
+        """When the record at `position` was certainly not there yet; None when that has never been seen."""
+        index = bisect_right(self._ends, position)
+        return self._seen[index - 1] if index else None
+
+    def arrived_ms(self, position: int, timestamp_ms: int | None) -> int | None:
+        """When the record at `position` came to the source: the time that it says, on the clock of the other
+        times, as far as what was seen of the source's end bears that out; None: it has not been seen.
+        """
+        index = bisect_right(self._ends, position)
+        if index == len(self._times):
+            return None
+        latest_ms = self._times[index]
+        if timestamp_ms is None or timestamp_ms > latest_ms:
+            return latest_ms
+        return max(timestamp_ms, self._seen[index - 1]) if index else timestamp_ms
+
     def forget_before(self, position: int) -> None:
         """Drop what is needed no more once everything before `position` is copied."""
-        index = bisect_right(self._ends, position)
-        del self._ends[: max(index - 1, 0)]
-        del self._times[: max(index - 1, 0)]
+        drop = max(bisect_right(self._ends, position) - 1, 0)
+        for samples in (self._ends, self._times, self._seen):
+            del samples[:drop]

@@ -179,6 +179,12 @@ class FlowMachine:
         for partition in self._partitions.values():
             partition.awaits_origins = False
 
+    def heard_of_end(self, source: TopicPartition, end: int) -> None:
+        """The source told where readers' records of a partition end, though nothing is fetched of it."""
+        partition = self._partitions.get(source)
+        if partition is not None:
+            partition.source_end = end
+
     def hold_fetch(self, source: TopicPartition, until_ms: int) -> None:
         """Do not fetch this partition before `until_ms`, or before `go_on`."""
         partition = self._partitions.get(source)

@@ -278,7 +278,7 @@ class SourceReader:
         started_ms = self._clock.monotonic_ms()
         response = await connection.request(request, version)
         elapsed_ms = self._clock.monotonic_ms() - started_ms
-        taken = self._take(response, request, plan)
+        taken = self._take(response, request, plan, started_ms)
         fetcher.has_more = bool(taken.served)
         fetcher.answer.took(
             plan.answer_bytes,
@@ -314,8 +314,8 @@ class SourceReader:
             record_filter=self._filter_text(topics) if FETCH_FILTER in connection.supported_features else "",
         )
 
-    def _take(self, response: FetchResponse, request: FetchRequest, plan: FetchPlan) -> _Taken:
-        """Hand an answer to the machine."""
+    def _take(self, response: FetchResponse, request: FetchRequest, plan: FetchPlan, asked_ms: int) -> _Taken:
+        """Hand an answer to the machine; it was asked for at `asked_ms`."""
         now_ms = self._clock.monotonic_ms()
         offsets = {position.topic_partition: position.offset for position in plan.positions}
         answers: list[FetchedPartition] = []
@@ -335,7 +335,9 @@ class SourceReader:
             answer = _answer_of(source, offsets[source], data, read_committed=self._read_committed)
             frame_bytes += len(answer.records)
             passed_bytes += answer.bytes_passed
-            self._observe(source, answer.source_end, now_ms)
+            history = self.histories.setdefault(source, EndHistory())
+            history.observe(answer.source_end, now_ms, asked_ms)
+            history.start = data.log_start_offset
             answers.append(answer)
         remainder = self._machine.fetched(answers, frame_bytes, now_ms)
         if is_moved:
@@ -344,12 +346,6 @@ class SourceReader:
             self._on_progress()
         served = {answer.source for answer in answers if len(answer.records)}
         return _Taken(served, passed_bytes, remainder)
-
-    def _observe(self, source: TopicPartition, end: int, now_ms: int) -> None:
-        history = self.histories.get(source)
-        if history is None:
-            history = self.histories[source] = EndHistory()
-        history.observe(end, now_ms)
 
     def _read_elsewhere(self, source: TopicPartition, node_id: int, now_ms: int) -> bool:
         """The leader said to read it there; whether that can be."""

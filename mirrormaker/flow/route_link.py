@@ -13,7 +13,7 @@ from typing import Any
 
 from broker.client.cluster import Cluster
 from broker.clock import Clock
-from mirrormaker.flow.bandwidth.link import RouteBandwidth, RouteTerms
+from mirrormaker.flow.bandwidth.link import DANGER_WEIGHT, RouteBandwidth, RouteTerms
 from mirrormaker.flow.bandwidth.links import Link
 from mirrormaker.flow.bandwidth.old_records import LAG_MS, OldRecords
 from mirrormaker.flow.bandwidth.schedule import Schedule
@@ -22,6 +22,7 @@ from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.pings import Pings
 from mirrormaker.flow.reader import SourceReader
 from mirrormaker.flow.sizing import Ways, fetching, flow_config
+from mirrormaker.flow.timing.route_timing import RouteTiming
 from mirrormaker.flow.window_watch import WindowWatch
 from mirrormaker.flow.writer import DestinationWriter
 from mirrormaker.topology.model import RouteSpec
@@ -48,14 +49,16 @@ class RouteLink:
         link: Link,
         expected: ExpectedRoundTrips,
         clock: Clock,
+        timing: RouteTiming,
         *,
         on_admitted: Callable[[], None],
     ) -> None:
-        """`on_admitted`: the machine is to be looked at."""
+        """`timing` tells what is in danger. `on_admitted`: the machine is to be looked at."""
         self.route = route
         self.expected = expected
         self._link = link
         self._clock = clock
+        self._timing = timing
         self._schedule = Schedule.of(route.resources)
         self._old_records: OldRecords | None = None
         self._source: Pings | None = None
@@ -149,16 +152,18 @@ class RouteLink:
         old_records = self._old_records
         if old_records is None:
             return RouteTerms(limit=limit, priority=resources.priority)
+        haste = DANGER_WEIGHT if self._timing.in_danger else 1
         old_records.wall_shift_ms = self._clock.now_ms() - self._clock.monotonic_ms()
         objective = self.route.objectives.lag_seconds
         old_records.lag_ms = LAG_MS if objective is None else objective * 1000
         ways = self._ways()
         return RouteTerms(
             limit=limit,
-            priority=resources.priority,
+            priority=resources.priority * haste,
             catch_up_limit=_part(resources.catch_up_bytes_per_second, members),
             ahead_ms=AHEAD_MS + round(2 * (ways.source_ms + ways.destination_ms)),
             is_behind=old_records.is_behind,
+            is_in_danger=self._timing.is_in_danger,
         )
 
     def describe(self) -> dict[str, Any]:

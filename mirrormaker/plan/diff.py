@@ -16,7 +16,7 @@ from mirrormaker.plan.fit import access_notices, destination_right_notices, fit_
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.plan import Plan
 from mirrormaker.plan.rules import RuleScope, lacking_rules
-from mirrormaker.plan.standing import RouteEstimate, estimate_route, standing_notices
+from mirrormaker.plan.standing import RouteEstimate, estimate_route, lag_notices, standing_notices
 from mirrormaker.plan.steps import AddRules, AdoptTopic, RouteStep, Step, TopicStep
 from mirrormaker.plan.topics import Destination, TopicClaims, compare_topic, declared_topic, plan_topics
 from mirrormaker.plan.world import ObservedCluster, ObservedTopic, UnreachableCluster, World
@@ -129,11 +129,13 @@ class _Draft:
         steps: list[TopicStep],
     ) -> None:
         copies = self._topics[self._names[destination.name]]
-        positions = source.positions.get(route.name, {})
+        positions, punctual = source.positions.get(route.name, {}), source.punctual.get(route.name, {})
         for topic, name in destinations.items():
             self.notices += source_right_notices(route, source.topics[topic])
             self.notices += fit_notices(route, source.topics[topic], copies[name])
-            self.notices += standing_notices(route, source.topics[topic], positions.get(topic, {}))
+            committed = positions.get(topic, {})
+            self.notices += standing_notices(route, source.topics[topic], committed)
+            self.notices += lag_notices(route, source.topics[topic], committed, punctual)
         self.notices += destination_right_notices(route, destination, list(destinations.values()), steps)
 
 

@@ -22,6 +22,7 @@ class NoticeKind(Enum):
     COMPRESSION = "compression"
     TIMESTAMPS = "timestamps"
     RETENTION = "retention"
+    LAG = "lag"
     LOST = "lost"
     DAEMON = "daemon"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from broker.types import TopicPartition
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.world import DAY_MS, ObservedTopic, PartitionTraffic
 from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Start
@@ -77,6 +78,26 @@ def standing_notices(
     if retention_bytes is not None and behind > RETENTION_PART * retention_bytes:
         message = f"{behind:,.0f} bytes behind, and the source keeps {retention_bytes:,} of a partition"
         yield Notice(kind=NoticeKind.RETENTION, about=about, message=message)
+
+
+def lag_notices(
+    route: RouteSpec,
+    topic: ObservedTopic,
+    positions: Mapping[int, int],
+    punctual: Mapping[TopicPartition, int],
+) -> Iterator[Notice]:
+    """What waits for longer than the route promises. `punctual`: where what is younger begins, -1: nothing
+    is.
+    """
+    late = 0
+    for number, traffic in topic.traffic.items():
+        young = punctual.get(TopicPartition(topic.name, number))
+        if young is not None and number in positions:
+            late += max((traffic.end if young < 0 else young) - max(positions[number], traffic.start), 0)
+    if late:
+        promised = f"'objectives.lag_seconds' is {route.objectives.lag_seconds}"
+        message = f"{late:,} offsets wait for longer than they should: {promised}"
+        yield Notice(kind=NoticeKind.LAG, about=f"{route.name}: {topic.name}", message=message)
 
 
 def _position(route: RouteSpec, partition: PartitionTraffic, committed: int | None) -> int:

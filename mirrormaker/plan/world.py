@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from broker.client.access_rule import AccessRule
 from broker.errors import ErrorCode
-from broker.types import NO_TOPIC_ID, TopicId
+from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.topology.model import ClusterName, RouteName
 
 DAY_MS = 86_400_000
@@ -90,6 +90,10 @@ class ObservedCluster:
     topics: Mapping[str, ObservedTopic] = field(default_factory=dict)
     positions: Mapping[RouteName, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
     """What routes that read here have committed: topic -> partition -> offset."""
+    punctual: Mapping[RouteName, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    """For routes with a lag objective: the offset from which on records are younger than that, -1 where none
+    is.
+    """
     groups: tuple[str, ...] | None = None
     """Consumer groups; None where nobody asked, or the cluster did not tell."""
     rules: tuple[AccessRule, ...] | None = None

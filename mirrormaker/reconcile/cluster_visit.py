@@ -74,6 +74,7 @@ class ClusterVisit:
             nodes=len(self._cluster.metadata.nodes),
             topics={**self.topics, **details},
             positions={route.name: await self._positions(route) for route in leaving},
+            punctual={route.name: await self._punctual(route) for route in leaving},
             groups=await self._groups() if any(route.sync.groups for route in leaving) else None,
             rules=await self._rules() if any(route.sync.acls for route in touching) else None,
             is_open=self._is_open,
@@ -95,11 +96,7 @@ class ClusterVisit:
 
     async def _traffic(self, names: Collection[str]) -> dict[str, dict[int, PartitionTraffic]]:
         """What is in the topics' partitions; those without a leader are left out."""
-        led = [
-            partition
-            for partition in self._cluster.metadata.topic_partitions(names)
-            if self._cluster.leader(partition) is not None
-        ]
+        led = self._led(names)
         starts = await self._offsets(led, EARLIEST)
         ends = await self._offsets(led, LATEST)
         day_starts = await self._offsets(led, self._clock.now_ms() - DAY_MS)
@@ -117,6 +114,13 @@ class ClusterVisit:
             )
         return traffic
 
+    def _led(self, names: Collection[str]) -> list[TopicPartition]:
+        return [
+            partition
+            for partition in self._cluster.metadata.topic_partitions(names)
+            if self._cluster.leader(partition) is not None
+        ]
+
     async def _offsets(self, partitions: Iterable[TopicPartition], when: int) -> dict[TopicPartition, int]:
         asked = list_offsets(self._cluster, dict.fromkeys(partitions, when), timeout_ms=QUERY_TIMEOUT_MS)
         found = await self._try(asked, "offsets", {})
@@ -132,6 +136,14 @@ class ClusterVisit:
         for partition, at in committed.items():
             positions[partition.topic][partition.partition] = at.offset
         return positions
+
+    async def _punctual(self, route: RouteSpec) -> Mapping[TopicPartition, int]:
+        """Where what is younger than the route's lag objective begins."""
+        if route.objectives.lag_seconds is None:
+            return {}
+        selected = select_topics(compile_naming(route.source, route.topics), self.topics.values())
+        led = self._led(selected)
+        return await self._offsets(led, self._clock.now_ms() - route.objectives.lag_seconds * 1000)
 
     async def kept_positions(self) -> KeptPositions:
         """What exactly-once routes that write here have kept here. Raises BrokerError."""

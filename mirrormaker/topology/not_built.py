@@ -29,7 +29,6 @@ _ROUTE = RouteSpec(
 
 CLUSTER_FIELDS: tuple[str, ...] = ()
 ROUTE_FIELDS = (
-    "objectives.lag_seconds",
     "objectives.audit_window_ms",
     "failover_group",
 )

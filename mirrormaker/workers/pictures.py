@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mirrormaker.workers.link_pictures import merge_ways
+from mirrormaker.workers.timing_pictures import merge_timings
 
 Picture = Mapping[str, Any]
 
@@ -114,4 +115,5 @@ _RULES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "events": _latest_events,
     "drift": _each_once,
     "link": merge_ways,
+    "timing": merge_timings,
 }

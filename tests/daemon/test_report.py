@@ -9,9 +9,11 @@ import pytest
 
 from broker.types import TopicPartition
 from mirrormaker.flow.lag import NO_LAG, Lag
+from mirrormaker.partition_status import PartitionStatus
 from mirrormaker.report import attention, format_bytes, render_json, render_text
-from mirrormaker.status import PartitionStatus, RouteStatus, Status, TopologyStatus
-from mirrormaker.topology.model import ClusterName
+from mirrormaker.status import RouteStatus, Status, TopologyStatus
+from mirrormaker.timing_report import judge_objective, summarize_latency
+from mirrormaker.topology.model import ClusterName, Objectives
 
 BEHIND = Lag(messages=1_234_567, bytes=5 << 20, seconds=12.34)
 
@@ -59,6 +61,7 @@ def test_a_route_is_one_line_of_figures() -> None:
         "5.0",
         "MiB",
         "12.3",
+        "-",
         "2.0",
         "KiB",
         "7",
@@ -98,6 +101,57 @@ def test_programs_get_plain_numbers() -> None:
     assert told["partitions"][0]["topic"] == "flights"
     assert told["owner"] is None
     assert render_json(status(route(lag=None)))["routes"][0]["lag"] is None
+
+
+def told_of(**recent: dict[str, int]) -> dict[str, object]:
+    return {"latency": {basis: {"recent": counts} for basis, counts in recent.items()}}
+
+
+def test_latency_is_told_by_percentiles_and_by_what_its_timestamps_are() -> None:
+    summary = summarize_latency(told_of(create={"12": 989, "20": 10, "40": 1}))
+    assert summary == {
+        "basis": "create",
+        "records": 1000,
+        "p50_seconds": 0.008,
+        "p99_seconds": 0.032,
+        "p999_seconds": 0.032,
+    }
+    mixed = summarize_latency(told_of(create={"12": 1}, append={"20": 1}))
+    assert mixed is not None
+    assert (mixed["basis"], mixed["p99_seconds"]) == ("mixed", 0.032)
+    assert summarize_latency(told_of(create={})) is None
+    assert summarize_latency({}) is None
+    shown = io.StringIO()
+    render_text(status(replace(route(), latency=summary)), shown)
+    assert "8 ms / 32 ms / 32 ms" in shown.getvalue()
+
+
+def test_what_is_late_and_what_will_be_lost_needs_attention() -> None:
+    endangered = replace(
+        partition("copying", lag=BEHIND),
+        retention={"seconds": 2520.0, "deleted_by": "retention.ms", "in_danger": True},
+    )
+    late = replace(
+        route(endangered),
+        obstacles={},
+        objective={"lag_seconds": 5, "state": "breached", "lag": 12.34},
+    )
+    assert attention([late]) == [
+        "jfk-to-aggregate: lags 12.3 s, its objective is 5 s",
+        "jfk-to-aggregate: flights-3 loses what is not copied in 42 min at this rate (retention.ms)",
+    ]
+
+
+def test_where_no_daemon_tells_of_the_objective_the_lag_does() -> None:
+    promised = Objectives(lag_seconds=10)
+    states = {
+        seconds: judge_objective(promised, {}, Lag(messages=1, bytes=1, seconds=seconds))
+        for seconds in (9.0, 11.0, None)
+    }
+    assert [told and told["state"] for told in states.values()] == ["kept", "breached", "unknown"]
+    assert judge_objective(Objectives(), {}, NO_LAG) is None
+    told = {"lag_seconds": 10, "state": "breached", "lag": None}
+    assert judge_objective(promised, {"objective": told}, NO_LAG) == told
 
 
 @pytest.mark.parametrize(

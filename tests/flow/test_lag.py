@@ -21,6 +21,23 @@ def test_seconds_count_from_when_the_first_waiting_record_was_seen() -> None:
     assert history.known_since_ms(30) is None
 
 
+def test_the_time_that_a_record_says_counts_as_far_as_looks_bear_it_out() -> None:
+    history = EndHistory()
+    history.observe(10, 1_000, asked_ms=900)
+    history.observe(10, 2_000, asked_ms=1_900)
+    history.observe(20, 2_500, asked_ms=2_000)
+    assert history.absent_until_ms(5) is None
+    assert history.absent_until_ms(15) == 1_900
+    assert [history.arrived_ms(15, said) for said in (1_000, 2_200, 9_000, None)] == [
+        1_900,
+        2_200,
+        2_500,
+        2_500,
+    ]
+    assert [history.arrived_ms(5, said) for said in (-50_000, 9_000, None)] == [-50_000, 1_000, 1_000]
+    assert history.arrived_ms(20, 2_600) is None
+
+
 def test_a_source_that_shrank_starts_anew() -> None:
     history = EndHistory()
     history.observe(30, 1_000)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from broker.client.access_rule import ALLOW, GROUP, LITERAL, PREFIXED, TOPIC, AccessRule
 from broker.client.operations import CREATE, DESCRIBE, DESCRIBE_CONFIGS, EVERYTHING, READ, WRITE
 from broker.errors import ConfigurationError
+from broker.types import TopicPartition
 from mirrormaker.plan.diff import make_plan
 from mirrormaker.plan.document import differences, plan_document, read_plan, step_document
 from mirrormaker.plan.effects import after
@@ -34,6 +35,7 @@ from mirrormaker.plan.world import ObservedCluster, PartitionTraffic, Unreachabl
 from mirrormaker.topology.model import (
     ExistingTopics,
     GroupSync,
+    Objectives,
     RouteName,
     Start,
     SyncSpec,
@@ -257,6 +259,24 @@ def test_what_is_or_may_be_deleted_before_it_is_copied_is_told(
     )
     made = plan(topology(route()), seen)
     assert [notice.kind for notice in made.notices] == kinds
+
+
+@pytest.mark.parametrize(
+    ("position", "young", "late"),
+    [(40, 90, ["50"]), (5, 90, ["80"]), (90, 90, []), (40, -1, ["60"]), (100, -1, [])],
+)
+def test_what_waits_for_longer_than_promised_is_told(position: int, young: int, late: list[str]) -> None:
+    promised = Objectives(lag_seconds=30)
+    name = RouteName("jfk-to-aggregate")
+    source = cluster(JFK, topic("flights", traffic=traffic(10)), positions={name: {"flights": {0: position}}})
+    punctual = {name: {TopicPartition("flights", 0): young}}
+    seen = world(replace(source, punctual=punctual), cluster(AGGREGATE, topic("jfk.flights")))
+    made = plan(topology(route(objectives=promised)), seen)
+    assert notices(made, NoticeKind.LAG) == [
+        f"jfk-to-aggregate: flights: {count} offsets wait for longer than they should: "
+        "'objectives.lag_seconds' is 30"
+        for count in late
+    ]
 
 
 @pytest.mark.parametrize(

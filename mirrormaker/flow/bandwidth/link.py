@@ -4,13 +4,15 @@ The tree of shares (see `shares`), each node by bytes:
 
     link                   its limit
       route                weight: its priority; its limit
+        in danger          what the source will soon delete: four times as much as either of
         new | old records  as much for the one as for the other; old ones have `catch_up_bytes_per_second`
           topic            all alike
             lane           all alike
 
 So a busy topic, or one of many partitions, takes nothing from the others, and what an outage left behind
-leaves half of the route to what comes now. What one does not use goes to the others. All routes of a process
-on one link are stepped on one event loop.
+leaves half of the route to what comes now. What the source is about to delete goes before both: its route
+gets four times its priority then, and `catch_up_bytes_per_second` is not for it. What one does not use goes
+to the others. All routes of a process on one link are stepped on one event loop.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.room import NO_BOUND, Room
 
+DANGER_WEIGHT = 4
+"""What is in danger weighs so much more: its partitions in their route, and the route on its link."""
 AHEAD_BYTES_MIN = 64 << 10
 LEAVES_KEPT = 256
 _RATE_WINDOWS = RateWindows(count=10, size_ms=1000)
@@ -105,6 +109,8 @@ class RouteTerms:
     """
     is_behind: Callable[[Partition, int], bool] = lambda _partition, _now_ms: False
     """Whether what comes next of a partition are old records."""
+    is_in_danger: Callable[[Partition], bool] = lambda _partition: False
+    """Whether the source will soon delete what comes next of it."""
 
 
 class LaneShare(Share):
@@ -122,11 +128,13 @@ class LaneShare(Share):
 
 
 class _Class:
-    """New records of a route, or old ones: topics and their lanes."""
+    """New records of a route, old ones, or those in danger: topics and their lanes."""
 
-    def __init__(self, parent: Share, route: RouteBandwidth, bucket: Bucket | None) -> None:
+    def __init__(
+        self, parent: Share, route: RouteBandwidth, bucket: Bucket | None = None, *, weight: float = 1.0
+    ) -> None:
         self._route = route
-        self._share = Share(parent, bucket=bucket)
+        self._share = Share(parent, weight=weight, bucket=bucket)
         self._topics: dict[str, Share] = {}
         self._lanes: dict[Lane, LaneShare] = {}
         self._kept_max = LEAVES_KEPT
@@ -178,8 +186,10 @@ class RouteBandwidth:
         self._on_admitted = on_admitted
         self._bucket = share.bucket = Bucket(None, 0)
         self._old_bucket = Bucket(None, 0)
-        self._live = _Class(share, self, None)
+        self._live = _Class(share, self)
         self._behind = _Class(share, self, self._old_bucket)
+        self._endangered = _Class(share, self, weight=DANGER_WEIGHT)
+        self._classes = (self._live, self._behind, self._endangered)
         self._admitted: list[Lane] = []
         self._sent = WindowedRate(_RATE_WINDOWS)
         self._asks = False
@@ -252,7 +262,7 @@ class RouteBandwidth:
             return NO_BOUND
         live = behind = 0
         for partition in partitions:
-            if self._terms.is_behind(partition, now_ms):
+            if self.is_behind(partition, now_ms):
                 behind += partition.buffered_bytes
             else:
                 live += partition.buffered_bytes
@@ -263,8 +273,9 @@ class RouteBandwidth:
         )
 
     def is_behind(self, partition: Partition, now_ms: int) -> bool:
-        """Whether what comes next of the partition are old records."""
-        return self._terms.is_behind(partition, now_ms)
+        """Whether what comes next of the partition are old records, and in no danger."""
+        terms = self._terms
+        return terms.is_behind(partition, now_ms) and not terms.is_in_danger(partition)
 
     # ---- turns
 
@@ -280,19 +291,24 @@ class RouteBandwidth:
         )
 
     def _admitted_leaf(self, lane: Lane) -> LaneShare | None:
-        for leaf in (self._live.find(lane), self._behind.find(lane)):
+        for group in self._classes:
+            leaf = group.find(lane)
             if leaf is not None and leaf.is_admitted:
                 return leaf
         return None
 
+    def _class_of(self, partition: Partition, now_ms: int) -> _Class:
+        if self._terms.is_in_danger(partition):
+            return self._endangered
+        return self._behind if self._terms.is_behind(partition, now_ms) else self._live
+
     def _wait(self, lane: Lane, chunk: Chunk, now_ms: int) -> LaneShare | None:
         """Wait for its turn, which may be now."""
-        group, other = self._live, self._behind
-        if self._terms.is_behind(lane.partition, now_ms):
-            group, other = other, group
-        former = other.find(lane)
-        if former is not None and former.is_waiting:
-            former.leave()
+        group = self._class_of(lane.partition, now_ms)
+        for other in self._classes:
+            former = None if other is group else other.find(lane)
+            if former is not None and former.is_waiting:
+                former.leave()
         leaf = group.lane(lane)
         leaf.size = chunk.size
         if not leaf.is_waiting:
@@ -315,7 +331,7 @@ class RouteBandwidth:
 
     def forget_all(self) -> None:
         """Nothing of the route waits any more."""
-        for group in (self._live, self._behind):
+        for group in self._classes:
             for leaf in group.leaves():
                 if leaf.is_waiting:
                     leaf.leave()

@@ -48,6 +48,10 @@ class Objectives:
     """What the route is expected to keep to; when it does not, status and metrics say so."""
 
     lag_seconds: int | None = None
-    """Age that the oldest record not yet copied may have."""
+    """How long a record may wait at the source before it is copied."""
+    retention_margin_ms: int = 3_600_000
+    """What the source will delete sooner than this before it is copied is told of, and copied first; half of
+    what its topic keeps records for, where that is less.
+    """
     audit_window_ms: int = 300_000
     """Span of time that records are counted by when both ends are compared."""

@@ -129,6 +129,7 @@ OBJECTIVES = Record(
     Objectives,
     {
         "lag_seconds": Integer(1, 30 * 86_400),
+        "retention_margin": Key(Duration(1000, 30 * _DAY_MS, bare=False), "retention_margin_ms"),
         "audit_window": Key(Duration(1000, _DAY_MS, bare=False), "audit_window_ms"),
     },
 )

@@ -1,0 +1,29 @@
+"""What a copier works with beside its route and the two clusters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.coordination.protocol import Coordination
+from mirrormaker.flow.arbiter import Halts
+from mirrormaker.flow.books import Books
+from mirrormaker.flow.origin_registry import OriginRegistry
+from mirrormaker.flow.route_events import RouteEvents
+from mirrormaker.flow.timing.route_timing import RouteTiming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteParts:
+    """Of one route; they come ready for use."""
+
+    instance_id: str
+    """A name of this process that survives its restarts; the group keeps its partitions for it."""
+    halts: Halts
+    events: RouteEvents
+    timing: RouteTiming
+    books: Books | None = None
+    """Written before positions are committed."""
+    origins: OriginRegistry | None = None
+    """For a route with provenance."""
+    coordination: Coordination | None = None
+    """A session with the source's ZooKeeper, when that is where the group meets."""

@@ -1,0 +1,1 @@
+"""How old what a route brings is: lag, latency, what the source will soon delete, and what was promised."""

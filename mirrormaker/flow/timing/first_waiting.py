@@ -1,0 +1,71 @@
+"""The first batch that waits at a source, by its header: how old it is, and how large its records are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from broker.client.cluster import Cluster
+from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch, read_fetch, version_limit
+from broker.errors import CorruptRecordsError
+from broker.records.batch import MAGIC_POSITION, read_header
+from broker.types import Buffer, TopicPartition
+from broker.wire.messages.fetch import FetchRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstBatch:
+    """The first batch that waits in a partition."""
+
+    timestamp_ms: int
+    """Since the epoch: of its first record, or of its append where the source's nodes date it."""
+    bytes_per_offset: float
+
+
+async def sample_first(
+    cluster: Cluster, positions: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, FirstBatch]:
+    """The batches at these positions; those whose leader does not tell are left out. Raises BrokerError."""
+    samples = await asyncio.gather(
+        *(_sample_one(cluster, partition, offset) for partition, offset in positions.items())
+    )
+    return {
+        partition: sample for partition, sample in zip(positions, samples, strict=True) if sample is not None
+    }
+
+
+async def _sample_one(
+    cluster: Cluster, partition: TopicPartition, offset: int, replica: int | None = None
+) -> FirstBatch | None:
+    """One partition a request: only the first of a request is sure to be answered with a whole batch. Asked
+    of its leader, or of the replica that the leader names.
+    """
+    node_id = cluster.leader(partition) if replica is None else replica
+    if node_id is None:
+        return None
+    asked = [PartitionPosition(topic_partition=partition, offset=offset, max_bytes=1)]
+    terms = FetchTerms(max_wait_ms=0, min_bytes=0, max_bytes=1, read_committed=True)
+    request = build_fetch(asked, terms, cluster.metadata)
+    connection = await cluster.connection(node_id)
+    version = connection.version_of(FetchRequest, at_most=version_limit(asked, cluster.metadata))
+    for _, data in read_fetch(await connection.request(request, version), request):
+        if replica is None and data.preferred_read_replica >= 0:
+            return await _sample_one(cluster, partition, offset, data.preferred_read_replica)
+        if not data.error_code:
+            return read_first(data.records or b"")
+    return None
+
+
+def read_first(records: Buffer) -> FirstBatch | None:
+    """The batch that an answer begins with; None where there is none, or one of a format before headers."""
+    if len(records) <= MAGIC_POSITION or records[MAGIC_POSITION] < 2:
+        return None
+    try:
+        header = read_header(records)
+    except CorruptRecordsError:
+        return None
+    timestamp_ms = header.max_timestamp if header.is_log_append_time else header.base_timestamp
+    return FirstBatch(
+        timestamp_ms=timestamp_ms, bytes_per_offset=header.size / (header.last_offset_delta + 1)
+    )

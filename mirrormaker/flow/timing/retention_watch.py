@@ -1,0 +1,121 @@
+"""Partitions of a source that may lose what is not copied yet: told when one comes into danger, and when it
+is out of it. Pure, but for the events that it tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from broker.types import TopicPartition
+from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.route_events import RouteEvents
+from mirrormaker.flow.timing.risk import Course, Retention, Risk, Standing
+
+RETENTION_PART = 0.5
+"""Whatever margin a route wants: what the source keeps for a day is in no danger with more than half of it
+left.
+"""
+RELIEF = 1.2
+"""Times the bound: what has so much left is in danger no more."""
+
+
+class RetentionWatch:
+    """Of one route in this process. Times are those of the clock that never goes back."""
+
+    def __init__(self, margin_ms: int, events: RouteEvents) -> None:
+        self.margin_ms = margin_ms
+        """What will be deleted sooner is in danger."""
+        self._events = events
+        self._courses: dict[TopicPartition, Course] = {}
+        self._risks: dict[TopicPartition, Risk] = {}
+        self._in_danger: set[TopicPartition] = set()
+
+    @property
+    def in_danger(self) -> int:
+        """Partitions."""
+        return len(self._in_danger)
+
+    def is_in_danger(self, partition: Partition) -> bool:
+        """Whether it is to be copied before others."""
+        return partition.source in self._in_danger
+
+    def look(
+        self,
+        partition: Partition,
+        start: int,
+        oldest_ms: int | None,
+        retention: Retention | None,
+        now_ms: int,
+    ) -> None:
+        """Something of the partition waits, the first of it of the time `oldest_ms`. `start`: the first
+        offset of the source, -1 when it does not tell; so `retention` None.
+        """
+        source, copied = partition.source, partition.copied_offsets
+        course = self._courses.get(source)
+        if course is None:
+            course = self._courses[source] = Course()
+        course.observe(
+            Standing(
+                at_ms=now_ms,
+                position=partition.acknowledged,
+                start=start,
+                end=partition.source_end,
+                oldest_ms=oldest_ms,
+                bytes_per_offset=partition.copied_bytes / copied if copied else None,
+            )
+        )
+        risk = course.risk(retention)
+        if risk is None:
+            self._risks.pop(source, None)
+        else:
+            self._risks[source] = risk
+        self._judge(source, risk, self._bound_ms(retention))
+
+    def _bound_ms(self, retention: Retention | None) -> float:
+        kept_ms = None if retention is None else retention.ms
+        return self.margin_ms if kept_ms is None else min(self.margin_ms, kept_ms * RETENTION_PART)
+
+    def _judge(self, source: TopicPartition, risk: Risk | None, bound_ms: float) -> None:
+        left_ms = None if risk is None else risk.seconds * 1000
+        if source in self._in_danger:
+            if left_ms is None or left_ms > bound_ms * RELIEF:
+                self._relieve(source)
+        elif risk is not None and risk.seconds * 1000 < bound_ms:
+            self._in_danger.add(source)
+            self._events.note(
+                "retention_risk_met",
+                partition=str(source),
+                seconds_left=round(risk.seconds, 1),
+                bound_seconds=bound_ms / 1000,
+                deleted_by=risk.cause.value,
+            )
+
+    def _relieve(self, source: TopicPartition) -> None:
+        self._in_danger.discard(source)
+        self._events.note_end("retention_risk_passed", partition=str(source))
+
+    def caught_up(self, source: TopicPartition) -> None:
+        """Nothing of it waits."""
+        self._courses.pop(source, None)
+        self._risks.pop(source, None)
+        if source in self._in_danger:
+            self._relieve(source)
+
+    def keep(self, sources: Iterable[TopicPartition]) -> None:
+        """Only these are copied here."""
+        for kept in (self._courses, self._risks):
+            for source in kept.keys() - set(sources):
+                del kept[source]
+        self._in_danger.intersection_update(sources)
+
+    def describe(self, source: TopicPartition) -> Mapping[str, Any] | None:
+        """As plain data; None where no deletion is in sight."""
+        risk = self._risks.get(source)
+        if risk is None:
+            return None
+        return {
+            "seconds": round(risk.seconds, 3),
+            "deleted_by": risk.cause.value,
+            "in_danger": source in self._in_danger,
+        }

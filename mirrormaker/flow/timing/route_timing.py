@@ -1,0 +1,231 @@
+"""How a route keeps up: what of its source waits for how long, whether the source will delete it before it is
+copied, how long records took, and whether that is what the file promises.
+
+It outlives the copier, so that a route that fails goes on to be late. While the copier is at work (`begin` to
+`end`) its partitions are looked at once a second, and only those that have something waiting cost more than
+a comparison; chunks are counted as they arrive. Owned by the event loop of the route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.client.cluster import Cluster
+from broker.clock import Clock
+from broker.errors import AuthenticationError, BrokerError, ConfigurationError
+from broker.types import TopicPartition
+from mirrormaker.flow.copied import Copied
+from mirrormaker.flow.lag import EndHistory
+from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.route_events import RouteEvents
+from mirrormaker.flow.timing.latency import Latency, arrival_of
+from mirrormaker.flow.timing.objective import Change, LagObjective
+from mirrormaker.flow.timing.retention_watch import RetentionWatch
+from mirrormaker.flow.timing.source_settings import SourceSettings, read_source_settings
+from mirrormaker.flow.timing.waiting import Waiting
+from mirrormaker.topology.model import RouteSpec
+
+LOOK_INTERVAL_MS = 1_000
+SETTINGS_AGE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtWork:
+    """The parts of a copier that are looked at."""
+
+    source: Cluster
+    partitions: Mapping[TopicPartition, Partition]
+    histories: MutableMapping[TopicPartition, EndHistory]
+    on_end: Callable[[TopicPartition, int], None]
+    """Is told where the source ends, of partitions that are not fetched."""
+    read_committed: bool
+    settled_to: Callable[[Partition], int] | None = None
+    """Up to which source offset readers see the copies, where that is later than their being acknowledged."""
+
+
+class _Copying:
+    """What is known while a copier is at work."""
+
+    def __init__(self, parts: AtWork, clock: Clock) -> None:
+        self.parts = parts
+        self.waiting = Waiting(
+            parts.source, parts.histories, clock, parts.on_end, read_committed=parts.read_committed
+        )
+        self.settings: dict[str, SourceSettings] = {}
+
+
+class RouteTiming:
+    """See the module. `run` as long as there is the route."""
+
+    def __init__(self, route: RouteSpec, clock: Clock, events: RouteEvents) -> None:
+        self.problem: str | None = None
+        """Why something of the source is not known; what is copied is known all the same."""
+        self._clock = clock
+        self._events = events
+        self._latency = Latency(clock.monotonic_ms())
+        self._objective = LagObjective(route.objectives.lag_seconds)
+        self._retention = RetentionWatch(route.objectives.retention_margin_ms, events)
+        self._copying: _Copying | None = None
+        self._lag: float | None = None
+        """In seconds, as of the last look; None: not known."""
+        self._lag_at_ms = 0
+
+    def change(self, route: RouteSpec) -> None:
+        """Other objectives from now on."""
+        self._objective.lag_seconds = route.objectives.lag_seconds
+        self._retention.margin_ms = route.objectives.retention_margin_ms
+
+    def begin(self, parts: AtWork) -> None:
+        """A copier is at work."""
+        self._copying = _Copying(parts, self._clock)
+
+    def end(self) -> None:
+        """It is no more."""
+        self._copying = None
+        self._latency.give_up()
+        self._retention.keep(())
+
+    @property
+    def _wall_shift_ms(self) -> int:
+        return self._clock.now_ms() - self._clock.monotonic_ms()
+
+    # ---- what arrives
+
+    def take(self, copied: Copied) -> None:
+        """The destination has acknowledged this."""
+        copying = self._copying
+        if copying is None:
+            return
+        source, parts = copied.source, copying.parts
+        arrived_ms = arrival_of(copied, parts.histories.get(source), self._wall_shift_ms)
+        if arrived_ms is None:
+            return
+        if parts.settled_to is None:
+            self._latency.count(source, arrived_ms, copied.count, self._clock.monotonic_ms())
+        else:
+            self._latency.hold(source, copied.next, arrived_ms, copied.count)
+
+    def settle(self) -> None:
+        """Readers may see more of what has arrived."""
+        if self._copying is None or self._copying.parts.settled_to is None:
+            return
+        partitions, settled_to = self._copying.parts.partitions, self._copying.parts.settled_to
+
+        def position(source: TopicPartition) -> int | None:
+            partition = partitions.get(source)
+            return None if partition is None else settled_to(partition)
+
+        self._latency.settle(position, self._clock.monotonic_ms())
+
+    # ---- from time to time
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
+
+    def look(self) -> None:
+        """How do things stand now?"""
+        now_ms = self._clock.monotonic_ms()
+        if self._copying is not None:
+            self._lag = self._look_at(self._copying, now_ms)
+        elif self._lag is not None:
+            self._lag = self._lag + (now_ms - self._lag_at_ms) / 1000 if self._lag else None
+        self._lag_at_ms = now_ms
+        match self._objective.look(self._lag, now_ms):
+            case Change.BREACHED as change:
+                self._events.note(change.value, lag_seconds=self._lag, objective=self._objective.lag_seconds)
+            case Change.RECOVERED as change:
+                worst = round(self._objective.worst_seconds, 3)
+                self._events.note_end(change.value, lag_seconds=self._lag, worst_seconds=worst)
+
+    def _look_at(self, copying: _Copying, now_ms: int) -> float:
+        """The lag in seconds of all partitions together, which is that of the worst."""
+        wall_shift_ms = self._wall_shift_ms
+        partitions, waiting, retention = copying.parts.partitions, copying.waiting, self._retention
+        behind: dict[TopicPartition, int | None] = {}
+        for source, partition in partitions.items():
+            if partition.source_end <= partition.acknowledged:
+                retention.caught_up(source)
+                continue
+            timestamp_ms = waiting.timestamp_ms(partition)
+            since_ms = waiting.since_ms(partition, timestamp_ms, wall_shift_ms)
+            behind[source] = since_ms
+            settings = copying.settings.get(source.topic)
+            dated_ms = since_ms if timestamp_ms is None else timestamp_ms
+            retention.look(
+                partition,
+                waiting.start_of(source),
+                None if dated_ms is None else dated_ms - wall_shift_ms,
+                None if settings is None else settings.retention,
+                now_ms,
+            )
+        retention.keep(behind.keys())
+        oldest_ms = min((since_ms for since_ms in behind.values() if since_ms is not None), default=None)
+        return 0.0 if oldest_ms is None else max(now_ms + wall_shift_ms - oldest_ms, 0) / 1000
+
+    async def follow_source(self) -> None:
+        """Ask the source for what the copier does not fetch, until cancelled; within `begin` and `end`."""
+        asked: set[str] = set()
+        read_at_ms = 0
+        while (copying := self._copying) is not None:
+            parts, now_ms = copying.parts, self._clock.monotonic_ms()
+            topics = {source.topic for source in parts.partitions}
+            try:
+                if topics - asked or now_ms - read_at_ms > SETTINGS_AGE_MS:
+                    asked, read_at_ms = topics, now_ms
+                    await self._read_settings(copying, topics)
+                await copying.waiting.look(parts.partitions)
+            except (AuthenticationError, ConfigurationError):
+                raise  # the route fails, says why, and is tried again after a while
+            except BrokerError as error:
+                self.problem = str(error)
+            await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
+
+    async def _read_settings(self, copying: _Copying, topics: set[str]) -> None:
+        copying.settings, self.problem = await read_source_settings(copying.parts.source, topics)
+        self._latency.bases = {topic: settings.basis for topic, settings in copying.settings.items()}
+
+    # ---- what there is to tell
+
+    def is_in_danger(self, partition: Partition) -> bool:
+        """Whether the source may soon delete what waits of it."""
+        return self._retention.is_in_danger(partition)
+
+    @property
+    def in_danger(self) -> int:
+        """Partitions of which the source may soon delete what waits."""
+        return self._retention.in_danger
+
+    def waiting_since_ms(self, partition: Partition) -> int | None:
+        """When the first record came to the source that the destination lacks, since the epoch."""
+        copying = self._copying
+        if copying is None or partition.source_end <= partition.acknowledged:
+            return None
+        timestamp_ms = copying.waiting.timestamp_ms(partition)
+        return copying.waiting.since_ms(partition, timestamp_ms, self._wall_shift_ms)
+
+    def describe(self) -> dict[str, Any]:
+        """The route as plain data, times since the epoch."""
+        return {
+            "lag_seconds": self._lag,
+            "objective": self._objective.describe(self._lag, self._wall_shift_ms),
+            "in_danger": self._retention.in_danger,
+            "problem": self.problem,
+            "latency": self._latency.describe(self._clock.monotonic_ms()),
+        }
+
+    def describe_partition(self, partition: Partition) -> dict[str, Any]:
+        """What there is to tell of one that is at work."""
+        copying, source = self._copying, partition.source
+        basis = self._latency.bases.get(source.topic)
+        return {
+            "timestamps": None if basis is None else basis.value,
+            "waiting_since_ms": self.waiting_since_ms(partition),
+            "source_start": -1 if copying is None else copying.waiting.start_of(source),
+            "retention": self._retention.describe(source),
+        }

@@ -1,0 +1,137 @@
+"""How the partitions of a route stand, asked of its source: positions, ends, and what waits between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.client.cluster import Cluster
+from broker.client.group_offset_admin import GroupOffsetAdmin
+from broker.client.offsets import EARLIEST, LATEST, list_offsets
+from broker.clock import Clock
+from broker.types import TopicPartition
+from mirrormaker.flow.lag import NO_LAG, Lag
+from mirrormaker.flow.lane import LaneState
+from mirrormaker.flow.timing.first_waiting import FirstBatch, sample_first
+from mirrormaker.plan.topics import select_topics
+from mirrormaker.topology.model import RouteSpec
+from mirrormaker.topology.naming import compile_naming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """One source partition of a route."""
+
+    source: TopicPartition
+    destination: TopicPartition
+    state: str
+    """What the daemon does with it; "unassigned" when no daemon here has it."""
+    problem: str | None
+    committed: int
+    end: int
+    lag: Lag
+    retention: Mapping[str, Any] | None = None
+    """When the source will delete what is not copied, as the daemon here sees it: `seconds`, `deleted_by`,
+    `in_danger`; None where that is not in sight, or no daemon here tells.
+    """
+
+
+async def observe_partitions(
+    route: RouteSpec,
+    source: Cluster,
+    group: GroupOffsetAdmin,
+    told: Mapping[str, Any],
+    told_at_ms: int | None,
+    clock: Clock,
+) -> tuple[PartitionStatus, ...]:
+    """Of all partitions that the route takes. `told`: what a daemon tells of the route, `told_at_ms`. Raises
+    BrokerError.
+    """
+    metadata = await source.refresh()
+    destinations = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
+    sources = metadata.topic_partitions(sorted(destinations))
+    committed = await group.group_offsets(route.group, sources)
+    ends = await list_offsets(source, dict.fromkeys(sources, LATEST), read_committed=True)
+    fresh = [partition for partition in sources if partition not in committed]
+    starts = await list_offsets(source, dict.fromkeys(fresh, EARLIEST)) if fresh else {}
+    positions = {
+        partition: committed[partition].offset if partition in committed else starts[partition].offset
+        for partition in sources
+    }
+    partitions_told: Mapping[str, Mapping[str, Any]] = told.get("partitions", {})
+    unknown = [
+        partition
+        for partition in sources
+        if positions[partition] < ends[partition].offset
+        and not _knows_all(partitions_told.get(str(partition), {}))
+    ]
+    samples = await sample_first(source, {partition: positions[partition] for partition in unknown})
+    now_ms = clock.now_ms()
+    return tuple(
+        _partition_status(
+            partition,
+            TopicPartition(destinations[partition.topic], partition.partition),
+            positions[partition],
+            ends[partition].offset,
+            partitions_told.get(str(partition), {}),
+            samples.get(partition),
+            told_at_ms,
+            now_ms,
+        )
+        for partition in sources
+    )
+
+
+def _knows_all(told: Mapping[str, Any]) -> bool:
+    """Whether a look at the source tells nothing new. What a paused one has copied is unlike what waits."""
+    measured = told.get("bytes_per_offset") is not None and told.get("state") != LaneState.PAUSED.value
+    return measured and _waiting_since(told, 0) is not None
+
+
+def _waiting_since(told: Mapping[str, Any], told_at_ms: int) -> int | None:
+    """When what waits came to the source, as the daemon saw it. What it saw nothing of came after it looked.
+    None: unknown.
+    """
+    since_ms: int | None = told.get("waiting_since_ms")
+    if since_ms is None and 0 <= told.get("source_end", -1) <= told["acknowledged"]:
+        return told_at_ms
+    return since_ms
+
+
+def _partition_status(
+    source: TopicPartition,
+    destination: TopicPartition,
+    committed: int,
+    end: int,
+    told: Mapping[str, Any],
+    sample: FirstBatch | None,
+    told_at_ms: int | None,
+    now_ms: int,
+) -> PartitionStatus:
+    return PartitionStatus(
+        source=source,
+        destination=destination,
+        state=told.get("state", "unassigned"),
+        problem=told.get("trouble") or told.get("source_problem") or told.get("error"),
+        committed=committed,
+        end=end,
+        lag=_lag(end - committed, told, sample, told_at_ms, now_ms),
+        retention=told.get("retention") if committed < end else None,
+    )
+
+
+def _lag(
+    messages: int, told: Mapping[str, Any], sample: FirstBatch | None, told_at_ms: int | None, now_ms: int
+) -> Lag:
+    if messages <= 0:
+        return NO_LAG
+    bytes_per_offset = sample.bytes_per_offset if sample else told.get("bytes_per_offset")
+    since_ms = _waiting_since(told, told_at_ms) if told and told_at_ms is not None else None
+    if since_ms is None and sample is not None:
+        since_ms = sample.timestamp_ms
+    return Lag(
+        messages=messages,
+        bytes=None if bytes_per_offset is None else round(messages * bytes_per_offset),
+        seconds=None if since_ms is None or since_ms < 0 else max(now_ms - since_ms, 0) / 1000,
+    )

@@ -1,0 +1,47 @@
+"""How a route keeps up, out of what its workers tell, each of its own partitions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_STATES = ("breached", "unknown", "kept")
+"""The first of them that a worker tells is that of the route."""
+
+
+def merge_timings(pictures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One picture of several; at least one."""
+    objectives = [picture["objective"] for picture in pictures if picture["objective"] is not None]
+    problems = dict.fromkeys(picture["problem"] for picture in pictures)
+    return {
+        "lag_seconds": _largest([picture["lag_seconds"] for picture in pictures]),
+        "objective": _merge_objectives(objectives) if objectives else None,
+        "in_danger": sum(picture["in_danger"] for picture in pictures),
+        "problem": "; ".join(filter(None, problems)) or None,
+        "latency": _added_up([picture["latency"] for picture in pictures]),
+    }
+
+
+def _merge_objectives(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The worst is the route's; breaches of several at a time count as often."""
+    since = [one["since_ms"] for one in told if one["since_ms"] is not None]
+    return {
+        "lag_seconds": told[0]["lag_seconds"],
+        "state": min((one["state"] for one in told), key=_STATES.index),
+        "since_ms": min(since, default=None),
+        "lag": _largest([one["lag"] for one in told]),
+        "worst": max(one["worst"] for one in told),
+        "breaches": sum(one["breaches"] for one in told),
+        "breached_ms": max(one["breached_ms"] for one in told),
+    }
+
+
+def _largest(values: Sequence[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _added_up(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], Mapping):
+        keys = dict.fromkeys(key for value in values for key in value)
+        return {key: _added_up([value[key] for value in values if key in value]) for key in keys}
+    return sum(values)

@@ -1,0 +1,69 @@
+"""What comes into danger, and out of it."""
+
+from __future__ import annotations
+
+from broker.clock import SystemClock
+from mirrormaker.flow.route_events import RouteEvents
+from mirrormaker.flow.timing.retention_watch import RetentionWatch
+from mirrormaker.flow.timing.risk import Retention
+from mirrormaker.topology.model import RouteName
+from tests.flow.timing.partitions import ORDERS, partition_at
+
+HOUR_MS = 3_600_000
+
+
+class Watched:
+    def __init__(self, margin_ms: int = HOUR_MS) -> None:
+        self.events = RouteEvents(RouteName("r"), SystemClock())
+        self.watch = RetentionWatch(margin_ms, self.events)
+
+    def look(self, age_ms: int, now_ms: int, kept_ms: int | None = 24 * HOUR_MS) -> None:
+        retention = None if kept_ms is None else Retention(ms=kept_ms)
+        self.watch.look(partition_at(5, 10), 0, now_ms - age_ms, retention, now_ms)
+
+    def names(self) -> list[str]:
+        return [event["name"] for event in self.events.describe()]
+
+
+def test_danger_is_told_once_when_it_comes_and_once_when_it_goes() -> None:
+    watched = Watched()
+    watched.look(20 * HOUR_MS, 0)
+    assert watched.names() == []
+    assert not watched.watch.is_in_danger(partition_at(5, 10))
+    watched.look(23 * HOUR_MS + 1, 10_000)
+    watched.look(23 * HOUR_MS + 2, 20_000)
+    assert watched.names() == ["retention_risk_met"]
+    assert watched.watch.is_in_danger(partition_at(5, 10))
+    assert watched.watch.in_danger == 1
+    watched.watch.caught_up(ORDERS)
+    watched.watch.caught_up(ORDERS)
+    assert watched.names() == ["retention_risk_met", "retention_risk_passed"]
+    assert watched.watch.describe(ORDERS) is None
+
+
+def test_what_hangs_about_the_bound_is_told_of_once() -> None:
+    watched = Watched()
+    for at_ms, end in [(0, 1_000), (10_000, 11_000), (20_000, 20_000), (30_000, 30_000)]:  # some 3,600 s left
+        watched.watch.look(partition_at(0, end), 0, None, Retention(bytes=351_100_000), at_ms)
+    assert watched.names() == ["retention_risk_met"]
+    watched.watch.look(partition_at(0, 30_000), 0, None, Retention(bytes=351_100_000), 80_000)
+    assert watched.names() == ["retention_risk_met", "retention_risk_passed"]
+
+
+def test_what_is_kept_shortly_is_in_danger_with_half_of_that_left() -> None:
+    watched = Watched()
+    watched.look(250_000, 0, kept_ms=600_000)
+    assert watched.names() == []
+    watched.look(301_000, 1_000, kept_ms=600_000)
+    assert watched.names() == ["retention_risk_met"]
+    told = watched.watch.describe(ORDERS)
+    assert told is not None
+    assert (told["deleted_by"], told["in_danger"]) == ("retention.ms", True)
+
+
+def test_partitions_that_others_copy_now_are_forgotten() -> None:
+    watched = Watched()
+    watched.look(24 * HOUR_MS, 0)
+    watched.watch.keep([])
+    assert watched.watch.in_danger == 0
+    assert watched.watch.describe(ORDERS) is None
