@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,8 @@ CARRIED: Mapping[str, list[tuple[str, str, str, str]]] = {
     ],
 }
 """Example -> source cluster, topic, destination, topic there."""
-IN_A_TEST_OF_THEIR_OWN = {"replicated", "migration"}
+IN_A_TEST_OF_THEIR_OWN = {"replicated", "migration", "active-active"}
 NOT_STARTED = {
-    "active-active": "objectives",
     "chain": "objectives",
     "disaster-recovery": "failover_group",
 }
@@ -132,6 +132,36 @@ def test_a_migration_brings_records_settings_and_groups_and_tells_that_there_are
     planned = mirrormaker("plan", str(running.process.file))
     assert (planned.returncode, planned.stderr) == (0, "")
     assert "! old: access rules: UNSUPPORTED_VERSION" in planned.stdout
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("running", ["active-active"], indirect=True)
+def test_two_sides_that_both_take_writes_have_every_record_once(running: Running) -> None:
+    partitions, records = 6, 5_000
+    sides = {"east": range(records), "west": range(records, 2 * records)}
+    wait_until(
+        lambda: all(len(partitions_of(running.clusters[side], "orders")) == partitions for side in sides),
+        "the topics of the file made",
+    )
+    with ThreadPoolExecutor() as threads:
+        writers = [
+            threads.submit(produce, running.clusters[side], "orders", numbers, partitions)
+            for side, numbers in sides.items()
+        ]
+    for writer in writers:
+        writer.result()
+    wait_until(running.is_copied, "everything copied")
+    for side in sides:
+        copies = consume(running.clusters[side], "orders", partitions, 2 * records)
+        assert sorted(int(message.value() or b"") for message in copies) == list(range(2 * records))
+    told = json.loads(mirrormaker("status", str(running.process.file), "--output", "json").stdout)
+    assert all(route["objective"]["state"] in ("kept", "breached") for route in told["routes"])
+    assert sum(route["counts"]["records"] for route in told["routes"]) == 2 * records
+
+
+def partitions_of(cluster: EmbeddedCluster, topic: str) -> list[int]:
+    metadata = AdminClient({"bootstrap.servers": address(cluster)}).list_topics(timeout=PATIENCE_SECONDS)
+    return list(metadata.topics[topic].partitions) if topic in metadata.topics else []
 
 
 def lacks_of(name: str) -> list[str]:
