@@ -22,6 +22,7 @@ from broker.clock import SystemClock
 from broker.errors import BrokerError
 from broker.telemetry import configure_logging
 from broker.types import HostPort
+from mirrormaker.audit_commands import add_audit_verb
 from mirrormaker.child_keeper import ChildKeeper
 from mirrormaker.control_access import pause, resume
 from mirrormaker.daemon import Daemon
@@ -76,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_http(_add_verb(verbs, name, command, purpose))
     add_plan_verbs(partial(_add_verb, verbs))
     add_translate_verb(partial(_add_verb, verbs))
+    add_audit_verb(partial(_add_verb, verbs))
     status = _add_verb(verbs, "status", _status, "show lag and state of every route")
     status.add_argument("--watch", action="store_true", help="show again every two seconds")
     status.add_argument("--output", choices=["text", "json"], default="text")

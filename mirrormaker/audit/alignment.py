@@ -1,0 +1,179 @@
+"""Two runs of records beside each other: which are alike, and where one has what the other lacks. Pure.
+
+Both come piece by piece and are held as long as they do not agree, at most `WINDOW` of each: what is moved
+farther than that is seen as lacking at one place and extra at the other, which `settle` brings together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from mirrormaker.audit.findings import Outcome
+
+WINDOW = 4_096
+
+
+class Item(NamedTuple):
+    """A record, as far as it is compared."""
+
+    offset: int
+    content: int
+    """Hash of all that counts; equal ones are taken for equal records."""
+    key: int
+    """Hash of the key."""
+    timestamp: int
+    outcome: Outcome | None = None
+    """What it counts as where it has no counterpart; None: as a difference."""
+
+
+class Pair(NamedTuple):
+    """What stands at one place: of either side there may be nothing."""
+
+    source: Item | None
+    destination: Item | None
+
+
+class _Side:
+    """Items that wait, and where each content is among them."""
+
+    __slots__ = ("_at", "_places", "ended", "items")
+
+    def __init__(self) -> None:
+        self.items: deque[Item] = deque()
+        self.ended = False
+        self._at = 0
+        self._places: defaultdict[int, deque[int]] = defaultdict(deque)
+
+    def push(self, item: Item) -> None:
+        self._places[item.content].append(self._at + len(self.items))
+        self.items.append(item)
+
+    def pop(self) -> Item:
+        item = self.items.popleft()
+        places = self._places[item.content]
+        places.popleft()
+        if not places:
+            del self._places[item.content]
+        self._at += 1
+        return item
+
+    def distance_to(self, content: int) -> int | None:
+        """How many items stand before the first with it."""
+        places = self._places.get(content)
+        return None if places is None else places[0] - self._at
+
+    @property
+    def is_full(self) -> bool:
+        return self.ended or len(self.items) >= WINDOW
+
+
+class Alignment:
+    """See the module."""
+
+    def __init__(
+        self, *, skips_source: Outcome | None = None, skips_destination: Outcome | None = None
+    ) -> None:
+        """Records before the first that both have count as these outcomes, if any, as where a side has lost
+        its beginning: then that may be far from where the other begins.
+        """
+        self.equal = 0
+        self.pairs: list[Pair] = []
+        """What stands apart, in its order."""
+        self._source = _Side()
+        self._destination = _Side()
+        self._skips = (skips_source, skips_destination)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits."""
+        return not self._source.items and not self._destination.items
+
+    @property
+    def wants_destination(self) -> bool:
+        """Whether it gets no further without more of the destination."""
+        return bool(self._source.items) and not self._destination.is_full
+
+    def begin(self) -> None:
+        """Both have agreed once."""
+        self._skips = (None, None)
+
+    def take_source(self, items: Iterable[Item]) -> None:
+        """More of the source."""
+        for item in items:
+            self._source.push(item)
+        self._go_on()
+
+    def take_destination(self, items: Iterable[Item]) -> None:
+        """More of the destination."""
+        for item in items:
+            self._destination.push(item)
+        self._go_on()
+
+    def end_source(self) -> None:
+        """The source has nothing more."""
+        self._source.ended = True
+        self._go_on()
+
+    def end_destination(self) -> None:
+        """The destination has nothing more."""
+        self._destination.ended = True
+        self._go_on()
+
+    def _go_on(self) -> None:
+        source, destination = self._source, self._destination
+        while source.items and destination.items:
+            if source.items[0].content == destination.items[0].content:
+                source.pop()
+                destination.pop()
+                self.equal += 1
+                self._skips = (None, None)
+            elif not source.is_full or not destination.is_full:
+                return
+            else:
+                self._part()
+        if source.ended:
+            while destination.items and not source.items:
+                self._lone_destination()
+        if destination.ended:
+            while source.items and not destination.items:
+                self._lone_source()
+
+    def _part(self) -> None:
+        """The first two differ: let one go, or both."""
+        ahead = self._destination.distance_to(self._source.items[0].content)
+        behind = self._source.distance_to(self._destination.items[0].content)
+        if ahead is None and behind is None:
+            self._part_strangers()
+        elif ahead is None or (behind is not None and behind <= ahead):
+            self._lone_source()
+        else:
+            self._lone_destination()
+
+    def _part_strangers(self) -> None:
+        """Neither is anywhere on the other side."""
+        skips_source, skips_destination = self._skips
+        first, other = self._source.items[0], self._destination.items[0]
+        if skips_source is not None and (skips_destination is None or first.timestamp <= other.timestamp):
+            self._lone_source()
+        elif skips_destination is not None:
+            self._lone_destination()
+        elif first.outcome is not None:
+            self._lone_source()
+        elif other.outcome is not None:
+            self._lone_destination()
+        else:
+            self.pairs.append(Pair(self._source.pop(), self._destination.pop()))
+
+    def _lone_source(self) -> None:
+        item = self._source.pop()
+        self.pairs.append(Pair(_counted_as(item, self._skips[0]), None))
+
+    def _lone_destination(self) -> None:
+        item = self._destination.pop()
+        self.pairs.append(Pair(None, _counted_as(item, self._skips[1])))
+
+
+def _counted_as(item: Item, outcome: Outcome | None) -> Item:
+    return item if outcome is None or item.outcome is not None else item._replace(outcome=outcome)

@@ -1,0 +1,52 @@
+"""Whose the records of a destination partition are, as all lanes that lead there say. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from mirrormaker.audit.lane_runs import Pass
+from mirrormaker.audit.ranges import Range
+
+
+class _Owned(NamedTuple):
+    first: int
+    next: int
+    owner: int
+    """Identity of the pass."""
+
+
+class DestinationIndex:
+    """See the module."""
+
+    def __init__(self, passes: Iterable[Pass]) -> None:
+        self._owned: Sequence[_Owned] = sorted(
+            _Owned(place.first, place.next, id(each)) for each in passes for place in each.places()
+        )
+
+    def is_owned(self, offset: int) -> bool:
+        """Whether the record there is known to any lane."""
+        index = self._before(offset)
+        return index >= 0 and offset < self._owned[index].next
+
+    def is_neighbour(self, one: Pass, offset: int) -> bool:
+        """Whether the last known record before the offset is of this pass; before all of them, the first
+        counts.
+        """
+        return bool(self._owned) and self._owned[max(self._before(offset), 0)].owner == id(one)
+
+    def gaps(self, within: Range) -> Iterator[Range]:
+        """Offsets of which no lane knows."""
+        at = within.first
+        for first, end, _ in self._owned[max(self._before(within.first), 0) :]:
+            if first >= within.next:
+                break
+            if first > at:
+                yield Range(at, first)
+            at = max(at, end)
+        if at < within.next:
+            yield Range(at, within.next)
+
+    def _before(self, offset: int) -> int:
+        return bisect_right(self._owned, (offset, 1 << 63, 0)) - 1

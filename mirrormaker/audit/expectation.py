@@ -1,0 +1,96 @@
+"""What a route should make of the records of a source partition, for one of its lanes. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from broker.records.reader import Columns
+from broker.records.record import Record
+from mirrormaker.audit.alignment import Item
+from mirrormaker.audit.entries import Entry, columns_of, items_of
+from mirrormaker.audit.findings import Outcome
+from mirrormaker.audit.ranges import Range
+from mirrormaker.flow.transit import PartitionSteps
+from mirrormaker.steps.record import RecordError
+from mirrormaker.topology.model import RecordErrorPolicy
+
+
+@dataclass(slots=True, kw_only=True)
+class Expectation:
+    """See the module."""
+
+    lane: int = 0
+    steps: PartitionSteps | None = None
+    """None: records go as they are."""
+    has_function: bool = False
+    """One of the steps is a function of the route's own."""
+    on_record_error: RecordErrorPolicy = RecordErrorPolicy.FAIL
+    notes: Sequence[Range] = ()
+    """Source offsets that are noted as left out, in their order."""
+    carried_ids: Collection[int] = frozenset()
+    """Producer ids of mirrors that write to the source: what comes with them may have been returned."""
+    copied_to: int | None = None
+    """Source offset that the route has come to; None: not known."""
+    with_time: bool = True
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    """Of records that are not expected at all."""
+
+    def is_plain(self, entry: Entry) -> bool:
+        """Whether all of a batch is expected as it is."""
+        header = entry.header
+        return (
+            self.steps is None
+            and header is not None
+            and (self.copied_to is None or entry.next <= self.copied_to)
+            and header.producer_id not in self.carried_ids
+            and not any(each.first < entry.next and each.next > header.base_offset for each in self.notes)
+        )
+
+    def items(self, entry: Entry, within: Range) -> list[Item]:
+        """The records of a batch that the lane should have, of these source offsets. Raises
+        CorruptRecordsError.
+        """
+        columns = columns_of(entry)
+        if self.steps is not None:
+            columns = self._stepped(columns, self.steps, within)
+        items = items_of(columns, with_time=self.with_time)
+        if columns.offsets and (columns.offsets[0] < within.first or columns.offsets[-1] >= within.next):
+            items = [item for item in items if within.first <= item.offset < within.next]
+        if self.is_plain(entry):
+            return items
+        is_carried = entry.header is not None and entry.header.producer_id in self.carried_ids
+        return [item._replace(outcome=self._outcome(item.offset, is_carried)) for item in items]
+
+    def _outcome(self, offset: int, is_carried: bool) -> Outcome | None:
+        """What it counts as where it is not at the destination."""
+        if self.copied_to is not None and offset >= self.copied_to:
+            return Outcome.PENDING
+        if any(each.first <= offset < each.next for each in self.notes):
+            return Outcome.NOTED
+        if is_carried:
+            return Outcome.RETURNED
+        return Outcome.BY_FUNCTION if self.has_function else None
+
+    def _stepped(self, columns: Columns, steps: PartitionSteps, within: Range) -> Columns:
+        made: list[Record] = []
+        for key, value, offset, timestamp, headers in zip(*columns, strict=True):
+            if not within.first <= offset < within.next:
+                continue
+            try:
+                sent = steps.apply(Record(offset, timestamp, 0, key, value, headers))
+            except RecordError:
+                is_parked = self.on_record_error is RecordErrorPolicy.PARK
+                self.outcomes[Outcome.PARKED if is_parked else Outcome.NOTED] += self.lane == 0
+                continue
+            if not sent:
+                self.outcomes[Outcome.LEFT_OUT] += self.lane == 0
+            made += [record for lane, record in sent if lane == self.lane]
+        return Columns(
+            [each.key for each in made],
+            [each.value for each in made],
+            [each.offset for each in made],
+            [each.timestamp for each in made],
+            [each.headers for each in made],
+        )

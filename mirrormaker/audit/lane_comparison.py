@@ -1,0 +1,307 @@
+"""Records that a lane should have beside those that it has, within one pass. Pure.
+
+Where the ledger knows the place of a record, that is looked at. Whatever is not where it belongs, or not
+known to the ledger, goes by content and order (`alignment`). In the end what stands apart is named.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from broker.types import TopicPartition
+from mirrormaker.audit.alignment import Alignment, Item
+from mirrormaker.audit.destination_index import DestinationIndex
+from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
+from mirrormaker.audit.lane_runs import Pass, Whereabouts
+from mirrormaker.topology.model import Delivery
+
+PAIRS_MAX = 20_000
+"""What stands apart is named at the latest when it is so much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneTerms:
+    """What decides how a lane is judged."""
+
+    source: TopicPartition
+    destination: TopicPartition
+    delivery: Delivery
+    is_exclusive: bool = True
+    """Nobody but the route writes to the destination partition."""
+    destination_start: int = 0
+    """First offset that is kept there."""
+    is_source_compacted: bool = False
+    is_destination_compacted: bool = False
+    repeated_to: int = 0
+    """Source offsets before this have been judged already: a pass before had them."""
+
+
+class LaneComparison:
+    """See the module."""
+
+    def __init__(
+        self,
+        terms: LaneTerms,
+        findings: Findings,
+        known: Pass | None,
+        index: DestinationIndex,
+        *,
+        skips_source: Outcome | None = None,
+        skips_destination: Outcome | None = None,
+    ) -> None:
+        """`known`: what the ledger says, None: nothing. `skips_...`: see `Alignment`."""
+        self.strangers: list[Item] = []
+        """Records of the destination that are to be looked for in the source; see `name_strangers`."""
+        self._terms = terms
+        self._findings = findings
+        self._known = known
+        self._index = index
+        self._expected: deque[Item] = deque()
+        self._there: deque[Item] = deque()
+        self._has_all = False
+        """The destination has nothing more."""
+        self._alignment = Alignment(skips_source=skips_source, skips_destination=skips_destination)
+
+    # ---- what comes in
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether nothing waits: what comes next on either side belongs together."""
+        return not self._expected and not self._there and self._alignment.is_empty
+
+    @property
+    def wants_destination(self) -> bool:
+        """Whether it gets no further without more of the destination."""
+        if self._has_all:
+            return False
+        return bool(self._expected) or self._alignment.wants_destination
+
+    def take_equal(self, first: int, count: int) -> None:
+        """So many records from a source offset on are at the destination as they should be."""
+        repeated = min(max(self._terms.repeated_to - first, 0), count)
+        self._findings.outcomes[Outcome.REPEATED] += repeated
+        self._findings.records += count - repeated
+        self._findings.equal += count - repeated
+        self._alignment.begin()
+
+    def take_source(self, items: Collection[Item]) -> None:
+        """Records that the lane should have."""
+        self._findings.records += sum(item.offset >= self._terms.repeated_to for item in items)
+        if self._known is None:
+            self._alignment.take_source(items)
+            self._heed_alignment()
+            return
+        self._expected.extend(items)
+        self._go_on(self._known)
+
+    def take_destination(self, items: Iterable[Item]) -> None:
+        """Records that are there."""
+        if self._known is None:
+            self._alignment.take_destination(items)
+            self._heed_alignment()
+            return
+        self._there.extend(items)
+        self._go_on(self._known)
+
+    def end(self) -> None:
+        """There is nothing more on either side: name what stands apart."""
+        self._has_all = True
+        if self._known is not None:
+            self._go_on(self._known)
+            while self._there:
+                self._stray(self._known, self._there.popleft())
+        self._alignment.end_destination()
+        self._alignment.end_source()
+        self._heed_alignment()
+        self._settle()
+
+    def end_destination(self) -> None:
+        """The destination has nothing more."""
+        self._has_all = True
+        if self._known is None:
+            self._alignment.end_destination()
+            self._heed_alignment()
+        else:
+            self._go_on(self._known)
+
+    # ---- by the ledger
+
+    def _go_on(self, known: Pass) -> None:
+        expected, there = self._expected, self._there
+        while expected:
+            item = expected[0]
+            place = known.place_of(item.offset)
+            if isinstance(place, Whereabouts):
+                expected.popleft()
+                self._take_unplaced(item, place)
+            elif not there:
+                if not self._has_all:
+                    return
+                expected.popleft()
+                self._absent(item, place)
+            elif there[0].offset < place:
+                self._stray(known, there.popleft())
+            elif there[0].offset > place:
+                expected.popleft()
+                self._absent(item, place)
+            else:
+                self._compare(expected.popleft(), there.popleft())
+
+    def _compare(self, item: Item, there: Item) -> None:
+        if item.content == there.content:
+            self._count_equal(item)
+        elif item.outcome is Outcome.BY_FUNCTION:
+            self._findings.outcomes[Outcome.BY_FUNCTION] += 1
+        else:
+            self._alignment.take_source([item])
+            self._alignment.take_destination([there])
+            self._heed_alignment()
+
+    def _take_unplaced(self, item: Item, place: Whereabouts) -> None:
+        if place is Whereabouts.NOWHERE and item.outcome is not None:
+            self._findings.outcomes[item.outcome] += 1
+            return
+        self._alignment.take_source([item])
+        self._heed_alignment()
+
+    def _absent(self, item: Item, place: int) -> None:
+        terms = self._terms
+        if place < terms.destination_start or terms.is_destination_compacted:
+            self._findings.outcomes[Outcome.GONE_AT_DESTINATION] += 1
+        else:
+            self._alignment.take_source([item])
+            self._heed_alignment()
+
+    def _stray(self, known: Pass, there: Item) -> None:
+        """A record that no expected one belongs to."""
+        if known.source_of(there.offset) is not None:
+            self._findings.outcomes[Outcome.GONE_AT_SOURCE] += 1
+        elif self._index.is_owned(there.offset) or not self._index.is_neighbour(known, there.offset):
+            return  # for another to judge
+        else:
+            self._alignment.take_destination([there])
+            self._heed_alignment()
+
+    def _count_equal(self, item: Item) -> None:
+        if item.offset < self._terms.repeated_to:
+            self._findings.outcomes[Outcome.REPEATED] += 1
+        else:
+            self._findings.equal += 1
+
+    # ---- what stands apart
+
+    def _heed_alignment(self) -> None:
+        self._findings.equal += self._alignment.equal
+        self._alignment.equal = 0
+        if len(self._alignment.pairs) > PAIRS_MAX:
+            self._settle()
+
+    def _settle(self) -> None:
+        pairs, self._alignment.pairs = self._alignment.pairs, []
+        lacking = [self._counted(pair.source) for pair in pairs]
+        extra = [self._counted(pair.destination) for pair in pairs]
+        self._name_moved(lacking, extra)
+        self._name_altered_by_place(lacking, extra)
+        self._name_altered(lacking, extra)
+        for item in lacking:
+            if item is not None:
+                self._name_lacking(item)
+        for item in extra:
+            if item is not None:
+                self._name_extra(item)
+
+    def _counted(self, item: Item | None) -> Item | None:
+        """Nothing, where it is no difference."""
+        if item is None or item.outcome is None:
+            return item
+        self._findings.outcomes[item.outcome] += 1
+        return None
+
+    def _name_moved(self, lacking: list[Item | None], extra: list[Item | None]) -> None:
+        """What lacks at one place and stands at another."""
+        places: defaultdict[int, deque[int]] = defaultdict(deque)
+        for index, item in enumerate(extra):
+            if item is not None:
+                places[item.content].append(index)
+        for index, item in enumerate(lacking):
+            if item is None or not places.get(item.content):
+                continue
+            at = places[item.content].popleft()
+            there = extra[at]
+            lacking[index] = extra[at] = None
+            self._add(DifferenceKind.REORDERED, item.offset, there.offset if there is not None else None)
+
+    def _name_altered_by_place(self, lacking: list[Item | None], extra: list[Item | None]) -> None:
+        if self._known is None:
+            return
+        at_place = {item.offset: index for index, item in enumerate(extra) if item is not None}
+        for index, item in enumerate(lacking):
+            place = None if item is None else self._known.place_of(item.offset)
+            if item is not None and isinstance(place, int) and place in at_place:
+                lacking[index] = extra[at_place[place]] = None
+                self._add(DifferenceKind.ALTERED, item.offset, place)
+
+    def _name_altered(self, lacking: list[Item | None], extra: list[Item | None]) -> None:
+        """Of two that stand at one place and are not alike, what makes them one record: key, or time."""
+        for index, (item, there) in enumerate(zip(lacking, extra, strict=True)):
+            if item is None or there is None:
+                continue
+            if item.key == there.key or item.timestamp == there.timestamp:
+                lacking[index] = extra[index] = None
+                self._add(DifferenceKind.ALTERED, item.offset, there.offset)
+
+    def _name_lacking(self, item: Item) -> None:
+        terms = self._terms
+        place = None if self._known is None else self._known.place_of(item.offset)
+        if terms.delivery is Delivery.AT_MOST_ONCE and not isinstance(place, int):
+            self._findings.outcomes[Outcome.LOST] += 1
+        elif terms.is_destination_compacted:
+            self._findings.outcomes[Outcome.GONE_AT_DESTINATION] += 1
+        else:
+            self._add(DifferenceKind.MISSING, item.offset, place if isinstance(place, int) else None)
+
+    def _name_extra(self, item: Item) -> None:
+        if not self._terms.is_exclusive:
+            self._findings.outcomes[Outcome.OTHERS] += 1
+        elif self._known is None and self._terms.is_source_compacted:
+            self._findings.outcomes[Outcome.GONE_AT_SOURCE] += 1
+        elif len(self.strangers) < PAIRS_MAX:
+            self.strangers.append(item)
+        else:
+            self._add(DifferenceKind.UNEXPLAINED, None, item.offset)
+
+    def name_strangers(self, found: Mapping[int, int]) -> None:
+        """Say what the strangers are; `found`: the source offsets of contents that were found there."""
+        known = self._known
+        for item in self.strangers:
+            source = found.get(item.content)
+            if source is None:
+                before = None if known is None else known.source_before(item.offset)
+                self._add(DifferenceKind.UNEXPLAINED, before, item.offset)
+            elif self._is_first_try(source, item.offset):
+                self._findings.outcomes[Outcome.REPEATED] += 1
+            else:
+                self._add(DifferenceKind.DOUBLED, source, item.offset)
+        self.strangers = []
+
+    def _is_first_try(self, source: int, to: int) -> bool:
+        """Whether a copy was left behind by a process that ended before it wrote it down: at least once, the
+        record was copied again later, and that copy is known.
+        """
+        if self._terms.delivery is not Delivery.AT_LEAST_ONCE or self._known is None:
+            return False
+        place = self._known.place_of(source)
+        return isinstance(place, int) and to < place
+
+    def _add(self, kind: DifferenceKind, source: int | None, to: int | None) -> None:
+        self._findings.add(
+            Difference(
+                kind=kind,
+                source=self._terms.source,
+                source_offset=source,
+                destination=self._terms.destination,
+                destination_offset=to,
+            )
+        )

@@ -1,0 +1,166 @@
+"""What the pages of a lane say of single records: where each is, and whose each is. Pure.
+
+Pages in the order of the destination are cut into passes: within one the source only ascends. A route that
+never crashed and never sought has one pass; what it copied again begins another.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+
+from mirrormaker.audit.ranges import Range, joined, outside
+from mirrormaker.ledger.page import CRC_MODULUS, NOWHERE_KNOWN, Page, PageRun
+
+
+class Whereabouts(Enum):
+    """What is known of a source offset that has no known place."""
+
+    NOWHERE = "nowhere"
+    """It was dealt with, and has no copy."""
+    SOMEWHERE = "somewhere"
+    """It has a copy; where is not known."""
+    UNRECORDED = "unrecorded"
+    """The ledger does not know of it."""
+
+
+class Pass:
+    """Pages side by side, in whose order both sides ascend."""
+
+    def __init__(self, pages: Sequence[Page]) -> None:
+        runs = [run for page in pages for run in page.runs()]
+        self.source = Range(pages[0].first, max(page.next for page in pages))
+        self._covered = joined(Range(page.first, page.next) for page in pages)
+        self._sums = [(Range(page.first, page.next), page.source_crc, page.crc) for page in pages]
+        self._known = [run for run in runs if run.to != NOWHERE_KNOWN]
+        self._unknown = joined(_source_of(run) for run in runs if run.to == NOWHERE_KNOWN)
+        self._sources = [run.source for run in self._known]
+        self._tos = [run.to for run in self._known]
+        self.to = Range(self._tos[0], self._known[-1].to + self._known[-1].length) if self._known else None
+        """Where the first of its records is, up to after the last; None where that is known of none."""
+
+    def run_at(self, offset: int) -> PageRun | None:
+        """The run with a source offset in it, whose place is known."""
+        index = bisect_right(self._sources, offset) - 1
+        if index < 0:
+            return None
+        run = self._known[index]
+        return run if offset < run.source + run.length else None
+
+    def place_of(self, offset: int) -> int | Whereabouts:
+        """Where the record at a source offset is."""
+        run = self.run_at(offset)
+        if run is not None:
+            return run.to + offset - run.source
+        if _holds(self._unknown, offset):
+            return Whereabouts.SOMEWHERE
+        return Whereabouts.NOWHERE if _holds(self._covered, offset) else Whereabouts.UNRECORDED
+
+    def place_from(self, offset: int) -> int | None:
+        """Where the first record at a source offset or after it is, whose place is known."""
+        index = bisect_right(self._sources, offset)
+        if index and offset < self._sources[index - 1] + self._known[index - 1].length:
+            return self._tos[index - 1] + offset - self._sources[index - 1]
+        return self._tos[index] if index < len(self._tos) else None
+
+    def source_of(self, to: int) -> int | None:
+        """Of which source offset the record there is; None: of none in this pass."""
+        index = bisect_right(self._tos, to) - 1
+        if index < 0:
+            return None
+        run = self._known[index]
+        return run.source + to - run.to if to < run.to + run.length else None
+
+    def source_before(self, to: int) -> int | None:
+        """The source offset of the last record before that place."""
+        index = bisect_right(self._tos, to) - 1
+        if index < 0:
+            return None
+        run = self._known[index]
+        return run.source + min(to - run.to, run.length - 1)
+
+    def places(self) -> Iterator[Range]:
+        """Destination offsets of its records."""
+        return (Range(run.to, run.to + run.length) for run in self._known)
+
+    def count(self, within: Range) -> int:
+        """Records of these source offsets that have a copy."""
+        return sum(each.length for each in self.copied_parts(within))
+
+    def copied_parts(self, within: Range) -> Iterator[Range]:
+        """Of these source offsets, those of records that have a copy."""
+        for run in self.runs_within(within):
+            yield _source_of(run).within(within)
+        yield from (each.within(within) for each in self._unknown)
+
+    def covered_parts(self, within: Range) -> Iterator[Range]:
+        """Of these source offsets, those that were dealt with."""
+        return (each.within(within) for each in self._covered)
+
+    def sums(self, within: Range) -> tuple[int | None, int | None] | None:
+        """Checksums of the batches of these source offsets, at the source and at the destination; None: no
+        pages begin and end with them.
+        """
+        source: int | None = 0
+        to: int | None = 0
+        for covers, source_crc, crc in self._sums:
+            if not covers.within(within).length:
+                continue
+            if covers.within(within) != covers:
+                return None
+            source, to = add_sums(source, source_crc), add_sums(to, crc)
+        return source, to
+
+    def holes(self) -> Iterator[Range]:
+        """Source offsets between its pages that were not."""
+        return outside(self._covered, self.source)
+
+    def runs_within(self, within: Range) -> Sequence[PageRun]:
+        """Runs with any of these source offsets, whose place is known."""
+        if not within.length:
+            return ()
+        low = bisect_right(self._sources, within.first) - 1
+        if low < 0 or self._known[low].source + self._known[low].length <= within.first:
+            low += 1
+        return self._known[low : bisect_right(self._sources, within.next - 1)]
+
+
+def passes_of(pages: Iterable[Page]) -> list[Pass]:
+    """The passes of a lane, of what its source has now, in the order of the destination."""
+    ordered = sorted(pages, key=_place)
+    current = _of_the_log_now(ordered)
+    cut: list[list[Page]] = []
+    for page in current:
+        if not cut or page.first < max(each.next for each in cut[-1]):
+            cut.append([])
+        cut[-1].append(page)
+    return [Pass(each) for each in cut]
+
+
+def _of_the_log_now(ordered: Sequence[Page]) -> Sequence[Page]:
+    """Without pages of a log that is gone: what ends behind where a later one begins anew is of that."""
+    kept: list[Page] = []
+    for page in ordered:
+        if page.is_anew:
+            kept = [each for each in kept if each.next <= page.first]
+        kept.append(page)
+    return kept
+
+
+def add_sums(one: int | None, other: int | None) -> int | None:
+    """As pages add checksums up; None: not known."""
+    return None if one is None or other is None else (one + other) % CRC_MODULUS
+
+
+def _place(page: Page) -> tuple[int, int]:
+    return -1 if page.to_first is None else page.to_first, page.first
+
+
+def _source_of(run: PageRun) -> Range:
+    return Range(run.source, run.source + run.length)
+
+
+def _holds(ranges: Sequence[Range], offset: int) -> bool:
+    index = bisect_right(ranges, (offset, 1 << 63)) - 1
+    return index >= 0 and offset < ranges[index].next

@@ -1,0 +1,281 @@
+"""A route audited by its ledger and by what both clusters say of their ends: no records are read, but those
+at the destination that no page knows of.
+
+What is found so: source offsets that were never dealt with, records that the destination has lost from its
+end, and records that stand there and come from nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing
+
+from broker.errors import CorruptRecordsError
+from broker.types import TopicPartition
+from mirrormaker.audit.destination_index import DestinationIndex
+from mirrormaker.audit.entries import columns_of
+from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
+from mirrormaker.audit.lane_runs import Pass, add_sums
+from mirrormaker.audit.log_reader import LogReader
+from mirrormaker.audit.outcome import PartitionAudit, WindowCount
+from mirrormaker.audit.ranges import Range, joined, outside
+from mirrormaker.audit.route_view import RouteView
+from mirrormaker.audit.windows import TimeWindow
+from mirrormaker.topology.model import Delivery
+
+GAPS_READ_MAX = 1_000
+"""Stretches of a partition, at most, that are read for records that no page knows of."""
+
+
+class LedgerAudit:
+    """Of one route."""
+
+    def __init__(self, view: RouteView) -> None:
+        self.bytes = 0
+        """Read of the destination."""
+        self._view = view
+
+    async def partition(
+        self, source: TopicPartition, windows: Sequence[tuple[TimeWindow, Range]]
+    ) -> PartitionAudit:
+        """Judge a partition; `windows`: spans of time to count it by, with their source offsets. Raises
+        BrokerError.
+        """
+        view = self._view
+        findings = Findings()
+        audit = PartitionAudit(source=source, window=view.windows[source], findings=findings)
+        lanes = [
+            (to, view.passes[source, to]) for _, to in view.data_lanes(source) if (source, to) in view.passes
+        ]
+        audit.has_ledger = bool(lanes)
+        if not lanes:
+            if view.windows[source].length:
+                audit.problem = self._why_no_ledger(source)
+            return audit
+        judge_source(view, source, lanes, findings)
+        for to, passes in lanes:
+            if to not in view.to_ends:
+                self._all_missing(source, to, passes, findings)
+                continue
+            judge_end(view, source, to, passes, findings)
+            try:
+                await self._read_gaps(source, to, passes, findings)
+            except CorruptRecordsError as error:
+                audit.problem = f"damaged records: {error}"
+        audit.windows = tuple(count_window(lanes, window, offsets) for window, offsets in windows)
+        findings.sort()
+        return audit
+
+    def _why_no_ledger(self, source: TopicPartition) -> str:
+        copied_to = self._view.copied_to(source)
+        if copied_to is None:
+            return "nothing of it is in the ledger, and the route has no position in it: --deep reads it"
+        return f"the route is at offset {copied_to}, and nothing of it is in the ledger: --deep reads it"
+
+    def _all_missing(
+        self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings
+    ) -> None:
+        """The destination has no such partition."""
+        count = sum(each.count(self._view.windows[source]) for each in passes)
+        if count:
+            findings.equal -= count
+            findings.add(
+                Difference(
+                    kind=DifferenceKind.MISSING,
+                    source=source,
+                    source_offset=passes[0].source.first,
+                    destination=to,
+                    destination_offset=None,
+                    count=count,
+                )
+            )
+
+    # ---- records that no page knows of
+
+    async def _read_gaps(
+        self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings
+    ) -> None:
+        gaps = list(self._gaps(source, to, passes))
+        for gap in gaps[:GAPS_READ_MAX]:
+            await self._read_gap(source, to, passes, gap, findings)
+        findings.outcomes[Outcome.UNRECORDED] += sum(gap.length for gap in gaps[GAPS_READ_MAX:])
+
+    def _gaps(self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]) -> Iterator[Range]:
+        """Destination offsets behind records of these passes that no page knows of. What a route at work has
+        just written is not in the ledger yet: the end counts once the route has nothing more to copy.
+        """
+        view = self._view
+        index = view.indexes.get(to, DestinationIndex(()))
+        placed = [each.to for each in passes if each.to is not None]
+        if not placed:
+            return
+        last = max(each.next for each in placed)
+        is_at_end = view.windows[source].next <= max(each.source.next for each in passes)
+        within = Range(max(placed[0].first, view.to_starts[to]), view.to_ends[to] if is_at_end else last)
+        markers = 1 if view.route.delivery is Delivery.EXACTLY_ONCE else 0
+        for gap in index.gaps(within):
+            if gap.length > markers and any(index.is_neighbour(each, gap.first) for each in passes):
+                yield gap
+
+    async def _read_gap(
+        self,
+        source: TopicPartition,
+        to: TopicPartition,
+        passes: Sequence[Pass],
+        gap: Range,
+        findings: Findings,
+    ) -> None:
+        """Raises BrokerError, CorruptRecordsError."""
+        view = self._view
+        lane = view.destination.new_lane("audit")
+        reader = LogReader(view.destination, to, gap, committed_only=True, lane=lane)
+        before = max((each.source_before(gap.first) or 0 for each in passes), default=None)
+        async with aclosing(reader.entries()) as entries:
+            async for entry in entries:
+                offsets = [each for each in columns_of(entry).offsets if gap.first <= each < gap.next]
+                if not view.is_exclusive:
+                    findings.outcomes[Outcome.OTHERS] += len(offsets)
+                    continue
+                for offset in offsets:
+                    findings.add(
+                        Difference(
+                            kind=DifferenceKind.UNEXPLAINED,
+                            source=source,
+                            source_offset=before,
+                            destination=to,
+                            destination_offset=offset,
+                        )
+                    )
+        self.bytes += reader.bytes
+        await view.destination.release_lane(lane)
+
+
+def judge_source(
+    view: RouteView,
+    source: TopicPartition,
+    lanes: Sequence[tuple[TopicPartition, Sequence[Pass]]],
+    findings: Findings,
+) -> None:
+    """Whether all source offsets that the route has passed were dealt with."""
+    window = view.windows[source]
+    passes = [each for _, found in lanes for each in found]
+    first, reached = min(each.source.first for each in passes), max(each.source.next for each in passes)
+    findings.outcomes[Outcome.BEFORE_START] += Range(window.first, first).within(window).length
+    findings.outcomes[Outcome.PENDING] += Range(reached, window.next).within(window).length
+    judged = Range(first, reached).within(window)
+    known = joined(Range(each.source.first, each.source.next) for each in passes)
+    holes = [hole for each in passes for hole in each.holes()] + list(outside(known, judged))
+    notes = view.notes.get(source, ())
+    for hole in joined(each.within(judged) for each in holes):
+        findings.outcomes[Outcome.NOTED] += sum(each.within(hole).length for each in notes)
+        for part in outside(notes, hole):
+            _judge_hole(view, source, lanes[0], part, findings)
+    counts = [each.count(judged) for each in passes]
+    copied = sum(counts)
+    covered = joined(part for each in passes for part in each.covered_parts(judged))
+    placed = joined(part for each in passes for part in each.copied_parts(judged))
+    distinct = sum(each.length for each in placed)
+    findings.records += distinct
+    findings.equal += distinct
+    findings.outcomes[Outcome.REPEATED] += copied - distinct
+    findings.outcomes[Outcome.LEFT_OUT] += sum(each.length for each in covered) - distinct
+
+
+def _judge_hole(
+    view: RouteView,
+    source: TopicPartition,
+    lane: tuple[TopicPartition, Sequence[Pass]],
+    hole: Range,
+    findings: Findings,
+) -> None:
+    """Offsets that no page deals with, and that no note explains."""
+    to, passes = lane
+    if view.route.delivery is Delivery.AT_MOST_ONCE:
+        findings.outcomes[Outcome.LOST] += hole.length
+        return
+    place = next((at for each in passes if (at := each.place_from(hole.next)) is not None), None)
+    findings.add(
+        Difference(
+            kind=DifferenceKind.MISSING,
+            source=source,
+            source_offset=hole.first,
+            destination=to,
+            destination_offset=place,
+            count=hole.length,
+        )
+    )
+
+
+def judge_end(
+    view: RouteView, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings
+) -> None:
+    """Whether the destination still has what was written there."""
+    kept = Range(view.to_starts[to], view.to_ends[to])
+    window = view.windows[source]
+    for each in passes:
+        for run in each.runs_within(window):
+            at_source = Range(run.source, run.source + run.length).within(window)
+            place = Range(run.to + at_source.first - run.source, run.to + at_source.next - run.source)
+            gone = Range(place.first, min(place.next, kept.first))
+            if gone.length:
+                findings.outcomes[Outcome.GONE_AT_DESTINATION] += gone.length
+                findings.equal -= gone.length
+            lost = Range(max(place.first, kept.next), place.next)
+            if lost.length:
+                findings.equal -= lost.length
+                findings.add(
+                    Difference(
+                        kind=DifferenceKind.MISSING,
+                        source=source,
+                        source_offset=run.source + lost.first - run.to,
+                        destination=to,
+                        destination_offset=lost.first,
+                        count=lost.length,
+                    )
+                )
+
+
+def count_window(
+    lanes: Sequence[tuple[TopicPartition, Sequence[Pass]]], window: TimeWindow, offsets: Range
+) -> WindowCount:
+    """What the pages say of a span of time. Checksums are of whole pages: they are told where pages begin and
+    end with the span, as those do of a route with an `audit_window`.
+    """
+    passes = [each for _, found in lanes for each in found]
+    covered = joined(part for each in passes for part in each.covered_parts(offsets))
+    copied = joined(part for each in passes for part in each.copied_parts(offsets))
+    dealt = sum(each.length for each in covered)
+    count = sum(each.length for each in copied)
+    runs = [run for each in passes for run in each.runs_within(offsets)] if len(lanes) == 1 else []
+    ends: Range | None = None
+    if runs:
+        places = [
+            Range(
+                run.to + max(offsets.first - run.source, 0),
+                run.to + min(run.length, offsets.next - run.source),
+            )
+            for run in runs
+        ]
+        ends = Range(min(each.first for each in places), max(each.next for each in places))
+    source_crc, crc = _checksums(passes, offsets)
+    return WindowCount(
+        window=window,
+        source=offsets,
+        copied=count,
+        uncopied=dealt - count,
+        unrecorded=offsets.length - dealt,
+        to=ends,
+        source_crc=source_crc,
+        crc=crc,
+    )
+
+
+def _checksums(passes: Sequence[Pass], offsets: Range) -> tuple[int | None, int | None]:
+    source: int | None = 0
+    to: int | None = 0
+    for each in passes:
+        found = each.sums(offsets)
+        if found is None:
+            return None, None
+        source, to = add_sums(source, found[0]), add_sums(to, found[1])
+    return source, to

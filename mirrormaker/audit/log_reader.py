@@ -1,0 +1,130 @@
+"""A stretch of a log, read batch by batch in its order; the next fetch is under way meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from broker.client.cluster import Cluster
+from broker.client.fetch import (
+    FetchedBatches,
+    FetchTerms,
+    PartitionPosition,
+    build_fetch,
+    bytes_needed,
+    cut_batches,
+    read_fetch,
+    version_limit,
+)
+from broker.errors import BrokerError, ErrorCode, ProtocolError
+from broker.types import TopicPartition
+from broker.wire.messages.fetch import FetchRequest, PartitionData
+from mirrormaker.audit.entries import Entry, check, visible_entries
+from mirrormaker.audit.ranges import Range
+
+FETCH_BYTES = 4 << 20
+FETCH_WAIT_MS = 500
+RETRIES_TIMEOUT_MS = 30_000
+
+
+class LogReader:
+    """Reads one partition. What it has read and not handed out is at most two answers."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        partition: TopicPartition,
+        within: Range,
+        *,
+        committed_only: bool,
+        lane: str,
+        fetch_bytes: int = FETCH_BYTES,
+    ) -> None:
+        """`lane`: of the connections that it takes; see `Cluster.new_lane`."""
+        self.bytes = 0
+        self._cluster = cluster
+        self._partition = partition
+        self._within = within
+        self._committed_only = committed_only
+        self.lane = lane
+        self._fetch_bytes = fetch_bytes
+
+    async def entries(self) -> AsyncGenerator[Entry]:
+        """Batches with records of the stretch; the first and last may have others beside. Raises
+        CorruptRecordsError for damage, BrokerError when it cannot be read.
+        """
+        position = self._within.first
+        coming: asyncio.Task[FetchedBatches | None] | None = None
+        try:
+            while position < self._within.next:
+                fetched = await (coming or self._ask(position))
+                coming = None
+                if fetched is None or fetched.next_offset <= position:
+                    return
+                position = fetched.next_offset
+                self.bytes += len(fetched.records)
+                if position < self._within.next:
+                    coming = asyncio.create_task(self._ask(position))
+                for entry in visible_entries(fetched, committed_only=self._committed_only):
+                    if entry.next <= self._within.first:
+                        continue
+                    if entry.header is not None and entry.header.base_offset >= self._within.next:
+                        return
+                    check(entry)
+                    yield entry
+        finally:
+            if coming is not None:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
+
+    async def _ask(self, offset: int) -> FetchedBatches | None:
+        """From `offset` on; None at the end of what may be read. Raises BrokerError."""
+        retries = self._cluster.retries(RETRIES_TIMEOUT_MS)
+        while True:
+            try:
+                return await self._fetch(offset)
+            except BrokerError as error:
+                if isinstance(error, ProtocolError) and not error.code.retriable:
+                    raise
+                await retries.pause(error)
+                await self._cluster.refresh([self._partition.topic])
+
+    async def _fetch(self, offset: int) -> FetchedBatches | None:
+        while True:
+            data = await self._request(offset)
+            code = ErrorCode.of(data.error_code)
+            if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                return None  # deleted, or beyond the end
+            if code:
+                raise ProtocolError(code, f"fetch of {self._partition}")
+            position = self._position(offset)
+            fetched = cut_batches(position, data)
+            if fetched is not None:
+                return fetched
+            needed = bytes_needed(data, self._fetch_bytes)
+            if needed <= self._fetch_bytes:
+                return None
+            self._fetch_bytes = needed
+
+    async def _request(self, offset: int) -> PartitionData:
+        node_id = self._cluster.leader(self._partition)
+        if node_id is None:
+            raise ProtocolError(ErrorCode.LEADER_NOT_AVAILABLE, str(self._partition))
+        positions = [self._position(offset)]
+        terms = FetchTerms(
+            max_wait_ms=FETCH_WAIT_MS,
+            min_bytes=1,
+            max_bytes=self._fetch_bytes,
+            read_committed=self._committed_only,
+        )
+        metadata = self._cluster.metadata
+        request = build_fetch(positions, terms, metadata)
+        connection = await self._cluster.connection(node_id, self.lane)
+        version = connection.version_of(FetchRequest, at_most=version_limit(positions, metadata))
+        for partition, data in read_fetch(await connection.request(request, version), request):
+            if partition == self._partition:
+                return data
+        raise ProtocolError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{self._partition} was not answered")
+
+    def _position(self, offset: int) -> PartitionPosition:
+        return PartitionPosition(topic_partition=self._partition, offset=offset, max_bytes=self._fetch_bytes)

@@ -1,0 +1,39 @@
+"""What a route left out for good, as the topic for that at its destination says it. Pure.
+
+Notes are of single records, of batches (`last_offset`), or of stretches that went away or were passed over
+(`lost`); see `flow.obstacles` and `flow.skips`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from broker.types import TopicPartition
+from mirrormaker.audit.ranges import Range, joined
+from mirrormaker.flow.kept_view import Document
+from mirrormaker.topology.model import RouteName
+
+
+def noted_ranges(
+    entries: Iterable[tuple[Document, Document]], route: RouteName
+) -> Mapping[TopicPartition, list[Range]]:
+    """Source offsets of the route that are noted, by partition. Records that are no notes are passed over."""
+    found: defaultdict[TopicPartition, list[Range]] = defaultdict(list)
+    for key, value in entries:
+        topic, partition, offset = key.get("topic"), key.get("partition"), key.get("offset")
+        if key.get("route") != route or not isinstance(topic, str):
+            continue
+        if type(partition) is int and type(offset) is int:
+            found[TopicPartition(topic, partition)].append(_range_of(value, offset))
+    return {partition: joined(ranges) for partition, ranges in found.items()}
+
+
+def _range_of(value: Document, offset: int) -> Range:
+    lost, last = value.get("lost"), value.get("last_offset")
+    if isinstance(lost, list) and len(lost) == 2 and all(type(at) is int for at in lost):
+        return Range(*lost)
+    if type(last) is int:
+        return Range(offset, last + 1)
+    is_stretch = "lost" in value  # of which nobody can tell how long it is
+    return Range(offset, offset if is_stretch else offset + 1)

@@ -1,0 +1,88 @@
+"""What audits of routes found, as a whole. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from broker.types import TopicPartition
+from mirrormaker.audit.findings import Difference, Findings
+from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.windows import TimeWindow
+from mirrormaker.topology.model import ClusterName, RouteName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowCount:
+    """What the ledger says of a partition in one span of time."""
+
+    window: TimeWindow
+    source: Range
+    """Offsets at the source."""
+    copied: int
+    """Records of these that are at the destination."""
+    uncopied: int
+    """Offsets that were dealt with and have no copy: markers, filtered, noted."""
+    unrecorded: int
+    """Offsets that the ledger does not know of."""
+    to: Range | None
+    """Destination offsets of the first copy up to after the last."""
+    source_crc: int | None
+    """Sum of the checksums in the headers of the batches at the source; None: not known for just this."""
+    crc: int | None
+    """The same at the destination."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionAudit:
+    """Of one partition of a source."""
+
+    source: TopicPartition
+    window: Range
+    """Source offsets that were judged."""
+    findings: Findings
+    has_ledger: bool = False
+    problem: str | None = None
+    """Why it cannot be judged, or not all of it."""
+    windows: tuple[WindowCount, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class RouteAudit:
+    """Of one route."""
+
+    route: RouteName
+    source: ClusterName
+    destination: ClusterName
+    is_deep: bool
+    partitions: list[PartitionAudit] = field(default_factory=list)
+    problem: str | None = None
+    """Why it cannot be judged."""
+    bytes_read: int = 0
+
+    @property
+    def findings(self) -> Findings:
+        """Of all partitions together."""
+        together = Findings()
+        for each in self.partitions:
+            together.merge(each.findings)
+        return together
+
+    @property
+    def first_difference(self) -> Difference | None:
+        """By topic, partition and offset of the source."""
+        return next(
+            (each.findings.differences[0] for each in self.partitions if each.findings.differences), None
+        )
+
+    @property
+    def has_differences(self) -> bool:
+        """Whether source and destination differ."""
+        return any(each.findings.has_differences for each in self.partitions)
+
+    @property
+    def problems(self) -> list[str]:
+        """Why it, or partitions of it, cannot be judged."""
+        own = [] if self.problem is None else [self.problem]
+        return own + [
+            f"{each.source}: {each.problem}" for each in self.partitions if each.problem is not None
+        ]

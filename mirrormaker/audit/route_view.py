@@ -1,0 +1,216 @@
+"""What an audit of a route goes by, asked of both clusters: offsets, settings of topics, the ledger, notes.
+
+The destination's ends are asked for first, then how far the route has come, then the source's ends: whatever
+the destination had is in what is known of the source by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
+from broker.client.offsets import LATEST, earliest_offsets, list_offsets
+from broker.errors import BrokerError
+from broker.types import TopicPartition
+from mirrormaker.audit.completeness import offsets_of_window
+from mirrormaker.audit.destination_index import DestinationIndex
+from mirrormaker.audit.lane_runs import Pass, passes_of
+from mirrormaker.audit.notes import noted_ranges
+from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.stored_positions import read_positions
+from mirrormaker.audit.windows import TimeWindow
+from mirrormaker.flow.batch_limits import BatchLimits
+from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.obstacles import SKIPPED_TOPIC
+from mirrormaker.flow.origin_registry import ORIGINS_TOPIC
+from mirrormaker.flow.transit import RouteTransit
+from mirrormaker.flow.ways import LaneMap
+from mirrormaker.ledger.reading import find_ledger, lanes_now
+from mirrormaker.ledger.view import LedgerView
+from mirrormaker.plan.topics import select_topics
+from mirrormaker.topology.model import ClusterSpec, Delivery, Isolation, RouteSpec
+from mirrormaker.topology.naming import compile_naming
+
+READ_TIMEOUT_MS = 30_000
+_POLICY, _TIMES = "cleanup.policy", "message.timestamp.type"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteView:
+    """See the module. Offsets are those of the time that is audited."""
+
+    route: RouteSpec
+    source: Cluster
+    destination: Cluster
+    partitions: tuple[TopicPartition, ...]
+    """Of the source, by name and number."""
+    lanes: Mapping[TopicPartition, LaneMap]
+    """Where each leads."""
+    windows: Mapping[TopicPartition, Range]
+    """Source offsets to be judged."""
+    source_starts: Mapping[TopicPartition, int]
+    positions: Mapping[TopicPartition, int]
+    """Where the route goes on; nothing of a partition that it has not begun."""
+    to_windows: Mapping[TopicPartition, Range]
+    """The same time at the destination."""
+    to_starts: Mapping[TopicPartition, int]
+    to_ends: Mapping[TopicPartition, int]
+    passes: Mapping[tuple[TopicPartition, TopicPartition], list[Pass]]
+    """What the ledger knows of each lane, by source and destination; nothing of those that it does not."""
+    indexes: Mapping[TopicPartition, DestinationIndex]
+    """By partition of the destination."""
+    notes: Mapping[TopicPartition, list[Range]] = field(default_factory=dict)
+    carried_ids: frozenset[int] = frozenset()
+    compacted_sources: frozenset[str] = frozenset()
+    compacted_destinations: frozenset[str] = frozenset()
+    timed_destinations: frozenset[str] = frozenset()
+    """Topics that give records times of their own."""
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether nobody but the route writes to its topics."""
+        return not self.route.provenance and not self.route.topics.merge
+
+    def data_lanes(self, source: TopicPartition) -> list[tuple[int, TopicPartition]]:
+        """The lanes that records take, by their number; not those for notes and dead letters."""
+        lane_map = self.lanes[source]
+        numbers = sorted(number for lanes in lane_map.targets.values() for number in lanes)
+        return [(number, lane_map.destinations[number]) for number in numbers]
+
+    def copied_to(self, source: TopicPartition) -> int | None:
+        """The source offset that the route has certainly come to; None: not known."""
+        known = [
+            each.source.next
+            for _, to in self.data_lanes(source)
+            for each in self.passes.get((source, to), ())
+        ]
+        position = self.positions.get(source)
+        if self.route.delivery is not Delivery.AT_MOST_ONCE and position is not None:
+            known.append(position)
+        return max(known, default=None)
+
+
+async def view_route(
+    route: RouteSpec,
+    spec: ClusterSpec,
+    source: Cluster,
+    destination: Cluster,
+    window: TimeWindow,
+    topics: Collection[str] = (),
+) -> RouteView:
+    """Look at a route whose source `spec` describes; clusters come started. `topics`: of the source; all when
+    there are none. Raises BrokerError.
+    """
+    metadata, there = await source.refresh(), await destination.refresh()
+    transit = RouteTransit(route, BatchLimits())
+    selected = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
+    wanted = sorted(name for name in selected if not topics or name in topics)
+    partitions = metadata.topic_partitions(wanted)
+
+    def count_of(topic: str) -> int:
+        return len(there.topics[topic].partitions) if topic in there.topics else 1
+
+    lanes = {each: transit.ways(each.topic).lanes(each.partition, count_of) for each in partitions}
+    targets = {to for each in lanes.values() for to in each.destinations}
+    existing = [
+        to for to in sorted(targets) if to.topic in there.topics and to.partition < count_of(to.topic)
+    ]
+    to_ends = await _stable_ends(destination, existing)
+    to_starts = await earliest_offsets(destination, existing)
+    to_windows = await offsets_of_window(destination, existing, window)
+    view = await find_ledger(destination)
+    positions = await read_positions(route, spec, source, destination, partitions)
+    ends = await _stable_ends(source, partitions)
+    windows = await offsets_of_window(source, partitions, window)
+    passes, indexes = _read_lanes(view, source, lanes, existing)
+    return RouteView(
+        route=route,
+        source=source,
+        destination=destination,
+        partitions=tuple(partitions),
+        lanes=lanes,
+        windows={each: windows[each].within(Range(0, ends[each])) for each in partitions},
+        source_starts=await earliest_offsets(source, partitions),
+        positions=positions,
+        to_windows=to_windows,
+        to_starts=to_starts,
+        to_ends=to_ends,
+        passes=passes,
+        indexes=indexes,
+        notes=noted_ranges(await _read_kept(destination, SKIPPED_TOPIC), route.name),
+        carried_ids=await _carried_ids(source) if route.provenance else frozenset(),
+        compacted_sources=await _topics_with(source, wanted, _POLICY, "compact"),
+        compacted_destinations=await _topics_with(
+            destination, {to.topic for to in existing}, _POLICY, "compact"
+        ),
+        timed_destinations=await _topics_with(
+            destination, {to.topic for to in existing}, _TIMES, "LogAppendTime"
+        ),
+    )
+
+
+def committed_only(route: RouteSpec) -> bool:
+    """Whether the route takes records of transactions only once these are committed."""
+    return route.isolation is Isolation.READ_COMMITTED
+
+
+async def _stable_ends(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    found = await list_offsets(cluster, dict.fromkeys(partitions, LATEST), read_committed=True)
+    return {partition: at.offset for partition, at in found.items()}
+
+
+def _read_lanes(
+    view: LedgerView,
+    source: Cluster,
+    lanes: Mapping[TopicPartition, LaneMap],
+    existing: Iterable[TopicPartition],
+) -> tuple[dict[tuple[TopicPartition, TopicPartition], list[Pass]], dict[TopicPartition, DestinationIndex]]:
+    """Passes of the route's own lanes, and what is known of each of these partitions of the destination."""
+    passes: dict[tuple[TopicPartition, TopicPartition], list[Pass]] = {}
+    by_destination: dict[TopicPartition, list[Pass]] = {to: [] for to in existing}
+    own = {
+        lane: each
+        for each, lane_map in lanes.items()
+        for topic in {to.topic for to in lane_map.destinations}
+        for lane in lanes_now(view, source, each, topic)
+    }
+    for lane, ledger in view.lanes.items():
+        if lane.destination not in by_destination and lane not in own:
+            continue
+        found = passes_of(ledger.pages())
+        by_destination.setdefault(lane.destination, []).extend(found)
+        if lane in own:
+            passes[own[lane], lane.destination] = found
+    return passes, {to: DestinationIndex(found) for to, found in by_destination.items()}
+
+
+async def _carried_ids(source: Cluster) -> frozenset[int]:
+    """Producer ids of mirrors that write to the source."""
+    entries = await _read_kept(source, ORIGINS_TOPIC)
+    ids = (key.get("producer") for key, _ in entries)
+    return frozenset(each for each in ids if isinstance(each, int))
+
+
+async def _read_kept(cluster: Cluster, name: str) -> list[tuple[Mapping[str, object], Mapping[str, object]]]:
+    if name not in cluster.topics:
+        return []  # looking makes no topic
+    async with KeptTopic(cluster, name, timeout_ms=READ_TIMEOUT_MS) as topic:
+        await topic.read_to_end()
+        return list(topic.entries())
+
+
+async def _topics_with(cluster: Cluster, topics: Collection[str], name: str, word: str) -> frozenset[str]:
+    """Topics that have the word in a setting; none where the cluster does not tell."""
+    if not topics:
+        return frozenset()
+    try:
+        told = await Admin(cluster).describe_topics_configs(topics, [name])
+    except BrokerError:
+        return frozenset()
+    return frozenset(
+        topic
+        for topic, configs in told.items()
+        if not isinstance(configs, BrokerError) and name in configs and word in (configs[name].value or "")
+    )
