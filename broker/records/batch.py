@@ -44,7 +44,7 @@ TRANSACTIONAL_FLAG = 0x10
 CONTROL_FLAG = 0x20
 DELETE_HORIZON_FLAG = 0x40
 
-_OFFSET_MAX = (1 << 63) - 1
+OFFSET_MAX = (1 << 63) - 1
 SEQUENCE_LIMIT = 1 << 31
 """Sequence numbers wrap from 2^31-1 to 0."""
 
@@ -136,7 +136,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         )
     if header.last_offset_delta < 0 or header.record_count < 0 or header.base_offset < 0:
         raise CorruptRecordsError(f"negative count or offset in the batch at offset {header.base_offset}")
-    if header.next_offset > _OFFSET_MAX:
+    if header.next_offset > OFFSET_MAX:
         raise CorruptRecordsError(
             f"the batch at offset {header.base_offset} ends past the last offset there is"
         )

@@ -54,7 +54,7 @@ class SplittingRemedies:
     def remedy(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> Remedy:
         """See `Remedies`."""
         remedy = self._others.remedy(lane, chunk, code)
-        if code in _TOO_LARGE_CODES and len(chunk.batches) == 1 and not (self._pauses and chunk.count == 1):
+        if code in _TOO_LARGE_CODES and chunk.batches == 1 and not (self._pauses and chunk.count == 1):
             self._limits.learn(lane.destination.topic, chunk)
             return Remedy.FETCH_AGAIN if remedy is Remedy.PAUSE else remedy
         return remedy

@@ -200,7 +200,7 @@ class BucketTransaction:
         """What is done about a refused chunk: only what repeats the same, or is not at the destination, can
         go on in the same transaction. Else all is lost.
         """
-        remedy = remedy_for(code, several_batches=len(chunk.batches) > 1)
+        remedy = remedy_for(code, several_batches=chunk.batches > 1)
         is_written = any(each.maybe_written for each in lane.queue)
         if (
             code in LOSING_CODES

@@ -40,17 +40,6 @@ class Frame:
         self.holders = 0
 
 
-class BatchSpan:
-    """Where a batch lies in its chunk's bytes, and how many sequence numbers it takes."""
-
-    __slots__ = ("count", "position", "size")
-
-    def __init__(self, position: int, size: int, count: int) -> None:
-        self.position = position
-        self.size = size
-        self.count = count
-
-
 class SourceRun(NamedTuple):
     """Source offsets without a gap."""
 
@@ -63,7 +52,9 @@ class Chunk:
     """A run of batches with where the source goes on after it, and how its sending stands."""
 
     records: bytearray | memoryview
-    batches: list[BatchSpan]
+    """The batches, one right behind the other."""
+    batches: int
+    """How many."""
     frame: Frame
     first_offset: int
     next_offset: int

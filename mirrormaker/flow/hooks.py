@@ -23,8 +23,9 @@ from typing import Protocol
 from broker.errors import ErrorCode
 from mirrormaker.flow.chunk import Chunk, Frame
 from mirrormaker.flow.copied import Copied
+from mirrormaker.flow.cutting import take_in
 from mirrormaker.flow.exchange import FetchedPartition
-from mirrormaker.flow.intake import Intake, IntakeConfig, Origins, take_in
+from mirrormaker.flow.intake import Intake, IntakeConfig, Origins
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.remedies import Remedy, remedy_for
@@ -135,7 +136,7 @@ class KafkaRemedies:
 
     def remedy(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> Remedy:
         """See `Remedies`."""
-        return remedy_for(code, several_batches=len(chunk.batches) > 1, failures=lane.attempts)
+        return remedy_for(code, several_batches=chunk.batches > 1, failures=lane.attempts)
 
 
 class DeliveryAtOnce:

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from broker.records.batch import next_sequence
 from broker.types import BrokerId
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.exchange import FlowConfig, ProduceCommand
@@ -189,15 +188,9 @@ def _transactional_id(lane: Lane, chunk: Chunk) -> str | None:
 def _stamp(producer: LaneProducer, chunk: Chunk) -> None:
     producer_id, epoch, transactional_id = producer.identity
     is_transactional = transactional_id is not None
-    chunk.base_sequence = sequence = producer.next_sequence
-    before = after = 0
-    for span in chunk.batches:
-        old, new = stamp(
-            chunk.records, span.position, span.size, producer_id, epoch, sequence, is_transactional
-        )
-        before, after = before + old, after + new
-        sequence = next_sequence(sequence, span.count)
-    producer.next_sequence = sequence
-    chunk.crc = after
+    chunk.base_sequence = producer.next_sequence
+    crc_before, chunk.crc, producer.next_sequence = stamp(
+        chunk.records, producer_id, epoch, chunk.base_sequence, is_transactional
+    )
     if chunk.source_crc is None and not chunk.is_rebuilt:
-        chunk.source_crc = before
+        chunk.source_crc = crc_before

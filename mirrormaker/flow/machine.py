@@ -394,7 +394,7 @@ class FlowMachine:
         taken = lane.take_acknowledged()
         counts, on_copied = self.counts, self._hooks.on_copied
         for chunk in taken:
-            counts.batches += len(chunk.batches)
+            counts.batches += chunk.batches
             counts.bytes += chunk.size
             counts.records += chunk.count
             lane.partition.count_copied(chunk)

@@ -15,7 +15,7 @@ from broker.records.batch import Codec
 from broker.records.builder import BatchBuilder
 from broker.records.reader import Columns
 from broker.records.record import Header, Record
-from mirrormaker.flow.chunk import BatchSpan, Chunk, Frame, SourceRun
+from mirrormaker.flow.chunk import Chunk, Frame, SourceRun
 
 RECORD_BYTES = 16
 """About what a record takes beside its key and value."""
@@ -220,7 +220,7 @@ def _chunk_of(pack: Pack, start: int, end: int, built: bytearray) -> Chunk:
     offsets = pack.offsets[start:end]
     return Chunk(
         records=built,
-        batches=[BatchSpan(0, len(built), len(offsets))],
+        batches=1,
         frame=Frame(len(built)),
         first_offset=offsets[0],
         next_offset=offsets[-1] + 1,

@@ -185,7 +185,7 @@ class Partition:
     def count_taken(self, intake: Intake) -> None:
         """An answer was taken in."""
         if self.is_bound:
-            as_they_were = sum(len(chunk.batches) for chunk in intake.chunks if not chunk.is_rebuilt)
+            as_they_were = sum(chunk.batches for chunk in intake.chunks if not chunk.is_rebuilt)
             self.taken_batches += as_they_were + intake.deep.total()
 
     def count_copied(self, chunk: Chunk) -> None:

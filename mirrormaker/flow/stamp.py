@@ -1,6 +1,6 @@
-"""Giving a batch the mirror's producer id, epoch and sequence without reading its records. Pure.
+"""Giving batches the mirror's producer id, epoch and sequence without reading their records. Pure.
 
-CRC-32C is linear: the checksum of the batch with a changed header is its old checksum, xor what the changed
+CRC-32C is linear: the checksum of a batch with a changed header is its old checksum, xor what the changed
 bits alone contribute. So the new checksum is worked out from the changed header bytes and the *length* of the
 rest, in one pass of CRC over zeros. The records themselves are never looked at, and damage that they took on
 the way is not blessed with a fresh checksum: the old difference stays, and the destination refuses the batch.
@@ -9,72 +9,81 @@ the way is not blessed with a fresh checksum: the old difference stays, and the 
 from __future__ import annotations
 
 from struct import Struct
+from typing import NamedTuple
 
 from crc32c import crc32c
 
 from broker.records.batch import (
     ATTRIBUTES_POSITION,
-    CRC_POSITION,
+    LENGTH_OVERHEAD,
+    SEQUENCE_LIMIT,
     TRANSACTIONAL_FLAG,
-    rebase,
 )
 
-_CRC = Struct(">I")
+_FIELDS = Struct(">8xi5xIH20xQHIi")
+"""Of a header: length, CRC, attributes, producer id, epoch, base sequence, record count."""
+_START = Struct(">qiibIH")
+"""Base offset, length, leader epoch, magic, CRC, attributes."""
+_PRODUCER = Struct(">QHI")
+_MAGIC = 2
 _PRODUCER_POSITION = 43
-_PRODUCER_BYTES = 14
-"""Producer id int64, epoch int16, base sequence int32: side by side."""
-_LOW_ATTRIBUTES = ATTRIBUTES_POSITION + 1
-_CHANGED_BYTES = _PRODUCER_POSITION + _PRODUCER_BYTES - _LOW_ATTRIBUTES
+_PRODUCER_BYTES = _PRODUCER.size
 _CHANGED_END = _PRODUCER_POSITION + _PRODUCER_BYTES
 """From the low byte of the attributes to here all changes of a stamp lie."""
-_ATTRIBUTES_SHIFT = 8 * (_CHANGED_BYTES - 1)
+_CHANGED_BYTES = _CHANGED_END - (ATTRIBUTES_POSITION + 1)
+_CHANGED_FLAG = TRANSACTIONAL_FLAG << 8 * (_CHANGED_BYTES - 1)
 _ALL_ONES = 0xFFFFFFFF
 _ZEROS = memoryview(bytes(1 << 20))
 
 
+class Stamped(NamedTuple):
+    """Batches that carry the mirror's identity."""
+
+    crc_before: int
+    """Sum of their checksums as they came."""
+    crc: int
+    """The same as they are now."""
+    next_sequence: int
+    """For what comes after them."""
+
+
 def stamp(
     buffer: bytearray | memoryview,
-    position: int,
-    size: int,
     producer_id: int,
     epoch: int,
     sequence: int,
     is_transactional: bool = False,
-) -> tuple[int, int]:
-    """Make the batch of `size` bytes at `position` the mirror's own, in place. Returns its checksum as it was
-    before, and as it is now.
+) -> Stamped:
+    """Make the batches, of which the buffer is full, the mirror's own, in place.
 
     Producer fields are replaced (none of the new ones may be negative), the transactional flag is set or
     cleared, the base offset becomes 0 and the leader epoch -1, as a stock broker expects of a producer.
-    Stamping a stamped batch again is fine.
+    Stamping stamped batches again is fine.
     """
-    start = position + _PRODUCER_POSITION
-    end = start + _PRODUCER_BYTES
-    before = int.from_bytes(buffer[start:end], "big")
-    after = producer_id << 48 | epoch << 32 | sequence
-    buffer[start:end] = after.to_bytes(_PRODUCER_BYTES, "big")
-    changed = before ^ after
-    if (buffer[position + _LOW_ATTRIBUTES] & TRANSACTIONAL_FLAG != 0) is not is_transactional:
-        buffer[position + _LOW_ATTRIBUTES] ^= TRANSACTIONAL_FLAG
-        changed |= TRANSACTIONAL_FLAG << _ATTRIBUTES_SHIFT
-    rebase(buffer, position, 0, -1)
-    (crc,) = _CRC.unpack_from(buffer, position + CRC_POSITION)
-    stamped = crc ^ _contribution(changed, size - _CHANGED_END)
-    _CRC.pack_into(buffer, position + CRC_POSITION, stamped)
-    return crc, stamped
-
-
-def _contribution(changed: int, zeros_after: int) -> int:
-    """What changed bits, and so many zero bytes after them, add to a CRC: the CRC without its inversions."""
-    crc: int = crc32c(changed.to_bytes(_CHANGED_BYTES, "big"), _ALL_ONES)
-    if zeros_after > len(_ZEROS):
-        return _over_zeros(crc, zeros_after) ^ _ALL_ONES
-    return int(crc32c(_ZEROS[:zeros_after], crc)) ^ _ALL_ONES
+    flag = TRANSACTIONAL_FLAG if is_transactional else 0
+    before = after = at = 0
+    end = len(buffer)
+    while at < end:
+        length, crc, attributes, old_id, old_epoch, old_sequence, count = _FIELDS.unpack_from(buffer, at)
+        changed = (old_id ^ producer_id) << 48 | (old_epoch ^ epoch) << 32 | old_sequence ^ sequence
+        if attributes & TRANSACTIONAL_FLAG != flag:
+            attributes ^= TRANSACTIONAL_FLAG
+            bits = crc32c((changed | _CHANGED_FLAG).to_bytes(_CHANGED_BYTES, "big"), _ALL_ONES)
+        else:
+            bits = crc32c(changed.to_bytes(_PRODUCER_BYTES, "big"), _ALL_ONES)
+        stamped = crc ^ _over_zeros(bits, length + LENGTH_OVERHEAD - _CHANGED_END)
+        _START.pack_into(buffer, at, 0, length, -1, _MAGIC, stamped, attributes)
+        _PRODUCER.pack_into(buffer, at + _PRODUCER_POSITION, producer_id, epoch, sequence)
+        before += crc
+        after += stamped
+        sequence = (sequence + count) & (SEQUENCE_LIMIT - 1)
+        at += length + LENGTH_OVERHEAD
+    return Stamped(before, after, sequence)
 
 
 def _over_zeros(crc: int, zeros: int) -> int:
-    """A CRC carried on over so many zero bytes."""
+    """What bits contribute to a CRC that so many zero bytes follow: a CRC without its inversions."""
     while zeros > len(_ZEROS):
         crc = crc32c(_ZEROS, crc)
         zeros -= len(_ZEROS)
-    return int(crc32c(_ZEROS[:zeros], crc))
+    return int(crc32c(_ZEROS[:zeros], crc)) ^ _ALL_ONES

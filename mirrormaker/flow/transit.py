@@ -11,8 +11,9 @@ from broker.records.batch import Codec
 from broker.records.record import Record
 from mirrormaker.flow.batch_limits import BatchLimits
 from mirrormaker.flow.chunk import DeepReason, Frame
+from mirrormaker.flow.cutting import take_in
 from mirrormaker.flow.exchange import FetchedPartition
-from mirrormaker.flow.intake import Intake, IntakeConfig, take_in
+from mirrormaker.flow.intake import Intake, IntakeConfig
 from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.ways import LaneMap, Ways, choose_lane, ways_of

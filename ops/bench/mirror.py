@@ -12,16 +12,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +36,8 @@ from broker.records.builder import BatchBuilder
 from broker.types import HostPort, TopicPartition
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ops.bench._bare_loop import bare_loop
+from ops.bench.comparison.cases import Figure
 
 TOPIC = "flights"
 COPY = f"source.{TOPIC}"
@@ -53,21 +53,10 @@ TIMEOUT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class MirrorFigure(Figure):
     """What one run took. Bytes are those of compressed batches."""
 
-    bytes: int
-    seconds: float
-    cpu_seconds: float
-    resident_bytes: int = 0
-
-    @property
-    def megabytes_per_second(self) -> float:
-        return self.bytes / self.seconds / 1e6
-
-    @property
-    def cpu_seconds_per_gigabyte(self) -> float:
-        return self.cpu_seconds / self.bytes * 1e9
+    resident_bytes: int
 
 
 def main() -> None:
@@ -89,9 +78,9 @@ def main() -> None:
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="mirror-bench-", dir=options.directory))
     try:
-        reference = bare_loop(options.mebibytes << 20)
+        reference = bare_loop(options.mebibytes << 20, loop_cores=MIRROR_CORES, end_cores=NODE_CORES)
         print(f"bare loop: {reference.megabytes_per_second:.0f} MB/s, ", end="")
-        print(f"{reference.cpu_seconds_per_gigabyte:.2f} CPU s/GB")
+        print(f"{reference.cpu_per_gigabyte:.2f} CPU s/GB")
         for kibibytes in options.batch_kibibytes:
             run(folder / str(kibibytes), options, kibibytes, reference)
     finally:
@@ -119,7 +108,7 @@ def run(folder: Path, options: argparse.Namespace, kibibytes: int, reference: Fi
     print(
         f"mirror, batches of {kibibytes} KiB, {options.partitions} partitions: "
         f"{figure.megabytes_per_second:.0f} MB/s ({share:.2f} of the bare loop), "
-        f"{figure.cpu_seconds_per_gigabyte:.2f} CPU s/GB, resident {figure.resident_bytes >> 20} MiB "
+        f"{figure.cpu_per_gigabyte:.2f} CPU s/GB, resident {figure.resident_bytes >> 20} MiB "
         f"(source node {memory[0]}, destination node {memory[1]})"
     )
 
@@ -202,7 +191,7 @@ def batch_of(seed: int, batch_bytes: int) -> bytes:
 
 def mirror(
     folder: Path, bootstraps: tuple[HostPort, HostPort], options: argparse.Namespace, size: int
-) -> Figure:
+) -> MirrorFigure:
     """Run the daemon until the destination has everything; CPU and time from its first copied byte on."""
     topology = {
         "clusters": {
@@ -237,7 +226,7 @@ def mirror(
 
 async def _watch(
     process: psutil.Process, bootstraps: tuple[HostPort, HostPort], partitions: int, size: int
-) -> Figure:
+) -> MirrorFigure:
     async with Cluster([bootstraps[0]]) as source, Cluster([bootstraps[1]]) as destination:
         await source.ensure([TOPIC])
         wanted = await latest_offsets(source, [TopicPartition(TOPIC, index) for index in range(partitions)])
@@ -253,7 +242,7 @@ async def _watch(
             await asyncio.sleep(POLL_SECONDS)
             reached = sum((await latest_offsets(destination, copies)).values())
             resident = max(resident, process.memory_info().rss)
-        return Figure(
+        return MirrorFigure(
             bytes=size,
             seconds=time.monotonic() - started,
             cpu_seconds=_cpu(process) - cpu_started,
@@ -270,71 +259,6 @@ async def _until_created(cluster: Cluster, partitions: Sequence[TopicPartition])
 def _cpu(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
-
-
-# ---- the reference
-
-
-def bare_loop(size: int) -> Figure:
-    """A process that receives `size` bytes into one reused buffer and sends them on."""
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    children = [
-        _fork(lambda: _pour(listeners[0], size), NODE_CORES),
-        _fork(lambda: _drain(listeners[1]), NODE_CORES),
-    ]
-    started = time.monotonic()
-    loop = _fork(lambda: asyncio.run(_pass_on(ports[0], ports[1])), MIRROR_CORES)
-    usage = os.wait4(loop, 0)[2]
-    seconds = time.monotonic() - started
-    for child in children:
-        os.waitpid(child, 0)
-    for listener in listeners:
-        listener.close()
-    return Figure(bytes=size, seconds=seconds, cpu_seconds=usage.ru_utime + usage.ru_stime)
-
-
-def _fork(work: Callable[[], None], cores: list[int]) -> int:
-    """Run `work` in a child on the given cores; its process id."""
-    child = os.fork()
-    if child:
-        return child
-    os.sched_setaffinity(0, cores)
-    work()
-    os._exit(0)
-
-
-def _pour(listener: socket.socket, size: int) -> None:
-    connection, _ = listener.accept()
-    with tempfile.TemporaryFile() as file:
-        file.write(os.urandom(LOOP_BYTES))
-        file.flush()
-        for _ in range(size // LOOP_BYTES):
-            position = 0
-            while position < LOOP_BYTES:
-                position += os.sendfile(connection.fileno(), file.fileno(), position, LOOP_BYTES - position)
-    connection.close()
-
-
-def _drain(listener: socket.socket) -> None:
-    connection, _ = listener.accept()
-    buffer = bytearray(LOOP_BYTES)
-    while connection.recv_into(buffer):
-        pass
-    connection.close()
-
-
-async def _pass_on(port_from: int, port_to: int) -> None:
-    loop = asyncio.get_running_loop()
-    with (
-        socket.create_connection(("127.0.0.1", port_from)) as source,
-        socket.create_connection(("127.0.0.1", port_to)) as destination,
-    ):
-        source.setblocking(False)
-        destination.setblocking(False)
-        buffer = memoryview(bytearray(LOOP_BYTES))
-        while count := await loop.sock_recv_into(source, buffer):
-            await loop.sock_sendall(destination, buffer[:count])
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from broker.records.reader import read_records
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.bucket_transaction import BucketTransaction
 from mirrormaker.flow.chunk import Chunk, Frame
+from mirrormaker.flow.cutting import take_in
 from mirrormaker.flow.exchange import (
     Assignment,
     FetchedPartition,
@@ -28,7 +29,7 @@ from mirrormaker.flow.exchange import (
 )
 from mirrormaker.flow.fenced_origins import FencedOrigins
 from mirrormaker.flow.hooks import Hooks
-from mirrormaker.flow.intake import Intake, IntakeConfig, Origins, OriginUnknownError, take_in
+from mirrormaker.flow.intake import Intake, IntakeConfig, Origins, OriginUnknownError
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.obstacles import Aside

@@ -15,6 +15,7 @@ from broker.records.batch import (
     BatchHeader,
     Codec,
     iterate_batches,
+    next_sequence,
     read_header,
     rebase,
     verify_crc,
@@ -25,7 +26,8 @@ from broker.records.message_set import build_message_set
 from broker.records.reader import read_records
 from broker.records.record import Record, TimestampType
 from mirrormaker.flow.chunk import Chunk, DeepReason, Frame, SourceRun
-from mirrormaker.flow.intake import Intake, IntakeConfig, OriginUnknownError, take_in
+from mirrormaker.flow.cutting import take_in
+from mirrormaker.flow.intake import Intake, IntakeConfig, OriginUnknownError
 from mirrormaker.flow.stamp import stamp
 
 SIZE_MAX = 1 << 20
@@ -108,10 +110,10 @@ def test_batches_that_lie_side_by_side_share_a_chunk_where_the_destination_takes
     first, second, third = build(0), build(3), build(6)
     (chunk,) = take(first + second + third, config=TOGETHER).chunks
     assert bytes(chunk.records) == bytes(first + second + third)
-    assert [span.count for span in chunk.batches] == [3, 3, 3]
+    assert (chunk.batches, chunk.count) == (3, 9)
     assert (chunk.next_offset, chunk.max_timestamp) == (9, 5_008)
     bounded = IntakeConfig(chunk_bytes=len(first) + len(second), chunk_batches_max=100)
-    assert [len(chunk.batches) for chunk in take(first + second + third, config=bounded).chunks] == [2, 1]
+    assert [chunk.batches for chunk in take(first + second + third, config=bounded).chunks] == [2, 1]
 
 
 @given(cut=st.integers(0, 400))
@@ -330,11 +332,12 @@ def test_a_stamp_changes_the_header_alone_and_neither_hides_nor_makes_damage(
         batch[-1] ^= 0x40
         records = bytes(batch[61:])
     padded = bytearray(b"xyz" + batch + b"tail")
-    first = stamp(padded, 3, len(batch), producer_id, epoch, sequence, is_transactional)
-    again = stamp(padded, 3, len(batch), producer_id, epoch, sequence, is_transactional)
+    inner = memoryview(padded)[3:-4]
+    first = stamp(inner, producer_id, epoch, sequence, is_transactional)
+    again = stamp(inner, producer_id, epoch, sequence, is_transactional)
     after = read_header(padded, 3)
-    assert first == (before.crc, after.crc)
-    assert again == (after.crc, after.crc)
+    assert first == (before.crc, after.crc, next_sequence(sequence, count))
+    assert again == (after.crc, after.crc, next_sequence(sequence, count))
     assert after == before._replace(
         base_offset=0,
         leader_epoch=-1,
@@ -345,6 +348,7 @@ def test_a_stamp_changes_the_header_alone_and_neither_hides_nor_makes_damage(
         base_sequence=sequence,
     )
     assert padded[64 : 3 + len(batch)] == records
+    assert (padded[:3], padded[-4:]) == (b"xyz", b"tail")
     if damage:
         with pytest.raises(Exception, match="CRC of the batch"):
             verify_crc(padded, 3, after)
@@ -356,5 +360,23 @@ def test_a_stamp_holds_for_batches_of_several_mebibytes() -> None:
     builder = BatchBuilder(Codec.NONE, size_max=8 << 20)
     builder.append(1, None, bytes(3 << 20))
     batch = builder.build()
-    stamp(batch, 0, len(batch), 5, 6, 7)
+    stamp(batch, 5, 6, 7)
     verify_crc(batch, 0, read_header(batch))
+
+
+@given(counts=st.lists(st.integers(1, 5), min_size=1, max_size=6), sequence=st.integers(2**31 - 9, 2**31 - 1))
+def test_batches_that_travel_together_take_sequences_one_behind_the_other(
+    counts: list[int], sequence: int
+) -> None:
+    batches, offset = bytearray(), 0
+    for count in counts:
+        batches += build(offset, count)
+        offset += count
+    crcs = sum(header.crc for _, header in iterate_batches(batches))
+    stamped = stamp(batches, 5, 6, sequence)
+    for (position, header), count in zip(iterate_batches(batches), counts, strict=True):
+        verify_crc(batches, position, header)
+        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 6, sequence)
+        sequence = next_sequence(sequence, count)
+    after = sum(header.crc for _, header in iterate_batches(batches))
+    assert stamped == (crcs, after, sequence)

@@ -18,6 +18,7 @@ from broker.records.reader import read_records
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.chunk import Chunk, Frame
 from mirrormaker.flow.copied import Copied
+from mirrormaker.flow.cutting import take_in
 from mirrormaker.flow.exchange import (
     Assignment,
     FetchedPartition,
@@ -26,7 +27,7 @@ from mirrormaker.flow.exchange import (
     ProduceCommand,
 )
 from mirrormaker.flow.hooks import Hooks
-from mirrormaker.flow.intake import Intake, IntakeConfig, OriginUnknownError, take_in
+from mirrormaker.flow.intake import Intake, IntakeConfig, OriginUnknownError
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.obstacles import Aside

@@ -516,7 +516,7 @@ def test_a_chunk_of_several_batches_that_is_refused_is_sent_one_by_one() -> None
     world = filled_world(4, chunk_batches_max=10)
     while world.destination.wire[0]:
         command = world.destination.wire[0].popleft()
-        several = any(len(chunk.batches) > 1 for _, chunk in command.entries)
+        several = any(chunk.batches > 1 for _, chunk in command.entries)
         codes = {
             destination: ErrorCode.INVALID_RECORD if several else world.append(0, destination, records)
             for destination, records in command.parts()

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,7 @@ FRAME_SIZE_MAX = 1 << 20
 START_TIMEOUT_MS = 90_000
 STOP_TIMEOUT_MS = 20_000
 PROBE_TIMEOUT_SECONDS = 1.0
+NO_SETTINGS: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,12 @@ def missing_tool() -> str | None:
 
 def fetch_kafka(directory: Path) -> str:
     """Classpath of Apache Kafka, out of Maven's repositories. Raises CalledProcessError."""
-    command = ["mvn", "-q", "-B", "-f", str(POM), f"-Dkafka.version={KAFKA_VERSION}"]
+    return fetch_jars(POM, directory)
+
+
+def fetch_jars(pom: Path, directory: Path) -> str:
+    """Classpath of what a pom.xml asks for, of the same version. Raises CalledProcessError."""
+    command = ["mvn", "-q", "-B", "-f", str(pom), f"-Dkafka.version={KAFKA_VERSION}"]
     copying = ["dependency:copy-dependencies", f"-DoutputDirectory={directory}"]
     subprocess.run([*command, *copying], check=True, timeout=600)
     return f"{directory}/*"
@@ -82,12 +88,21 @@ def fetch_kafka(directory: Path) -> str:
 
 @contextmanager
 def our_nodes(
-    directory: Path, zookeeper: EmbeddedZooKeeper, *, count: int = 1, cores: Sequence[int] = (SERVER_CORE,)
+    directory: Path,
+    zookeeper: EmbeddedZooKeeper,
+    *,
+    name: str = "ours",
+    count: int = 1,
+    cores: Sequence[int] = (SERVER_CORE,),
+    settings: Mapping[str, object] = NO_SETTINGS,
 ) -> Iterator[list[Server]]:
-    """A cluster of our nodes with their default settings, broker ids 1 and up, on these processor cores."""
+    """A cluster of our nodes with their default settings but for these, broker ids 1 and up, on these
+    processor cores; `name` is that of its place in ZooKeeper.
+    """
     spec = ClusterSpec(
-        name="ours",
-        zookeeper_connect=zookeeper.connect_string("ours"),
+        name=name,
+        settings=settings,
+        zookeeper_connect=zookeeper.connect_string(name),
         port=0,
         directory=directory,
         brokers=count,
@@ -97,10 +112,10 @@ def our_nodes(
         for number, port in enumerate(free_ports(count), 1):
             address, home = HostPort(LOOPBACK, port), directory / str(number)
             home.mkdir(parents=True)
-            settings = home / "node.yaml"
+            file = home / "node.yaml"
             own = {"listeners": f"PLAINTEXT://{address}"}
-            settings.write_text(yaml.safe_dump(spec.node_settings(number - 1) | own))
-            command = [sys.executable, "-m", "broker.cli", "start", str(settings)]
+            file.write_text(yaml.safe_dump(spec.node_settings(number - 1) | own))
+            command = [sys.executable, "-m", "broker.cli", "start", str(file)]
             servers.append(
                 running.enter_context(_running(f"our node {number}", command, home, address, cores))
             )
@@ -113,8 +128,10 @@ def apache_kafka(
     zookeeper: EmbeddedZooKeeper,
     classpath: str,
     *,
+    name: str = "apache",
     count: int = 1,
     cores: Sequence[int] = (SERVER_CORE,),
+    settings: Mapping[str, object] = NO_SETTINGS,
 ) -> Iterator[list[Server]]:
     """A cluster of Apache Kafka's brokers with their default settings, otherwise as `our_nodes`."""
     java = shutil.which("java") or "java"
@@ -123,18 +140,19 @@ def apache_kafka(
         servers = []
         for number, port in enumerate(free_ports(count), 1):
             address, home = HostPort(LOOPBACK, port), directory / str(number)
-            settings = {
+            all_settings = {
                 "broker.id": number,
                 "listeners": f"PLAINTEXT://{address}",
-                "zookeeper.connect": zookeeper.connect_string("apache"),
+                "zookeeper.connect": zookeeper.connect_string(name),
                 "log.dirs": home / "data",
                 "offsets.topic.replication.factor": replicas,
                 "transaction.state.log.replication.factor": replicas,
                 "transaction.state.log.min.isr": min(replicas, 2),
+                **settings,
             }
             home.mkdir(parents=True)
             properties = home / "server.properties"
-            properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+            properties.write_text("".join(f"{key}={value}\n" for key, value in all_settings.items()))
             command = [java, *HEAP, *JVM, "-cp", classpath, "kafka.Kafka", str(properties)]
             servers.append(
                 running.enter_context(_running(f"Apache Kafka {number}", command, home, address, cores))

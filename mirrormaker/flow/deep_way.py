@@ -1,0 +1,187 @@
+"""What becomes of batches that cannot cross as they are: decoded and built anew, given another codec, or
+noted and left out. Pure.
+
+It takes time: `decoded_bytes` says how much was decoded in this turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from operator import attrgetter
+
+from broker.records.batch import HEADER_SIZE, BatchHeader, Codec, verify_crc
+from broker.records.builder import enclose
+from broker.records.compression import decompress_view
+from broker.records.excerpt import open_batch
+from broker.records.message_set import message_codec, read_message
+from broker.records.reader import Columns
+from broker.records.record import Record
+from mirrormaker.flow.chunk import Chunk, DeepReason, Frame
+from mirrormaker.flow.intake import Intake, IntakeConfig, Steps
+from mirrormaker.flow.obstacles import ObstacleKind
+from mirrormaker.flow.packing import Measure, Packer, from_offset
+from mirrormaker.steps.record import RecordError
+
+
+class DeepWay:
+    """Of one answer. What it takes in goes into the chunks of `intake`, from its position on; nothing from
+    `until` on.
+    """
+
+    def __init__(self, intake: Intake, config: IntakeConfig, until: int) -> None:
+        self.decoded_bytes = 0
+        self._intake = intake
+        self._config = config
+        self._until = until
+        self._packer = Packer(
+            Measure(
+                batch_bytes=config.built_batch_bytes,
+                batch_bytes_max=config.batch_bytes_max,
+                gather_bytes=max(
+                    config.gather_bytes, config.built_batch_bytes if config.steps is not None else 0
+                ),
+                decoded_bytes_max=config.decoded_bytes_max,
+            ),
+            intake.chunks,
+            self._note_oversize,
+            noted_lane=config.aside.skipped_lane,
+        )
+
+    @property
+    def floors(self) -> Sequence[int]:
+        """By lane, the offset before which it has everything that comes next."""
+        return self._packer.floors
+
+    @floors.setter
+    def floors(self, floors: Sequence[int]) -> None:
+        self._packer.floors = floors
+
+    def settle(self) -> None:
+        """What was taken in so far becomes chunks, but for notes."""
+        self._packer.settle()
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self._packer.end()
+
+    def take(self, entry: memoryview, header: BatchHeader, reason: DeepReason, origin: int) -> None:
+        """Take one batch in by decoding it. Raises CorruptRecordsError."""
+        config = self._config
+        verify_crc(entry, 0, header)
+        codec = config.codec if config.codec is not None else header.codec
+        is_whole = reason is DeepReason.CODEC and not config.gather_bytes
+        if not (is_whole and self._take_repacked(entry, header, codec, origin)):
+            opened = open_batch(entry, header, size_max=config.decoded_bytes_max)
+            decoded_bytes = len(opened.content)
+            self.decoded_bytes += decoded_bytes
+            weight = len(entry) if codec is header.codec else decoded_bytes
+            self._take_columns(opened.columns, codec, weight, decoded_bytes, origin)
+        self._intake.deep[reason] += 1
+
+    def take_legacy(self, entry: memoryview) -> None:
+        """Take one entry of magic 0 or 1, compressed or not. Raises CorruptRecordsError."""
+        config, intake = self._config, self._intake
+        records = read_message(entry, size_max=config.decoded_bytes_max)
+        last = records[-1].offset
+        if last < intake.position:
+            return
+        if config.is_shallow:
+            problem = f"{len(entry)} bytes of magic 0 or 1"
+            self.leave_out(DeepReason.LEGACY_FORMAT, last, records[-1].timestamp, problem)
+        elif intake.position < self._until:
+            codec = message_codec(entry)
+            columns = Columns(*(list(each) for each in zip(*map(_FIELDS, records), strict=True)))
+            decoded_bytes = sum(len(record.value or b"") for record in records)
+            self.decoded_bytes += decoded_bytes
+            weight = len(entry) if config.codec in (None, codec) else decoded_bytes
+            self._take_columns(columns, config.codec or codec, weight, decoded_bytes, 0)
+            intake.deep[DeepReason.LEGACY_FORMAT] += 1
+        intake.position = min(last + 1, self._until)
+        intake.leader_epoch = -1
+
+    def leave_out(self, reason: DeepReason, last_offset: int, timestamp: int, problem: str) -> None:
+        """Note a batch that would have to be decoded. Raises ObstacleMetError by the policy."""
+        aside, intake = self._config.aside, self._intake
+        if reason is DeepReason.OVERSIZE:
+            lane, note = aside.oversize_batch(intake.position, last_offset, timestamp, problem)
+            intake.left_out[ObstacleKind.OVERSIZE] += 1
+        else:
+            lane, note = aside.not_shallow(intake.position, last_offset, timestamp, problem)
+            intake.left_out[ObstacleKind.NOT_SHALLOW] += 1
+        self._packer.add(lane, 0, Codec.NONE, note, 1.0)
+
+    def _note_oversize(self, record: Record, problem: str) -> tuple[int, Record]:
+        noted = self._config.aside.oversize(record, problem)
+        self._intake.left_out[ObstacleKind.OVERSIZE] += 1
+        return noted
+
+    def _take_repacked(self, entry: memoryview, header: BatchHeader, codec: Codec, origin: int) -> bool:
+        """Give the batch another codec, its records staying closed; False where that makes it too large."""
+        content = decompress_view(
+            header.codec, entry[HEADER_SIZE : header.size], size_max=self._config.decoded_bytes_max
+        )
+        built = enclose(header, content, codec)
+        self.decoded_bytes += len(content)
+        if len(built) > self._config.batch_bytes_max:
+            return False
+        self._packer.settle()
+        self._intake.chunks.append(
+            Chunk(
+                records=built,
+                batches=1,
+                frame=Frame(len(built)),
+                first_offset=header.base_offset,
+                next_offset=header.next_offset,
+                max_timestamp=header.max_timestamp,
+                count=header.record_count,
+                size=len(built),
+                origin=origin,
+                is_rebuilt=True,
+            )
+        )
+        return True
+
+    def _take_columns(
+        self, columns: Columns, codec: Codec, weight: int, decoded_bytes: int, origin: int
+    ) -> None:
+        """Pack the records that are wanted, changed by the steps."""
+        offsets, position = columns.offsets, self._intake.position
+        if offsets[0] < position or offsets[-1] >= self._until:
+            columns = from_offset(columns, position, self._until)
+        if not columns.offsets:
+            return
+        if self._config.steps is None:
+            self._packer.add_columns(0, origin, codec, columns, weight, decoded_bytes)
+            return
+        self._step(columns, codec, max(decoded_bytes / max(weight, 1), 1.0), self._config.steps, origin)
+
+    def _step(self, columns: Columns, codec: Codec, ratio: float, steps: Steps, origin: int) -> None:
+        add = self._packer.add
+        for record in _rows(columns):
+            try:
+                outcome = steps.apply(record)
+            except RecordError as error:
+                lane, left = self._config.aside.record_error(record, str(error))
+                self._intake.left_out[ObstacleKind.RECORD_ERROR] += 1
+                add(lane, origin, codec, left, ratio)
+                continue
+            if not outcome:
+                self._intake.filtered_records += 1
+            for lane, made in outcome:
+                add(lane, origin, codec, made, ratio)
+
+
+_FIELDS = attrgetter("key", "value", "offset", "timestamp", "headers")
+
+
+def _rows(columns: Columns) -> Iterator[Record]:
+    return map(
+        Record,
+        columns.offsets,
+        columns.timestamps,
+        repeat(0),
+        columns.keys,
+        columns.values,
+        columns.headers,
+    )

@@ -1,0 +1,191 @@
+"""Our mirror beside MirrorMaker 2 of Apache Kafka 3.9.1, between the same clusters.
+
+    python -m ops.bench mirrormaker2 [--kafka] [--only WORD ...] [--mebibytes N] [--batch-kibibytes K]
+        [--seconds S] [--no-delays] [--quick] [--tasks N] [--linger-ms MS] [--directory DIR]
+
+One node at either end, both on one core with everything else; the mirror alone on the other. In each case a
+topic is filled first, then each mirror copies it, to a topic of its own name; bytes are those of the batches
+at the source. MirrorMaker 2 copies for some seconds before anything counts, for its compiler's sake; ours is
+measured from its first byte on. Delays are measured at a quarter of the rate that the mirror reached. Beside
+them a bare loop over sockets, and one that fetches and produces the same bytes and looks at nothing. Needs
+Java and Maven.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from broker.embedded import EmbeddedZooKeeper
+from ops.bench._bare_loop import bare_loop
+from ops.bench.comparison.command import comparison_parser, run_comparison
+from ops.bench.comparison.servers import (
+    SERVER_CORE,
+    Server,
+    apache_kafka,
+    fetch_jars,
+    fetch_kafka,
+    our_nodes,
+)
+from ops.bench.mirrors.cases import CaseOutcome, Copying, Delay, MirrorCase, Outcome, all_cases
+from ops.bench.mirrors.contenders import MIRROR_CORE, Contender, Ends, MirrorMaker2, OurMirror, running
+from ops.bench.mirrors.copying import watch_copying
+from ops.bench.mirrors.delays import measure_delay
+from ops.bench.mirrors.filling import Batch, build_batches, create_topic, delete_topics, fill
+from ops.bench.mirrors.passing_on import pass_on
+from ops.bench.mirrors.report import lines
+
+POM = Path(__file__).parent / "mirrors" / "pom.xml"
+QUARTER = 0.25
+LOOP_BYTES = 2 << 30
+NODES: Mapping[str, object] = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1}
+"""So that mirrors start at once."""
+
+
+def compare(directory: Path, options: argparse.Namespace) -> None:
+    """Measure case by case and print the report."""
+    os.sched_setaffinity(0, {SERVER_CORE})
+    mirrormaker2 = MirrorMaker2(
+        classpath=fetch_jars(POM, directory / "mirrormaker2"),
+        warm_up_seconds=options.warm_up_seconds,
+        linger_ms=options.linger_ms,
+        tasks=options.tasks,
+    )
+    ours = OurMirror()
+    cases = [case for case in all_cases() if all(word in case.title for word in options.only)]
+    loop = bare_loop(LOOP_BYTES, loop_cores=[MIRROR_CORE], end_cores=[SERVER_CORE])
+    with _ends(directory, options) as ends:
+        outcomes = [_measure(case, ends, (ours, mirrormaker2), options) for case in cases]
+    for line in lines(outcomes, loop, ours.name, mirrormaker2.name):
+        print(line)
+
+
+@contextmanager
+def _ends(directory: Path, options: argparse.Namespace) -> Iterator[Ends]:
+    """A cluster at either end."""
+    classpath = fetch_kafka(directory / "kafka") if options.kafka else None
+    with EmbeddedZooKeeper(directory / "zookeeper", fsync=False) as zookeeper:
+
+        def cluster(name: str) -> AbstractContextManager[list[Server]]:
+            home = directory / name
+            if classpath is None:
+                return our_nodes(home, zookeeper, name=name, settings=NODES)
+            return apache_kafka(home, zookeeper, classpath, name=name, settings=NODES)
+
+        with cluster("source") as (source,), cluster("destination") as (destination,):
+            yield Ends(source=source.address, destination=destination.address, folder=directory)
+
+
+def _measure(
+    case: MirrorCase, ends: Ends, contenders: Sequence[Contender], options: argparse.Namespace
+) -> CaseOutcome:
+    """Everything about one case; its topics are deleted then."""
+    topic = case.title.replace(" ", "-").lower()
+    batches = build_batches(case, options.batch_kibibytes << 10)
+    asyncio.run(create_topic(ends.source, topic, case.partitions))
+    filled = asyncio.run(fill(ends.source, topic, case.partitions, batches, options.mebibytes << 20))
+    outcome = CaseOutcome(case=case)
+    copies = []
+    for contender in contenders:
+        _tell(f"{case.title}: {contender.name}")
+        copy = contender.copy_of(topic)
+        copies.append(copy)
+        with running(contender, ends, topic, case.codec) as mirror:
+            watching = watch_copying(
+                mirror,
+                ends.destination,
+                copy,
+                case.partitions,
+                filled,
+                warm_up_seconds=contender.warm_up_seconds,
+                seconds=options.seconds,
+            )
+            copying = asyncio.run(watching)
+        outcome.by_mirror[contender.name] = Outcome(copying=copying)
+        _tell(_told(copying))
+    if not options.kafka:
+        copies.append(f"loop.{topic}")
+        asyncio.run(create_topic(ends.destination, copies[-1], case.partitions))
+        outcome.passing_on = pass_on(
+            ends.source, ends.destination, topic, copies[-1], case.partitions, filled
+        )
+    _delete(ends, [topic], copies)
+    if options.delays:
+        for contender in contenders:
+            measured = outcome.by_mirror[contender.name]
+            measured.delay = _delay(case, ends, contender, batches, measured.copying, options)
+            _tell(f"{contender.name}: p99 {measured.delay.p99_ms:.1f} ms")
+    return outcome
+
+
+def _delay(
+    case: MirrorCase,
+    ends: Ends,
+    contender: Contender,
+    batches: Sequence[Batch],
+    copying: Copying,
+    options: argparse.Namespace,
+) -> Delay:
+    """Of one mirror, at a quarter of its own rate."""
+    topic = f"delay-{case.title.replace(' ', '-').lower()}-{contender.name[:4].lower()}"
+    copy = contender.copy_of(topic)
+    asyncio.run(create_topic(ends.source, topic, case.partitions))
+    with running(contender, ends, topic, case.codec):
+        delay = asyncio.run(
+            measure_delay(
+                ends.source,
+                topic,
+                ends.destination,
+                copy,
+                case.partitions,
+                batches,
+                copying.figure.megabytes_per_second * 1e6 * QUARTER,
+                warm_up_seconds=1 + 2 * contender.warm_up_seconds,
+                seconds=options.seconds,
+            )
+        )
+    _delete(ends, [topic], [copy])
+    return delay
+
+
+def _delete(ends: Ends, topics: Sequence[str], copies: Sequence[str]) -> None:
+    asyncio.run(delete_topics(ends.source, topics))
+    asyncio.run(delete_topics(ends.destination, copies))
+
+
+def _told(copying: Copying) -> str:
+    figure = copying.figure
+    return (
+        f"  {figure.megabytes_per_second:.0f} MB/s, {figure.cpu_per_gigabyte:.2f} CPU s/GB, "
+        f"core {figure.busy:.0%}, {figure.seconds:.1f} s, resident {copying.resident_bytes / 1e6:.0f} MB"
+    )
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = comparison_parser(__doc__, seconds=5.0)
+    parser.add_argument("--kafka", action="store_true", help="Apache Kafka at both ends, not our nodes")
+    parser.add_argument("--mebibytes", type=int, default=768, help="in each topic")
+    parser.add_argument("--batch-kibibytes", type=int, default=16, help="of the source, as stored")
+    parser.add_argument("--tasks", type=int, default=2, help="of MirrorMaker 2")
+    parser.add_argument("--linger-ms", type=int, default=20, help="of MirrorMaker 2's producer")
+    parser.add_argument("--no-delays", dest="delays", action="store_false")
+    parser.add_argument("--warm-up-seconds", type=float, default=4.0, help="of MirrorMaker 2")
+    parser.add_argument("--quick", action="store_true", help="a case of little, to see that all works")
+    options = parser.parse_args()
+    if options.quick:
+        options.only = options.only or ["snappy", "1 KB", "1p"]
+        options.mebibytes, options.seconds, options.warm_up_seconds = 64, 1.0, 1.0
+    run_comparison("mirrormaker2", options, compare)
+
+
+if __name__ == "__main__":
+    main()

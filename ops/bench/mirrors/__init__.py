@@ -1,0 +1,1 @@
+"""Our mirror beside MirrorMaker 2: what `mirrormaker2` of `ops.bench` is made of."""
