@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.bandwidth.link import DANGER_WEIGHT, LinkBandwidth, RouteBandwidth, RouteTerms
-from mirrormaker.flow.chunk import BatchSpan, Chunk, Frame
+from mirrormaker.flow.chunk import Chunk, Frame
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.partition import Partition
 
@@ -14,7 +14,7 @@ SIZE = 1_000
 def chunk() -> Chunk:
     return Chunk(
         records=bytearray(),
-        batches=[BatchSpan(0, SIZE, 1)],
+        batches=1,
         frame=Frame(SIZE),
         first_offset=0,
         next_offset=1,
