@@ -8,22 +8,36 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition as Position
 
 from broker.embedded import EmbeddedCluster
 from tests.chaos.conftest import CHAOS_SECONDS
 from tests.chaos.disturbance import Disturbance
 from tests.daemon.conftest import MirrorFactory, MirrorProcess, wait_until
-from tests.daemon.killed_mirrors import SteadyWriter, create_topic, events, numbers_at
+from tests.daemon.killed_mirrors import (
+    COPY,
+    TOPIC,
+    SteadyWriter,
+    commit,
+    committed,
+    create_topic,
+    events,
+    numbers_at,
+    places_at,
+)
+from tests.daemon.test_ledger import ledgers_at
 
 pytestmark = pytest.mark.timeout(CHAOS_SECONDS + 300)
 AFTERMATH_SECONDS = 120.0
+READERS = "readers"
 
 
 class Mirrors:
     """Two processes of one route; each may be killed, or frozen while the other takes over."""
 
     def __init__(self, source: EmbeddedCluster, destination: EmbeddedCluster, make: MirrorFactory, mode: str):
-        self.processes = [make(source, destination, delivery=mode) for _ in range(2)]
+        sync = {"groups": {"include": [READERS], "interval_ms": 500}}
+        self.processes = [make(source, destination, delivery=mode, sync=sync) for _ in range(2)]
         for process in self.processes:
             process.start()
 
@@ -65,6 +79,9 @@ def test_what_each_delivery_says_holds_whatever_happens_to_the_mirrors(
     wait_until(lambda: all(map(_is_idle, mirrors.processes)), "everything is copied", AFTERMATH_SECONDS)
     numbers, wanted = numbers_at(other_node), range(writer.written)
     assert numbers.keys() <= set(wanted)
+    if mode == "exactly_once":
+        assert_ledger_is_exact(node, other_node)
+        assert_groups_are_carried(node, other_node)
     match mode:
         case "exactly_once":
             assert numbers == Counter(wanted)
@@ -75,6 +92,38 @@ def test_what_each_delivery_says_holds_whatever_happens_to_the_mirrors(
             assert len(wanted) - len(numbers) <= sum(
                 each["count"] for each in mirrors.told("records_maybe_lost")
             )
+
+
+def assert_ledger_is_exact(source: EmbeddedCluster, destination: EmbeddedCluster) -> None:
+    """Every offset of the source is translated to where its record is."""
+    here, there = places_at(source, TOPIC), places_at(destination, COPY)
+
+    def is_told() -> bool:
+        ledgers = ledgers_at(destination)
+        return all(ledgers[number].next == max(here[number]) + 1 for number in here)
+
+    wait_until(is_told, "the ledger tells of everything", AFTERMATH_SECONDS)
+    ledgers = ledgers_at(destination)
+    for partition, records in here.items():
+        for offset, value in records.items():
+            told = ledgers[partition].forward(offset)
+            assert told.is_exact, (partition, offset, told)
+            assert told.offset is not None
+            assert there[partition].get(told.offset) == value, (partition, offset, told)
+
+
+def assert_groups_are_carried(source: EmbeddedCluster, destination: EmbeddedCluster) -> None:
+    """A group that has read half of each partition has done so at the other side too."""
+    here, there = places_at(source, TOPIC), places_at(destination, COPY)
+    half = {partition: sorted(records)[len(records) // 2] for partition, records in here.items()}
+    commit(source, READERS, {Position(TOPIC, each, offset) for each, offset in half.items()})
+    wanted = {partition: here[partition][offset] for partition, offset in half.items()}
+
+    def is_carried() -> bool:
+        at = committed(destination, READERS, COPY, list(half))
+        return {each: there[each].get(offset) for each, offset in at.items()} == wanted
+
+    wait_until(is_carried, "the group is carried", AFTERMATH_SECONDS)
 
 
 def _is_idle(process: MirrorProcess) -> bool:

@@ -7,9 +7,10 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -80,6 +81,41 @@ def end_of(cluster: Brokers, topic: str) -> int:
 
 def numbers_at(cluster: Brokers, *, isolation: str = "read_committed") -> Counter[int]:
     """What readers find."""
+    found: Counter[int] = Counter()
+    for message in _read(cluster, COPY, isolation):
+        found[int(message.value() or b"")] += 1
+    return found
+
+
+def places_at(cluster: Brokers, topic: str) -> dict[int, dict[int, int]]:
+    """By partition and offset, the numbers that readers of committed records find."""
+    found: dict[int, dict[int, int]] = {number: {} for number in range(PARTITIONS)}
+    for message in _read(cluster, topic, "read_committed"):
+        found[message.partition() or 0][message.offset() or 0] = int(message.value() or b"")
+    return found
+
+
+def commit(cluster: Brokers, group: str, positions: Collection[Position]) -> None:
+    """As a consumer that is a member of no group."""
+    consumer = Consumer({"bootstrap.servers": address(cluster), "group.id": group, "log_level": 0})
+    try:
+        consumer.commit(offsets=list(positions), asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def committed(cluster: Brokers, group: str, topic: str, partitions: Collection[int]) -> dict[int, int]:
+    """Where a group stands."""
+    consumer = Consumer({"bootstrap.servers": address(cluster), "group.id": group, "log_level": 0})
+    try:
+        asked = [Position(topic, partition) for partition in partitions]
+        return {each.partition: each.offset for each in consumer.committed(asked, PATIENCE_SECONDS)}
+    finally:
+        consumer.close()
+
+
+def _read(cluster: Brokers, topic: str, isolation: str) -> Iterator[Message]:
+    """All that there is."""
     reader = Consumer(
         {
             "bootstrap.servers": address(cluster),
@@ -90,9 +126,8 @@ def numbers_at(cluster: Brokers, *, isolation: str = "read_committed") -> Counte
             "log_level": 0,
         }
     )
-    found: Counter[int] = Counter()
     try:
-        reader.assign([Position(COPY, number, 0) for number in range(PARTITIONS)])
+        reader.assign([Position(topic, number, 0) for number in range(PARTITIONS)])
         ended: set[int] = set()
         deadline = time.monotonic() + PATIENCE_SECONDS
         while len(ended) < PARTITIONS:
@@ -100,13 +135,12 @@ def numbers_at(cluster: Brokers, *, isolation: str = "read_committed") -> Counte
             for message in reader.consume(10_000, 0.2):
                 error = message.error()
                 if error is None:
-                    found[int(message.value() or b"")] += 1
+                    yield message
                 else:
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     ended.add(message.partition() or 0)
     finally:
         reader.close()
-    return found
 
 
 def killed_often(
