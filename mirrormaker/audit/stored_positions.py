@@ -9,7 +9,7 @@ from collections.abc import Collection
 from broker.client.cluster import Cluster
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.kept_topic import KeptTopic
-from mirrormaker.flow.positions import POSITIONS_TOPIC, SourceId, place_in
+from mirrormaker.flow.positions import POSITIONS_TOPIC, SourceId, position_in
 from mirrormaker.route_groups import route_group
 from mirrormaker.topology.model import ClusterSpec, Delivery, RouteSpec
 from mirrormaker.topology.naming import compile_naming
@@ -55,12 +55,8 @@ async def _at_destination(
                 to=naming.destination_of(partition.topic),
             )
             if (value := topic.get(at.key())) is not None:
-                found[partition] = min(place_in(value, _lanes_of(value.get("lanes"))).lanes)
+                found[partition] = position_in(value)
     return found
-
-
-def _lanes_of(lanes: object) -> int:
-    return len(lanes) if isinstance(lanes, list) else 1
 
 
 def _topic_id(source: Cluster, topic: str) -> TopicId:

@@ -497,12 +497,14 @@ class RouteHaltedError(BrokerError):
 
 
 def _placed(assignment: Assignment, point: StartingPoint) -> Assignment:
-    """The assignment from where it is to begin: all lanes at the least position where lanes have changed."""
+    """The assignment from where it is to begin, over the lanes that this was found for."""
     return replace(
         assignment,
+        destinations=point.destinations or assignment.destinations,
         position=min(point.lanes),
-        lane_positions=point.lanes if len(point.lanes) == len(assignment.destinations) else (),
+        lane_positions=point.lanes if point.destinations else (),
         leader_epoch=point.leader_epoch,
+        former=point.former,
     )
 
 

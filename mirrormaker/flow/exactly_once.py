@@ -264,13 +264,12 @@ class ExactlyOnce:
             partition=assignment.source,
             to=assignment.destinations[0].topic,
         )
-        lanes = len(assignment.destinations)
         value = self._kept.get(source.key())
         if value is None:
             is_anew = has_predecessor((key for key, _ in self._kept.entries()), source)
             return Start.EARLIEST if is_anew else None
         try:
-            return place_in(value, lanes)
+            return place_in(value, assignment.destinations)
         except ValueError as error:
             raise ConfigurationError([f"{POSITIONS_TOPIC}: {source.key()}: {error}"]) from error
 

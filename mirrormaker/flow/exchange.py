@@ -12,6 +12,7 @@ from broker.errors import ErrorCode
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.chunk import Chunk, Frame
 from mirrormaker.flow.facts import Fact
+from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.producers import ProducerKey
 
@@ -82,6 +83,8 @@ class Assignment:
     """Other source partitions may write to the same destinations: then its producer ids are its own."""
     lane_positions: tuple[int, ...] = ()
     """Where each lane goes on, when they are not all at `position`, the least of them."""
+    former: tuple[FormerLanes, ...] = ()
+    """See `Partition`."""
     leader_epoch: int = -1
     """Of the source's record before `position`, where it is known."""
 

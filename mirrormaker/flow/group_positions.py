@@ -15,6 +15,7 @@ from broker.client.group_offsets import OffsetAndMetadata
 from broker.errors import BrokerError
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.delivery import KnownStart
+from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.positions import Place
 from mirrormaker.flow.start import start_offsets
 from mirrormaker.flow.transaction_steps import LanePositions
@@ -31,6 +32,10 @@ class StartingPoint(NamedTuple):
     note: str = ""
     leader_epoch: int = -1
     """Of the record before, where that is known."""
+    destinations: tuple[TopicPartition, ...] = ()
+    """What the lanes lead to; empty where it names only one."""
+    former: tuple[FormerLanes, ...] = ()
+    """See `Partition`."""
     former_position: int | None = None
     """Where copying stood in another topic, whose name this one has now; None: it is the same."""
 
@@ -71,11 +76,7 @@ class GroupPositions:
         """Where the delivery knows, else where the group does, else where a new route starts. Raises
         BrokerError.
         """
-        points = {
-            source: StartingPoint(at.lanes, leader_epoch=at.leader_epoch)
-            for source, at in known.items()
-            if isinstance(at, Place)
-        }
+        points = {source: _point_of(at) for source, at in known.items() if isinstance(at, Place)}
         anew = [source for source, at in known.items() if at is Start.EARLIEST]
         first = await self.first(anew, Start.EARLIEST)
         points |= {source: point._replace(former_position=0) for source, point in first.items()}
@@ -151,6 +152,15 @@ class GroupPositions:
         """Whether a position counts: not when the topic was deleted and created again since."""
         topic_id = self.topic_id(topic)
         return topic_id == NO_TOPIC_ID or stored in ("", _NO_ID, str(topic_id))
+
+
+def _point_of(place: Place) -> StartingPoint:
+    return StartingPoint(
+        place.lanes,
+        leader_epoch=place.leader_epoch,
+        destinations=place.destinations,
+        former=place.former,
+    )
 
 
 def _metadata(topic_id: TopicId, note: str) -> str:

@@ -97,6 +97,7 @@ class FlowMachine:
                 leader_epoch=assignment.leader_epoch,
             )
             partition.advance_lanes(assignment.lane_positions)
+            partition.former = assignment.former
             self._partitions[partition.source] = partition
             for lane in partition.lanes:
                 lane.leader = self._leaders.get(lane.destination)

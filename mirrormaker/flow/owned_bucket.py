@@ -183,10 +183,12 @@ class OwnedBucket:
         entries = []
         path = self._terrain.path_of(origin)
         for source, lanes in positions.items():
+            partition = partitions[source]
+            place = Place(lanes, destinations=tuple(lane.destination for lane in partition.lanes))
             if origin == HOME:
-                place = Place(lanes, self._epoch_of(partitions[source], lanes))
+                place = place._replace(leader_epoch=self._epoch_of(partition, lanes), former=partition.former)
             else:
-                place = Place(lanes, arrived=tuple(self._arrived[origin, source]))
+                place = place._replace(arrived=tuple(self._arrived[origin, source]))
             key = self._terrain.id_of(source).on(path).key()
             entries.append((key, value_of(self._terrain.route.name, place)))
         await self._producers[origin].writer.write(POSITIONS_AT, entries)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk
+from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.obstacles import Obstacle
 from mirrormaker.flow.trouble import Trouble
@@ -38,6 +39,7 @@ class Partition:
         "epoch_start",
         "fetch_bytes",
         "fetch_not_before_ms",
+        "former",
         "is_bound",
         "is_merged",
         "is_released",
@@ -96,6 +98,8 @@ class Partition:
         self.fetch_bytes = fetch_bytes
         """Asked for at a time; grows while no whole batch fits."""
         self.fetch_not_before_ms = 0
+        self.former: tuple[FormerLanes, ...] = ()
+        """What is there beyond where lanes stand: it went where the topics had other partitions."""
         self.origin_floors: dict[int, Sequence[int]] = {}
         """By origin and lane, before which offset the destination has all of its records."""
         self.awaits_origins = False

@@ -107,7 +107,9 @@ class PassingOrigins:
             partition.origin_floors[origin] = ()
             return
         try:
-            place = place_in(value, len(partition.lanes))
+            place = place_in(value, [lane.destination for lane in partition.lanes])
+            if any(each.end > partition.acknowledged for each in place.former):
+                raise ValueError("its topics at the destination have other partitions now")
         except ValueError as error:
             raise CorruptRecordsError(f"how far records from {path[0]} have come: {error}") from error
         partition.origin_floors[origin] = place.lanes

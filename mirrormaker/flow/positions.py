@@ -4,7 +4,9 @@ Its records are JSON (see `kept_view`), so that anybody can read them:
 
     key   {"cluster": SOURCE CLUSTER ID, "topic": NAME, "topic_id": UUID or null, "partition": N, "to": TOPIC}
     value {"route": NAME, "position": N} and, where it is known, "leader_epoch": N of a record before that;
-          where lanes are not all there, "lanes": [N, ...]
+          where lanes are not all there, "lanes": [N, ...], "to": [[TOPIC, PARTITION], ...] that they lead to;
+          "former": [{"topic": NAME, "positions": [N, ...]}, ...], as long as they are not passed: the lanes
+          to a topic before it grew
 
 A topic that is deleted and made again has another id, and so another key: it is read from its beginning.
 
@@ -16,11 +18,13 @@ SOURCE], the last two null where they are not known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.transaction_steps import LanePositions
@@ -88,6 +92,10 @@ class Place(NamedTuple):
     """Of a record of the source before that; -1: not known."""
     arrived: tuple[Arrival, ...] = ()
     """Of records on their way from elsewhere: what the last transaction brought."""
+    destinations: tuple[TopicPartition, ...] = ()
+    """Where each lane leads."""
+    former: tuple[FormerLanes, ...] = ()
+    """Of topics that have another number of partitions now: what is there beyond the positions."""
 
 
 def transactional_id(route: str, key: ProducerKey, path: tuple[ClusterId, ...] = ()) -> str:
@@ -104,6 +112,10 @@ def value_of(route: str, place: Place) -> Document:
     value: dict[str, object] = {"route": route, "position": min(place.lanes)}
     if len(set(place.lanes)) > 1:
         value["lanes"] = list(place.lanes)
+        value["to"] = [list(each) for each in place.destinations]
+    former = [each for each in place.former if each.end > min(place.lanes)]
+    if former:
+        value["former"] = [{"topic": each.topic, "positions": list(each.positions)} for each in former]
     if place.leader_epoch >= 0:
         value["leader_epoch"] = place.leader_epoch
     if place.arrived:
@@ -111,34 +123,59 @@ def value_of(route: str, place: Place) -> Document:
     return value
 
 
-def place_in(value: Document, lanes: int) -> Place:
-    """What the value says of so many lanes. Raises ValueError for what is no such value, and where there were
-    other lanes than now and they had not come equally far: then no start is exact.
+def position_in(value: Document) -> int:
+    """Before which offset everything is there. Raises ValueError for what is no such value."""
+    position = value.get("position")
+    if type(position) is not int or position < 0:
+        raise ValueError(f"position {position!r} is no offset")
+    return position
+
+
+def place_in(value: Document, destinations: Sequence[TopicPartition]) -> Place:
+    """What the value says of lanes that lead there. Raises ValueError for what is no such value, and where
+    there were other lanes than now, had not come equally far, and it does not say where they led.
     """
+    position = position_in(value)
     epoch = value.get("leader_epoch", -1)
-    arrived = value.get("arrived", ())
     if type(epoch) is not int:
         raise ValueError(f"leader epoch {epoch!r} is none")
     try:
-        arrivals = tuple(Arrival(*each) for each in arrived)
-    except TypeError as error:
-        raise ValueError(f"{arrived!r} tells of no arrivals") from error
-    return Place(_lanes_in(value, lanes), epoch, arrivals)
-
-
-def _lanes_in(value: Document, lanes: int) -> LanePositions:
-    position, each = value.get("position"), value.get("lanes")
-    if not isinstance(position, int) or position < 0:
-        raise ValueError(f"position {position!r} is no offset")
-    if each is None:
-        return (position,) * lanes
-    if not isinstance(each, list) or not all(isinstance(at, int) for at in each):
-        raise ValueError(f"lanes {each!r} are no offsets")
-    if len(each) != lanes:
-        raise ValueError(
-            f"records went to {len(each)} partitions and now to {lanes}, and those had not come equally far"
+        arrived = tuple(Arrival(*each) for each in value.get("arrived", ()))
+        former = tuple(
+            FormerLanes(each["topic"], tuple(each["positions"])) for each in value.get("former", ())
         )
-    return tuple(each)
+        led = tuple(TopicPartition(*each) for each in value.get("to", ()))
+        lanes = tuple(map(int, value.get("lanes", ())))
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"{value!r} is no place") from error
+    to = tuple(destinations)
+    place = Place(lanes or (position,) * len(to), epoch, arrived, to, former)
+    if not lanes or led == to or (not led and len(lanes) == len(to)):
+        return place
+    if len(led) != len(lanes):
+        raise ValueError(f"records went to {len(lanes)} partitions, and not equally far")
+    return _moved(place, dict(zip(led, lanes, strict=True)), position)
+
+
+def _moved(place: Place, led: Mapping[TopicPartition, int], position: int) -> Place:
+    """The place where lanes led elsewhere: those to topics that have another number of partitions begin where
+    the last of the former lanes stood.
+    """
+    before, now = _by_topic(led), _by_topic(place.destinations)
+    grown = {topic for topic in before.keys() & now.keys() if before[topic] != now[topic]}
+    former = tuple(FormerLanes(topic, tuple(led[each] for each in before[topic])) for topic in sorted(grown))
+    lanes = tuple(
+        min(led[other] for other in before[each.topic]) if each.topic in grown else led.get(each, position)
+        for each in place.destinations
+    )
+    return place._replace(lanes=lanes, former=place.former + former)
+
+
+def _by_topic(destinations: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    found: dict[str, list[TopicPartition]] = defaultdict(list)
+    for each in sorted(destinations):
+        found[each.topic].append(each)
+    return dict(found)
 
 
 def has_predecessor(entries: Iterable[Document], source: SourceId) -> bool:

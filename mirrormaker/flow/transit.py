@@ -110,9 +110,7 @@ class _PartitionWork:
         )
         is_stepped = topic.deep_reason not in (None, DeepReason.FORCED)
         self._steps = (
-            PartitionSteps(topic.steps, lane_map, route.topics.partitions, partition.source.partition)
-            if is_stepped
-            else None
+            PartitionSteps(topic.steps, lane_map, route.topics.partitions, partition) if is_stepped else None
         )
         self._config: IntakeConfig | None = None
         self._made_of: tuple[IntakeConfig, int] | None = None
@@ -140,15 +138,26 @@ class _PartitionWork:
 class PartitionSteps:
     """The `Steps` of one source partition."""
 
-    def __init__(self, steps: TopicSteps, lanes: LaneMap, policy: PartitionPolicy, partition: int) -> None:
+    def __init__(
+        self, steps: TopicSteps, lanes: LaneMap, policy: PartitionPolicy, partition: Partition
+    ) -> None:
         self._steps = steps
         self._targets = lanes.targets
         self._policy = policy
-        self._partition = partition
+        self._partition = partition.source.partition
+        self._former = partition.former
 
     def apply(self, record: Record) -> Sequence[tuple[int, Record]]:
-        """See `Steps`."""
-        return [self._sent(work) for work in self._steps.apply(record, self._partition)]
+        """See `Steps`. What is at the destination since its topic had other partitions is left out."""
+        made = self._steps.apply(record, self._partition)
+        if self._former:
+            made = [work for work in made if not self._is_there(work)]
+        return [self._sent(work) for work in made]
+
+    def _is_there(self, work: RecordAtWork) -> bool:
+        return any(
+            former.topic == work.to and former.have(self._policy, work.record()) for former in self._former
+        )
 
     def _sent(self, work: RecordAtWork) -> tuple[int, Record]:
         lanes = self._targets.get(work.to)

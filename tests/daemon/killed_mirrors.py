@@ -44,8 +44,9 @@ def write(cluster: Brokers, numbers: range) -> None:
 class SteadyWriter:
     """Writes numbers to the source until it is told to stop."""
 
-    def __init__(self, cluster: Brokers) -> None:
-        self.written = 0
+    def __init__(self, cluster: Brokers, written: int = 0) -> None:
+        """`written`: so many have been written before."""
+        self.written = written
         self._producer = Producer({"bootstrap.servers": address(cluster), "linger.ms": 5, "log_level": 0})
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._write)
@@ -79,10 +80,12 @@ def end_of(cluster: Brokers, topic: str) -> int:
     return int(end)
 
 
-def numbers_at(cluster: Brokers, *, isolation: str = "read_committed") -> Counter[int]:
+def numbers_at(
+    cluster: Brokers, *, isolation: str = "read_committed", partitions: int = PARTITIONS
+) -> Counter[int]:
     """What readers find."""
     found: Counter[int] = Counter()
-    for message in _read(cluster, COPY, isolation):
+    for message in _read(cluster, COPY, isolation, partitions):
         found[int(message.value() or b"")] += 1
     return found
 
@@ -114,7 +117,7 @@ def committed(cluster: Brokers, group: str, topic: str, partitions: Collection[i
         consumer.close()
 
 
-def _read(cluster: Brokers, topic: str, isolation: str) -> Iterator[Message]:
+def _read(cluster: Brokers, topic: str, isolation: str, partitions: int = PARTITIONS) -> Iterator[Message]:
     """All that there is."""
     reader = Consumer(
         {
@@ -127,10 +130,10 @@ def _read(cluster: Brokers, topic: str, isolation: str) -> Iterator[Message]:
         }
     )
     try:
-        reader.assign([Position(topic, number, 0) for number in range(PARTITIONS)])
+        reader.assign([Position(topic, number, 0) for number in range(partitions)])
         ended: set[int] = set()
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while len(ended) < PARTITIONS:
+        while len(ended) < partitions:
             assert time.monotonic() < deadline, "the topic was not read to its end"
             for message in reader.consume(10_000, 0.2):
                 error = message.error()

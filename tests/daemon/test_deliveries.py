@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from broker.embedded import EmbeddedCluster
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.killed_mirrors import (
+    COPY,
     PARTITIONS,
     TOPIC,
     SteadyWriter,
@@ -24,6 +26,8 @@ from tests.daemon.killed_mirrors import (
     numbers_at,
     write,
 )
+from tests.daemon.test_deep import grow
+from tests.daemon.test_mirror import create
 
 KILLS = int(os.environ.get("DELIVERY_KILLS", "3"))
 POSITIONS = "__mirrormaker_positions"
@@ -102,6 +106,34 @@ def test_a_mirror_that_wakes_up_after_another_took_over_writes_nothing(
     second.wait_copied()
     wait_until(lambda: numbers_at(destination).total() >= writer.written, "everything is committed")
     assert numbers_at(destination) == Counter(range(writer.written))
+
+
+@pytest.mark.timeout(180)
+def test_records_that_are_spread_come_once_though_the_mirror_is_killed_and_the_destination_grows(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create_topic(source)
+    create(destination, COPY, 4)
+    running = mirror(
+        source,
+        destination,
+        delivery="exactly_once",
+        topics={"include": [TOPIC], "partitions": "round_robin"},
+        resources={"produce_bytes": 4096, "fetch_partition_bytes": 16384},
+    )
+    written = killed_often(source, running, KILLS)
+    running.kill()
+    grow(destination, COPY, 6)
+    with SteadyWriter(source, written) as writer:
+        for _ in range(2):
+            running.start()
+            time.sleep(1.5)
+            running.kill()
+        running.start()
+    running.wait_copied()
+    wait_until(lambda: numbers_at(destination, partitions=6).total() >= writer.written, "all is committed")
+    assert numbers_at(destination, partitions=6) == Counter(range(writer.written))
 
 
 def copied(mirror: MirrorProcess, records: int) -> None:
