@@ -10,7 +10,7 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.embedded import EmbeddedCluster
 from mirrormaker.flow.kept_topic import KeptTopic
-from mirrormaker.ledger.lane_id import LEDGER_TOPIC
+from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.view import LedgerView
 from tests.client.reading_members import Brokers
@@ -26,6 +26,11 @@ def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]
 
 def ledgers_at(destination: EmbeddedCluster) -> dict[int, LaneLedger]:
     """What the ledger says, by partition."""
+    return {lane.partition: ledger for lane, ledger in lanes_at(destination).items()}
+
+
+def lanes_at(destination: EmbeddedCluster) -> dict[LaneId, LaneLedger]:
+    """What the ledger says, by lane."""
     view = LedgerView()
 
     async def read() -> None:
@@ -36,7 +41,7 @@ def ledgers_at(destination: EmbeddedCluster) -> dict[int, LaneLedger]:
             await topic.read_to_end()
 
     asyncio.run(read())
-    return {lane.partition: ledger for lane, ledger in view.lanes.items()}
+    return dict(view.lanes)
 
 
 def translated(file: str, *arguments: str) -> list[str]:
@@ -121,3 +126,36 @@ def produce_transaction(source: Brokers, numbers: range, *, is_committed: bool) 
     else:
         writer.flush(30)
         writer.abort_transaction(30)
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_each_way_of_a_partition_that_is_spread_has_a_ledger(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 2)
+    create(destination, "jfk.flights", 3)
+    running = mirror(
+        source, destination, topics={"include": ["flights"], "partitions": "key"}, delivery=delivery
+    )
+    running.start()
+    produce(source, "flights", range(300), 2)
+    here = {
+        int(each.value() or b""): (each.partition(), each.offset()) for each in consume(source, "flights", 2)
+    }
+    running.wait_copied()
+    ends = [sum(partition == number for partition, _ in here.values()) for number in range(2)]
+
+    def reaches() -> bool:
+        nexts = [(lane.partition, ledger.next) for lane, ledger in lanes_at(destination).items()]
+        return len(nexts) == 6 and all(at == ends[partition] for partition, at in nexts)
+
+    wait_until(reaches, "the ledger tells of everything")
+    lanes = {(lane.partition, lane.to_partition): ledger for lane, ledger in lanes_at(destination).items()}
+    for message in consume(destination, "jfk.flights", 3, 300):
+        partition, offset = here[int(message.value() or b"")]
+        ledger = lanes[partition or 0, message.partition() or 0]
+        forward, back = ledger.forward(offset or 0), ledger.back(message.offset() or 0)
+        assert (forward.offset, back.offset) == (message.offset(), offset)
+        assert forward.is_exact
+        assert back.is_exact
