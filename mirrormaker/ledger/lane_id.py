@@ -57,11 +57,12 @@ class LaneId(NamedTuple):
         return lane
 
 
-def page_key(lane: LaneId, first: int, to_first: int | None) -> Document:
-    """The key of the page that begins there."""
-    return {**lane.key(), "at": first, "to_at": to_first}
+def page_key(lane: LaneId, page: Page, to_first: int | None) -> Document:
+    """The key of the page as long as it begins there at the destination."""
+    key = {**lane.key(), "at": page.first, "to_at": to_first}
+    return key if to_first is not None or page.by is None else {**key, "by": page.by}
 
 
 def page_record(lane: LaneId, page: Page) -> tuple[Document, Document]:
     """Key and value of a page."""
-    return page_key(lane, page.first, page.to_first), page.value(lane.to_partition)
+    return page_key(lane, page, page.to_first), page.value(lane.to_partition)

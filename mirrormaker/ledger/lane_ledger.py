@@ -9,8 +9,8 @@ from itertools import pairwise
 from mirrormaker.ledger.lane_map import LaneMap, Translation
 from mirrormaker.ledger.page import Page
 
-PageKey = tuple[int, int | None]
-"""First offset at the source, and at the destination."""
+PageKey = tuple[int, int | None, str | None]
+"""First offset at the source, and at the destination; where that is not known, who wrote it."""
 
 
 class LaneLedger:
@@ -29,7 +29,7 @@ class LaneLedger:
 
     def put(self, page: Page) -> None:
         """Take a page in, in place of the one with its key."""
-        self._pages[page.first, page.to_first] = page
+        self._pages[page.first, page.to_first, page.by if page.to_first is None else None] = page
         self._ordered = self._map = None
 
     def remove(self, key: PageKey) -> None:

@@ -7,7 +7,8 @@ grows keeps its key, so that a partition copied as it is, without gaps, has one 
 
 As JSON, for anyone who reads the topic:
     key    {"cluster": of the source, "topic", "topic_id", "partition", "to": topic, "to_partition",
-            "at": first, "to_at": first offset at the destination, null as long as nothing was copied}
+            "at": first, "to_at": first offset at the destination, null as long as nothing was copied that is
+            known to be anywhere, and then "by": who wrote it, as several may have copied from there}
     value  {"from": [first, next], "to": [partition, first, next], "count", "crc",
             "source_crc"}, where it holds
             "runs": [[offsets skipped at the source, records, offsets skipped at the destination], ...]
@@ -61,6 +62,7 @@ class Page:
 
     __slots__ = (
         "_runs",
+        "by",
         "count",
         "crc",
         "first",
@@ -72,8 +74,10 @@ class Page:
         "to_next",
     )
 
-    def __init__(self, first: int, *, is_anew: bool = False) -> None:
+    def __init__(self, first: int, *, is_anew: bool = False, by: str | None = None) -> None:
+        """`by`: who began it."""
         self.first = first
+        self.by = by
         self.next = first
         """Source offset after the last that is dealt with."""
         self.to_first: int | None = None

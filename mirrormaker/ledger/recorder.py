@@ -32,10 +32,11 @@ class Due:
 class _LaneBook:
     """The pages of one lane that are not settled."""
 
-    __slots__ = ("first", "is_anew", "is_changed", "lane", "live", "pages", "settled")
+    __slots__ = ("by", "first", "is_anew", "is_changed", "lane", "live", "pages", "settled")
 
-    def __init__(self, lane: LaneId, first: int) -> None:
+    def __init__(self, lane: LaneId, first: int, by: str) -> None:
         self.lane = lane
+        self.by = by
         self.first = first
         """Where the next page begins, at the earliest."""
         self.is_anew = False
@@ -47,7 +48,7 @@ class _LaneBook:
         self.is_changed = False
 
     def begin_page(self, first: int) -> Page:
-        page = Page(first, is_anew=self.is_anew)
+        page = Page(first, is_anew=self.is_anew, by=self.by)
         self.is_anew = False
         self.live = page
         self.pages.append(page)
@@ -82,8 +83,12 @@ class _LaneBook:
 class LedgerRecorder:
     """See the module."""
 
-    def __init__(self, runs_max: int = RUNS_MAX) -> None:
-        """`runs_max`: a page with so many runs is followed by another."""
+    def __init__(self, owner: str, runs_max: int = RUNS_MAX) -> None:
+        """`owner`: a name that no other recorder has or had. `runs_max`: a page with so many runs is followed
+        by another.
+        """
+        self._owner = owner
+        self._begun = 0
         self._runs_max = runs_max
         self._books: dict[tuple[TopicPartition, TopicPartition], _LaneBook] = {}
 
@@ -91,7 +96,9 @@ class LedgerRecorder:
 
     def begin(self, lane: LaneId, position: int) -> None:
         """A lane is copied from `position` on."""
-        self._books[lane.source, lane.destination] = _LaneBook(lane, position)
+        self._begun += 1
+        by = f"{self._owner}/{self._begun}"
+        self._books[lane.source, lane.destination] = _LaneBook(lane, position, by)
 
     def end(self, sources: Collection[TopicPartition]) -> None:
         """Forget these: others write their pages now."""
@@ -220,4 +227,4 @@ def _records_of(book: _LaneBook) -> Iterator[tuple[Document, Document | None]]:
     for page in book.pages:
         yield page_record(book.lane, page)
     if settled is not None and settled.to_first != first.to_first:
-        yield page_key(book.lane, first.first, settled.to_first), None
+        yield page_key(book.lane, first, settled.to_first), None

@@ -15,6 +15,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
+from uuid import uuid4
 
 from broker.client.cluster import Cluster
 from broker.client.offsets import earliest_offsets
@@ -69,7 +70,7 @@ class RouteLedger:
         self._source = source
         self._destination = destination
         is_transacted = route.delivery is Delivery.EXACTLY_ONCE
-        self.recorder = LedgerRecorder(TRANSACTED_RUNS_MAX if is_transacted else RUNS_MAX)
+        self.recorder = LedgerRecorder(uuid4().hex[:8], TRANSACTED_RUNS_MAX if is_transacted else RUNS_MAX)
         self.upkeep: dict[TopicPartition, tuple[Entry, ...]] = {}
         """See `bucket_ledger.Whole`."""
         self._refused_until_ms = 0

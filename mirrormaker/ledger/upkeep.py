@@ -19,14 +19,15 @@ def upkeep_records(
     """
     outdated = ledger.outdated(log_start)
     for page in outdated:
-        yield page_key(lane, page.first, page.to_first), None
+        yield page_key(lane, page, page.to_first), None
     for page, following in ledger.mergeable():
         if page in outdated:
             continue
         merged = Page.of(page.value(lane.to_partition))
+        merged.by = page.by
         merged.absorb(following)
         yield page_record(lane, merged)
-        yield page_key(lane, following.first, following.to_first), None
+        yield page_key(lane, following, following.to_first), None
 
 
 def former_records(
@@ -37,4 +38,4 @@ def former_records(
     """
     for page in ledger.pages():
         if (page.to_next or 0) <= to_start:
-            yield page_key(lane, page.first, page.to_first), None
+            yield page_key(lane, page, page.to_first), None

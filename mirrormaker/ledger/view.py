@@ -39,7 +39,9 @@ class LedgerView:
         elif value is None:
             self._remove(lane, _page_key(document))
         else:
-            self._lanes.setdefault(lane, LaneLedger()).put(Page.of(decode_document(value)))
+            page = Page.of(decode_document(value))
+            page.by = _writer_in(document)
+            self._lanes.setdefault(lane, LaneLedger()).put(page)
 
     def clear(self) -> None:
         """The topic begins anew."""
@@ -71,4 +73,9 @@ def _page_key(document: Mapping[str, object]) -> PageKey:
     first, to_first = document.get("at"), document.get("to_at")
     if type(first) is not int or (to_first is not None and type(to_first) is not int):
         raise ValueError("a key of no page")
-    return first, to_first
+    return first, to_first, _writer_in(document) if to_first is None else None
+
+
+def _writer_in(document: Mapping[str, object]) -> str | None:
+    by = document.get("by")
+    return by if isinstance(by, str) else None

@@ -36,11 +36,14 @@ class Mirror:
     """What becomes of an offset, whenever it is read."""
     position: int = 0
     committed: int = 0
-    recorder: LedgerRecorder = field(default_factory=LedgerRecorder)
+    recorder: LedgerRecorder = field(default_factory=lambda: LedgerRecorder("first"))
     view: LedgerView = field(default_factory=LedgerView)
     recorded: int = 0
     last_start: int = 0
     is_untold: bool = False
+    crashes: int = 0
+    lost: set[int] = field(default_factory=set)
+    """Offsets of which a crash left copies that the ledger never told of."""
 
     def __post_init__(self) -> None:
         self.position = self.committed = self.recorded = self.last_start = self.start
@@ -98,7 +101,10 @@ class Mirror:
         if writes:
             self.write()
             self.recorded = max(self.recorded, self.position)
-        self.recorder = LedgerRecorder()
+        elif self.recorder.due().records:
+            self.lost.add(self.position)
+        self.crashes += 1
+        self.recorder = LedgerRecorder(str(self.crashes))
         self.recorder.begin(LANE, self.committed)
         self.position = self.last_start = self.committed
 
@@ -209,6 +215,8 @@ def test_whatever_crashes_nobody_who_goes_on_at_a_translated_offset_misses_a_rec
         if back.offset is not None:
             had = {each for each in there[:at] if each is not None}
             assert {each for each in recorded if each < back.offset} <= had
+            if back.is_exact and not mirror.lost:
+                assert all(each < back.offset for each in had)
 
 
 @given(st.lists(STEPS, max_size=40))
@@ -344,3 +352,21 @@ def test_what_arrived_as_one_with_very_many_runs_takes_several_pages() -> None:
     assert sum(page.count for page in pages) == 9000
     assert [page.crc for page in pages[:2]] == [0, 0]
     assert mirror.ledger.forward(12_345).offset == 6173
+
+
+def test_a_page_of_unknown_place_outlives_the_page_of_whoever_copies_the_same_again() -> None:
+    mirror = Mirror()
+    mirror.copy([True] * 5)
+    mirror.settle()
+    mirror.commit()
+    mirror.crash(writes=False)
+    mirror.copy([False, True, True], is_told=False)
+    mirror.crash(writes=True)
+    mirror.copy([False])
+    mirror.settle()
+    mirror.copy([True, True])
+    mirror.settle()
+    assert mirror.destination == [0, 1, 2, 3, 4, 6, 7, 6, 7]
+    told = mirror.ledger.back(6)
+    assert told.offset == 6
+    assert not told.is_exact, "whoever is there has it already"
