@@ -13,6 +13,7 @@ from mirrormaker.flow.batch_limits import BatchLimits
 from mirrormaker.flow.chunk import DeepReason, Frame
 from mirrormaker.flow.cutting import take_in
 from mirrormaker.flow.exchange import FetchedPartition
+from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.intake import Intake, IntakeConfig
 from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.partition import Partition
@@ -156,7 +157,8 @@ class PartitionSteps:
 
     def _is_there(self, work: RecordAtWork) -> bool:
         return any(
-            former.topic == work.to and former.have(self._policy, work.record()) for former in self._former
+            former.topic == work.to and had_then(former, self._policy, work.record())
+            for former in self._former
         )
 
     def _sent(self, work: RecordAtWork) -> tuple[int, Record]:
@@ -165,6 +167,14 @@ class PartitionSteps:
             raise RecordError(f"it is to go to {work.to!r}, which no 'route' step of the route names")
         record = work.record()
         return choose_lane(self._policy, lanes, record), record
+
+
+def had_then(former: FormerLanes, policy: PartitionPolicy, record: Record) -> bool:
+    """Whether the record went to the topic while it had those partitions."""
+    if record.offset >= former.end:
+        return False
+    positions = former.positions
+    return record.offset < positions[choose_lane(policy, range(len(positions)), record)]
 
 
 def _lane_map_of(ways: Ways, partition: Partition) -> LaneMap:

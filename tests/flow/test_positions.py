@@ -13,6 +13,7 @@ from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow.kept_view import encode_document
 from mirrormaker.flow.positions import Arrival, Place, SourceId, place_in, transactional_id, value_of
 from mirrormaker.flow.producers import ProducerKey
+from mirrormaker.flow.transit import had_then
 from mirrormaker.flow.ways import choose_lane
 from mirrormaker.topology.model import ClusterId, PartitionPolicy
 
@@ -37,7 +38,7 @@ def record(offset: int) -> Record:
 def is_sent(place: Place, offset: int) -> bool:
     """Whether whoever goes on there sends this record."""
     lanes = place.lanes[:-1]
-    if any(former.have(SPREAD, record(offset)) for former in place.former):
+    if any(had_then(former, SPREAD, record(offset)) for former in place.former):
         return False
     return offset >= lanes[choose_lane(SPREAD, range(len(lanes)), record(offset))]
 
