@@ -111,7 +111,11 @@ class _PartitionWork:
         )
         is_stepped = topic.deep_reason not in (None, DeepReason.FORCED)
         self._steps = (
-            PartitionSteps(topic.steps, lane_map, route.topics.partitions, partition) if is_stepped else None
+            PartitionSteps(
+                topic.steps, lane_map, route.topics.partitions, partition.source.partition, partition.former
+            )
+            if is_stepped
+            else None
         )
         self._config: IntakeConfig | None = None
         self._made_of: tuple[IntakeConfig, int] | None = None
@@ -140,13 +144,19 @@ class PartitionSteps:
     """The `Steps` of one source partition."""
 
     def __init__(
-        self, steps: TopicSteps, lanes: LaneMap, policy: PartitionPolicy, partition: Partition
+        self,
+        steps: TopicSteps,
+        lanes: LaneMap,
+        policy: PartitionPolicy,
+        partition: int,
+        former: tuple[FormerLanes, ...] = (),
     ) -> None:
+        """`former`: see `Partition`."""
         self._steps = steps
         self._targets = lanes.targets
         self._policy = policy
-        self._partition = partition.source.partition
-        self._former = partition.former
+        self._partition = partition
+        self._former = former
 
     def apply(self, record: Record) -> Sequence[tuple[int, Record]]:
         """See `Steps`. What is at the destination since its topic had other partitions is left out."""
