@@ -329,7 +329,7 @@ def route(secured: SecuredKafka, folder: Path, listener: str, source: Mapping[st
     pace = {"refresh_interval_ms": 300, "commit_interval_ms": 100}
     topology = {
         "clusters": {"away": away, "home": home},
-        "routes": [{"from": "away", "to": "home", "topics": selection, **pace}],
+        "routes": [{"name": topic, "from": "away", "to": "home", "topics": selection, **pace}],
     }
     file = folder / "topology.yaml"
     file.write_text(yaml.safe_dump(topology))
