@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from broker.client.aborted import AbortedBatches
 from broker.client.fetch import FetchedBatches
-from broker.records.batch import HEADER_SIZE, MAGIC_POSITION, BatchHeader, read_header, verify_crc
+from broker.records.batch import HEADER_SIZE, MAGIC_POSITION, BatchHeader, Codec, read_header, verify_crc
 from broker.records.compression import decompress_view
 from broker.records.reader import iterate_entries, read_batches
 from broker.types import Buffer
@@ -23,6 +25,9 @@ from mirrormaker.spark.record_fields import Section, find_fields
 
 _UNIT_BYTES = 4 * 1024 * 1024
 """Uncompressed, of what is decoded at once."""
+_ARROW_BYTES = 1024 * 1024
+_ARROW_ROWS_MAX = 8192
+"""How much Spark is handed at once: it reads from these while they are in the caches."""
 _BATCH_SIZE_MAX = 512 * 1024 * 1024
 """Uncompressed bytes of one batch that a task is ready to hold."""
 
@@ -37,20 +42,46 @@ class DecodingTerms:
     include_headers: bool
 
 
+class _Entry(NamedTuple):
+    """One batch, or a message of magic 0 or 1, which has no header."""
+
+    position: int
+    data: memoryview
+    header: BatchHeader | None
+
+
 @dataclass(slots=True)
 class _Unit:
     """Batches to decode at once, as they came and uncompressed."""
 
-    entries: list[memoryview] = field(default_factory=list)
+    entries: list[_Entry] = field(default_factory=list)
+    headers: list[BatchHeader] = field(default_factory=list)
     contents: list[Buffer] = field(default_factory=list)
-    sections: list[Section] = field(default_factory=list)
     size: int = 0
+    is_plain: bool = True
+    """Nothing is compressed: the records can be read where they are."""
 
-    def add(self, entry: memoryview, header: BatchHeader, content: Buffer) -> None:
+    def add(self, entry: _Entry, header: BatchHeader) -> None:
+        content = decompress_view(header.codec, entry.data[HEADER_SIZE:], size_max=_BATCH_SIZE_MAX)
         self.entries.append(entry)
+        self.headers.append(header)
         self.contents.append(content)
-        self.sections.append(Section(header=header, start=self.size, end=self.size + len(content)))
         self.size += len(content)
+        self.is_plain = self.is_plain and header.codec is Codec.NONE
+
+    def sections(self, answer: memoryview) -> tuple[bytes | memoryview, list[Section]]:
+        """A buffer with the records of all batches, and where those of each are."""
+        sizes = [len(content) for content in self.contents]
+        if self.is_plain:
+            data: bytes | memoryview = answer
+            starts = [entry.position + HEADER_SIZE for entry in self.entries]
+        else:
+            data = b"".join(self.contents)
+            starts = list(accumulate(sizes[:-1], initial=0))
+        return data, [
+            Section(header=header, start=start, end=start + size)
+            for header, start, size in zip(self.headers, starts, sizes, strict=True)
+        ]
 
 
 def decode_answer(fetched: FetchedBatches, terms: DecodingTerms) -> Iterator[pa.RecordBatch]:
@@ -59,29 +90,24 @@ def decode_answer(fetched: FetchedBatches, terms: DecodingTerms) -> Iterator[pa.
     Raises CorruptRecordsError.
     """
     unit = _Unit()
-    for entry, header in _visible_entries(fetched, terms):
-        if header is None:
-            yield from _decode_unit(unit, terms)
+    for entry in _visible_entries(fetched, terms):
+        if entry.header is not None:
+            unit.add(entry, entry.header)
+        if entry.header is None or unit.size >= _UNIT_BYTES:
+            yield from _decode_unit(unit, fetched.records, terms)
             unit = _Unit()
+        if entry.header is None:
             yield from _decode_slowly([entry], terms)
-            continue
-        content = decompress_view(header.codec, entry[HEADER_SIZE:], size_max=_BATCH_SIZE_MAX)
-        unit.add(entry, header, content)
-        if unit.size >= _UNIT_BYTES:
-            yield from _decode_unit(unit, terms)
-            unit = _Unit()
-    yield from _decode_unit(unit, terms)
+    yield from _decode_unit(unit, fetched.records, terms)
 
 
-def _visible_entries(
-    fetched: FetchedBatches, terms: DecodingTerms
-) -> Iterator[tuple[memoryview, BatchHeader | None]]:
-    """The batches that have wanted records, verified; without a header those of magic 0 and 1."""
+def _visible_entries(fetched: FetchedBatches, terms: DecodingTerms) -> Iterator[_Entry]:
+    """The batches that have wanted records, verified, and all messages of magic 0 and 1."""
     aborted = AbortedBatches(fetched.aborted)
     for position, size in iterate_entries(fetched.records):
         entry = fetched.records[position : position + size]
         if entry[MAGIC_POSITION] < 2:
-            yield entry, None
+            yield _Entry(position, entry, None)
             continue
         header = read_header(entry)
         is_aborted = aborted.includes(header) and terms.committed_only
@@ -91,31 +117,33 @@ def _visible_entries(
             continue
         if terms.check_crcs:
             verify_crc(entry, 0, header)
-        yield entry, header
+        yield _Entry(position, entry, header)
 
 
-def _decode_unit(unit: _Unit, terms: DecodingTerms) -> Iterator[pa.RecordBatch]:
-    if not unit.sections:
+def _decode_unit(unit: _Unit, answer: memoryview, terms: DecodingTerms) -> Iterator[pa.RecordBatch]:
+    if not unit.entries:
         return
-    data = b"".join(unit.contents)
-    fields = find_fields(data, unit.sections)
+    data, sections = unit.sections(answer)
+    fields = find_fields(data, sections)
     if fields is None:
         yield from _decode_slowly(unit.entries, terms)
         return
     fields = fields.between(terms.wanted.start, terms.wanted.end)
-    if not len(fields.offsets):
-        return
     try:
         topic, partition = terms.wanted.partition
-        yield fields_to_arrow(data, fields, topic, partition, include_headers=terms.include_headers)
+        batch = fields_to_arrow(data, fields, topic, partition, include_headers=terms.include_headers)
     except (IndexError, pa.ArrowInvalid):
         yield from _decode_slowly(unit.entries, terms)
+        return
+    rows = max(1, min(_ARROW_ROWS_MAX, batch.num_rows * _ARROW_BYTES // unit.size))
+    for first in range(0, batch.num_rows, rows):
+        yield batch.slice(first, rows)
 
 
-def _decode_slowly(entries: list[memoryview], terms: DecodingTerms) -> Iterator[pa.RecordBatch]:
+def _decode_slowly(entries: list[_Entry], terms: DecodingTerms) -> Iterator[pa.RecordBatch]:
     for entry in entries:
         for batch in read_batches(
-            entry, start_offset=terms.wanted.start, size_max=_BATCH_SIZE_MAX, check_crc=terms.check_crcs
+            entry.data, start_offset=terms.wanted.start, size_max=_BATCH_SIZE_MAX, check_crc=terms.check_crcs
         ):
             records = [record for record in batch.records if record.offset < terms.wanted.end]
             if records:
