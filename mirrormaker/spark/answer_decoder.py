@@ -7,7 +7,7 @@ usual (messages of magic 0 and 1, and whatever `find_fields` does not understand
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -85,10 +85,13 @@ class _Unit:
 
 
 def decode_answer(fetched: FetchedBatches, terms: DecodingTerms) -> Iterator[pa.RecordBatch]:
-    """The records of an answer that are wanted; batches of Arrow are not empty.
+    """The records of an answer that are wanted, those asked for and no others of its first batch; batches of
+    Arrow are not empty.
 
     Raises CorruptRecordsError.
     """
+    begin = max(terms.wanted.start, fetched.start_offset)
+    terms = replace(terms, wanted=replace(terms.wanted, start=begin))
     unit = _Unit()
     for entry in _visible_entries(fetched, terms):
         if entry.header is not None:
