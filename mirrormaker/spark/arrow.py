@@ -30,12 +30,6 @@ _COLUMNS: list[tuple[str, pa.DataType]] = [
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _HEADERS = pa.list_(_HEADER)
 
-SPARK_SCHEMA = (
-    "key binary, value binary, topic string, partition int, offset long, "
-    "timestamp timestamp, timestampType int"
-)
-SPARK_SCHEMA_WITH_HEADERS = f"{SPARK_SCHEMA}, headers array<struct<key: string, value: binary>>"
-
 
 def arrow_schema(*, include_headers: bool) -> pa.Schema:
     """Columns and types of every batch that the source yields."""

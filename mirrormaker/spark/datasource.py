@@ -2,12 +2,16 @@
 
 Columns and options are those of Spark's own Kafka source and sink (`options`, `sink_options`). Rows travel as
 Arrow record batches between Spark and here.
+
+Spark starts processes to make the source, to plan, and for its tasks, and each imports this: what only some
+of them need, which is a client with all its messages, is imported where it is needed.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -19,14 +23,16 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from broker.errors import ConfigurationError
-from mirrormaker.spark.arrow import SPARK_SCHEMA, SPARK_SCHEMA_WITH_HEADERS
-from mirrormaker.spark.batch_reader import MirrorReader, PushingReader
 from mirrormaker.spark.options import parse_options
-from mirrormaker.spark.sink import MirrorStreamWriter, MirrorWriter
-from mirrormaker.spark.sink_options import SinkOptions, parse_sink_options
-from mirrormaker.spark.sink_rows import check_columns
-from mirrormaker.spark.stream_reader import MirrorStreamReader
 
+if TYPE_CHECKING:
+    from mirrormaker.spark.sink_options import SinkOptions
+
+_SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset long, "
+    "timestamp timestamp, timestampType int"
+)
+_SCHEMA_WITH_HEADERS = f"{_SCHEMA}, headers array<struct<key: string, value: binary>>"
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -44,24 +50,35 @@ class MirrorDataSource(DataSource):
     def schema(self) -> str:
         """Columns of a frame. Raises ConfigurationError for options that no load and no query takes."""
         options = parse_options(self._options, streaming=None)
-        return SPARK_SCHEMA_WITH_HEADERS if options.include_headers else SPARK_SCHEMA
+        return _SCHEMA_WITH_HEADERS if options.include_headers else _SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from mirrormaker.spark.batch_reader import MirrorReader, PushingReader
+
         options = parse_options(self._options, streaming=False)
         return PushingReader(options) if _is_pushing() else MirrorReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from mirrormaker.spark.stream_reader import MirrorStreamReader
+
         return MirrorStreamReader(parse_options(self._options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from mirrormaker.spark.sink import MirrorWriter
+
         if overwrite:
             raise ConfigurationError(["records cannot be overwritten: mode is append"])
         return MirrorWriter(self._sink_options(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from mirrormaker.spark.sink import MirrorStreamWriter
+
         return MirrorStreamWriter(self._sink_options(schema))
 
     def _sink_options(self, schema: StructType) -> SinkOptions:
+        from mirrormaker.spark.sink_options import parse_sink_options
+        from mirrormaker.spark.sink_rows import check_columns
+
         options = parse_sink_options(self._options)
         check_columns(schema, options.topic)
         return options
