@@ -20,6 +20,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.arbiter import Arbiter
 from mirrormaker.flow.balancer import Balancer
 from mirrormaker.flow.bandwidth.links import Link
+from mirrormaker.flow.commits import PositionCommits
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.crossing import Crossing
 from mirrormaker.flow.delivery import DeliveryMode, Say
@@ -35,11 +36,10 @@ from mirrormaker.flow.facts import (
     TopicRecreated,
     details_of,
 )
-from mirrormaker.flow.group_positions import GroupPositions, StartingPoint, StoredPosition
+from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
 from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.membership import PartitionOwner, Points, SourceMembership, group_settings
-from mirrormaker.flow.progress import acknowledged
 from mirrormaker.flow.reader import SourceReader
 from mirrormaker.flow.route_link import ExpectedRoundTrips, RouteLink
 from mirrormaker.flow.route_parts import RouteParts
@@ -89,6 +89,7 @@ class RouteCopier:
         self._balancer = Balancer(route, clock)
         self._mode: DeliveryMode
         self._positions: GroupPositions
+        self._commits: PositionCommits
         self._acknowledged = Signal()
         self._link = RouteLink(route, link, expected, clock, parts.timing, on_admitted=self._pump)
         self._crossing = Crossing(route, destination)
@@ -217,6 +218,9 @@ class RouteCopier:
                     filter_text=self._crossing.transit.filter_text,
                     read_committed=self.route.isolation is Isolation.READ_COMMITTED,
                 )
+                self._commits = PositionCommits(
+                    machine, self._reader, self._positions, self._mode, self._books, self._pump
+                )
                 self._mode.begin(machine, tasks, self._reader.topic_id)
                 self.arbiter.begin(machine, tasks, self._gone_on)
                 self._link.begin(self._source, self._destination, self._reader, self._writer)
@@ -236,7 +240,8 @@ class RouteCopier:
                 tasks.create_task(self._writer.perform(), name="perform")
                 tasks.create_task(self._writer.follow_leaders(), name="follow destination leaders")
                 tasks.create_task(self._reader.follow_leaders(), name="follow source leaders")
-                tasks.create_task(self._commit_periodically(), name="commit")
+                committing = self._commits.run(self._commit_due, lambda: self.route.commit_interval_ms)
+                tasks.create_task(committing, name="commit")
                 limits = self._crossing.follow_limits(lambda: machine.partitions)
                 tasks.create_task(limits, name="follow batch limits")
                 tasks.create_task(self._balancer.run(machine, member), name="balance")
@@ -389,7 +394,7 @@ class RouteCopier:
             await self._acknowledged.wait(left_ms)
         await self._mode.settle(partitions, max(deadline_ms - self._clock.monotonic_ms(), 0))
         moved = self._machine.uncommitted()
-        await self._commit({source: at for source, at in moved.items() if source in partitions})
+        await self._commits.commit({source: at for source, at in moved.items() if source in partitions})
         self._release(partitions)
 
     async def _lose(self, partitions: Collection[TopicPartition]) -> None:
@@ -403,41 +408,6 @@ class RouteCopier:
         if self._books is not None:
             self._books.end(partitions)
         self._reader.spread()
-
-    # ---- positions
-
-    async def _commit_periodically(self) -> None:
-        assert self._machine is not None
-        while True:
-            await self._commit_due.wait(self.route.commit_interval_ms)
-            await self._commit(self._machine.uncommitted())
-
-    async def _commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Store positions at the route's group. A failure is not the end: they are stored with the next."""
-        assert self._machine is not None
-        assert self._reader is not None
-        if self._books is not None and positions:
-            partitions = self._machine.partitions
-            reached = {source: acknowledged(partitions[source]) for source in positions}
-            positions = await self._books.write(positions, reached)
-        if not positions:
-            return
-        topic_id = self._reader.topic_id
-        stored = {
-            source: StoredPosition(
-                offset, topic_id(source), self._mode.note_of(source), self._machine.leader_epoch(source)
-            )
-            for source, offset in positions.items()
-        }
-        try:
-            await self._positions.store(stored)
-        except BrokerError as error:
-            self._log.warning("positions_not_committed", count=len(positions), error=str(error))
-            return
-        same = {source: at for source, at in positions.items() if topic_id(source) == stored[source].topic_id}
-        self._machine.committed(same)
-        self._reader.forget(same)
-        self._pump()
 
     # ---- what happens
 

@@ -1,0 +1,73 @@
+"""Positions that go to the route's group: periodically, when something waits for them, and before partitions
+are given up. What the books have to say of them is written first.
+
+Owned by the copier's event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from broker.errors import BrokerError
+from broker.telemetry import logger
+from broker.types import TopicPartition
+from mirrormaker.flow.books import Books
+from mirrormaker.flow.delivery import DeliveryMode
+from mirrormaker.flow.group_positions import GroupPositions, StoredPosition
+from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.progress import acknowledged
+from mirrormaker.flow.reader import SourceReader
+from mirrormaker.flow.signal import Signal
+
+
+class PositionCommits:
+    """See the module; of one copier at work."""
+
+    def __init__(
+        self,
+        machine: FlowMachine,
+        reader: SourceReader,
+        positions: GroupPositions,
+        mode: DeliveryMode,
+        books: Books | None,
+        on_committed: Callable[[], None],
+    ) -> None:
+        """`on_committed`: the machine may send more."""
+        self._machine = machine
+        self._reader = reader
+        self._positions = positions
+        self._mode = mode
+        self._books = books
+        self._on_committed = on_committed
+        self._log = logger("commits")
+
+    async def run(self, due: Signal, interval_ms: Callable[[], int]) -> None:
+        """Commit what moved every so often, and whenever that is `due`; until cancelled."""
+        while True:
+            await due.wait(interval_ms())
+            await self.commit(self._machine.uncommitted())
+
+    async def commit(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Store positions. A failure is not the end: they are stored with the next."""
+        if self._books is not None and positions:
+            partitions = self._machine.partitions
+            reached = {source: acknowledged(partitions[source]) for source in positions}
+            positions = await self._books.write(positions, reached)
+        if not positions:
+            return
+        topic_id = self._reader.topic_id
+        stored = {
+            source: StoredPosition(
+                offset, topic_id(source), self._mode.note_of(source), self._machine.leader_epoch(source)
+            )
+            for source, offset in positions.items()
+        }
+        try:
+            await self._positions.store(stored)
+        except BrokerError as error:
+            self._log.warning("positions_not_committed", count=len(positions), error=str(error))
+            return
+        same = {source: at for source, at in positions.items() if topic_id(source) == stored[source].topic_id}
+        self._machine.committed(same)
+        self._reader.forget(same)
+        self._on_committed()
