@@ -17,6 +17,7 @@ from broker.errors import ErrorCode
 from broker.records.batch import BatchHeader, Codec, iterate_batches, next_sequence
 from broker.records.reader import read_records
 from broker.types import BrokerId, TopicPartition
+from mirrormaker.flow.books import BooksStanding, BucketBooks
 from mirrormaker.flow.bucket_transaction import BucketTransaction
 from mirrormaker.flow.chunk import Chunk, Frame
 from mirrormaker.flow.cutting import take_in
@@ -30,6 +31,7 @@ from mirrormaker.flow.exchange import (
 from mirrormaker.flow.fenced_origins import FencedOrigins
 from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.intake import Intake, IntakeConfig, Origins, OriginUnknownError
+from mirrormaker.flow.kept_view import Entry
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.obstacles import Aside
@@ -89,9 +91,9 @@ def identity_of(bucket: BucketTransaction, origin: int = HOME) -> ProducerIdenti
     return identity
 
 
-def one_partition(chunks: int) -> tuple[BucketTransaction, FlowMachine]:
+def one_partition(chunks: int, books: BucketBooks | None = None) -> tuple[BucketTransaction, FlowMachine]:
     """A bucket with one partition that has so many chunks to send."""
-    bucket = BucketTransaction(KEY, ProducerIdentity(9, 4, "mirror/r/3"), POSITIONS, TERMS, 0)
+    bucket = BucketTransaction(KEY, ProducerIdentity(9, 4, "mirror/r/3"), POSITIONS, TERMS, 0, books)
     machine = FlowMachine(FlowConfig(), Hooks(admissions=(Gate(bucket),), remedies=bucket))
     source, (destination,) = SOURCES[0], destinations_of(SOURCES[0], 1)
     machine.set_leaders({destination: BrokerId(1)})
@@ -281,6 +283,82 @@ def test_every_phase_can_be_lost_and_nothing_comes_after(phase: Phase) -> None:
     assert bucket.is_lost
     assert bucket.next_step(10_000) is None
     assert bucket.wake_at_ms() is None
+
+
+# ---- with books
+
+BOOKS = TopicPartition("books", 0)
+
+
+@dataclass
+class KeptBooks:
+    """Books that have one page."""
+
+    standing: BooksStanding = BooksStanding.KEPT
+    told: list[Mapping[TopicPartition, LanePositions]] = field(default_factory=list)
+    is_settled: bool = False
+
+    @property
+    def at(self) -> TopicPartition:
+        return BOOKS
+
+    def due(self, positions: Mapping[TopicPartition, LanePositions]) -> tuple[Entry, ...]:
+        self.told.append(positions)
+        return (({"page": 1}, {}),)
+
+    def settled(self) -> None:
+        self.is_settled = True
+
+    def refused(self) -> None:
+        self.standing = BooksStanding.REFUSED
+
+
+def test_books_are_written_once_all_is_settled_and_count_when_it_is_committed() -> None:
+    books = KeptBooks()
+    bucket, machine = one_partition(1, books)
+    (destination,) = destinations_of(SOURCES[0], 1)
+    machine.ready(0)
+    assert bucket.next_step(0) == adding(destination, POSITIONS, BOOKS)
+    bucket.done(0)
+    (command,) = machine.ready(0).requests
+    assert bucket.next_step(100) == writing({SOURCES[0]: (1,)})
+    bucket.done(100)
+    assert bucket.next_step(101) is None, "the answer says where the record is"
+    assert books.told == []
+    answer(machine, command)
+    assert bucket.next_step(102) == Write(positions={}, entries=(({"page": 1}, {}),))
+    bucket.done(102)
+    assert books.told == [{SOURCES[0]: (1,)}]
+    assert bucket.next_step(103) == COMMIT
+    assert not books.is_settled
+    bucket.done(103)
+    assert books.is_settled
+
+
+def test_no_transaction_is_begun_while_books_are_awaited() -> None:
+    books = KeptBooks(BooksStanding.AWAITED)
+    bucket, machine = one_partition(1, books)
+    machine.ready(0)
+    assert bucket.next_step(100) is None
+    assert bucket.phase is Phase.IDLE
+    books.standing = BooksStanding.KEPT
+    machine.ready(101)
+    assert isinstance(bucket.next_step(101), AddPartitions)
+
+
+def test_where_books_may_not_be_written_it_goes_on_without() -> None:
+    books = KeptBooks()
+    bucket, machine = one_partition(1, books)
+    machine.ready(0)
+    bucket.next_step(0)
+    bucket.done(0, frozenset({(HOME, BOOKS)}))
+    (command,) = machine.ready(0).requests
+    answer(machine, command)
+    assert bucket.next_step(100) == writing({SOURCES[0]: (1,)})
+    bucket.done(100)
+    assert bucket.next_step(101) == COMMIT
+    bucket.done(101)
+    assert (books.told, books.is_settled) == ([], False)
 
 
 # ---- against a destination
