@@ -106,6 +106,7 @@ def _troubles(route: RouteStatus) -> list[str]:
         lines.append(f"{route.name}: the ledger is not kept: {problem}")
     if problem := route.groups.get("problem"):
         lines.append(f"{route.name}: groups are not carried over: {problem}")
+    lines += _audit_lines(route)
     lines += (
         f"{route.name}: {partition.source} is {partition.state}"
         + (f": {partition.problem}" if partition.problem else "")
@@ -115,6 +116,15 @@ def _troubles(route: RouteStatus) -> list[str]:
     if route.link.get("limit") == 0:
         lines.append(f"{route.name}: nothing may pass now: its limit, or its link's, is 0 at this time")
     return lines
+
+
+def _audit_lines(route: RouteStatus) -> list[str]:
+    differences = {kind: count for kind, count in route.audit.get("differences", {}).items() if count}
+    if not differences:
+        return []
+    told = ", ".join(f"{count:,} {kind}" for kind, count in differences.items())
+    file = "mirrormaker audit FILE --route"
+    return [f"{route.name}: differs from its source: {told}; where: {file} {route.name} --deep"]
 
 
 def describe_halt(route: str, halt: Mapping[str, Any]) -> str:
@@ -189,6 +199,7 @@ def _route_json(route: RouteStatus) -> dict[str, Any]:
         "counts": dict(route.counts),
         "ledger": dict(route.ledger),
         "groups": dict(route.groups),
+        "audit": dict(route.audit),
         "link": dict(route.link),
         "events": [dict(event) for event in route.events],
     }

@@ -20,6 +20,7 @@ from broker.client.cluster import Cluster
 from broker.clock import Clock
 from broker.errors import BrokerError
 from broker.telemetry import logger
+from mirrormaker.audit.watch import AuditWatch
 from mirrormaker.carrying.carrier import GroupCarrier
 from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.clusters import open_cluster
@@ -137,6 +138,7 @@ class RouteRunner:
         self._ledger: RouteLedger | None = None
         self._origins: OriginRegistry | None = None
         self._carrier: GroupCarrier | None = None
+        self._audit: AuditWatch | None = None
         self._reconciler: TopicReconciler | None = None
         self._rules: RuleKeeper | None = None
         self._events = RouteEvents(work.name, clock)
@@ -275,6 +277,15 @@ class RouteRunner:
             groups = route.sync.groups
             if groups is not None:
                 self._carrier = GroupCarrier(groups, source, destination, ledger, copier.ways)
+            self._audit = AuditWatch(
+                lambda: self.work.route,
+                self.work.source,
+                source,
+                destination,
+                ledger,
+                copier.ways,
+                self._clock,
+            )
             reconciler = self._reconciler = TopicReconciler(
                 self.work, source, destination, self._claims, copier.set_topics, watch
             )
@@ -319,6 +330,8 @@ class RouteRunner:
             ]
             if self._carrier is not None:
                 beside.append(tasks.create_task(self._carrier.run(), name="groups"))
+            if self._audit is not None:
+                beside.append(tasks.create_task(self._audit.run(), name="audit"))
             if self._stopping.is_set():
                 await copier.close(for_good=self._leaves_for_good)
             await copier.run()
@@ -380,6 +393,8 @@ class RouteRunner:
             description["ledger"] = self._ledger.describe()
         if self._carrier is not None:
             description["groups"] = self._carrier.describe()
+        if self._audit is not None:
+            description["audit"] = self._audit.describe()
         return description
 
 

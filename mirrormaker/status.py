@@ -66,6 +66,8 @@ class RouteStatus:
     """How the route's ledger does; empty when no daemon here writes it."""
     groups: Mapping[str, Any] = field(default_factory=dict)
     """How the groups do that the route carries over; empty where it carries none."""
+    audit: Mapping[str, Any] = field(default_factory=dict)
+    """What the audits of the daemon found (`AuditWatch.describe`); empty when no daemon here runs it."""
     halts: tuple[Mapping[str, Any], ...] = ()
     """Partitions that stand by a failure policy, as `reconcile.halts` keeps them."""
     latency: Mapping[str, Any] | None = None
@@ -219,6 +221,7 @@ def _route_status(
         drift=tuple(told.get("drift", ())),
         ledger=told.get("ledger", {}),
         groups=told.get("groups", {}),
+        audit=told.get("audit", {}),
         halts=tuple(told.get("halts", ())),
         latency=summarize_latency(told.get("timing", {})),
         objective=judge_objective(route.objectives, told.get("timing", {}), lag),

@@ -7,7 +7,7 @@ end, and records that stand there and come from nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 
 from broker.errors import CorruptRecordsError
@@ -30,9 +30,14 @@ GAPS_READ_MAX = 1_000
 class LedgerAudit:
     """Of one route."""
 
-    def __init__(self, view: RouteView) -> None:
+    def __init__(self, view: RouteView, looked_to: Mapping[TopicPartition, int] | None = None) -> None:
+        """`looked_to`: offsets of the destination before which records that no page knows of have been told
+        already.
+        """
         self.bytes = 0
         """Read of the destination."""
+        self.looked_to = dict(looked_to or {})
+        """The same now."""
         self._view = view
 
     async def partition(
@@ -101,21 +106,32 @@ class LedgerAudit:
         findings.outcomes[Outcome.UNRECORDED] += sum(gap.length for gap in gaps[GAPS_READ_MAX:])
 
     def _gaps(self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]) -> Iterator[Range]:
-        """Destination offsets behind records of these passes that no page knows of. What a route at work has
-        just written is not in the ledger yet: the end counts once the route has nothing more to copy.
-        """
+        """Destination offsets behind records of these passes that no page knows of."""
         view = self._view
         index = view.indexes.get(to, DestinationIndex(()))
-        placed = [each.to for each in passes if each.to is not None]
-        if not placed:
-            return
-        last = max(each.next for each in placed)
-        is_at_end = view.windows[source].next <= max(each.source.next for each in passes)
-        within = Range(max(placed[0].first, view.to_starts[to]), view.to_ends[to] if is_at_end else last)
+        within = self._places(source, to, passes)
         markers = 1 if view.route.delivery is Delivery.EXACTLY_ONCE else 0
         for gap in index.gaps(within):
             if gap.length > markers and any(index.is_neighbour(each, gap.first) for each in passes):
                 yield gap
+        self.looked_to[to] = max(within.next, self.looked_to.get(to, 0))
+
+    def _places(self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]) -> Range:
+        """Where what is judged is at the destination. What a route at work has just written is not in the
+        ledger yet: what stands behind all that is known counts once the route has nothing more to copy.
+        """
+        view, window = self._view, self._view.windows[source]
+        placed = [each for each in passes if each.to is not None]
+        if not placed:
+            return Range(0, 0)
+        firsts = [at for each in placed if (at := each.place_from(window.first)) is not None]
+        behind = max(each.to.next for each in placed if each.to is not None)
+        first = max(self.looked_to.get(to, min(firsts, default=behind)), view.to_starts[to])
+        if window.next >= max(each.source.next for each in passes):
+            is_at_end = view.ends[source] <= window.next
+            return Range(first, view.to_ends[to] if is_at_end else behind)
+        nexts = [at for each in placed if (at := each.place_from(window.next)) is not None]
+        return Range(first, max(nexts, default=behind))
 
     async def _read_gap(
         self,

@@ -51,6 +51,8 @@ class RouteView:
     windows: Mapping[TopicPartition, Range]
     """Source offsets to be judged."""
     source_starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    """Of the source."""
     positions: Mapping[TopicPartition, int]
     """Where the route goes on; nothing of a partition that it has not begun."""
     to_windows: Mapping[TopicPartition, Range]
@@ -99,9 +101,11 @@ async def view_route(
     destination: Cluster,
     window: TimeWindow,
     topics: Collection[str] = (),
+    *,
+    ledger: LedgerView | None = None,
 ) -> RouteView:
     """Look at a route whose source `spec` describes; clusters come started. `topics`: of the source; all when
-    there are none. Raises BrokerError.
+    there are none. `ledger`: what it says, where that is at hand. Raises BrokerError.
     """
     metadata, there = await source.refresh(), await destination.refresh()
     transit = RouteTransit(route, BatchLimits())
@@ -120,7 +124,7 @@ async def view_route(
     to_ends = await _stable_ends(destination, existing)
     to_starts = await earliest_offsets(destination, existing)
     to_windows = await offsets_of_window(destination, existing, window)
-    view = await find_ledger(destination)
+    view = await find_ledger(destination) if ledger is None else ledger
     positions = await read_positions(route, spec, source, destination, partitions)
     ends = await _stable_ends(source, partitions)
     windows = await offsets_of_window(source, partitions, window)
@@ -133,6 +137,7 @@ async def view_route(
         lanes=lanes,
         windows={each: windows[each].within(Range(0, ends[each])) for each in partitions},
         source_starts=await earliest_offsets(source, partitions),
+        ends=ends,
         positions=positions,
         to_windows=to_windows,
         to_starts=to_starts,

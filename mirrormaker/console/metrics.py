@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from mirrormaker.console.audit_metrics import audit_metrics
 from mirrormaker.console.ledger_metrics import group_metrics, ledger_metrics
 from mirrormaker.console.timing_metrics import timing_metrics
 
@@ -84,6 +85,7 @@ class _Pictured(Collector):
         yield from _cluster_metrics(self._picture.get("clusters", {}))
         yield from _count_metrics(routes)
         yield from ledger_metrics(routes)
+        yield from audit_metrics(routes)
         yield from group_metrics(routes)
         yield from timing_metrics(routes)
         yield from _way_metrics(routes)

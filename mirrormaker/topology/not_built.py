@@ -28,13 +28,9 @@ _ROUTE = RouteSpec(
 )
 
 CLUSTER_FIELDS: tuple[str, ...] = ()
-ROUTE_FIELDS = (
-    "objectives.audit_window_ms",
-    "failover_group",
-)
+ROUTE_FIELDS = ("failover_group",)
 BUILT_VALUES: dict[str, tuple[object, ...]] = {}
 """Values beside the default that have their effect."""
-_KEYS = {"objectives.audit_window_ms": "objectives.audit_window"}
 
 
 def find_not_built(topology: Topology) -> Iterator[Finding]:
@@ -50,7 +46,7 @@ def _differing(path: str, given: object, usual: object, fields: tuple[str, ...])
         get = attrgetter(field)
         value = get(given)
         if value != get(usual) and value not in BUILT_VALUES.get(field, ()):
-            yield _finding(f"{path}.{_KEYS.get(field, field)}", value)
+            yield _finding(f"{path}.{field}", value)
 
 
 def _finding(path: str, value: Any) -> Finding:

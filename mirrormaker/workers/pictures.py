@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mirrormaker.workers.audit_pictures import merge_audits
 from mirrormaker.workers.link_pictures import merge_ways
 from mirrormaker.workers.timing_pictures import merge_timings
 
@@ -114,6 +115,7 @@ _RULES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "counts": _added_up,
     "events": _latest_events,
     "drift": _each_once,
+    "audit": merge_audits,
     "link": merge_ways,
     "timing": merge_timings,
 }

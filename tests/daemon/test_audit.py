@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 import yaml
+from crc32c import crc32c
 
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
+from broker.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, iterate_batches
+from broker.records.excerpt import excerpt, open_batch
+from mirrormaker.state import StateDirectory
 from tests.client.reading_members import Brokers
 from tests.conftest import cluster_spec
-from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.test_mirror import create, producer
 
 BASE_MS = 1_357_000_000_000
@@ -203,3 +207,110 @@ def test_an_altered_record_is_found_whatever_of_it_was_altered(sides: Sides, tmp
     )
     code, route = audit(topology(tmp_path, sides, "altered"), "--deep")
     assert (code, found(route)) == (2, [("altered", 3, 3, 1), ("altered", 7, 7, 1)])
+
+
+def swapped(text: bytes, one: bytes, other: bytes) -> bytes:
+    return text.replace(one, b"neither").replace(other, one).replace(b"neither", other)
+
+
+def altered(batch: bytes) -> bytes:
+    return batch.replace(b"value-33", b"VALUE-33")
+
+
+def reordered(batch: bytes) -> bytes:
+    return swapped(batch, b"value-33", b"value-38")  # these have one key and one time
+
+
+def dropped(batch: bytes) -> bytes:
+    ((_, header),) = iterate_batches(batch)
+    opened = open_batch(batch, header, size_max=1 << 20)
+    return bytes(excerpt(opened, [offset != 33 for offset in opened.columns.offsets]))
+
+
+def rewrite(cluster: EmbeddedCluster, topic: str, change: Callable[[bytes], bytes]) -> None:
+    """Change the only batch of a log while its node is down."""
+    cluster.stop_node(1)
+    (file,) = cluster.spec.directory.rglob(f"{topic}-0/*.log")
+    changed = bytearray(change(file.read_bytes()))
+    changed[CRC_POSITION:ATTRIBUTES_POSITION] = crc32c(changed[ATTRIBUTES_POSITION:]).to_bytes(4, "big")
+    file.write_bytes(changed)
+    cluster.start_node(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "differences"),
+    [
+        (altered, [("altered", 33, 33, 1)]),
+        (reordered, [("reordered", 33, 38, 1)]),
+        (dropped, [("missing", 33, 33, 1)]),
+    ],
+)
+def test_what_was_done_to_the_log_of_a_destination_is_found_beside_its_ledger(
+    sides: Sides,
+    copied: Callable[..., MirrorProcess],
+    change: Callable[[bytes], bytes],
+    differences: list[object],
+) -> None:
+    topic = f"log-{change.__name__}"
+    running = copied(topic, [Written(each, b"value-%d" % each, BASE_MS - each) for each in range(40)])
+    rewrite(sides[1], f"jfk.{topic}", change)
+    code, route = audit(running.file, "--deep")
+    assert code == 2
+    assert found(route) == differences
+    assert route["records"] - route["equal"] == len(differences)
+
+
+def test_deep_copies_filters_and_changes_are_judged_by_what_the_route_does(
+    sides: Sides, copied: Callable[..., MirrorProcess]
+) -> None:
+    records = [Written(each, json.dumps({"n": each, "secret": "x"}).encode()) for each in range(200)]
+    running = copied(
+        "changed",
+        records,
+        compression="zstd",
+        filters=[{"drop": {"json": {"field": "n", "in": list(range(50))}}}],
+        transforms=[{"mask": {"fields": ["secret"]}}],
+    )
+    code, route = audit(running.file, "--deep")
+    assert (code, route["records"], route["equal"], route["outcomes"]["left_out"]) == (0, 150, 150, 50), route
+    assert audit(running.file)[0] == 0
+    write(sides[1], "jfk.changed", [records[100]])
+    assert [each[0] for each in found(audit(running.file, "--deep")[1])] == ["unexplained"], (
+        "it is not masked"
+    )
+
+
+def wait_audited(
+    running: MirrorProcess, condition: Callable[[dict[str, Any]], bool], what: str
+) -> dict[str, Any]:
+    """The picture of the only route, as the daemon keeps it, once `condition` holds of its audits."""
+    state = StateDirectory(running.file.parent / "data")
+    told: dict[str, Any] = {}
+
+    def holds() -> bool:
+        told.update(*((state.read() or {}).get("routes", {}).values() or [{}]))
+        return "audit" in told and condition(told["audit"])
+
+    wait_until(holds, what, 3 * PATIENCE_SECONDS)
+    return told
+
+
+def test_what_a_daemon_finds_by_itself_is_in_its_status(
+    sides: Sides, copied: Callable[..., MirrorProcess]
+) -> None:
+    running = copied("watched", numbered(range(10)), objectives={"audit_window": "1s"})
+    running.start()
+    audited = wait_audited(running, lambda audit: audit["records"] == 10, "all audited")["audit"]
+    assert (audited["equal"], audited["problem"]) == (10, None)
+    write(sides[1], "jfk.watched", [Written(3)])
+    told = wait_audited(running, lambda audit: audit["differences"]["unexplained"] == 1, "found")
+    (event,) = [each for each in told["events"] if each["name"] == "audit_difference_found"]
+    assert (event["details"]["destination"], event["details"]["to_offset"]) == ("jfk.watched-0", 10)
+    write(sides[0], "watched", numbered(range(10, 15)))
+    audits = told["audit"]["audits"]
+    audited = wait_audited(
+        running, lambda audit: audit["records"] == 15 and audit["audits"] > audits + 1, "audited on"
+    )["audit"]
+    assert audited["differences"]["unexplained"] == 1
+    text = mirrormaker("status", str(running.file))
+    assert "differs from its source: 1 unexplained" in text.stdout

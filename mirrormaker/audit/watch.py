@@ -1,0 +1,144 @@
+"""The audit that a daemon does of itself: every `audit_window` what a route has copied since is judged by the
+ledger, for the partitions that this process copies. A task of the route's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+from broker.client.cluster import Cluster
+from broker.clock import Clock
+from broker.errors import BrokerError
+from broker.telemetry import logger
+from broker.types import TopicPartition
+from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
+from mirrormaker.audit.ledger_audit import LedgerAudit
+from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.route_view import RouteView, view_route
+from mirrormaker.audit.windows import TimeWindow
+from mirrormaker.ledger.route_ledger import RouteLedger
+from mirrormaker.topology.model import ClusterSpec, RouteSpec
+
+_SHOWN = 20
+_STANDING = frozenset({Outcome.PENDING, Outcome.BEFORE_START})
+"""Outcomes that an audit finds again and again: they are as they were last."""
+
+
+class AuditWatch:
+    """See the module. Clusters come started."""
+
+    def __init__(
+        self,
+        route: Callable[[], RouteSpec],
+        spec: ClusterSpec,
+        source: Cluster,
+        destination: Cluster,
+        ledger: RouteLedger,
+        owned: Callable[[], Collection[TopicPartition]],
+        clock: Clock,
+    ) -> None:
+        """`route`: as it is now. `owned`: the source partitions that this process copies."""
+        self.problem: str | None = None
+        """Why it could not be judged the last time, or not all of it."""
+        self.audits = 0
+        self.audited_at_ms: int | None = None
+        self._route = route
+        self._spec = spec
+        self._source = source
+        self._destination = destination
+        self._ledger = ledger
+        self._owned = owned
+        self._clock = clock
+        self._findings = Findings()
+        """Of all windows until now."""
+        self._standing: Counter[Outcome] = Counter()
+        self._judged: dict[TopicPartition, int] = {}
+        """Source offsets before these have been judged."""
+        self._looked_to: dict[TopicPartition, int] = {}
+        """The same of destination offsets that no page knows of."""
+        self._log = logger("audit").bind(route=route().name)
+
+    async def run(self) -> None:
+        """Audit every window, until cancelled."""
+        while True:
+            span_ms = self._route().objectives.audit_window_ms
+            await asyncio.sleep((span_ms - self._clock.now_ms() % span_ms) / 1000)
+            try:
+                await self.audit()
+            except BrokerError as error:
+                self.problem = str(error)
+                self._log.info("audit_put_off", error=str(error))
+
+    async def audit(self) -> None:
+        """Judge what has been copied since the last time. Raises BrokerError when that cannot be done now."""
+        route, owned = self._route(), frozenset(self._owned())
+        if not self._ledger.is_read:
+            self.problem = self._ledger.problem or "the ledger has not been read yet"
+            return
+        view = await view_route(
+            route,
+            self._spec,
+            self._source,
+            self._destination,
+            TimeWindow(),
+            {each.topic for each in owned},
+            ledger=self._ledger.view,
+        )
+        windows = {each: self._window(view, each) for each in view.partitions if each in owned}
+        judged = LedgerAudit(replace(view, windows={**view.windows, **windows}), self._looked_to)
+        problems: list[str] = []
+        standing: Counter[Outcome] = Counter()
+        for each, window in windows.items():
+            found = await judged.partition(each, ())
+            problems += [] if found.problem is None else [f"{each}: {found.problem}"]
+            self._take(found.findings, standing)
+            self._judged[each] = window.next
+        self._looked_to = judged.looked_to
+        self._standing = standing
+        self.problem = "; ".join(problems) or None
+        self.audits += 1
+        self.audited_at_ms = self._clock.now_ms()
+
+    def _window(self, view: RouteView, source: TopicPartition) -> Range:
+        """From where it was judged last up to where the route has come."""
+        whole = view.windows[source]
+        reached = view.copied_to(source)
+        end = whole.next if reached is None else max(min(whole.next, reached), whole.first)
+        return Range(min(max(self._judged.get(source, whole.first), whole.first), end), end)
+
+    def _take(self, findings: Findings, standing: Counter[Outcome]) -> None:
+        for outcome in _STANDING:
+            standing[outcome] += findings.outcomes.pop(outcome, 0)
+        self._findings.merge(findings)
+        for difference in findings.differences[:_SHOWN]:
+            self._note(difference)
+
+    def _note(self, difference: Difference) -> None:
+        self._ledger.note(
+            "audit_difference_found",
+            kind=difference.kind.value,
+            source=str(difference.source),
+            offset=difference.source_offset,
+            destination=str(difference.destination),
+            to_offset=difference.destination_offset,
+            count=difference.count,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """For `status` and metrics."""
+        findings = self._findings
+        return {
+            "window_ms": self._route().objectives.audit_window_ms,
+            "audits": self.audits,
+            "at_ms": self.audited_at_ms,
+            "problem": self.problem,
+            "records": findings.records,
+            "equal": findings.equal,
+            "outcomes": {each.value: findings.outcomes[each] + self._standing[each] for each in Outcome},
+            "differences": {each.value: findings.differing[each] for each in DifferenceKind},
+            "found": [each.document() for each in findings.differences[:_SHOWN]],
+        }

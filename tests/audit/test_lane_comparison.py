@@ -1,0 +1,190 @@
+"""What a lane should have beside what it has: tables of small logs, and whatever hypothesis does to one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from broker.types import TopicPartition
+from mirrormaker.audit.alignment import WINDOW, Alignment, Item
+from mirrormaker.audit.destination_index import DestinationIndex
+from mirrormaker.audit.findings import Findings, Outcome
+from mirrormaker.audit.lane_comparison import LaneComparison, LaneTerms
+from mirrormaker.audit.lane_runs import Pass, passes_of
+from mirrormaker.ledger.page import Page
+from mirrormaker.topology.model import Delivery
+
+SOURCE, DESTINATION = TopicPartition("flights", 0), TopicPartition("jfk.flights", 0)
+
+
+def items(contents: Iterable[int], first: int = 0, outcome: Outcome | None = None) -> list[Item]:
+    return [
+        Item(first + index, content, content % 5, content, outcome) for index, content in enumerate(contents)
+    ]
+
+
+def page(first: int, to: int | None, length: int, end: int | None = None) -> Page:
+    made = Page(first)
+    if to is not None:
+        made.add_run(first, to, length)
+    made.cover(first + length if end is None else end)
+    return made
+
+
+def compare(
+    source: Sequence[Item],
+    destination: Sequence[Item],
+    known: Pass | None = None,
+    *,
+    delivery: Delivery = Delivery.AT_LEAST_ONCE,
+    others: Sequence[Pass] = (),
+    **terms: object,
+) -> Findings:
+    """As a deep audit does."""
+    findings = Findings()
+    comparison = LaneComparison(
+        LaneTerms(source=SOURCE, destination=DESTINATION, delivery=delivery, **terms),  # type: ignore[arg-type]
+        findings,
+        known,
+        DestinationIndex([*others, *([] if known is None else [known])]),
+    )
+    left = list(destination)
+    for item in source:
+        comparison.take_source([item])
+        while comparison.wants_destination and left:
+            comparison.take_destination([left.pop(0)])
+        if not left:
+            comparison.end_destination()
+    comparison.take_destination(left)
+    comparison.end()
+    comparison.name_strangers({item.content: item.offset for item in reversed(source)})
+    findings.sort()
+    return findings
+
+
+def told(findings: Findings) -> list[tuple[str, int | None, int | None]]:
+    return [(each.kind.value, each.source_offset, each.destination_offset) for each in findings.differences]
+
+
+@pytest.mark.parametrize(
+    ("there", "differences"),
+    [
+        ([0, 1, 2, 3, 4, 5], []),
+        ([0, 1, 3, 4, 5], [("missing", 2, None)]),
+        ([0, 1, 2, 2, 3, 4, 5], [("doubled", 2, 3)]),
+        ([0, 1, 3, 2, 4, 5], [("reordered", 2, 3)]),
+        ([0, 1, 77, 2, 3, 4, 5], [("unexplained", None, 2)]),
+        ([0, 1, 7, 3, 4, 5], [("altered", 2, 2)]),
+        ([3, 4, 5], [("missing", 0, None)]),
+        ([], [("missing", 0, None)]),
+    ],
+)
+def test_without_a_ledger_content_and_order_decide(
+    there: Sequence[int], differences: list[tuple[str, int | None, int | None]]
+) -> None:
+    assert told(compare(items(range(6)), items(there))) == differences
+
+
+def test_a_place_that_the_ledger_knows_decides_between_equal_records() -> None:
+    (known,) = passes_of([page(0, 0, 2), page(2, 3, 2)])
+    findings = compare(items([9, 9, 9, 9]), items([9, 9, 9, 9, 9]), known)
+    assert told(findings) == [("doubled", 0, 2)]
+    assert findings.equal == 4
+
+
+def test_what_was_copied_again_after_a_crash_is_repeated_where_that_may_be() -> None:
+    (known,) = passes_of([page(0, 0, 3), page(3, 5, 3)])
+    there = items([0, 1, 2, 3, 4, 3, 4, 5])
+    findings = compare(items(range(6)), there, known)
+    assert (told(findings), findings.outcomes[Outcome.REPEATED], findings.equal) == ([], 2, 6)
+    exactly = compare(items(range(6)), there, known, delivery=Delivery.EXACTLY_ONCE)
+    assert told(exactly) == [("doubled", 3, 3)]
+    assert exactly.differences[0].count == 2
+
+
+def test_at_most_once_may_lose_what_the_ledger_does_not_know() -> None:
+    (known,) = passes_of([page(0, 0, 2), page(4, 2, 2)])
+    lossy = compare(items(range(6)), items([0, 1, 4, 5]), known, delivery=Delivery.AT_MOST_ONCE)
+    assert (told(lossy), lossy.outcomes[Outcome.LOST]) == ([], 2)
+    assert told(compare(items(range(6)), items([0, 1, 4, 5]), known)) == [("missing", 2, None)]
+
+
+def test_what_is_noted_returned_or_still_to_come_is_no_difference() -> None:
+    (known,) = passes_of([page(0, 0, 2, end=5)])
+    source = [
+        *items([0, 1]),
+        *items([2], 2, Outcome.NOTED),
+        *items([3], 3, Outcome.RETURNED),
+        *items([4], 4),
+        *items([5], 5, Outcome.PENDING),
+    ]
+    findings = compare(source, items([0, 1]), known)
+    assert told(findings) == [("missing", 4, None)]
+    assert {outcome.value for outcome in findings.outcomes} == {"noted", "returned", "pending"}
+
+
+def test_a_seek_back_makes_a_pass_of_its_own_and_repeats() -> None:
+    first, second = passes_of([page(0, 0, 4), page(2, 4, 4)])
+    assert (first.source, second.source) == ((0, 4), (2, 6))
+    findings = compare(items(range(2, 6), 2), items(range(2, 6), 4), second, others=[first], repeated_to=4)
+    assert told(findings) == []
+    assert (findings.outcomes[Outcome.REPEATED], findings.records, findings.equal) == (2, 2, 2)
+
+
+def test_what_either_side_has_deleted_cannot_be_judged() -> None:
+    (known,) = passes_of([page(0, 0, 6)])
+    trimmed = compare(items(range(6)), items(range(3, 6), 3), known, destination_start=3)
+    assert (told(trimmed), trimmed.outcomes[Outcome.GONE_AT_DESTINATION], trimmed.equal) == ([], 3, 3)
+    gone = compare(items(range(2, 6), 2), items(range(6)), known)
+    assert (told(gone), gone.outcomes[Outcome.GONE_AT_SOURCE], gone.equal) == ([], 2, 4)
+    compacted = compare(items(range(6)), items([5], 5), known, is_destination_compacted=True)
+    assert (told(compacted), compacted.outcomes[Outcome.GONE_AT_DESTINATION]) == ([], 5)
+
+
+def test_records_of_others_are_nobodys_business_where_others_may_write() -> None:
+    (known,) = passes_of([page(0, 1, 2)])
+    (other,) = passes_of([page(50, 3, 1)])
+    there = items([77, 0, 1, 88, 99])
+    shared = compare(items([0, 1]), there, known, others=[other], is_exclusive=False)
+    assert (told(shared), shared.outcomes[Outcome.OTHERS]) == ([], 1)
+    assert told(compare(items([0, 1]), there, known, others=[other])) == [("unexplained", None, 0)]
+
+
+def test_where_a_side_begins_later_that_is_found_however_far_it_is() -> None:
+    count = 3 * WINDOW
+    alignment = Alignment(skips_destination=Outcome.GONE_AT_SOURCE)
+    alignment.take_source(items(range(2 * WINDOW, count), 2 * WINDOW))
+    alignment.take_destination(items(range(count)))
+    alignment.end_destination()
+    alignment.end_source()
+    assert alignment.equal == WINDOW
+    assert len(alignment.pairs) == 2 * WINDOW
+    assert {pair.destination.outcome for pair in alignment.pairs if pair.destination} == {
+        Outcome.GONE_AT_SOURCE
+    }
+
+
+@given(
+    contents=some.lists(some.integers(0, 1_000), unique=True, max_size=40),
+    dropped=some.sets(some.integers(0, 39), max_size=5),
+    added=some.dictionaries(some.integers(0, 39), some.integers(2_000, 3_000), max_size=5),
+)
+def test_every_record_is_counted_once_whatever_was_done(
+    contents: list[int], dropped: set[int], added: dict[int, int]
+) -> None:
+    there = [
+        content
+        for index, kept in enumerate(contents)
+        for content in ([added[index]] if index in added else []) + ([] if index in dropped else [kept])
+    ]
+    findings = compare(items(contents), items(there))
+    kinds = {kind.value: count for kind, count in findings.differing.items()}
+    missing = len([index for index in dropped if index < len(contents)])
+    extra = len([index for index in added if index < len(contents)])
+    altered = kinds.get("altered", 0)
+    assert kinds.get("missing", 0) == missing - altered
+    assert kinds.get("unexplained", 0) == extra - altered
+    assert findings.equal == len(contents) - missing
