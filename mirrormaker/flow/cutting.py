@@ -160,6 +160,7 @@ class _Cutter:
 
     def _take(self, at: int, size: int, header: BatchHeader) -> None:
         if header.next_offset <= self.intake.position:
+            self._aborted.includes(header)  # a marker among what is passed over counts
             self._settle()
             return
         if self._is_dropped(header):

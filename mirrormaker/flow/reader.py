@@ -1,17 +1,18 @@
 """The source side of a route: fetch loops for every source broker that leads a partition at hand.
 
 A near broker has one loop; a far one has several, each on a connection of its own and for other
-partitions, so that answers of one arrive while another waits for a round trip. A loop sends its next fetch
-as soon as the answer before has been cut up, before any of that answer is produced: the broker works while
-the mirror does. Owned by the event loop of the route's copier; all tasks live in its task group.
+partitions, so that answers of one arrive while another waits for a round trip. Where there are fewer
+partitions than loops, several loops read one of them, ahead of each other (`read_ahead`). A loop sends its
+next fetch as soon as the answer before has been cut up, before any of that answer is produced: the broker
+works while the mirror does. Owned by the event loop of the route's copier; all tasks live in its task group.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from broker.client.aborted import aborted_transactions
@@ -38,6 +39,7 @@ from mirrormaker.flow.exchange import FetchedPartition, FetchPlan, Remainder
 from mirrormaker.flow.lag import EndHistory
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.read_ahead import ReadAhead
 from mirrormaker.flow.remedies import LEADER_CODES
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.sizing import Fetching
@@ -80,6 +82,15 @@ class _Fetcher:
     @property
     def connection_lane(self) -> str:
         return FETCH_LANE if not self.lane else f"{FETCH_LANE}-{self.lane}"
+
+
+class _Answered(NamedTuple):
+    """A fetch and its answer."""
+
+    response: FetchResponse
+    request: FetchRequest
+    started_ms: int
+    elapsed_ms: int
 
 
 class _Taken(NamedTuple):
@@ -130,6 +141,8 @@ class SourceReader:
         self._topic_ids: dict[TopicPartition, TopicId] = {}
         """The topic's id when copying of a partition began."""
         self._out_of_range: set[TopicPartition] = set()
+        self._ahead: dict[TopicPartition, ReadAhead] = {}
+        """Of partitions that several loops read."""
         self._stale = Signal()
         self._read_from = ReadReplicas()
 
@@ -192,8 +205,10 @@ class SourceReader:
             (node_id, lane): part
             for node_id, sources in by_leader.items()
             for lane in range(lanes)
-            if (part := sorted(sources)[lane::lanes])
+            if (part := self._part_of(sorted(sources), lane))
         }
+        readers = Counter(part[0] for part in parts.values() if len(part) == 1)
+        self._ahead = {source: ReadAhead() for source, count in readers.items() if count > 1}
         for key, fetcher in self._fetchers.items():
             fetcher.sources = parts.get(key, [])
         for key, part in parts.items():
@@ -202,6 +217,14 @@ class SourceReader:
             if not fetcher.is_running:
                 fetcher.is_running = True
                 self._tasks.create_task(self._fetch_from(fetcher), name=f"fetch from {key[0]}")
+
+    def _part_of(self, sources: list[TopicPartition], lane: int) -> list[TopicPartition]:
+        """Those of a broker's partitions that one of its loops has."""
+        lanes = self._fetching.lanes
+        if lane < len(sources) or not sources:
+            return sources[lane::lanes]
+        source = sources[lane % len(sources)]
+        return [] if self._filter_text([source.topic]) else [source]  # filtered answers have holes
 
     def _make_fetcher(self, node_id: int, lane: int) -> _Fetcher:
         fetcher = self._fetchers[node_id, lane] = _Fetcher(
@@ -270,6 +293,66 @@ class SourceReader:
             fetcher.is_running = False
 
     async def _fetch(self, fetcher: _Fetcher, plan: FetchPlan) -> None:
+        ahead = self._ahead.get(plan.positions[0].topic_partition)
+        if ahead is not None:
+            await self._fetch_ahead(fetcher, plan, ahead)
+            return
+        answered = await self._ask(fetcher, plan)
+        taken = self._take(answered, plan)
+        fetcher.has_more = bool(taken.served)
+        self._note_size(fetcher, plan, taken.size, answered.elapsed_ms)
+        _serve_last(fetcher, taken.served)
+        await self._take_on(taken.remainder)
+
+    async def _fetch_ahead(self, fetcher: _Fetcher, plan: FetchPlan, ahead: ReadAhead) -> None:
+        """One of several fetches of a partition that are under way together."""
+        (wanted,) = plan.positions
+        source = wanted.topic_partition
+        source_end = self._machine.partitions[source].source_end
+        stretch = ahead.begin(wanted.offset, wanted.max_bytes, source_end)
+        if stretch is None:
+            await self.room.wait(timeout_ms=NOTHING_TO_FETCH_WAIT_MS)
+            return
+        epoch = -1 if stretch.is_ahead else wanted.leader_epoch
+        wanted = replace(wanted, offset=stretch.start, max_bytes=stretch.size, leader_epoch=epoch)
+        plan = replace(plan, positions=[wanted])
+        try:
+            answered = await self._ask(fetcher, plan)
+        except BrokerError:
+            ahead.failed(stretch)
+            raise
+        data = dict(read_fetch(answered.response, answered.request)).get(source)
+        if data is None or not _is_answered(data):
+            ahead.failed(stretch)
+            if not stretch.is_ahead:
+                self._take(answered, plan)
+            return
+        answer = _answer_of(source, stretch.start, data, read_committed=self._read_committed)
+        self._observe(answer, data, answered.started_ms)
+        fetcher.has_more = bool(answer.records)
+        self._note_size(fetcher, plan, len(answer.records), answered.elapsed_ms)
+        ahead.arrived(stretch, answer)
+        await self._hand_over(source, ahead)
+
+    async def _hand_over(self, source: TopicPartition, ahead: ReadAhead) -> None:
+        """Have the machine take in what goes on where it is."""
+        while self._ahead.get(source) is ahead:
+            partition = self._machine.partitions.get(source)
+            answer = ahead.take(partition.position, partition.leader_epoch) if partition is not None else None
+            if answer is None:
+                return
+            now_ms = self._clock.monotonic_ms()
+            remainder = self._machine.fetched([answer], len(answer.records), now_ms)
+            self._on_progress()
+            self.room.set()
+            ahead.is_taken_on = True
+            try:
+                await self._take_on(remainder)
+            finally:
+                ahead.is_taken_on = False
+
+    async def _ask(self, fetcher: _Fetcher, plan: FetchPlan) -> _Answered:
+        """Send a fetch. Raises BrokerError."""
         metadata = self._cluster.metadata
         connection = await self._cluster.connection(fetcher.node_id, fetcher.connection_lane)
         version = connection.version_of(FetchRequest, at_most=version_limit(plan.positions, metadata))
@@ -277,19 +360,17 @@ class SourceReader:
         request = build_fetch(plan.positions, terms, metadata, version)
         started_ms = self._clock.monotonic_ms()
         response = await connection.request(request, version)
-        elapsed_ms = self._clock.monotonic_ms() - started_ms
-        taken = self._take(response, request, plan, started_ms)
-        fetcher.has_more = bool(taken.served)
+        return _Answered(response, request, started_ms, self._clock.monotonic_ms() - started_ms)
+
+    def _note_size(self, fetcher: _Fetcher, plan: FetchPlan, size: int, elapsed_ms: int) -> None:
         fetcher.answer.took(
             plan.answer_bytes,
-            taken.size,
+            size,
             elapsed_ms,
             self._round_trip_ms,
             fetchers=len(self._active),
             largest=self._fetching.answer_bytes_max,
         )
-        _serve_last(fetcher, taken.served)
-        await self._take_on(taken.remainder)
 
     async def _take_on(self, remainder: Remainder | None) -> None:
         """Take in what is left of an answer, a turn of the event loop at a time, as there is room."""
@@ -314,13 +395,13 @@ class SourceReader:
             record_filter=self._filter_text(topics) if FETCH_FILTER in connection.supported_features else "",
         )
 
-    def _take(self, response: FetchResponse, request: FetchRequest, plan: FetchPlan, asked_ms: int) -> _Taken:
-        """Hand an answer to the machine; it was asked for at `asked_ms`."""
+    def _take(self, answered: _Answered, plan: FetchPlan) -> _Taken:
+        """Hand an answer to the machine."""
         now_ms = self._clock.monotonic_ms()
         offsets = {position.topic_partition: position.offset for position in plan.positions}
         answers: list[FetchedPartition] = []
         frame_bytes, passed_bytes, is_moved = 0, 0, False
-        for source, data in read_fetch(response, request):
+        for source, data in read_fetch(answered.response, answered.request):
             if source not in offsets:
                 continue
             if data.preferred_read_replica >= 0:
@@ -335,9 +416,7 @@ class SourceReader:
             answer = _answer_of(source, offsets[source], data, read_committed=self._read_committed)
             frame_bytes += len(answer.records)
             passed_bytes += answer.bytes_passed
-            history = self.histories.setdefault(source, EndHistory())
-            history.observe(answer.source_end, now_ms, asked_ms)
-            history.start = data.log_start_offset
+            self._observe(answer, data, answered.started_ms)
             answers.append(answer)
         remainder = self._machine.fetched(answers, frame_bytes, now_ms)
         if is_moved:
@@ -346,6 +425,11 @@ class SourceReader:
             self._on_progress()
         served = {answer.source for answer in answers if len(answer.records)}
         return _Taken(served, passed_bytes, remainder)
+
+    def _observe(self, answer: FetchedPartition, data: PartitionData, asked_ms: int) -> None:
+        history = self.histories.setdefault(answer.source, EndHistory())
+        history.observe(answer.source_end, self._clock.monotonic_ms(), asked_ms)
+        history.start = data.log_start_offset
 
     def _read_elsewhere(self, source: TopicPartition, node_id: int, now_ms: int) -> bool:
         """The leader said to read it there; whether that can be."""
@@ -384,6 +468,8 @@ class SourceReader:
             return
         if divergence is not None and partition.position != asked_at:
             return  # it has been sent elsewhere meanwhile
+        if (ahead := self._ahead.get(source)) is not None:
+            ahead.clear()
         self._machine.hold_fetch(source, self._clock.monotonic_ms() + OUT_OF_RANGE_HOLD_MS)
         self._out_of_range.add(source)
         self._tasks.create_task(self._find_range(partition, divergence), name=f"range of {source}")
@@ -423,7 +509,14 @@ class SourceReader:
 
     def accept_topic(self, source: TopicPartition) -> None:
         """The topic that has the name now is to be copied."""
+        if (ahead := self._ahead.get(source)) is not None:
+            ahead.clear()
         self._topic_ids[source] = self._known_topic_id(source)
+
+
+def _is_answered(data: PartitionData) -> bool:
+    """Whether the broker told what it has there."""
+    return not data.error_code and data.preferred_read_replica < 0 and data.diverging_epoch.epoch < 0
 
 
 def _wait_ms(plan: FetchPlan) -> int:
