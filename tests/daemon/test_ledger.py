@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+import yaml
 
 from broker.client.cluster import Cluster
 from broker.embedded import EmbeddedCluster
@@ -159,3 +160,22 @@ def test_each_way_of_a_partition_that_is_spread_has_a_ledger(
         assert (forward.offset, back.offset) == (message.offset(), offset)
         assert forward.is_exact
         assert back.is_exact
+
+
+def test_a_partition_that_is_read_ahead_is_copied_once_in_order_without_aborted_records(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    for number in range(60):
+        produce_transaction(source, range(number * 10, number * 10 + 10), is_committed=number % 3 != 1)
+    running = mirror(source, destination, resources={"fetch_bytes": 2000, "fetch_partition_bytes": 2000})
+    topology = yaml.safe_load(running.file.read_text())
+    topology["clusters"]["jfk"]["round_trip_ms"] = 150  # so it is asked as one that is far
+    running.file.write_text(yaml.safe_dump(topology))
+    running.start()
+    wait_recorded(destination, [60 * 11])
+    there = [int(message.value() or b"") for message in consume(destination, "jfk.flights", 1)]
+    assert there == [number for number in range(600) if number // 10 % 3 != 1]
+    assert running.status()["link"]["fetches_at_a_time"] == 3
+    assert running.stop() == 0
