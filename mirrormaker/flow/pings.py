@@ -49,6 +49,8 @@ class Pings:
             if connection.in_flight:
                 return  # it would wait for other answers
             started_ms = self._clock.monotonic_ms()
+            if broker not in self.round_trips.by_broker:  # from before anything was copied
+                self.round_trips.observe(broker, connection.round_trip_ms, started_ms)
             await connection.request(request)
         except BrokerError:
             return

@@ -172,7 +172,7 @@ async def produce_batches(cluster: Cluster, topic: str, records: Sequence[bytes]
 def batch_of(seed: int, batch_bytes: int) -> bytes:
     """JSON-like records, snappy-compressed to about `batch_bytes`."""
     source = random.Random(seed)
-    builder = BatchBuilder(Codec.SNAPPY, size_max=64 << 20)
+    builder, now_ms = BatchBuilder(Codec.SNAPPY, size_max=64 << 20), int(time.time() * 1000)
     while builder.size < batch_bytes * SNAPPY_RATIO:
         tail = f"N{source.randrange(10_000, 99_999)}"
         record = (
@@ -182,7 +182,7 @@ def batch_of(seed: int, batch_bytes: int) -> bytes:
             f'"origin":"JFK","dest":"LAX","air_time":{source.randrange(20, 600)},'
             f'"distance":{source.randrange(80, 4900)}}}'
         )
-        builder.append(1_357_000_000_000 + source.randrange(10**9), tail.encode(), record.encode())
+        builder.append(now_ms, tail.encode(), record.encode())
     return bytes(builder.build())
 
 

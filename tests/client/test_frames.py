@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.client.frames import REUSED_BYTES, SMALL_FRAMES_MAX, FrameAssembler
+from broker.client.frames import REUSED_BYTES, SMALL_FRAMES_MAX, FrameAssembler, SpareBuffers
 from broker.errors import WireError
 from broker.wire.framing import FrameTooLargeError
 
@@ -85,3 +85,28 @@ def test_a_frame_over_the_limit_is_refused_before_it_is_allocated() -> None:
 def test_a_negative_size_is_refused() -> None:
     with pytest.raises(WireError, match="negative"):
         feed(FrameAssembler(1000), b"\xff\xff\xff\xff", [4])
+
+
+def test_a_large_buffer_is_used_again_once_nothing_refers_to_it() -> None:
+    spare = SpareBuffers()
+    first, second = spare.take(1_000), spare.take(1_000)
+    part = first[10:20]
+    del first
+    third = spare.take(1_000)
+    assert len({id(each.obj) for each in (part, second, third)}) == 3
+    place = id(part.obj)
+    del part
+    assert id(spare.take(900).obj) == place
+    assert id(spare.take(100).obj) != place  # far too large for that
+    assert len(spare) <= 4
+
+
+def test_frames_of_any_sizes_keep_their_bytes_while_they_are_held() -> None:
+    assembler = FrameAssembler(FRAME_MAX)
+    held: list[tuple[int, bytearray | memoryview]] = []
+    for number in range(40):
+        size = REUSED_BYTES + number * 1_000
+        held += [(number, frame) for frame in feed(assembler, framed(bytes([number]) * size), [REUSED_BYTES])]
+        del held[: len(held) // 3]
+        for each, frame in held:
+            assert frame == bytes([each]) * (REUSED_BYTES + each * 1_000)

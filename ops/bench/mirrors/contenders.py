@@ -81,7 +81,9 @@ class OurMirror:
                         "ours": {"bootstrap": [str(ends.source)]},
                         "destination": {"bootstrap": [str(ends.destination)]},
                     },
-                    "routes": [{"from": "ours", "to": "destination", "topics": {"include": [topic]}}],
+                    "routes": [
+                        {"name": topic, "from": "ours", "to": "destination", "topics": {"include": [topic]}}
+                    ],
                     "data_dir": str(home / "data"),
                 }
             )
@@ -127,7 +129,6 @@ class MirrorMaker2:
                 for internal in (
                     "checkpoints.topic",
                     "heartbeats.topic",
-                    "offset-syncs.topic",
                     "config.storage",
                     "offset.storage",
                     "status.storage",

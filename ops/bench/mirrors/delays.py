@@ -18,6 +18,7 @@ from itertools import count
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch, cut_batches, read_fetch
+from broker.client.metadata import ClusterMetadata
 from broker.errors import ErrorCode
 from broker.types import HostPort, TopicPartition
 from broker.wire.messages.fetch import FetchRequest
@@ -74,9 +75,10 @@ async def measure_delay(
     loop = asyncio.get_running_loop()
     async with Cluster([source]) as near, Cluster([destination]) as far:
         writer = BatchWriter(await _connection(near, topic, partitions), topic)
+        reader = await _connection(far, copy, partitions)
         begun = loop.time()
         async with asyncio.TaskGroup() as tasks:
-            reading = tasks.create_task(_read(far, copy, partitions, sent, delays))
+            reading = tasks.create_task(_read(reader, far.metadata, copy, partitions, sent, delays))
             end = begun + warm_up_seconds + seconds
             await _write(writer, partitions, batches, bytes_per_second, end, sent)
             await writer.finish()
@@ -134,14 +136,18 @@ async def _send(writer: BatchWriter, entries: Mapping[int, Batch], sent: _Sent) 
 
 
 async def _read(
-    cluster: Cluster, copy: str, partitions: int, sent: _Sent, delays: list[tuple[float, float]]
+    connection: Connection,
+    metadata: ClusterMetadata,
+    copy: str,
+    partitions: int,
+    sent: _Sent,
+    delays: list[tuple[float, float]],
 ) -> None:
-    connection = await _connection(cluster, copy, partitions)
     positions = dict.fromkeys(range(partitions), 0)
     loop = asyncio.get_running_loop()
     while True:
         request = build_fetch(
-            [_position(copy, number, offset) for number, offset in positions.items()], TERMS, cluster.metadata
+            [_position(copy, number, offset) for number, offset in positions.items()], TERMS, metadata
         )
         response = await connection.request(request, _version(connection))
         now = loop.time()

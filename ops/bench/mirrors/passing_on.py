@@ -1,4 +1,5 @@
-"""A loop that fetches a topic and produces what came, changing nothing: what the nodes let a mirror do.
+"""A loop that fetches a topic and produces what came, with base offsets from 0 as nodes want them and nothing
+else changed: what the nodes let a mirror do.
 
     python -m ops.bench.mirrors.passing_on SOURCE DESTINATION TOPIC COPY PARTITIONS RECORDS
 
@@ -16,6 +17,8 @@ import time
 from broker.client.cluster import Cluster
 from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch, cut_batches, read_fetch
 from broker.errors import ErrorCode
+from broker.records.batch import rebase
+from broker.records.reader import iterate_entries
 from broker.types import HostPort, TopicPartition
 from broker.wire.messages.fetch import FetchRequest
 from broker.wire.messages.produce import (
@@ -73,6 +76,8 @@ async def _loop(
                 came = cut_batches(wanted[0], answer)
                 if came is not None:
                     positions[at.partition] = came.next_offset
+                    for position, _ in iterate_entries(came.records):
+                        rebase(came.records, position, 0, -1)
                     data.append(PartitionProduceData(index=at.partition, records=came.records))
             await _check(under_way)
             topics = [TopicProduceData(name=copy, partition_data=data)]
