@@ -25,6 +25,7 @@ from broker.errors import BrokerError, ConfigurationError
 from broker.types import TopicPartition
 from mirrormaker.clusters import open_cluster
 from mirrormaker.control_access import read_control
+from mirrormaker.flow.passed_over import note_passed_over
 from mirrormaker.flow.position_moves import move_positions
 from mirrormaker.flow.positions import SourceId
 from mirrormaker.plan.topics import select_topics
@@ -82,7 +83,13 @@ async def seek(
     async with open_cluster(spec) as source, route_group(route, spec, source) as admin:
         partitions = await _partitions(source, route, topics, partition)
         await _await_nobody(admin, route, is_paused=wishes.pause is not None)
+        before = await admin.group_offsets(route.group, partitions)
         moved = await admin.move_group_offsets(route.group, destination, partitions)
+        await note_passed_over(
+            topology.clusters[route.destination],
+            route.name,
+            {each: (before[each].offset, to) for each, to in moved.items() if each in before},
+        )
         if route.delivery is Delivery.EXACTLY_ONCE:
             await _move_at_destination(topology, route, source, moved)
         return moved

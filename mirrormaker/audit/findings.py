@@ -31,7 +31,7 @@ class Outcome(Enum):
     LEFT_OUT = "left_out"
     """Filters and functions of the route let it go, or it is no record, as markers."""
     NOTED = "noted"
-    """It is noted at the destination as left out."""
+    """It is noted at the destination as left out, or was passed over by a seek."""
     PARKED = "parked"
     """A dead letter stands for it."""
     RETURNED = "returned"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -13,10 +14,15 @@ import pytest
 import yaml
 from crc32c import crc32c
 
+from broker.client.group_offset_admin import ToOffset
+from broker.clock import SystemClock
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from broker.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, iterate_batches
 from broker.records.excerpt import excerpt, open_batch
+from mirrormaker.control_access import pause, resume
+from mirrormaker.seeking import seek
 from mirrormaker.state import StateDirectory
+from mirrormaker.topology.loader import load_topology
 from tests.client.reading_members import Brokers
 from tests.conftest import cluster_spec
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
@@ -314,3 +320,24 @@ def test_what_a_daemon_finds_by_itself_is_in_its_status(
     assert audited["differences"]["unexplained"] == 1
     text = mirrormaker("status", str(running.file))
     assert "differs from its source: 1 unexplained" in text.stdout
+
+
+def test_what_a_seek_repeats_or_passes_over_is_explained(
+    sides: Sides, copied: Callable[..., MirrorProcess]
+) -> None:
+    running = copied("sought", numbered(range(30)))
+    topology, clock = load_topology(running.file), SystemClock()
+    running.start()
+    for to, end in ((10, 40), (45, 50)):
+        asyncio.run(pause(topology, "route-sought", [], None, clock))
+        running.wait_for(lambda told: told["state"] == "paused", "it rests")
+        write(sides[0], "sought", numbered(range(end - 10, end)))
+        asyncio.run(seek(topology, "route-sought", [], ToOffset(to)))
+        asyncio.run(resume(topology, "route-sought", [], clock))
+        running.wait_copied()
+    assert running.stop() == 0
+    code, route = audit(running.file, "--deep")
+    assert (code, found(route)) == (0, [])
+    assert route["outcomes"] == {"noted": 5, "repeated": 20}
+    code, route = audit(running.file)
+    assert (code, route["outcomes"]["noted"], route["outcomes"]["repeated"]) == (0, 5, 20)
