@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import resource
 import shutil
 import signal
@@ -61,17 +62,16 @@ def run(folder: Path, what: str, partitions: int, size: int, batch: int, *option
         asyncio.run(fill(source.bootstrap[0], partitions, size, batch))
         file = _topology(folder, source, destination, route)
         _copy(file)
-        before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        done = _mirrormaker("audit", str(file), "--output", "json", *options)
+        started = time.monotonic()
+        answer, usage = _measured("audit", str(file), "--output", "json", *options)
         seconds = time.monotonic() - started
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    told = json.loads(done.stdout)["routes"][0]
-    assert told["result"] == "equal", done.stdout[-2000:]
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    told = json.loads(answer)["routes"][0]
+    assert told["result"] == "equal", answer[-2000:]
+    cpu = usage.ru_utime + usage.ru_stime
     print(
         f"{what}: {partitions} partitions, {told['records']:,} records, "
         f"{told['bytes_read'] / 1e6:,.0f} MB read: "
-        f"{seconds:.1f} s, {cpu:.1f} CPU s, at most {after.ru_maxrss >> 10} MiB resident",
+        f"{seconds:.1f} s, {cpu:.1f} CPU s, at most {usage.ru_maxrss >> 10} MiB resident",
         flush=True,
     )
 
@@ -104,6 +104,17 @@ def _copy(file: Path) -> None:
 def _is_copied(file: Path) -> bool:
     route = json.loads(_mirrormaker("status", str(file), "--output", "json").stdout)["routes"][0]
     return bool(route["partitions"]) and route["lag"] is not None and route["lag"]["messages"] == 0
+
+
+def _measured(*arguments: str) -> tuple[str, resource.struct_rusage]:
+    """What a command printed, and what it took."""
+    command = [sys.executable, "-m", "mirrormaker.cli", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        answer = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return answer, usage
 
 
 def _mirrormaker(*arguments: str) -> subprocess.CompletedProcess[str]:
