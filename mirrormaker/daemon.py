@@ -19,6 +19,7 @@ from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, ConfigurationError
 from broker.telemetry import logger
 from mirrormaker.cluster_ids import ClusterIds
+from mirrormaker.heartbeat_writers import HeartbeatWriters
 from mirrormaker.process_figures import cpu_seconds, resident_bytes
 from mirrormaker.reconcile.control import Rest, Verdict
 from mirrormaker.reconcile.control_board import ControlBoard
@@ -76,6 +77,7 @@ class Daemon:
         self._in_force = loaded.topology
         """What routes run by; `live` follows."""
         self._declared = DeclaredTopics(lambda: self._in_force)
+        self._heartbeats = HeartbeatWriters(lambda: self._in_force, self._state, self._clock)
         self._started_ms = self._clock.now_ms()
 
     @property
@@ -118,6 +120,7 @@ class Daemon:
             tasks.create_task(self.live.follow(), name="follow the file"),
             tasks.create_task(self._heed_reloads(), name="reload"),
             tasks.create_task(self._declared.run(), name="declared topics"),
+            tasks.create_task(self._heartbeats.run(), name="heartbeats"),
         ]
         await self._stopping.wait()
         await asyncio.gather(workers.close(), host.close())
@@ -180,6 +183,7 @@ class Daemon:
         steps = compare_routes(work_of(loaded.topology), work_of(self._in_force))
         self._run_routes(loaded)
         self._declared.look_again()
+        self._heartbeats.look_again()
         return steps
 
     async def _heed_reloads(self) -> None:
@@ -227,6 +231,7 @@ class Daemon:
             "cpu_seconds": round(cpu_seconds(), 3),
             "workers": self._workers.describe() if self._workers is not None else [],
             "clusters": self._declared.describe(),
+            "heartbeats": self._heartbeats.describe(),
             "links": self._describe_links(),
             "routes": self._describe_routes(),
         }

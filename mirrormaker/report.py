@@ -43,6 +43,7 @@ def render_text(status: Status, stream: TextIO) -> None:
         *_worker_lines(status.workers),
         *_topology_lines(status.topology),
         *_cluster_lines(status.clusters),
+        *_heartbeat_lines(status.heartbeats),
         *attention(status.routes),
     )
     for line in lines:
@@ -77,6 +78,14 @@ def _cluster_lines(clusters: Mapping[str, Mapping[str, Any]]) -> list[str]:
         lines += [f"{name}: its topics are not compared: {told['problem']}"] if told["problem"] else []
         lines += (f"{name}: differs: {one['line']}" for one in told["drift"])
     return lines
+
+
+def _heartbeat_lines(clusters: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return [
+        f"{name}: no heartbeats are written there: {told['problem']}"
+        for name, told in clusters.items()
+        if told["problem"]
+    ]
 
 
 def attention(routes: Sequence[RouteStatus]) -> list[str]:
@@ -157,6 +166,7 @@ def render_json(status: Status) -> dict[str, Any]:
         "topology": None if status.topology is None else asdict(status.topology),
         "workers": [dict(worker) for worker in status.workers],
         "clusters": {name: dict(told) for name, told in status.clusters.items()},
+        "heartbeats": {name: dict(told) for name, told in status.heartbeats.items()},
         "routes": [_route_json(route) for route in status.routes],
     }
 
@@ -193,6 +203,7 @@ def _route_json(route: RouteStatus) -> dict[str, Any]:
         "lag": _lag_json(route.lag),
         "objective": None if route.objective is None else dict(route.objective),
         "latency": None if route.latency is None else dict(route.latency),
+        "heartbeats": {cluster: dict(heard) for cluster, heard in route.heartbeats.items()},
         "partitions": [_partition_json(partition) for partition in route.partitions],
         "obstacles": dict(route.obstacles),
         "drift": [dict(one) for one in route.drift],

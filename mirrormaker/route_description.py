@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mirrormaker.flow.copier import RouteCopier
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.timing.route_timing import RouteTiming
 from mirrormaker.reconcile.rule_keeper import RuleKeeper
@@ -28,6 +29,7 @@ def describe_work(
         description["partitions"] = {
             str(source): _describe_partition(partition, timing)
             for source, partition in copier.machine.partitions.items()
+            if source.topic != HEARTBEATS_TOPIC
         }
     return description
 

@@ -26,6 +26,8 @@ from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.bandwidth.links import Links
 from mirrormaker.flow.copier import RouteCopier
+from mirrormaker.flow.heartbeats.carriage import HeartbeatCarriage
+from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
 from mirrormaker.flow.origin_registry import OriginRegistry
 from mirrormaker.flow.route_events import RouteEvents
 from mirrormaker.flow.route_link import ExpectedRoundTrips
@@ -238,6 +240,13 @@ class RouteRunner:
             self._log.info("route_claimed", generation=self._identity.generation())
         return verdict
 
+    def _make_passage(self, source: Cluster, destination: Cluster) -> HeartbeatPassage | None:
+        route = self.work.route
+        if not route.heartbeats:
+            return None
+        here, there = source.cluster_id or route.source, destination.cluster_id or route.destination
+        return HeartbeatPassage(here, there, route.name, self._clock.now_ms)
+
     async def _take_halts_back(self) -> None:
         halts = (await self._board.wishes(self.work.name)).halts
         stopping = [source for source, halt in halts.items() if halt.stops_route]
@@ -267,12 +276,14 @@ class RouteRunner:
                     halts=halts,
                     events=self._events,
                     timing=self._timing,
+                    heartbeats=self._make_passage(source, destination),
                     books=ledger,
                     origins=origins,
                     coordination=coordination,
                 ),
             )
             ledger.note = copier.note
+            carriage = HeartbeatCarriage(source, destination, copier.set_topics, self._events)
             watch = TopicWatch(source, halts, copier.arbiter.meet)
             groups = route.sync.groups
             if groups is not None:
@@ -287,15 +298,17 @@ class RouteRunner:
                 self._clock,
             )
             reconciler = self._reconciler = TopicReconciler(
-                self.work, source, destination, self._claims, copier.set_topics, watch
+                self.work, source, destination, self._claims, carriage.set_topics, watch
             )
             self._rules = RuleKeeper(route, source, destination, lambda: reconciler.topics, copier.note)
             try:
                 reconciler.pause(self._wishes.topics)
+                if route.heartbeats:
+                    await carriage.begin()
                 await reconciler.look()
                 self.started_ms = self._clock.now_ms()
                 self.state, self.error = RouteState.RUNNING, None
-                await self._copy(copier, reconciler, ledger, self._rules)
+                await self._copy(copier, reconciler, ledger, self._rules, carriage)
             finally:
                 self._copier = self._reconciler = self._rules = None
 
@@ -318,7 +331,12 @@ class RouteRunner:
                 self._origins = None
 
     async def _copy(
-        self, copier: RouteCopier, reconciler: TopicReconciler, ledger: RouteLedger, rules: RuleKeeper
+        self,
+        copier: RouteCopier,
+        reconciler: TopicReconciler,
+        ledger: RouteLedger,
+        rules: RuleKeeper,
+        carriage: HeartbeatCarriage,
     ) -> None:
         """All at work until the copier is closed."""
         async with asyncio.TaskGroup() as tasks:
@@ -328,6 +346,8 @@ class RouteRunner:
                 tasks.create_task(ledger.run(), name="ledger"),
                 tasks.create_task(rules.run(), name="access rules"),
             ]
+            if self.work.route.heartbeats:
+                beside.append(tasks.create_task(carriage.run(), name="heartbeats"))
             if self._carrier is not None:
                 beside.append(tasks.create_task(self._carrier.run(), name="groups"))
             if self._audit is not None:

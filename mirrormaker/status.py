@@ -74,6 +74,8 @@ class RouteStatus:
     """Percentiles of the last minutes (`timing_report`); None where nothing was measured."""
     objective: Mapping[str, Any] | None = None
     """Whether it keeps its lag objective; None where it has none."""
+    heartbeats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By the id of the cluster where it was born, the heartbeat that the route brought last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,8 @@ class Status:
     """For clusters that the file asks for topics at: `problem`, why they were not compared, or None; `drift`,
     what differs and is left so.
     """
+    heartbeats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """For clusters where the daemon here writes heartbeats: how many, and the `problem` where it cannot."""
 
 
 def load_for_status(file: Path) -> Topology:
@@ -143,6 +147,7 @@ async def read_status(topology: Topology, clock: Clock, state: Mapping[str, Any]
         routes=tuple(replace(route, datacenters=_datacenters(topology, route)) for route in routes),
         workers=tuple(state.get("workers", ())),
         clusters=state.get("clusters", {}),
+        heartbeats=state.get("heartbeats", {}),
     )
 
 
@@ -224,5 +229,6 @@ def _route_status(
         audit=told.get("audit", {}),
         halts=tuple(told.get("halts", ())),
         latency=summarize_latency(told.get("timing", {})),
+        heartbeats=told.get("timing", {}).get("heartbeats", {}),
         objective=judge_objective(route.objectives, told.get("timing", {}), lag),
     )

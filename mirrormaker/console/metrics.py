@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from mirrormaker.console.audit_metrics import audit_metrics
 from mirrormaker.console.ledger_metrics import group_metrics, ledger_metrics
-from mirrormaker.console.timing_metrics import timing_metrics
+from mirrormaker.console.timing_metrics import timing_metrics, writer_metrics
 
 _ROUTE_COUNTERS: Mapping[str, tuple[str, str]] = {
     "batches": ("mirrormaker_batches", "Batches that the destination acknowledged."),
@@ -87,7 +87,8 @@ class _Pictured(Collector):
         yield from ledger_metrics(routes)
         yield from audit_metrics(routes)
         yield from group_metrics(routes)
-        yield from timing_metrics(routes)
+        yield from timing_metrics(routes, self._picture["at_ms"])
+        yield from writer_metrics(self._picture.get("heartbeats", {}))
         yield from _way_metrics(routes)
         yield from _link_metrics(self._picture.get("links", ()))
         yield from _partition_metrics(routes, self._picture["at_ms"])

@@ -13,12 +13,27 @@ _SHOWN = range(0, BUCKETS, STEPS_PER_DOUBLING)
 """A bucket for each doubling, 1 ms to a day and a half, is what Prometheus is given."""
 
 
-def timing_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
-    """Of all routes."""
+def timing_metrics(routes: Mapping[str, Mapping[str, Any]], at_ms: int) -> Iterable[Metric]:
+    """Of all routes, as they are pictured at `at_ms`."""
     timings = {name: route["timing"] for name, route in routes.items() if "timing" in route}
     yield _latency(timings)
     yield from _objectives(timings)
     yield from _dangers(routes, timings)
+    yield from _heard(timings, at_ms)
+
+
+def writer_metrics(clusters: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
+    """Of heartbeats as they are written."""
+    written = CounterMetricFamily(
+        "mirrormaker_heartbeats_written", "Heartbeats written at a source.", labels=["cluster"]
+    )
+    failing = GaugeMetricFamily(
+        "mirrormaker_heartbeats_failing", "1 while none can be written there.", labels=["cluster"]
+    )
+    for name, told in clusters.items():
+        written.add_metric([name], told["written"])
+        failing.add_metric([name], told["problem"] is not None)
+    yield from (written, failing)
 
 
 def _latency(timings: Mapping[str, Mapping[str, Any]]) -> Metric:
@@ -73,6 +88,26 @@ def _objectives(timings: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
             breaches.add_metric([name], told["breaches"])
             breach_seconds.add_metric([name], told["breached_ms"] / 1000)
     yield from (lag, objective, breached, breaches, breach_seconds)
+
+
+def _heard(timings: Mapping[str, Mapping[str, Any]], at_ms: int) -> Iterable[Metric]:
+    labels = ["route", "origin", "cluster"]
+    age = GaugeMetricFamily(
+        "mirrormaker_heartbeat_age_seconds",
+        "Since the last heartbeat that the route brought was born, at the origin that its writer calls so.",
+        labels=labels,
+    )
+    took = GaugeMetricFamily(
+        "mirrormaker_heartbeat_latency_seconds",
+        "From when that was born until readers of the destination saw it.",
+        labels=labels,
+    )
+    for name, timing in timings.items():
+        for cluster, heard in timing["heartbeats"].items():
+            key = [name, heard["name"], cluster]
+            age.add_metric(key, max(at_ms - heard["born_ms"], 0) / 1000)
+            took.add_metric(key, max(heard["arrived_ms"] - heard["born_ms"], 0) / 1000)
+    yield from (age, took)
 
 
 def _dangers(

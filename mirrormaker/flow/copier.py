@@ -37,6 +37,7 @@ from mirrormaker.flow.facts import (
     details_of,
 )
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.membership import PartitionOwner, Points, SourceMembership, group_settings
@@ -72,6 +73,7 @@ class RouteCopier:
         self.route = route
         self.note = parts.events.note
         self._timing = parts.timing
+        self._heartbeats = parts.heartbeats
         self._books = parts.books
         self._source = source
         self._destination = destination
@@ -92,7 +94,7 @@ class RouteCopier:
         self._commits: PositionCommits
         self._acknowledged = Signal()
         self._link = RouteLink(route, link, expected, clock, parts.timing, on_admitted=self._pump)
-        self._crossing = Crossing(route, destination)
+        self._crossing = Crossing(route, destination, parts.heartbeats)
         self._commit_due = Signal()
         self._regrowth: asyncio.Task[None] | None = None
         self._closing = False
@@ -233,6 +235,7 @@ class RouteCopier:
                         on_end=machine.heard_of_end,
                         read_committed=self.route.isolation is Isolation.READ_COMMITTED,
                         settled_to=say.delivery.position if exact else None,
+                        heartbeats=self._heartbeats,
                     )
                 )
                 tasks.create_task(self._timing.follow_source(), name="look at what waits")
@@ -413,6 +416,8 @@ class RouteCopier:
 
     def _arrived(self, copied: Copied) -> None:
         self._timing.take(copied)
+        if copied.source.topic == HEARTBEATS_TOPIC:
+            return
         if (keep := self._mode.say.on_copied) is not None:
             keep(copied)
         elif self._books is not None:

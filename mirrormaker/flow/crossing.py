@@ -13,6 +13,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.batch_limits import BatchLimits, SplittingRemedies
 from mirrormaker.flow.buckets import bucket_of
 from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
 from mirrormaker.flow.hooks import Remedies
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.side_topics import make_skipped_topic, read_batch_size_max
@@ -27,12 +28,14 @@ LIMITS_AGE_MS = 30_000
 class Crossing:
     """See the module."""
 
-    def __init__(self, route: RouteSpec, destination: Cluster) -> None:
+    def __init__(
+        self, route: RouteSpec, destination: Cluster, heartbeats: HeartbeatPassage | None = None
+    ) -> None:
         self._route = route
         self._destination = destination
         self._limits = BatchLimits()
         self._limits_due = Signal()
-        self.transit = RouteTransit(route, self._limits)
+        self.transit = RouteTransit(route, self._limits, heartbeats)
         self._log = logger("crossing").bind(route=route.name)
 
     def remedies(self, others: Remedies) -> Remedies:

@@ -32,6 +32,7 @@ from mirrormaker.flow.exchange import (
 )
 from mirrormaker.flow.facts import Fact, FlowCounts, LeftOut, PartitionRecovered
 from mirrormaker.flow.fetch_planning import FetchPlanner, next_fetch_bytes
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.intake import Intake
 from mirrormaker.flow.intakes import Intakes
@@ -50,6 +51,7 @@ class FlowMachine:
 
     def __init__(self, config: FlowConfig, hooks: Hooks | None = None) -> None:
         self.counts = FlowCounts()
+        self._heartbeat_counts = FlowCounts()
         self._config = config
         self._hooks = hooks = hooks if hooks is not None else Hooks()
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -302,6 +304,10 @@ class FlowMachine:
 
     # ---- taking in
 
+    def _counts_of(self, partition: Partition) -> FlowCounts:
+        """Heartbeats are nobody's records."""
+        return self.counts if partition.source.topic != HEARTBEATS_TOPIC else self._heartbeat_counts
+
     def _known(self, sources: Iterable[TopicPartition]) -> Iterable[Partition]:
         return (self._partitions[source] for source in sources if source in self._partitions)
 
@@ -336,7 +342,7 @@ class FlowMachine:
             return None
         self._note_answer(partition, answer)
         self._source_setbacks.end_rest(partition)
-        self.counts.take_in(intake)
+        self._counts_of(partition).take_in(intake)
         partition.count_taken(intake)
         if intake.left_out:
             kinds = {kind.value: count for kind, count in intake.left_out.items()}
@@ -393,7 +399,7 @@ class FlowMachine:
         assert lane.producer is not None
         lane.producer.proven, lane.producer.answered_at_ms = True, now_ms
         taken = lane.take_acknowledged()
-        counts, on_copied = self.counts, self._hooks.on_copied
+        counts, on_copied = self._counts_of(lane.partition), self._hooks.on_copied
         for chunk in taken:
             counts.batches += chunk.batches
             counts.bytes += chunk.size

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from broker.coordination.protocol import Coordination
 from mirrormaker.flow.arbiter import Halts
 from mirrormaker.flow.books import Books
+from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
 from mirrormaker.flow.origin_registry import OriginRegistry
 from mirrormaker.flow.route_events import RouteEvents
 from mirrormaker.flow.timing.route_timing import RouteTiming
@@ -21,6 +22,8 @@ class RouteParts:
     halts: Halts
     events: RouteEvents
     timing: RouteTiming
+    heartbeats: HeartbeatPassage | None = None
+    """For a route that carries them."""
     books: Books | None = None
     """Written before positions are committed."""
     origins: OriginRegistry | None = None

@@ -1,12 +1,15 @@
-"""What copying asks of the topics at the destination: the one for notes, and how large a batch each takes."""
+"""Topics beside those that are copied, for notes and heartbeats; and how large a batch a topic takes."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.client.topic_admin import NewTopic
 from broker.errors import ErrorCode, ProtocolError
 from broker.telemetry import logger
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 
 REPLICAS_MAX = 3
@@ -16,19 +19,29 @@ _log = logger("side_topics")
 
 async def make_skipped_topic(cluster: Cluster) -> None:
     """Make the topic for notes where it is missing. Raises BrokerError."""
-    metadata = await cluster.refresh([SKIPPED_TOPIC])
-    known = metadata.topics.get(SKIPPED_TOPIC)
+    await _make(cluster, SKIPPED_TOPIC, {"cleanup.policy": "compact"})
+
+
+async def make_heartbeats_topic(cluster: Cluster) -> None:
+    """Make the topic for heartbeats where it is missing. Raises BrokerError."""
+    configs = {"cleanup.policy": "delete", "retention.ms": "3600000", "segment.ms": "600000"}
+    await _make(cluster, HEARTBEATS_TOPIC, configs)
+
+
+async def _make(cluster: Cluster, name: str, configs: Mapping[str, str]) -> None:
+    metadata = await cluster.refresh([name])
+    known = metadata.topics.get(name)
     if known is not None and known.error is ErrorCode.NONE:
         return
     topic = NewTopic(
-        name=SKIPPED_TOPIC,
+        name=name,
         partitions=1,
         replication_factor=min(REPLICAS_MAX, max(len(metadata.nodes), 1)),
-        configs={"cleanup.policy": "compact"},
+        configs=configs,
     )
     try:
         await Admin(cluster).create_topic(topic)
-        _log.info("topic_created", topic=SKIPPED_TOPIC)
+        _log.info("topic_created", topic=name)
     except ProtocolError as error:
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise

@@ -14,14 +14,24 @@ from mirrormaker.flow.chunk import DeepReason, Frame
 from mirrormaker.flow.cutting import take_in
 from mirrormaker.flow.exchange import FetchedPartition
 from mirrormaker.flow.former_lanes import FormerLanes
-from mirrormaker.flow.intake import Intake, IntakeConfig
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC, KEY_PREFIX
+from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
+from mirrormaker.flow.intake import Intake, IntakeConfig, Steps
 from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.ways import LaneMap, Ways, choose_lane, ways_of
-from mirrormaker.steps.conditions import any_filter_text
+from mirrormaker.steps.conditions import any_filter_text, filter_text
 from mirrormaker.steps.record import RecordAtWork, RecordError
 from mirrormaker.steps.topic_steps import TopicSteps, compile_steps
-from mirrormaker.topology.model import Compression, CopyMode, PartitionPolicy, RouteSpec
+from mirrormaker.topology.model import (
+    Compression,
+    CopyMode,
+    FilterAction,
+    FilterSpec,
+    KeyPrefix,
+    PartitionPolicy,
+    RouteSpec,
+)
 from mirrormaker.topology.naming import compile_naming
 
 TURN_BYTES = 512 << 10
@@ -34,23 +44,32 @@ CODECS = {
     Compression.LZ4: Codec.LZ4,
     Compression.ZSTD: Codec.ZSTD,
 }
+_TEXT_OF_HEARTBEATS = filter_text(
+    [FilterSpec(action=FilterAction.KEEP, condition=KeyPrefix(prefix=KEY_PREFIX))]
+)
+"""What nodes that filter other topics of a fetch let pass for heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TopicWork:
     """What is done to one source topic."""
 
-    steps: TopicSteps
+    steps: Steps | TopicSteps
+    """Ready ones are those of heartbeats."""
     ways: Ways
     deep_reason: DeepReason | None
     """Why all its batches go deep; None: not all of them do."""
+    text_for_nodes: str
 
 
 class RouteTransit:
     """The `Transit` of one route."""
 
-    def __init__(self, route: RouteSpec, limits: BatchLimits) -> None:
+    def __init__(
+        self, route: RouteSpec, limits: BatchLimits, heartbeats: HeartbeatPassage | None = None
+    ) -> None:
         self._route = route
+        self._heartbeats = heartbeats
         self._limits = limits
         self._naming = compile_naming(route.source, route.topics)
         self._topics: dict[str, _TopicWork] = {}
@@ -64,7 +83,7 @@ class RouteTransit:
         """What the source's nodes may leave out when they are asked for these topics; empty: nothing."""
         if not self._route.filters:
             return ""
-        return any_filter_text(self._work(topic).steps.text_for_nodes for topic in topics)
+        return any_filter_text(self._work(topic).text_for_nodes for topic in topics)
 
     def take(
         self, partition: Partition, answer: FetchedPartition, config: IntakeConfig, frame: Frame
@@ -87,10 +106,16 @@ class RouteTransit:
     def _work(self, topic: str) -> _TopicWork:
         work = self._topics.get(topic)
         if work is None:
-            steps = compile_steps(self._route, self._naming, topic)
-            ways = ways_of(self._route, steps.topic, steps.elsewhere)
-            work = self._topics[topic] = _TopicWork(steps, ways, _deep_reason(self._route, steps))
+            work = self._topics[topic] = self._make(topic)
         return work
+
+    def _make(self, topic: str) -> _TopicWork:
+        if topic == HEARTBEATS_TOPIC and self._heartbeats is not None:
+            ways = Ways(main=HEARTBEATS_TOPIC)
+            return _TopicWork(self._heartbeats, ways, DeepReason.TRANSFORMED, _TEXT_OF_HEARTBEATS)
+        steps = compile_steps(self._route, self._naming, topic)
+        ways = ways_of(self._route, steps.topic, steps.elsewhere)
+        return _TopicWork(steps, ways, _deep_reason(self._route, steps), steps.text_for_nodes)
 
 
 class _PartitionWork:
@@ -109,14 +134,14 @@ class _PartitionWork:
             skipped_lane=lane_map.skipped_lane,
             parked_lane=lane_map.parked_lane,
         )
-        is_stepped = topic.deep_reason not in (None, DeepReason.FORCED)
-        self._steps = (
-            PartitionSteps(
-                topic.steps, lane_map, route.topics.partitions, partition.source.partition, partition.former
-            )
-            if is_stepped
-            else None
-        )
+        self._is_heartbeats = partition.source.topic == HEARTBEATS_TOPIC
+        self._steps: Steps | None = None
+        if not isinstance(topic.steps, TopicSteps):
+            self._steps = topic.steps
+        elif topic.deep_reason not in (None, DeepReason.FORCED):
+            policy = route.topics.partitions
+            number, former = partition.source.partition, partition.former
+            self._steps = PartitionSteps(topic.steps, lane_map, policy, number, former)
         self._config: IntakeConfig | None = None
         self._made_of: tuple[IntakeConfig, int] | None = None
 
@@ -129,7 +154,8 @@ class _PartitionWork:
                 base,
                 deep=reason is not None,
                 deep_reason=reason or DeepReason.FORCED,
-                is_shallow=self._route.copy is CopyMode.SHALLOW,
+                is_shallow=self._route.copy is CopyMode.SHALLOW and not self._is_heartbeats,
+                origins=None if self._is_heartbeats else base.origins,
                 codec=CODECS[self._route.compression],
                 gather_bytes=min(base.gather_bytes, batch_bytes_max),
                 batch_bytes_max=batch_bytes_max,

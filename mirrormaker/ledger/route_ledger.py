@@ -26,6 +26,7 @@ from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow.books import BooksStanding
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Entry
 from mirrormaker.flow.transaction_steps import LanePositions
@@ -155,6 +156,8 @@ class RouteLedger:
 
     def begin(self, assignments: Iterable[Assignment]) -> None:
         for assignment in assignments:
+            if assignment.source.topic == HEARTBEATS_TOPIC:
+                continue  # nobody asks for the offsets of those
             self._assignments[assignment.source] = assignment
             lanes = self._lanes_of(assignment)
             positions = assignment.lane_positions or (assignment.position,) * len(lanes)

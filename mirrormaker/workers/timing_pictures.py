@@ -19,6 +19,7 @@ def merge_timings(pictures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "in_danger": sum(picture["in_danger"] for picture in pictures),
         "problem": "; ".join(filter(None, problems)) or None,
         "latency": _added_up([picture["latency"] for picture in pictures]),
+        "heartbeats": _newest([picture["heartbeats"] for picture in pictures]),
     }
 
 
@@ -34,6 +35,15 @@ def _merge_objectives(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "breaches": sum(one["breaches"] for one in told),
         "breached_ms": max(one["breached_ms"] for one in told),
     }
+
+
+def _newest(told: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """By cluster, what was born last: a worker that carries them no more tells of an old one."""
+    found: dict[str, Any] = {}
+    for cluster, heard in (item for one in told for item in one.items()):
+        if cluster not in found or heard["born_ms"] > found[cluster]["born_ms"]:
+            found[cluster] = heard
+    return found
 
 
 def _largest(values: Sequence[float | None]) -> float | None:

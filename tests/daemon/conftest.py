@@ -143,6 +143,7 @@ class MirrorFactory:
                 }
             ],
             "data_dir": f"data-{self.made}",
+            "defaults": {"heartbeats": False},
         }
 
 

@@ -59,6 +59,7 @@ class Mesh:
             {
                 "generation": generation,
                 "clusters": {name: {"bootstrap": [at]} for name, at in self.clusters.items()},
+                "defaults": {"heartbeats": False},
                 "routes": list(routes),
                 "data_dir": "data",
             }

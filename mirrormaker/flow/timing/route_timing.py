@@ -18,6 +18,8 @@ from broker.clock import Clock
 from broker.errors import AuthenticationError, BrokerError, ConfigurationError
 from broker.types import TopicPartition
 from mirrormaker.flow.copied import Copied
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
+from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
 from mirrormaker.flow.lag import EndHistory
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.route_events import RouteEvents
@@ -30,6 +32,7 @@ from mirrormaker.topology.model import RouteSpec
 
 LOOK_INTERVAL_MS = 1_000
 SETTINGS_AGE_MS = 60_000
+HEARTBEATS_AT = TopicPartition(HEARTBEATS_TOPIC, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,8 @@ class AtWork:
     read_committed: bool
     settled_to: Callable[[Partition], int] | None = None
     """Up to which source offset readers see the copies, where that is later than their being acknowledged."""
+    heartbeats: HeartbeatPassage | None = None
+    """Those that the route carries; they are not counted with its records."""
 
 
 class _Copying:
@@ -69,6 +74,8 @@ class RouteTiming:
         self._objective = LagObjective(route.objectives.lag_seconds)
         self._retention = RetentionWatch(route.objectives.retention_margin_ms, events)
         self._copying: _Copying | None = None
+        self._heartbeats: HeartbeatPassage | None = None
+        """Those of the copier that was at work last."""
         self._lag: float | None = None
         """In seconds, as of the last look; None: not known."""
         self._lag_at_ms = 0
@@ -81,6 +88,7 @@ class RouteTiming:
     def begin(self, parts: AtWork) -> None:
         """A copier is at work."""
         self._copying = _Copying(parts, self._clock)
+        self._heartbeats = parts.heartbeats
 
     def end(self) -> None:
         """It is no more."""
@@ -100,6 +108,10 @@ class RouteTiming:
         if copying is None:
             return
         source, parts = copied.source, copying.parts
+        if source.topic == HEARTBEATS_TOPIC:
+            if parts.heartbeats is not None and parts.settled_to is None:
+                parts.heartbeats.arrived(copied.next)
+            return
         arrived_ms = arrival_of(copied, parts.histories.get(source), self._wall_shift_ms)
         if arrived_ms is None:
             return
@@ -112,7 +124,11 @@ class RouteTiming:
         """Readers may see more of what has arrived."""
         if self._copying is None or self._copying.parts.settled_to is None:
             return
-        partitions, settled_to = self._copying.parts.partitions, self._copying.parts.settled_to
+        parts, settled_to = self._copying.parts, self._copying.parts.settled_to
+        partitions = parts.partitions
+        beating = partitions.get(HEARTBEATS_AT)
+        if parts.heartbeats is not None and beating is not None:
+            parts.heartbeats.arrived(settled_to(beating))
 
         def position(source: TopicPartition) -> int | None:
             partition = partitions.get(source)
@@ -149,7 +165,7 @@ class RouteTiming:
         partitions, waiting, retention = copying.parts.partitions, copying.waiting, self._retention
         behind: dict[TopicPartition, int | None] = {}
         for source, partition in partitions.items():
-            if partition.source_end <= partition.acknowledged:
+            if partition.source_end <= partition.acknowledged or source == HEARTBEATS_AT:
                 retention.caught_up(source)
                 continue
             timestamp_ms = waiting.timestamp_ms(partition)
@@ -217,6 +233,7 @@ class RouteTiming:
             "in_danger": self._retention.in_danger,
             "problem": self.problem,
             "latency": self._latency.describe(self._clock.monotonic_ms()),
+            "heartbeats": {} if self._heartbeats is None else self._heartbeats.describe(),
         }
 
     def describe_partition(self, partition: Partition) -> dict[str, Any]:

@@ -75,6 +75,10 @@ class RouteSpec:
     """What it may use."""
     objectives: Objectives = field(default_factory=Objectives)
     """What it is measured by."""
+    heartbeats: bool = True
+    """Whether its daemon writes a heartbeat a second at the source, once for all routes from there, and the
+    route carries heartbeats.
+    """
     provenance: bool | None = None
     """Whether records remember the clusters where they have been, so that they never come back to one; left
     out, as soon as the routes lead in a circle.

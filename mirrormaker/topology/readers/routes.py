@@ -158,6 +158,7 @@ ROUTE = Record(
         "refresh_interval_ms": Duration(100, _HOUR_MS, bare=True),
         "resources": RESOURCES,
         "objectives": OBJECTIVES,
+        "heartbeats": Flag(),
         "provenance": Flag(),
         "failover_group": Text(empty=False),
         "simulate": SIMULATED_ROUTE,

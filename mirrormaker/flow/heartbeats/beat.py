@@ -1,0 +1,97 @@
+"""One heartbeat, and how it looks in `__mirrormaker_heartbeats`: JSON that anybody can read. Pure.
+
+key    {"heartbeat": "ID OF THE CLUSTER WHERE IT WAS BORN"}
+value  {"cluster": ID, "name": IN THE FILE, "daemon": ID, "host": NAME, "at_ms": WHEN, "path": [...]}
+path   {"cluster": ID, "route": NAME, "at_ms": WHEN}      each route that carried it on, from where, and when
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+HEARTBEATS_TOPIC = "__mirrormaker_heartbeats"
+KEY_PREFIX = '{"heartbeat":'
+HOPS_MAX = 16
+"""A heartbeat that was carried so often goes no further."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """A route took it on from a cluster."""
+
+    cluster: str
+    route: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """A heartbeat; clusters by their real ids."""
+
+    cluster: str
+    """Where it was born."""
+    name: str
+    """What the file of the daemon that wrote it calls that cluster."""
+    daemon: str
+    host: str
+    at_ms: int
+    path: tuple[Hop, ...] = ()
+
+    @property
+    def clusters(self) -> frozenset[str]:
+        """Where it has been."""
+        return frozenset([self.cluster, *(hop.cluster for hop in self.path)])
+
+    def via(self, hop: Hop) -> Beat:
+        """As it goes on by this."""
+        return replace(self, path=(*self.path, hop))
+
+
+def encode_key(cluster: str) -> bytes:
+    """The key of heartbeats that are born there."""
+    return f"{KEY_PREFIX} {json.dumps(cluster)}}}".encode()
+
+
+def encode_beat(beat: Beat) -> bytes:
+    """The value."""
+    hops = [{"cluster": hop.cluster, "route": hop.route, "at_ms": hop.at_ms} for hop in beat.path]
+    return json.dumps(
+        {
+            "cluster": beat.cluster,
+            "name": beat.name,
+            "daemon": beat.daemon,
+            "host": beat.host,
+            "at_ms": beat.at_ms,
+            "path": hops,
+        }
+    ).encode()
+
+
+def decode_beat(value: bytes | None) -> Beat | None:
+    """None for what is no heartbeat: others may write to the topic."""
+    try:
+        document = json.loads(value or b"")
+    except ValueError:
+        return None
+    match document:
+        case {
+            "cluster": str(cluster),
+            "name": str(name),
+            "daemon": str(daemon),
+            "host": str(host),
+            "at_ms": int(at_ms),
+            "path": list(hops),
+        }:
+            path = tuple(_hop_of(hop) for hop in hops)
+            known = tuple(hop for hop in path if hop is not None)
+            if len(known) == len(path):
+                return Beat(cluster=cluster, name=name, daemon=daemon, host=host, at_ms=at_ms, path=known)
+    return None
+
+
+def _hop_of(document: object) -> Hop | None:
+    match document:
+        case {"cluster": str(cluster), "route": str(route), "at_ms": int(at_ms)}:
+            return Hop(cluster=cluster, route=route, at_ms=at_ms)
+    return None

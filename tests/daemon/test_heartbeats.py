@@ -1,0 +1,62 @@
+"""Heartbeats on real clusters: along a chain and back, while nothing else is copied."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import ClusterFactory
+from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
+from tests.daemon.test_mirror import address, consume, create
+
+TOPIC = "__mirrormaker_heartbeats"
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_heartbeats_travel_along_a_chain_and_end_where_they_have_been(
+    cluster: ClusterFactory, tmp_path: Path, mirror: MirrorFactory, delivery: str
+) -> None:
+    clusters = {name: cluster(name) for name in ("plant", "region", "centre")}
+    create(clusters["plant"], "silent", 1)
+    quick = {"refresh_interval_ms": 300, "commit_interval_ms": 100, "delivery": delivery}
+    named = {"include": [".*silent"], "name": "{topic}"}
+    ways = [("plant", "region"), ("region", "plant"), ("region", "centre")]
+    file = tmp_path / "chain.yaml"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "clusters": {name: {"bootstrap": [address(each)]} for name, each in clusters.items()},
+                "defaults": quick,
+                "routes": [{"from": source, "to": to, "topics": named} for source, to in ways],
+                "data_dir": "data",
+            }
+        )
+    )
+    process = mirror.of_file(file)
+    process.start()
+
+    def told() -> dict[str, Any]:
+        status = json.loads(mirrormaker("status", str(file), "--output", "json").stdout)
+        return {route["name"]: route for route in status["routes"]}
+
+    def paths(name: str) -> dict[str, list[str]]:
+        return {heard["name"]: heard["path"] for heard in told()[name]["heartbeats"].values()}
+
+    expected = {"plant": ["plant-to-region", "region-to-centre"], "region": ["region-to-centre"]}
+    wait_until(lambda: paths("region-to-centre") == expected, "heartbeats of both at the centre")
+    assert paths("plant-to-region") == {"plant": ["plant-to-region"]}
+    assert paths("region-to-plant") == {"region": ["region-to-plant"]}
+    for route in told().values():
+        assert route["counts"]["records"] == 0, "heartbeats are nobody's records"
+        assert [partition["topic"] for partition in route["partitions"]] == ["silent"]
+        for heard in route["heartbeats"].values():
+            assert 0 <= heard["arrived_ms"] - heard["born_ms"] < 60_000
+    kept = [json.loads(message.value() or b"") for message in consume(clusters["centre"], TOPIC, 1)]
+    assert {beat["name"] for beat in kept} == {"plant", "region"}
+    born = [beat["at_ms"] for beat in kept if beat["name"] == "plant"]
+    assert born == sorted(set(born)), "each came once, in order"
+    assert process.stop() == 0
