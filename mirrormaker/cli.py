@@ -161,7 +161,10 @@ def _http_token(text: str) -> TextSource:
 
 def _validate(options: argparse.Namespace) -> int:
     topology = load_topology(options.file)
-    print(f"{options.file}: {len(topology.clusters)} clusters, {len(topology.routes)} routes, no problems")
+    print(
+        f"{options.file}: {len(topology.clusters)} clusters, {len(topology.routes)} routes, "
+        f"{len(topology.pipelines)} pipelines, no problems"
+    )
     return 0
 
 

@@ -19,6 +19,8 @@ from mirrormaker.topology.kinds.unions import OneKey
 from mirrormaker.topology.readers.clusters import TOPIC, cluster
 from mirrormaker.topology.readers.document import document
 from mirrormaker.topology.readers.links import LINKS
+from mirrormaker.topology.readers.pipelines import STEP, pipeline, sink
+from mirrormaker.topology.readers.pipelines import table as pipeline_table
 from mirrormaker.topology.readers.routes import ROUTE
 from mirrormaker.topology.readers.simulation import OUTAGES
 from mirrormaker.topology.readers.steps import CONDITION, FILTERS, HEADER_TEST, JSON_TEST, TRANSFORMS
@@ -45,12 +47,21 @@ _PARTS: dict[str, Any] = {
     "a header": HEADER_TEST,
     "a field": JSON_TEST,
     "a transform": TRANSFORMS.item,
+    "a pipeline": pipeline(Path()),
+    "a step": STEP,
+    "a table": pipeline_table(Path()),
+    "a sink": sink(Path()),
 }
 _ELSEWHERE = {
     ("a file", "clusters"): "mapping: name -> [cluster](#a-cluster)",
     ("a file", "defaults"): "[defaults](#defaults)",
     ("a file", "links"): "list of [links](#a-link)",
     ("a file", "routes"): "list of [routes](#a-route)",
+    ("a file", "pipelines"): "list of [pipelines](#a-pipeline)",
+    ("a pipeline", "start"): "`earliest`, `latest` or `{timestamp: TIME}`",
+    ("a pipeline", "tables"): "mapping: name -> [table](#tables-of-a-pipeline)",
+    ("a pipeline", "steps"): "list of [steps](#steps-of-a-pipeline)",
+    ("a pipeline", "sinks"): "list of [sinks](#sinks-of-a-pipeline)",
     ("a cluster", "topics"): "mapping: name -> [topic](#topics-of-a-cluster)",
     ("a cluster", "simulate.outages"): "list of [outages](#simulations)",
     ("a link", "simulate.outages"): "list of [outages](#simulations)",
@@ -104,8 +115,8 @@ def _rows_of_choice(choice: OneKey[Any], part: str) -> Iterator[tuple[str, str, 
             keys = [f"`{key}`: {alternative.kind.doc_of(key)}" for key in alternative.kind.keys]
             words = "mapping. " + " ".join(keys)
         yield f"`{name}`", words, "one of these", class_doc(alternative.documented)
-    for name, kind in choice.beside.items():
-        yield f"`{name}`", kind.words, "none", field_docs(choice.cls).get(name, "")
+    for name, key in choice.beside.items():
+        yield f"`{name}`", key.kind.words, "none", field_docs(choice.cls).get(key.field or name, "")
 
 
 def _default_of(record: Record[Any], name: str) -> str:

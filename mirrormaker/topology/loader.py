@@ -41,6 +41,7 @@ def _read_topology(text: str, file: Path, problems: Problems) -> Topology:
         clusters=read.clusters,
         links=read.links,
         routes=with_provenance(routes),
+        pipelines=read.pipelines,
         data_dir=(folder / read.data_dir).resolve(),
         generation=read.generation,
     )

@@ -17,11 +17,19 @@ INTERNAL_PREFIX = "__"
 TOPIC_NAME_SIZE_MAX = 249
 FIELDS = ("cluster", "topic")
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*")
 
 
 def is_internal(topic: str) -> bool:
     """Whether the name is one that clusters keep for themselves."""
     return topic.startswith(INTERNAL_PREFIX)
+
+
+def name_problem(name: str, size_max: int) -> str | None:
+    """What is wrong with the name of a cluster, a route or a pipeline, or None when nothing is."""
+    if _NAME.fullmatch(name) and len(name) <= size_max:
+        return None
+    return f"{name!r} is not a name: up to {size_max} letters, digits, '.', '_' and '-', no sign first"
 
 
 def is_legal_topic(name: str) -> bool:

@@ -22,13 +22,14 @@ from mirrormaker.topology.naming import (
     compile_naming,
     is_internal,
     is_legal_topic,
+    name_problem,
     pattern_problem,
     template_problem,
 )
+from mirrormaker.topology.pipeline_checks import check_pipelines
 
 CLUSTER_NAME_SIZE_MAX = 80
 ROUTE_NAME_SIZE_MAX = 200
-_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*")
 _LOOPBACKS = re.compile(r"localhost|127(\.\d+){3}|::1|0:0:0:0:0:0:0:1")
 
 
@@ -48,6 +49,7 @@ def check(topology: Topology) -> Iterator[Finding]:
     for index, route in enumerate(topology.routes):
         yield from _check_route(f"routes[{index}]", route, topology)
     yield from _check_route_names(topology.routes)
+    yield from check_pipelines(topology)
     if is_compilable(topology.routes):
         yield from _check_clashes(topology.routes)
         yield from _check_circles(topology.routes)
@@ -55,7 +57,7 @@ def check(topology: Topology) -> Iterator[Finding]:
 
 def _check_cluster(cluster: ClusterSpec) -> Iterator[Finding]:
     path = f"clusters.{cluster.name}"
-    if problem := _name_problem(cluster.name, CLUSTER_NAME_SIZE_MAX):
+    if problem := name_problem(cluster.name, CLUSTER_NAME_SIZE_MAX):
         yield Finding(path=path, message=problem)
     if cluster.zookeeper is not None and (problem := _connect_problem(cluster.zookeeper)):
         yield Finding(path=f"{path}.zookeeper", message=problem)
@@ -118,7 +120,7 @@ def _check_links(topology: Topology) -> Iterator[Finding]:
 
 def _check_route(path: str, route: RouteSpec, topology: Topology) -> Iterator[Finding]:
     named = route.source and route.destination
-    if named and (problem := _name_problem(route.name, ROUTE_NAME_SIZE_MAX)):
+    if named and (problem := name_problem(route.name, ROUTE_NAME_SIZE_MAX)):
         yield Finding(path=f"{path}.name", message=problem)
     yield from _check_ends(path, route, topology)
     if not route.topics.include:
@@ -192,12 +194,6 @@ def _check_circles(routes: Sequence[RouteSpec]) -> Iterator[Finding]:
     for index, circle in find_circles(routes):
         if circle.grows or not routes[index].provenance:
             yield Finding(path=f"routes[{index}].topics", message=circle.message)
-
-
-def _name_problem(name: str, size_max: int) -> str | None:
-    if _NAME.fullmatch(name) and len(name) <= size_max:
-        return None
-    return f"{name!r} is not a name: up to {size_max} letters, digits, '.', '_' and '-', no sign first"
 
 
 def _topic_problem(name: str) -> str | None:

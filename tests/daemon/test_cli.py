@@ -32,7 +32,7 @@ def good(tmp_path: Path) -> Path:
 def test_a_good_file_is_valid(good: Path) -> None:
     done = mirrormaker("validate", str(good))
     assert done.returncode == 0
-    assert done.stdout == f"{good}: 2 clusters, 1 routes, no problems\n"
+    assert done.stdout == f"{good}: 2 clusters, 1 routes, 0 pipelines, no problems\n"
     assert done.stderr == ""
 
 

@@ -100,6 +100,43 @@ routes:
     objectives: {lag_seconds: 30, audit_window: 10m}
     provenance: true
     failover_group: orders
+pipelines:
+  - name: hourly
+    owner: data@example.com
+    enabled: false
+    cluster: aggregate
+    topics: {include: ["jfk.orders"], exclude: ["x.*"]}
+    start: {timestamp: 2026-01-01T00:00:00Z}
+    format: json
+    schema: "id long, price double"
+    format_options: {allowComments: true}
+    time: "to_timestamp(value.at)"
+    watermark: {delay: 10m}
+    tables: {shops: {format: csv, path: shops.csv, schema: "shop string", options: {header: true}}}
+    steps:
+      - {name: clean, from: records, sql: "select value.*, topic, date from records"}
+      - {name: gathered, from: [clean], function: package.module:gather}
+    sinks:
+      - {parquet: out/orders, from: clean, partition_by: [topic, date], options: {compression: zstd}}
+      - {iceberg: lake.orders, from: clean}
+      - {delta: "s3a://lake/orders", from: clean}
+      - jdbc: {url: "jdbc:postgresql://db/x", table: orders, user: me, password: env:PASSWORD, driver: a.B}
+      - {topic: {topic: orders-clean, cluster: jfk}}
+      - {topic: gathered-orders}
+    quarantine: out/bad
+    schedule: {cron: "5 * * * *", zone: Europe/Berlin}
+    batch_records: 1_000
+    require: complete
+    patience: 2h
+    master: "spark://127.0.0.1:7077"
+    spark: {spark.executor.memory: 2g}
+    checkpoint: hdfs://lake/checkpoints/hourly
+    retry: {attempts: 5, backoff: 10s, backoff_max: 5m}
+    alert: {command: [notify, me], webhook: "https://alerts.example.com/x", on: [failed]}
+  - name: upkeep
+    job: mirrormaker.spark.jobs.compaction:run
+    arguments: {path: out/orders}
+    schedule: {every: 1d}
 data_dir: state
 """
 

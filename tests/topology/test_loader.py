@@ -272,7 +272,7 @@ data: x
         "7: routes[0].to: there is no cluster 'lgb'; did you mean 'lga'?",
         "11: routes[1].topics.include[0]: '(' is not a regular expression: "
         "missing ), unterminated subpattern at position 0",
-        "12: pipelines: pipelines are not supported: the list must be empty",
+        "12: pipelines[0]: lacks 'cluster', 'topics', 'sinks', and there is no 'job' instead",
         "13: data: unknown key; did you mean 'data_dir'?",
     ]
 

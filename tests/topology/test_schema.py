@@ -34,6 +34,11 @@ NO_KEY_OF_THEIR_OWN = {
     (model.CallFunction, "name"),
     (model.StartAtTime, "timestamp_ms"),
     (model.StartAtOffsets, "offsets"),
+    (model.SinkSpec, "target"),
+    (model.FileSink, "format"),
+    (model.FileSink, "path"),
+    (model.LakeSink, "format"),
+    (model.LakeSink, "table"),
 }
 CLASSES = [kind for name in model.__all__ if dataclasses.is_dataclass(kind := getattr(model, name))]
 FIELDS = [
@@ -89,7 +94,7 @@ ENUMERATIONS = [
     kind
     for name in model.__all__
     if isinstance(kind := getattr(model, name), type) and issubclass(kind, Enum)
-    if kind is not model.FilterAction  # its values are keys
+    if kind not in (model.FilterAction, model.FileFormat, model.LakeFormat)  # their values are keys
 ]
 
 

@@ -50,6 +50,33 @@ class ListOf(Kind[tuple[T, ...]]):
         return "[" + ", ".join(map(self.item.render, value)) + "]"
 
 
+class Several(Kind[tuple[T, ...]]):
+    """A list, or one item alone."""
+
+    def __init__(self, item: Kind[T]) -> None:
+        self._item = item
+        self._list = ListOf(item, empty=False)
+
+    @property
+    def words(self) -> str:
+        return f"{self._item.words}, or a list"
+
+    @property
+    def stand_in(self) -> tuple[T, ...]:
+        return ()
+
+    def read(self, place: Place) -> tuple[T, ...]:
+        if isinstance(place.node, yaml.SequenceNode):
+            return self._list.read(place)
+        return (self._item.read(place),)
+
+    def schema(self) -> JsonSchema:
+        return {"anyOf": [self._item.schema(), self._list.schema()]}
+
+    def render(self, value: tuple[T, ...]) -> str:
+        return self._list.render(value)
+
+
 class MapOf(Kind[Mapping[str, T]]):
     """A mapping whose keys are names; what is unreadable is reported and left out."""
 

@@ -11,6 +11,7 @@ import yaml
 from mirrormaker.topology.document import Place, suggestion
 from mirrormaker.topology.kinds.docs import class_doc, field_docs
 from mirrormaker.topology.kinds.kind import JsonSchema, Kind, T, UnreadableError, unexpected
+from mirrormaker.topology.kinds.records import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,13 @@ class OneKey(Kind[T]):
         *,
         stand_in: T,
         cls: type = object,
-        beside: Mapping[str, Kind[Any]] | None = None,
+        beside: Mapping[str, Kind[Any] | Key] | None = None,
     ) -> None:
         """`cls` is the class whose fields the keys `beside` set."""
         self.alternatives = alternatives
         self.cls = cls
-        self.beside = beside or {}
+        given = beside or {}
+        self.beside = {name: key if isinstance(key, Key) else Key(key, name) for name, key in given.items()}
         self._stand_in = stand_in
 
     @property
@@ -61,7 +63,9 @@ class OneKey(Kind[T]):
             found = f"not {' and '.join(chosen)}" if chosen else "says none of them"
             raise UnreadableError(f"needs one of {', '.join(self.alternatives)}: {found}")
         beside = {
-            name: _read_inside(self.beside[name], entries[name]) for name in self.beside if name in entries
+            key.field or name: _read_inside(key.kind, entries[name])
+            for name, key in self.beside.items()
+            if name in entries
         }
         alternative = self.alternatives[chosen[0]]
         made: T = alternative.make(_read_inside(alternative.kind, entries[chosen[0]]), **beside)
@@ -70,7 +74,8 @@ class OneKey(Kind[T]):
     def schema(self) -> JsonSchema:
         docs = field_docs(self.cls) if self.beside else {}
         shared = {
-            name: {"description": docs.get(name, "")} | kind.schema() for name, kind in self.beside.items()
+            name: {"description": docs.get(key.field or name, "")} | key.kind.schema()
+            for name, key in self.beside.items()
         }
         return {
             "oneOf": [

@@ -9,6 +9,7 @@ ClusterName = NewType("ClusterName", str)
 ClusterId = NewType("ClusterId", str)
 """What the cluster itself says that it is."""
 RouteName = NewType("RouteName", str)
+PipelineName = NewType("PipelineName", str)
 
 DEFAULT_TOPIC_TEMPLATE = "{cluster}.{topic}"
 LOOPBACK = "127.0.0.1"

@@ -9,6 +9,7 @@ from pathlib import Path
 from mirrormaker.topology.model.clusters import ClusterSpec
 from mirrormaker.topology.model.links import LinkSpec
 from mirrormaker.topology.model.names import ClusterName
+from mirrormaker.topology.model.pipelines import PipelineSpec
 from mirrormaker.topology.model.routes import RouteSpec
 
 
@@ -24,6 +25,8 @@ class Topology:
     """Where embedded clusters and the daemon keep state; relative to the file's folder."""
     links: tuple[LinkSpec, ...] = ()
     """Limits that all routes between two clusters share."""
+    pipelines: tuple[PipelineSpec, ...] = ()
+    """What Spark does with the topics."""
     generation: int = 1
     """Raise it with every edit, and when another daemon is to take over: where a higher one is in force, the
     file is refused.

@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
-from mirrormaker.topology.document import Place
 from mirrormaker.topology.kinds.collections import ListOf
-from mirrormaker.topology.kinds.kind import Checked, JsonSchema, Kind, UnreadableError, unexpected
+from mirrormaker.topology.kinds.kind import Checked, UnreadableError
 from mirrormaker.topology.kinds.numbers import Integer
 from mirrormaker.topology.kinds.records import Given, Record, Taken
 from mirrormaker.topology.kinds.scalars import Text
-from mirrormaker.topology.model import ClusterName, ClusterSpec, LinkSpec
+from mirrormaker.topology.model import ClusterName, ClusterSpec, LinkSpec, PipelineSpec
 from mirrormaker.topology.readers.clusters import clusters
 from mirrormaker.topology.readers.links import LINKS
+from mirrormaker.topology.readers.pipelines import pipelines
 from mirrormaker.topology.readers.routes import NOT_IN_DEFAULTS, ROUTE
 
 DEFAULT_DATA_DIR = "./data"
@@ -38,8 +36,8 @@ class Document:
     """Limits that all routes between two clusters share."""
     routes: tuple[Given | None, ...] = ()
     """The mirrors."""
-    pipelines: tuple[str, ...] = ()
-    """May be left out; must be empty, as there are none yet."""
+    pipelines: tuple[PipelineSpec, ...] = ()
+    """What Spark does with the topics."""
     data_dir: str = DEFAULT_DATA_DIR
     """Where embedded clusters and the daemon keep state; relative to the file's folder."""
     generation: int = 1
@@ -57,33 +55,11 @@ def document(folder: Path) -> Record[Document]:
             "defaults": Taken(ROUTE, without=NOT_IN_DEFAULTS),
             "links": LINKS,
             "routes": ListOf(Taken(ROUTE), keeps_numbers=True),
-            "pipelines": _NoPipelines(),
+            "pipelines": pipelines(folder),
             "data_dir": Checked(Text("path"), _check_path),
             "generation": Integer(1, GENERATION_MAX),
         },
     )
-
-
-class _NoPipelines(Kind[tuple[str, ...]]):
-    """A list that must be empty."""
-
-    @property
-    def words(self) -> str:
-        return "empty list"
-
-    @property
-    def stand_in(self) -> tuple[str, ...]:
-        return ()
-
-    def read(self, place: Place) -> tuple[str, ...]:
-        if not isinstance(place.node, yaml.SequenceNode):
-            raise unexpected("a list", place)
-        if place.node.value:
-            raise UnreadableError("pipelines are not supported: the list must be empty")
-        return ()
-
-    def schema(self) -> JsonSchema:
-        return {"type": "array", "maxItems": 0}
 
 
 def _check_path(path: str) -> str:

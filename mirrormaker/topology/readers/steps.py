@@ -80,7 +80,8 @@ def _check_expression(expression: str) -> str:
         raise UnreadableError(str(error)) from error
 
 
-def _make_function(path: str) -> CallFunction:
+def make_function(path: str) -> CallFunction:
+    """What `module:function` names."""
     module, _, name = path.partition(":")
     return CallFunction(module=module, name=name)
 
@@ -91,6 +92,7 @@ def _check_function(path: str) -> str:
     return path
 
 
+FUNCTION = Checked(Text("`package.module:function`"), _check_function)
 PATTERN = Checked(Text("regular expression"), _check_pattern)
 _EACH_PATTERN = Checked(Text("regular expressions"), _check_pattern)
 PATTERNS = ListOf(_EACH_PATTERN)
@@ -159,7 +161,7 @@ def _filter(action: FilterAction) -> Alternative:
 
 def _transform(kind: Kind[Any], documented: type) -> Alternative:
     def make(step: Any, **beside: Any) -> TransformSpec:
-        return TransformSpec(step=_make_function(step) if isinstance(step, str) else step, **beside)
+        return TransformSpec(step=make_function(step) if isinstance(step, str) else step, **beside)
 
     return Alternative(kind, make, documented)
 
@@ -199,7 +201,7 @@ TRANSFORMS = ListOf(
                 Record(RouteTo, {"to": Checked(Text("template"), _check_template), "when": _CONDITION}),
                 RouteTo,
             ),
-            "function": _transform(Checked(Text("`package.module:function`"), _check_function), CallFunction),
+            "function": _transform(FUNCTION, CallFunction),
         },
         cls=TransformSpec,
         beside=_TOPICS,

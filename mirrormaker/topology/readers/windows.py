@@ -30,6 +30,7 @@ def _check_span(window: Window, given: Given) -> Window:
     return window
 
 
+ZONE = Checked(Text("name of a time zone"), _check_zone)
 WINDOWS = ListOf(
     Record(
         Window,
@@ -37,7 +38,7 @@ WINDOWS = ListOf(
             "days": ListOf(Choice(Day), empty=False),
             "from": Key(ClockTime(), "start_minute"),
             "to": Key(ClockTime(), "end_minute"),
-            "zone": Checked(Text("name of a time zone"), _check_zone),
+            "zone": ZONE,
             "bytes_per_second": Size(0, SPEED_MAX),
         },
         check=_check_span,

@@ -1,0 +1,188 @@
+"""Checks of pipelines that need no Spark: names, references, circles of steps, settings that do not go
+together. What only Spark can tell, above all of SQL, `pipelines/checks` finds before a run. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+
+from mirrormaker.topology.findings import Finding
+from mirrormaker.topology.model import (
+    RECORDS,
+    Completeness,
+    FileSink,
+    LakeFormat,
+    LakeSink,
+    PipelineSpec,
+    RecordFormat,
+    SinkSpec,
+    TopicSink,
+    Topology,
+)
+from mirrormaker.topology.naming import is_legal_topic, name_problem
+from mirrormaker.topology.step_order import StepCircleError, inputs_of, order_steps, source_of, used_names
+
+PIPELINE_NAME_SIZE_MAX = 80
+_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_LOADING_KEYS = ("topics", "steps", "sinks", "tables", "watermark", "time", "schema", "quarantine")
+"""What a pipeline says that loads topics, and one with a `job` does not."""
+_OWN_SETTINGS = frozenset({"spark.master", "spark.app.name"})
+
+
+def check_pipelines(topology: Topology) -> Iterator[Finding]:
+    """Every problem of the pipelines of `topology`."""
+    first: dict[str, int] = {}
+    tables: dict[str, str] = {}
+    for index, pipeline in enumerate(topology.pipelines):
+        path = f"pipelines[{index}]"
+        yield from _check_pipeline(path, pipeline, topology)
+        known = first.setdefault(pipeline.name, index)
+        if known != index:
+            message = f"pipelines[{known}] is called {pipeline.name!r} too: give this one another name"
+            yield Finding(path=f"{path}.name", message=message)
+        yield from _check_folders(path, pipeline, tables)
+
+
+def _check_pipeline(path: str, pipeline: PipelineSpec, topology: Topology) -> Iterator[Finding]:
+    if pipeline.name and (problem := name_problem(pipeline.name, PIPELINE_NAME_SIZE_MAX)):
+        yield Finding(path=f"{path}.name", message=problem)
+    if pipeline.cluster is not None:
+        yield from _check_cluster(f"{path}.cluster", pipeline.cluster, topology)
+    if pipeline.job is not None:
+        yield from _check_job(path, pipeline)
+        return
+    yield from _check_load(path, pipeline)
+    yield from _check_steps(f"{path}.steps", pipeline)
+    for number, sink in enumerate(pipeline.sinks):
+        yield from _check_sink(f"{path}.sinks[{number}]", sink, pipeline, topology)
+    for name in pipeline.spark:
+        if name in _OWN_SETTINGS:
+            yield Finding(path=f"{path}.spark.{name}", message="the pipeline says this itself")
+    if pipeline.retry.backoff_ms > pipeline.retry.backoff_max_ms:
+        message = f"exceeds 'backoff_max', which is {pipeline.retry.backoff_max_ms} ms"
+        yield Finding(path=f"{path}.retry.backoff", message=message)
+
+
+def _check_cluster(path: str, name: str, topology: Topology) -> Iterator[Finding]:
+    if name not in topology.clusters:
+        hint = _hint(name, topology.clusters.keys())
+        yield Finding(path=path, message=f"there is no cluster {name!r}{hint}")
+
+
+def _check_job(path: str, pipeline: PipelineSpec) -> Iterator[Finding]:
+    for key in _LOADING_KEYS:
+        if getattr(pipeline, key):
+            yield Finding(path=f"{path}.{key}", message="a job reads and writes by itself: see 'arguments'")
+    if pipeline.require is not Completeness.NOTHING:
+        yield Finding(path=f"{path}.require", message="only what loads topics can wait for them")
+    if pipeline.schedule is not None and pipeline.schedule.continuous_ms is not None:
+        yield Finding(path=f"{path}.schedule.continuous", message="a job comes to an end: see 'every'")
+
+
+def _check_load(path: str, pipeline: PipelineSpec) -> Iterator[Finding]:
+    if missing := [repr(key) for key in ("cluster", "topics", "sinks") if not getattr(pipeline, key)]:
+        yield Finding(path=path, message=f"lacks {', '.join(missing)}, and there is no 'job' instead")
+    if pipeline.arguments:
+        yield Finding(path=f"{path}.arguments", message="are for a 'job', and there is none")
+    if pipeline.schema is None and pipeline.format in (RecordFormat.CSV, RecordFormat.AVRO):
+        message = f"{pipeline.format.value!r} needs a 'schema'"
+        yield Finding(path=f"{path}.format", message=message)
+    for key in ("schema", "format_options"):
+        if getattr(pipeline, key) and pipeline.format is RecordFormat.RAW:
+            yield Finding(path=f"{path}.{key}", message="raw values have none: see 'format'")
+    if pipeline.require is Completeness.COMPLETE and _is_continuous(pipeline):
+        message = "a continuous pipeline does not wait for windows: see 'cron' and 'every', or say 'mark'"
+        yield Finding(path=f"{path}.require", message=message)
+
+
+def _check_steps(path: str, pipeline: PipelineSpec) -> Iterator[Finding]:
+    names: set[str] = set()
+    for number, step in enumerate(pipeline.steps):
+        if not step.name:
+            continue  # told where it is read
+        if not _WORD.fullmatch(step.name):
+            message = f"{step.name!r} is not a name: letters, digits and '_', no digit first"
+            yield Finding(path=f"{path}[{number}].name", message=message)
+        elif step.name in names or step.name == RECORDS or step.name in pipeline.tables:
+            yield Finding(path=f"{path}[{number}].name", message=f"there is a {step.name!r} already")
+        names.add(step.name)
+    if len(names) < len(pipeline.steps) or RECORDS in names:
+        return
+    reads = inputs_of(pipeline.steps)
+    for number, step in enumerate(pipeline.steps):
+        for name in reads[step.name]:
+            if name not in names and name != RECORDS:
+                hint = _hint(name, {RECORDS, *names})
+                message = f"there is no step {name!r}{hint}"
+                yield Finding(path=f"{path}[{number}].from", message=message)
+    try:
+        order_steps(pipeline.steps)
+    except StepCircleError as error:
+        yield Finding(path=path, message=f"steps read one another in a circle: {error}")
+        return
+    if pipeline.sinks:
+        used = used_names(pipeline)
+        for number, step in enumerate(pipeline.steps):
+            if step.name not in used:
+                yield Finding(path=f"{path}[{number}]", message="leads to no sink")
+
+
+def _check_sink(path: str, sink: SinkSpec, pipeline: PipelineSpec, topology: Topology) -> Iterator[Finding]:
+    source = source_of(sink, pipeline.steps)
+    known = {RECORDS, *(step.name for step in pipeline.steps)}
+    if source not in known:
+        yield Finding(path=f"{path}.from", message=f"there is no step {source!r}{_hint(source, known)}")
+    if isinstance(sink.target, TopicSink):
+        yield from _check_topic(path, sink.target, pipeline, topology)
+    partitioned = isinstance(sink.target, FileSink) or (
+        isinstance(sink.target, LakeSink) and sink.target.format is LakeFormat.DELTA
+    )
+    if sink.partition_by and not partitioned:
+        message = "this sink has no subfolders; its windows are known by its columns 'date' and 'hour'"
+        yield Finding(path=f"{path}.partition_by", message=message)
+
+
+def _check_topic(path: str, sink: TopicSink, pipeline: PipelineSpec, topology: Topology) -> Iterator[Finding]:
+    if not is_legal_topic(sink.topic):
+        yield Finding(path=f"{path}.topic", message=f"{sink.topic!r} is not a topic's name")
+    if sink.cluster is not None:
+        yield from _check_cluster(f"{path}.topic.cluster", sink.cluster, topology)
+    topics = pipeline.topics
+    if topics is None or sink.cluster not in (None, pipeline.cluster):
+        return
+    try:
+        is_read = any(re.fullmatch(pattern, sink.topic) for pattern in topics.include)
+        is_left_out = any(re.fullmatch(pattern, sink.topic) for pattern in topics.exclude)
+    except re.error:
+        return  # told where the pattern stands
+    if is_read and not is_left_out:
+        yield Finding(path=f"{path}.topic", message="the pipeline reads this topic: it would go round")
+
+
+def _check_folders(path: str, pipeline: PipelineSpec, taken: dict[str, str]) -> Iterator[Finding]:
+    """Two that write one folder would take the other's files for their own."""
+    targets = [(f"sinks[{number}]", sink.target) for number, sink in enumerate(pipeline.sinks)]
+    folders = [
+        (key, target.path if isinstance(target, FileSink) else target.table)
+        for key, target in targets
+        if isinstance(target, FileSink | LakeSink)
+    ]
+    if pipeline.quarantine is not None:
+        folders.append(("quarantine", pipeline.quarantine))
+    for key, folder in folders:
+        if not folder:
+            continue
+        owner = taken.setdefault(folder.rstrip("/"), f"{path}.{key}")
+        if owner != f"{path}.{key}":
+            yield Finding(path=f"{path}.{key}", message=f"{owner} writes {folder} already")
+
+
+def _is_continuous(pipeline: PipelineSpec) -> bool:
+    return pipeline.schedule is not None and pipeline.schedule.continuous_ms is not None
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
