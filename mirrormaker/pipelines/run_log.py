@@ -1,0 +1,154 @@
+"""What is kept of a pipeline in the `data_dir`: `pipelines/NAME/` with
+
+runs.jsonl   what has been said of its runs (`run_record`), one line each; a line is written at once and
+             flushed to the disk, and one that a crash cut off is passed over
+lock         held by flock while the pipeline runs anywhere on this machine: runs that race wait outside
+schema       the schema that was inferred, kept from the first run on
+checkpoint/  what Spark notes of what it has loaded, unless the pipeline says another place
+quarantine/  records that were not of the format, unless the pipeline says another place
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from broker.errors import ConfigurationError
+from mirrormaker.pipelines.run_record import (
+    GarbledRecordError,
+    RunRecord,
+    decode_record,
+    encode_record,
+    fold_records,
+)
+from mirrormaker.topology.model import PipelineName
+
+RUNS_KEPT = 1000
+"""Runs that are remembered of each pipeline."""
+_LINES_MAX = 5 * RUNS_KEPT
+"""Lines after which what is outdated is left out."""
+
+
+class PipelineBusyError(ConfigurationError):
+    """The pipeline runs already."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        super().__init__([f"pipeline {name!r} runs already: {folder / 'lock'} is held"])
+
+
+class PipelineFolder:
+    """See the module."""
+
+    def __init__(self, data_dir: Path, name: PipelineName) -> None:
+        self.path = data_dir / "pipelines" / name
+        self._name = name
+        self._runs = self.path / "runs.jsonl"
+        self._lock = self.path / "lock"
+        self._schema = self.path / "schema"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where Spark notes what has been loaded."""
+        return self.path / "checkpoint"
+
+    @property
+    def quarantine(self) -> Path:
+        """Where records go that are not of the format."""
+        return self.path / "quarantine"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the one that runs it. Raises PipelineBusyError, ConfigurationError."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ConfigurationError([f"{self.path}: cannot be written: {error.strerror}"]) from error
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise PipelineBusyError(self._name, self.path) from error
+            yield
+        finally:
+            os.close(descriptor)
+
+    def is_locked(self) -> bool:
+        """Whether it runs somewhere on this machine."""
+        try:
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def note(self, record: RunRecord) -> None:
+        """Keep what is said of a run; by the one that holds the lock. Raises OSError."""
+        line = encode_record(record) + "\n"
+        descriptor = os.open(self._runs, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            end = os.fstat(descriptor).st_size
+            if end and os.pread(descriptor, 1, end - 1) != b"\n":
+                line = "\n" + line  # behind what a crash cut off
+            os.write(descriptor, line.encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if record.state.is_over:
+            self._shorten()
+
+    def runs(self) -> list[RunRecord]:
+        """What was said last of each run, the oldest first."""
+        return fold_records(self._read())
+
+    def last_run(self) -> RunRecord | None:
+        """The run that started last, None before the first."""
+        runs = self.runs()
+        return runs[-1] if runs else None
+
+    def kept_schema(self) -> str | None:
+        """The schema that was inferred; None before that."""
+        try:
+            return self._schema.read_text(encoding="utf-8").strip() or None
+        except OSError:
+            return None
+
+    def keep_schema(self, schema: str) -> None:
+        """Have it for all further runs. Raises OSError."""
+        _write_whole(self._schema, schema + "\n")
+
+    def _read(self) -> list[RunRecord]:
+        try:
+            text = self._runs.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return []
+        found = []
+        for line in text.splitlines():
+            try:
+                found.append(decode_record(line))
+            except GarbledRecordError:
+                continue  # cut off by a crash
+        return found
+
+    def _shorten(self) -> None:
+        records = self._read()
+        if len(records) > _LINES_MAX:
+            lines = [encode_record(record) + "\n" for record in fold_records(records)[-RUNS_KEPT:]]
+            _write_whole(self._runs, "".join(lines))
+
+
+def _write_whole(file: Path, text: str) -> None:
+    aside = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+    with aside.open("w", encoding="utf-8") as opened:
+        opened.write(text)
+        opened.flush()
+        os.fsync(opened.fileno())
+    aside.replace(file)

@@ -1,0 +1,134 @@
+"""What is kept of every run of a pipeline: a JSON object, said anew when something has changed. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any
+
+from broker.errors import BrokerError
+
+
+class RunKind(Enum):
+    """LOAD what is new, RELOAD windows, or a JOB of its own."""
+
+    LOAD = "load"
+    RELOAD = "reload"
+    JOB = "job"
+
+
+class RunState(Enum):
+    """WAITING for its window to be complete, RUNNING, and its three ends."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self not in (RunState.WAITING, RunState.RUNNING)
+
+
+class GarbledRecordError(BrokerError):
+    """A line that is no record of a run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run. Times in milliseconds since the epoch."""
+
+    run: str
+    """Its id: sorts by time within a pipeline."""
+    pipeline: str
+    kind: RunKind
+    state: RunState
+    trigger: str
+    """`schedule`, `retry` or `command`."""
+    attempt: int
+    due_ms: int | None
+    """The point of the schedule that it is for."""
+    started_ms: int
+    at_ms: int
+    """When this was written."""
+    ended_ms: int | None = None
+    batches: int = 0
+    offsets: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    """Topic -> partition -> from (inclusive) and to (exclusive)."""
+    rows_read: int = 0
+    rows_quarantined: int = 0
+    rows_late: int = 0
+    """Left out of steps that gather rows over time, as they came after the watermark."""
+    rows_written: Mapping[str, int] = field(default_factory=dict)
+    """By sink."""
+    hours: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Topic -> hour (`2013-01-31T07`) -> rows read of it."""
+    windows: tuple[str, ...] = ()
+    """What a reload has written anew."""
+    incomplete: tuple[str, ...] = ()
+    """What the audit said was missing, in lines for people."""
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    """What a job has to tell."""
+    problem: str | None = None
+    """Why it failed."""
+
+    @property
+    def offsets_read(self) -> int:
+        """Offsets that it went over."""
+        return sum(end - start for parts in self.offsets.values() for start, end in parts.values())
+
+
+def encode_record(record: RunRecord) -> str:
+    """A line, without its end."""
+    told = asdict(record) | {"kind": record.kind.value, "state": record.state.value}
+    return json.dumps(told, separators=(",", ":"), default=str)
+
+
+def decode_record(line: str) -> RunRecord:
+    """Raises GarbledRecordError."""
+    try:
+        told = json.loads(line)
+        offsets = {
+            topic: {number: (int(start), int(end)) for number, (start, end) in parts.items()}
+            for topic, parts in told["offsets"].items()
+        }
+        lists = {key: tuple(told[key]) for key in ("windows", "incomplete")}
+        kinds = {"kind": RunKind(told["kind"]), "state": RunState(told["state"])}
+        return RunRecord(**told | kinds | lists | {"offsets": offsets})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise GarbledRecordError(f"no record of a run: {line[:100]!r}: {error}") from error
+
+
+def fold_records(records: Iterable[RunRecord]) -> list[RunRecord]:
+    """What was said last of each run, in the order of their starts."""
+    last: dict[str, RunRecord] = {}
+    for record in records:
+        last[record.run] = record
+    return sorted(last.values(), key=lambda record: (record.started_ms, record.run))
+
+
+def merge_offsets(
+    known: Mapping[str, Mapping[str, tuple[int, int]]], more: Mapping[str, Mapping[str, tuple[int, int]]]
+) -> dict[str, dict[str, tuple[int, int]]]:
+    """From the first start to the last end of every partition."""
+    merged = {topic: dict(parts) for topic, parts in known.items()}
+    for topic, parts in more.items():
+        for number, (start, end) in parts.items():
+            before = merged.setdefault(topic, {}).get(number)
+            merged[topic][number] = (start, end) if before is None else (before[0], max(before[1], end))
+    return merged
+
+
+def add_counts(
+    known: Mapping[str, Mapping[str, int]], more: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, int]]:
+    """Both together, number by number."""
+    added = {name: dict(counts) for name, counts in known.items()}
+    for name, counts in more.items():
+        for key, count in counts.items():
+            added.setdefault(name, {})[key] = added.get(name, {}).get(key, 0) + count
+    return added

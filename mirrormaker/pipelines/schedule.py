@@ -1,0 +1,51 @@
+"""When a pipeline is due. Pure.
+
+A schedule says points in time, whoever is there to heed them. What was missed, while nobody was or while a
+run took longer, is made up for by one run: it loads everything that has come meanwhile.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim
+
+from mirrormaker.topology.model import RetrySpec, ScheduleSpec
+
+
+def next_due(schedule: ScheduleSpec, last_ms: int | None, now_ms: int) -> int:
+    """When the next run is to start, in milliseconds since the epoch; what has passed means at once.
+
+    `last_ms` is what the last run was due at, None before the first: that of `every` and `continuous` is due
+    at once, that of `cron` at its next time.
+    """
+    if schedule.cron is not None:
+        return _after(schedule.cron, schedule.zone, now_ms if last_ms is None else last_ms)
+    interval_ms = schedule.every_ms or 0
+    return now_ms if last_ms is None else last_ms + interval_ms
+
+
+def due_run(schedule: ScheduleSpec, last_ms: int | None, now_ms: int) -> int | None:
+    """The latest point in time that a run is due at by now, None while there is none."""
+    due_ms = next_due(schedule, last_ms, now_ms)
+    if due_ms > now_ms:
+        return None
+    if schedule.cron is not None:
+        while (later_ms := _after(schedule.cron, schedule.zone, due_ms)) <= now_ms:
+            due_ms = later_ms
+        return due_ms
+    interval_ms = schedule.every_ms or 0
+    return due_ms + (now_ms - due_ms) // interval_ms * interval_ms if interval_ms else now_ms
+
+
+def retry_delay_ms(retry: RetrySpec, attempt: int) -> int | None:
+    """The wait after the failure of `attempt`, counted from 1; None when that was the last."""
+    if attempt >= retry.attempts:
+        return None
+    return int(min(retry.backoff_ms * (1 << min(attempt - 1, 32)), retry.backoff_max_ms))
+
+
+def _after(cron: str, zone: str, moment_ms: int) -> int:
+    start = datetime.fromtimestamp(moment_ms / 1000, ZoneInfo(zone))
+    return int(next(CronSim(cron, start)).astimezone(UTC).timestamp() * 1000)
