@@ -20,6 +20,7 @@ from broker.errors import BrokerError, ConfigurationError
 from broker.telemetry import logger
 from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.heartbeat_writers import HeartbeatWriters
+from mirrormaker.pipelines.pool import PipelinePool
 from mirrormaker.process_figures import cpu_seconds, resident_bytes
 from mirrormaker.reconcile.control import Rest, Verdict
 from mirrormaker.reconcile.control_board import ControlBoard
@@ -74,6 +75,8 @@ class Daemon:
         self._host: RouteHost | None = None
         self._workers: WorkerPool | None = None
         """As the host, there while the daemon runs."""
+        self._pipelines: PipelinePool | None = None
+        """The same."""
         self._in_force = loaded.topology
         """What routes run by; `live` follows."""
         self._declared = DeclaredTopics(lambda: self._in_force)
@@ -114,6 +117,7 @@ class Daemon:
     async def _serve(self, host: RouteHost, workers: WorkerPool, tasks: asyncio.TaskGroup) -> None:
         """Run routes until `stop`."""
         self._host, self._workers = host, workers
+        self._pipelines = pipelines = PipelinePool(self._clock, self._log_level, tasks)
         self._run_routes(self.live.loaded)
         helpers = [
             tasks.create_task(self._tell_state(), name="state"),
@@ -123,16 +127,18 @@ class Daemon:
             tasks.create_task(self._heartbeats.run(), name="heartbeats"),
         ]
         await self._stopping.wait()
-        await asyncio.gather(workers.close(), host.close())
+        await asyncio.gather(pipelines.close(), workers.close(), host.close())
         for helper in helpers:
             helper.cancel()
 
     def _run_routes(self, loaded: LoadedTopology) -> None:
         assert self._host is not None
         assert self._workers is not None
+        assert self._pipelines is not None
         self._in_force = loaded.topology
         self._host.desire(works_of_daemon(loaded.topology), loaded.topology)
         self._workers.desire(loaded.topology, loaded.source)
+        self._pipelines.desire(loaded.topology, loaded.source)
 
     async def _find_refusals(self, host: RouteHost) -> list[str]:
         """Why this daemon may not start: routes that another one runs by a newer file. A destination that
@@ -234,6 +240,7 @@ class Daemon:
             "heartbeats": self._heartbeats.describe(),
             "links": self._describe_links(),
             "routes": self._describe_routes(),
+            "pipelines": self._pipelines.describe() if self._pipelines is not None else {},
         }
 
     def _describe_links(self) -> list[dict[str, Any]]:

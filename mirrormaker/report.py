@@ -44,6 +44,7 @@ def render_text(status: Status, stream: TextIO) -> None:
         *_topology_lines(status.topology),
         *_cluster_lines(status.clusters),
         *_heartbeat_lines(status.heartbeats),
+        *_pipeline_lines(status.pipelines),
         *attention(status.routes),
     )
     for line in lines:
@@ -70,6 +71,17 @@ def _topology_lines(topology: TopologyStatus | None) -> list[str]:
         return []
     heading = f"the file is not in force: generation {topology.generation} ({topology.digest}) goes on"
     return [heading, *(f"  {problem}" for problem in topology.problem.splitlines())]
+
+
+def _pipeline_lines(pipelines: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    lines = []
+    for name, told in pipelines.items():
+        last = told["last"]
+        did = f", last run {last['run']} {last['state']}: {last['rows_read']} rows" if "run" in last else ""
+        owner = f" ({told['owner']})" if told["problem"] and told["owner"] else ""
+        problem = f": {told['problem']}{owner}" if told["problem"] else ""
+        lines.append(f"pipeline {name}: {told['state']}{did}{problem}")
+    return lines
 
 
 def _cluster_lines(clusters: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -168,6 +180,7 @@ def render_json(status: Status) -> dict[str, Any]:
         "clusters": {name: dict(told) for name, told in status.clusters.items()},
         "heartbeats": {name: dict(told) for name, told in status.heartbeats.items()},
         "routes": [_route_json(route) for route in status.routes],
+        "pipelines": {name: dict(told) for name, told in status.pipelines.items()},
     }
 
 

@@ -98,6 +98,8 @@ class Status:
     routes: tuple[RouteStatus, ...]
     workers: tuple[Mapping[str, Any], ...] = ()
     """The processes of the daemon here that run routes with several workers (`workers/pool`)."""
+    pipelines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The pipelines that the daemon here keeps to their schedules (`pipelines/keeper`)."""
     clusters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """For clusters that the file asks for topics at: `problem`, why they were not compared, or None; `drift`,
     what differs and is left so.
@@ -148,6 +150,7 @@ async def read_status(topology: Topology, clock: Clock, state: Mapping[str, Any]
         workers=tuple(state.get("workers", ())),
         clusters=state.get("clusters", {}),
         heartbeats=state.get("heartbeats", {}),
+        pipelines=state.get("pipelines", {}),
     )
 
 

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from mirrormaker.console.audit_metrics import audit_metrics
 from mirrormaker.console.ledger_metrics import group_metrics, ledger_metrics
+from mirrormaker.console.pipeline_metrics import pipeline_metrics
 from mirrormaker.console.timing_metrics import timing_metrics, writer_metrics
 
 _ROUTE_COUNTERS: Mapping[str, tuple[str, str]] = {
@@ -91,6 +92,7 @@ class _Pictured(Collector):
         yield from writer_metrics(self._picture.get("heartbeats", {}))
         yield from _way_metrics(routes)
         yield from _link_metrics(self._picture.get("links", ()))
+        yield from pipeline_metrics(self._picture.get("pipelines", {}))
         yield from _partition_metrics(routes, self._picture["at_ms"])
 
 

@@ -114,12 +114,14 @@ def fold_records(records: Iterable[RunRecord]) -> list[RunRecord]:
 def merge_offsets(
     known: Mapping[str, Mapping[str, tuple[int, int]]], more: Mapping[str, Mapping[str, tuple[int, int]]]
 ) -> dict[str, dict[str, tuple[int, int]]]:
-    """From the first start to the last end of every partition."""
+    """From the least start to the last end of every partition."""
     merged = {topic: dict(parts) for topic, parts in known.items()}
     for topic, parts in more.items():
         for number, (start, end) in parts.items():
             before = merged.setdefault(topic, {}).get(number)
-            merged[topic][number] = (start, end) if before is None else (before[0], max(before[1], end))
+            merged[topic][number] = (
+                (start, end) if before is None else (min(before[0], start), max(before[1], end))
+            )
     return merged
 
 

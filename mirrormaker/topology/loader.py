@@ -33,6 +33,13 @@ def parse_topology(text: str, file: Path) -> Topology:
     return topology
 
 
+def lines_of(file: Path) -> Problems:
+    """Which line says what: `line_of` a path. Raises ConfigurationError when the file is not YAML."""
+    problems = Problems()
+    document(file.resolve().parent).read(read_document(read_text(file), file, problems))
+    return problems
+
+
 def _read_topology(text: str, file: Path, problems: Problems) -> Topology:
     folder = file.resolve().parent
     read = document(folder).read(read_document(text, file, problems))

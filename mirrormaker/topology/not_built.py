@@ -13,9 +13,12 @@ from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.model import (
     ClusterName,
     ClusterSpec,
+    JdbcSink,
+    LakeSink,
     RouteName,
     RouteSpec,
     TopicSelection,
+    TopicSink,
     Topology,
 )
 
@@ -35,10 +38,30 @@ BUILT_VALUES: dict[str, tuple[object, ...]] = {}
 
 def find_not_built(topology: Topology) -> Iterator[Finding]:
     """A finding for every value whose effect does not exist."""
+    yield from _of_pipelines(topology)
     for cluster in topology.clusters.values():
         yield from _differing(f"clusters.{cluster.name}", cluster, _CLUSTER, CLUSTER_FIELDS)
     for number, route in enumerate(topology.routes):
         yield from _differing(f"routes[{number}]", route, _ROUTE, ROUTE_FIELDS)
+
+
+def _of_pipelines(topology: Topology) -> Iterator[Finding]:
+    for number, pipeline in enumerate(topology.pipelines):
+        path = f"pipelines[{number}]"
+        names = {pipeline.cluster}
+        for index, sink in enumerate(pipeline.sinks):
+            match sink.target:
+                case JdbcSink():
+                    yield Finding(path=f"{path}.sinks[{index}].jdbc", message="is not supported yet")
+                case LakeSink(format=kind):
+                    yield Finding(path=f"{path}.sinks[{index}].{kind.value}", message="is not supported yet")
+                case TopicSink(cluster=name):
+                    names.add(name)
+        for name in names:
+            spec = topology.clusters.get(name) if name is not None else None
+            if spec is not None and spec.security != _CLUSTER.security:
+                message = f"{name!r} is secured, which pipelines do not support yet"
+                yield Finding(path=f"{path}.cluster", message=message)
 
 
 def _differing(path: str, given: object, usual: object, fields: tuple[str, ...]) -> Iterator[Finding]:

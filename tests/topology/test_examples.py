@@ -24,6 +24,7 @@ SHOWN = {
     ),
     "migration": lambda topology: topology.routes[0].sync.groups and topology.routes[0].sync.acls,
     "disaster-recovery": lambda topology: {route.failover_group for route in topology.routes} == {"orders"},
+    "pipelines": lambda topology: len(topology.pipelines) == 3,
     "replicated": lambda topology: all(
         cluster.embedded.brokers == 3 for cluster in topology.clusters.values()
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mirrormaker.topology.not_built import BUILT_VALUES, CLUSTER_FIELDS, ROUTE_FIELDS
-from tests.topology.files import load, load_route, problem_of_route
+from tests.topology.files import CLUSTERS, load, load_route, problem_of_route, problems_of
 from tests.topology.test_keys import EVERYTHING
 
 
@@ -26,6 +26,20 @@ def test_what_is_left_at_its_default_is_not_refused(tmp_path: Path) -> None:
 )
 def test_what_has_no_effect_yet_is_refused_by_its_path(tmp_path: Path, keys: str, told: str) -> None:
     assert problem_of_route(tmp_path, keys) == told
+
+
+@pytest.mark.parametrize(
+    ("sink", "told"),
+    [
+        ("{jdbc: {url: 'jdbc:x', table: t}}", "sinks[0].jdbc: is not supported yet"),
+        ("{delta: x}", "sinks[0].delta: is not supported yet"),
+        ("{iceberg: x.y}", "sinks[0].iceberg: is not supported yet"),
+    ],
+)
+def test_sinks_without_effect_are_refused(tmp_path: Path, sink: str, told: str) -> None:
+    load_of = f"{{name: p, cluster: a, topics: {{include: [x]}}, sinks: [{sink}]}}"
+    text = f"{CLUSTERS}routes: []\npipelines:\n  - {load_of}\n"
+    assert problems_of(tmp_path, text) == [f"4: pipelines[0].{told}"]
 
 
 @pytest.mark.usefixtures("all_built")

@@ -172,6 +172,7 @@ write env:NAME or file:/PATH
 TO = "name: p, cluster: a, topics: {include: [x]}, sinks: ["
 
 
+@pytest.mark.usefixtures("all_built")
 @pytest.mark.parametrize("line", WRONG.replace("\\\n", "").strip().splitlines())
 def test_what_is_wrong_is_told_by_its_path(tmp_path: Path, line: str) -> None:
     keys, told = line.replace("{LOAD}", LOAD).replace("{TO}", TO).split(" ==> ")

@@ -1,0 +1,54 @@
+"""Telling people: a program that reads what happened from its standard input, and a URL it is posted to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from http.client import HTTPException
+from typing import Any
+from urllib.request import Request, urlopen
+
+from broker.telemetry import logger
+from mirrormaker.topology.model import AlertOccasion, AlertSpec, PipelineSpec
+
+TIMEOUT_SECONDS = 30.0
+
+_log = logger("pipelines")
+
+
+async def alert(pipeline: PipelineSpec, occasion: AlertOccasion, told: dict[str, Any]) -> None:
+    """Tell everybody whom the pipeline names; who cannot be told is logged."""
+    message = {"pipeline": pipeline.name, "owner": pipeline.owner, "occasion": occasion.value, **told}
+    _log.warning("pipeline_alert", **message)
+    spec = pipeline.alert
+    if occasion not in spec.on:
+        return
+    body = json.dumps(message).encode()
+    for name, telling in (("command", _run(spec, body)), ("webhook", _post(spec, body))):
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await telling
+        except (OSError, HTTPException, ValueError) as error:
+            _log.error("pipeline_alert_not_told", pipeline=pipeline.name, way=name, error=str(error))
+
+
+async def _run(spec: AlertSpec, body: bytes) -> None:
+    if not spec.command:
+        return
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*spec.command, stdin=pipe)
+    try:
+        await process.communicate(body)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise OSError(f"{spec.command[0]} ended with {process.returncode}")
+
+
+async def _post(spec: AlertSpec, body: bytes) -> None:
+    if spec.webhook is not None:
+        request = Request(spec.webhook, data=body, headers={"Content-Type": "application/json"})
+        answer = await asyncio.to_thread(urlopen, request, timeout=TIMEOUT_SECONDS)
+        answer.close()

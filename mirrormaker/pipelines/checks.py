@@ -1,0 +1,191 @@
+"""What only Spark and the clusters can tell of a pipeline, before anything is written: all of it at once.
+
+Steps are analysed on a stream that nobody starts: Spark parses SQL, finds tables and columns, and says what
+it cannot do. Findings have the paths of the topology file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from broker.errors import BrokerError, ConfigurationError
+from mirrormaker.pipelines.decoding import decode, infer_schema, parse_schema, split
+from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.source import cluster_topics, find_topics, first_records, stream
+from mirrormaker.pipelines.table import probe
+from mirrormaker.pipelines.transforming import apply_step, find_function, gathers_rows, load_tables
+from mirrormaker.topology.findings import Finding
+from mirrormaker.topology.model import (
+    RECORDS,
+    FileSink,
+    PipelineSpec,
+    RecordFormat,
+    SinkSpec,
+    TopicSink,
+    Topology,
+)
+from mirrormaker.topology.step_order import inputs_of, order_steps, source_of, used_names
+
+WINDOW_COLUMNS = ("topic", "date", "hour")
+_TOPIC_COLUMNS = frozenset({"key", "value", "partition", "headers", "topic"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A pipeline that can run: what it reads, and how values are decoded."""
+
+    topics: tuple[str, ...]
+    schema: StructType | None
+
+
+class Preparation:
+    """Looks at one pipeline; `findings` is everything that is wrong."""
+
+    def __init__(self, spark: SparkSession, topology: Topology, pipeline: PipelineSpec, data: PipelineFolder):
+        self.findings: list[Finding] = []
+        self._spark = spark
+        self._topology = topology
+        self._pipeline = pipeline
+        self._folder = data
+        self._path = f"pipelines[{topology.pipelines.index(pipeline)}]"
+
+    def prepare(self) -> Prepared | None:
+        """Look at all of it. None when something is wrong."""
+        topics = self._find_topics()
+        schema = self._find_schema(topics)
+        if schema is not False and topics:
+            self._analyse(topics, schema)
+        for number, sink in enumerate(self._pipeline.sinks):
+            self._reach_sink(f"sinks[{number}]", sink)
+        if self.findings or isinstance(schema, bool):
+            return None
+        return Prepared(topics=tuple(topics), schema=schema)
+
+    def _report(self, key: str, message: object) -> None:
+        self.findings.append(Finding(path=f"{self._path}.{key}", message=brief(message)))
+
+    def _find_topics(self) -> list[str]:
+        assert self._pipeline.cluster is not None
+        try:
+            return find_topics(self._topology.clusters[self._pipeline.cluster], self._pipeline)
+        except ConfigurationError as error:
+            self._report("topics", error)
+        except BrokerError as error:
+            self._report("cluster", error)
+        return []
+
+    def _find_schema(self, topics: list[str]) -> StructType | bool | None:
+        """False when there is none though one is needed."""
+        try:
+            schema = parse_schema(self._pipeline, self._folder.kept_schema())
+            if schema is None and self._pipeline.format is RecordFormat.JSON:
+                if not topics:
+                    return False
+                assert self._pipeline.cluster is not None
+                cluster = self._topology.clusters[self._pipeline.cluster]
+                schema = infer_schema(self._spark, first_records(self._spark, cluster, topics))
+        except (PySparkException, ConfigurationError) as error:
+            self._report("schema", error)
+            return False
+        return schema
+
+    def _analyse(self, topics: list[str], schema: StructType | bool | None) -> None:
+        assert not isinstance(schema, bool)
+        pipeline = self._pipeline
+        assert pipeline.cluster is not None
+        try:
+            records = stream(self._spark, self._topology.clusters[pipeline.cluster], pipeline, topics)
+            rows = split(decode(records, pipeline, schema)).rows
+        except PySparkException as error:
+            self._report("time" if pipeline.time is not None else "schema", error)
+            return
+        if pipeline.watermark is not None:
+            rows = rows.withWatermark("time", f"{pipeline.watermark.delay_ms} milliseconds")
+        frames = self._analyse_steps(rows)
+        for number, sink in enumerate(pipeline.sinks):
+            frame = frames.get(source_of(sink, pipeline.steps))
+            if frame is not None:
+                for problem in sink_problems(sink, frame):
+                    self._report(f"sinks[{number}]", problem)
+
+    def _analyse_steps(self, rows: DataFrame) -> dict[str, DataFrame]:
+        pipeline = self._pipeline
+        frames = {RECORDS: rows}
+        tables: dict[str, DataFrame] = {}
+        for name, spec in pipeline.tables.items():
+            try:
+                tables |= load_tables(self._spark, {name: spec})
+            except PySparkException as error:
+                self._report(f"tables.{name}", error)
+        used, reads = used_names(pipeline), inputs_of(pipeline.steps)
+        for step in order_steps(pipeline.steps):
+            inputs = {name: frames[name] for name in reads[step.name] if name in frames}
+            if step.name not in used or len(inputs) < len(set(reads[step.name])):
+                continue
+            path = f"steps[{pipeline.steps.index(step)}].{'sql' if step.sql is not None else 'function'}"
+            try:
+                frames[step.name] = apply_step(step, inputs, tables)
+                if pipeline.watermark is None and gathers_rows(frames[step.name]):
+                    message = "gathers rows, which needs 'watermark': a load is not all there is of a time"
+                    self._report(path, message)
+            except (PySparkException, ConfigurationError) as error:
+                self._report(path, error)
+        return frames
+
+    def _reach_sink(self, path: str, sink: SinkSpec) -> None:
+        if isinstance(sink.target, FileSink) and (problem := probe(self._spark, sink.target.path)):
+            self._report(path, f"cannot be written: {problem}")
+        if isinstance(sink.target, TopicSink):
+            name = sink.target.cluster or self._pipeline.cluster
+            assert name is not None
+            try:
+                if sink.target.topic not in cluster_topics(self._topology.clusters[name]):
+                    self._report(path, f"cluster {name!r} has no topic {sink.target.topic!r}")
+            except BrokerError as error:
+                self._report(path, error)
+
+
+def sink_problems(sink: SinkSpec, frame: DataFrame) -> Iterator[str]:
+    """What keeps the rows of `frame` from being written."""
+    columns = frame.columns
+    doubled = sorted({name for name in columns if columns.count(name) > 1})
+    if doubled:
+        yield f"columns stand there twice: {', '.join(doubled)}"
+    for name in sink.partition_by or ():
+        if name not in columns:
+            yield f"there is no column {name!r} to name subfolders by: there are {', '.join(columns)}"
+    if isinstance(sink.target, TopicSink):
+        if "value" not in columns:
+            yield f"a topic needs a column 'value': there are {', '.join(columns)}"
+        elif dict(frame.dtypes)["value"] not in ("string", "binary"):
+            yield "the column 'value' must be text or bytes: to_json makes text of columns"
+    elif not set(columns) - set(partition_columns(sink, frame)):
+        yield "there are no columns but those that subfolders are named by"
+
+
+def partition_columns(sink: SinkSpec, frame: DataFrame) -> tuple[str, ...]:
+    """The columns that subfolders are named by."""
+    if sink.partition_by is not None:
+        return sink.partition_by
+    return tuple(name for name in WINDOW_COLUMNS if name in frame.columns)
+
+
+def check_job(pipeline: PipelineSpec, path: str) -> list[Finding]:
+    """What is wrong with a job, before it runs."""
+    assert pipeline.job is not None
+    try:
+        find_function(pipeline.job)
+    except ConfigurationError as error:
+        return [Finding(path=f"{path}.job", message=str(error))]
+    return []
+
+
+def brief(message: object) -> str:
+    """The part of a message that people want: its first line, without the plan that Spark puts behind."""
+    text = str(message).strip()
+    return text.split("\n\nJVM stacktrace")[0].split(";\n")[0].split("\n")[0]

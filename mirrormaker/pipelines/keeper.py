@@ -1,0 +1,245 @@
+"""Keeps one pipeline to its schedule: a process for every run, further attempts after failures, alerts.
+
+A run that takes longer than its interval is followed by one for all that was missed meanwhile. A changed
+pipeline lets the run under way end as it began, but for a continuous one, which starts anew. Owned by the
+daemon's event loop; `run` it as a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from broker.child_process import dying_with_parent
+from broker.clock import Clock
+from broker.telemetry import logger
+from mirrormaker.pipelines.alerting import alert
+from mirrormaker.pipelines.orders import RunEnd, RunOrder, decode_end
+from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.schedule import due_run, next_due, retry_delay_ms
+from mirrormaker.reconcile.topology_file import TopologyText
+from mirrormaker.topology.model import AlertOccasion, PipelineSpec
+
+OUTPUT_BYTES_MAX = 1 << 26
+STOP_TIMEOUT_SECONDS = 20.0
+LOOK_SECONDS_MAX = 60.0
+"""The longest wait before the clock is looked at again: it may have been set."""
+
+
+class RunProcess:
+    """One run, from its start to its end."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    @classmethod
+    async def start(cls, order: RunOrder) -> RunProcess:
+        """Start it; its log goes where this process's does. Raises OSError."""
+        process = await asyncio.create_subprocess_exec(
+            *dying_with_parent([sys.executable, "-m", "mirrormaker.pipelines.child"]),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=OUTPUT_BYTES_MAX,
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            process.stdin.write(order.encode())
+            await process.stdin.drain()
+            process.stdin.close()
+        return cls(process)
+
+    async def ended(self) -> RunEnd:
+        """Return when it has ended."""
+        output, _ = await self._process.communicate()
+        assert self._process.returncode is not None
+        return decode_end(self._process.returncode, output)
+
+    def terminate(self) -> None:
+        """SIGTERM: it ends its run early."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+
+class PipelineKeeper:
+    """See the module."""
+
+    def __init__(
+        self,
+        pipeline: PipelineSpec,
+        source: TopologyText,
+        folder: PipelineFolder,
+        clock: Clock,
+        log_level: str,
+        *,
+        turns: asyncio.Semaphore,
+        start: Callable[[RunOrder], Awaitable[RunProcess]] = RunProcess.start,
+    ) -> None:
+        self.pipeline = pipeline
+        self.state = "scheduled"
+        """`scheduled`, `waiting`, `running`, `retrying` or `failed`."""
+        self.problem: str | None = None
+        self.runs = self.failures = 0
+        """Processes that ended well, and that did not, since the daemon's start."""
+        self.next_due_ms: int | None = None
+        self.last: dict[str, Any] = {}
+        self._source = source
+        self._folder = folder
+        self._clock = clock
+        self._log_level = log_level
+        self._turns = turns
+        self._start = start
+        self._process: RunProcess | None = None
+        self._last_due_ms: int | None = None
+        self._changed = asyncio.Event()
+        self._ending = asyncio.Event()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that runs, None while there is none."""
+        return self._process.pid if self._process is not None else None
+
+    def change(self, pipeline: PipelineSpec, source: TopologyText) -> None:
+        """Have it be this from the next run on."""
+        self._source = source
+        if pipeline == self.pipeline:
+            return
+        was_continuous = self._is_continuous
+        self.pipeline = pipeline
+        if was_continuous and self._process is not None:
+            self._process.terminate()
+        self._changed.set()
+
+    def end(self) -> None:
+        """Have the run under way end early, and start none any more."""
+        self._ending.set()
+        self._changed.set()
+        if self._process is not None:
+            self._process.terminate()
+            asyncio.get_running_loop().call_later(STOP_TIMEOUT_SECONDS, self._process.kill)
+
+    async def run(self) -> None:
+        """Keep to the schedule until `end`."""
+        runs = await asyncio.to_thread(self._folder.runs)
+        self._last_due_ms = max((run.due_ms for run in runs if run.due_ms is not None), default=None)
+        while not self._ending.is_set():
+            due_ms = await self._await_due()
+            if due_ms is not None:
+                await self._run_until_done(due_ms)
+                self._last_due_ms = due_ms
+
+    @property
+    def _is_continuous(self) -> bool:
+        schedule = self.pipeline.schedule
+        return schedule is not None and schedule.continuous_ms is not None
+
+    async def _await_due(self) -> int | None:
+        """When the next run is due, once that has come; None when something has changed meanwhile."""
+        schedule = self.pipeline.schedule
+        assert schedule is not None
+        now_ms = self._clock.now_ms()
+        if self._is_continuous:
+            self.next_due_ms = now_ms
+            return now_ms
+        due_ms = due_run(schedule, self._last_due_ms, now_ms)
+        if due_ms is not None:
+            return due_ms
+        self.next_due_ms = next_due(schedule, self._last_due_ms, now_ms)
+        wait_seconds = min((self.next_due_ms - now_ms) / 1000, LOOK_SECONDS_MAX)
+        await self._rest(wait_seconds)
+        return None
+
+    async def _rest(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        self._changed.clear()
+
+    async def _run_until_done(self, due_ms: int) -> None:
+        """All attempts of one run."""
+        attempt = 1
+        while not self._ending.is_set():
+            self.state = "waiting"
+            async with self._turns:
+                if self._ending.is_set():
+                    return
+                end = await self._run_once(attempt, due_ms)
+            if self._ending.is_set():
+                return
+            await self._tell(end)
+            if end.problem is None:
+                return
+            delay_ms = retry_delay_ms(self.pipeline.retry, attempt)
+            if delay_ms is None:
+                await self._give_up(end)
+                return
+            self.state = "retrying"
+            self.next_due_ms = self._clock.now_ms() + delay_ms
+            await self._rest(delay_ms / 1000)
+            attempt += 1
+
+    async def _run_once(self, attempt: int, due_ms: int) -> RunEnd:
+        order = RunOrder(
+            source=self._source,
+            pipeline=self.pipeline.name,
+            trigger="schedule" if attempt == 1 else "retry",
+            attempt=attempt,
+            due_ms=due_ms,
+            log_level=self._log_level,
+        )
+        self.state = "running"
+        try:
+            self._process = await self._start(order)
+        except OSError as error:
+            return RunEnd(code=1, record={"problem": f"cannot be started: {error}"})
+        try:
+            return await self._process.ended()
+        finally:
+            self._process.kill()
+            self._process = None
+
+    async def _tell(self, end: RunEnd) -> None:
+        """Keep what a run has come to, and tell whom it concerns."""
+        had_problem, self.problem, self.last = self.problem is not None, end.problem, end.record
+        if end.problem is not None:
+            self.failures += 1
+            logger("pipelines").error("pipeline_failed", pipeline=self.pipeline.name, problem=end.problem)
+            return
+        self.runs += 1
+        was_failed, self.state = self.state == "failed" or had_problem, "scheduled"
+        if was_failed:
+            await alert(self.pipeline, AlertOccasion.RECOVERED, {"run": end.record.get("run")})
+        if end.record.get("incomplete"):
+            await alert(self.pipeline, AlertOccasion.INCOMPLETE, {"missing": end.record["incomplete"]})
+
+    async def _give_up(self, end: RunEnd) -> None:
+        self.state = "failed"
+        await alert(
+            self.pipeline, AlertOccasion.FAILED, {"problem": end.problem, "run": end.record.get("run")}
+        )
+        if self._is_continuous:
+            await self._rest(self.pipeline.retry.backoff_max_ms / 1000)
+
+    def describe(self) -> dict[str, Any]:
+        """As plain data; times in milliseconds since the epoch."""
+        keys = ("run", "state", "started_ms", "ended_ms", "rows_read", "rows_quarantined", "rows_late")
+        return {
+            "state": self.state,
+            "pid": self.pid,
+            "problem": self.problem,
+            "owner": self.pipeline.owner,
+            "next_due_ms": self.next_due_ms,
+            "runs": self.runs,
+            "failures": self.failures,
+            "last": {key: self.last[key] for key in keys if key in self.last},
+            "incomplete": len(self.last.get("incomplete", ())),
+        }

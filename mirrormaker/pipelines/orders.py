@@ -1,0 +1,61 @@
+"""What a daemon tells the process of a run, and what becomes of it. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from mirrormaker.reconcile.topology_file import TopologyText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOrder:
+    """One run of one pipeline."""
+
+    source: TopologyText
+    """The topology in force."""
+    pipeline: str
+    trigger: str
+    attempt: int
+    due_ms: int | None
+    log_level: str
+
+    def encode(self) -> bytes:
+        """One JSON object."""
+        told = {
+            "text": self.source.text,
+            "file": str(self.source.file),
+            "pipeline": self.pipeline,
+            "trigger": self.trigger,
+            "attempt": self.attempt,
+            "due_ms": self.due_ms,
+            "log_level": self.log_level,
+        }
+        return json.dumps(told).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """How a process ended."""
+
+    code: int
+    record: dict[str, Any]
+    """The record of its run; only a `problem` when it could not begin."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why the run failed; None when it did not."""
+        if self.code == 0:
+            return None
+        return str(self.record.get("problem") or f"the process of the run ended with {self.code}")
+
+
+def decode_end(code: int, output: bytes) -> RunEnd:
+    """Out of what the process has printed; its last line is the record."""
+    lines = output.splitlines()
+    try:
+        record = json.loads(lines[-1]) if lines else {}
+    except ValueError:
+        record = {}
+    return RunEnd(code=code, record=record if isinstance(record, dict) else {})

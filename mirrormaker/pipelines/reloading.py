@@ -1,0 +1,137 @@
+"""Windows written anew: what has been loaded of them is read again from the topics, goes through the steps of
+today, and takes the place of what the tables hold, window by window.
+
+Nothing is read beyond what has been loaded, so that the next load goes on without a gap and without a
+duplicate; windows that are not asked for are not touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from broker.client.offsets import EARLIEST, NO_OFFSET, list_offsets
+from broker.errors import ConfigurationError
+from broker.types import TopicPartition
+from mirrormaker.clusters import open_cluster
+from mirrormaker.pipelines.checks import Prepared
+from mirrormaker.pipelines.decoding import decode, split
+from mirrormaker.pipelines.loading import generation_of, loaded_ends, sink_name, table_of
+from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.source import Offsets, between
+from mirrormaker.pipelines.transforming import apply_steps
+from mirrormaker.pipelines.windows import DATE, HOUR, Span, widen
+from mirrormaker.topology.model import ClusterSpec, FileSink, PipelineSpec, Topology
+from mirrormaker.topology.step_order import source_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reloaded:
+    """What was written anew."""
+
+    windows: tuple[str, ...]
+    rows: Mapping[str, int]
+    """By sink."""
+    offsets: Mapping[str, Mapping[str, tuple[int, int]]]
+
+
+def reload_windows(
+    spark: SparkSession,
+    topology: Topology,
+    pipeline: PipelineSpec,
+    folder: PipelineFolder,
+    prepared: Prepared,
+    asked: Span,
+) -> Reloaded:
+    """Write the windows anew that `asked` lies in; by the one that holds the pipeline's lock.
+
+    Raises ConfigurationError when the pipeline's tables have no windows, or the topics do not have all of
+    them any more.
+    """
+    if pipeline.watermark is not None:
+        raise ConfigurationError(["steps that gather rows over time keep state: load into an empty table"])
+    checkpoint = pipeline.checkpoint or str(folder.checkpoint)
+    ends = loaded_ends(spark, checkpoint)
+    generation = generation_of(spark, checkpoint)
+    if not ends or generation is None:
+        raise ConfigurationError([f"pipeline {pipeline.name!r} has not loaded anything yet"])
+    assert pipeline.cluster is not None
+    cluster = topology.clusters[pipeline.cluster]
+    span = widen(asked, has_hours=_have_hours(pipeline))
+    start_ms = span.start_ms if pipeline.time is None else None
+    starts = asyncio.run(_find_starts(cluster, ends, span, start_ms))
+    records = between(spark, cluster, start_ms=start_ms, ends=ends)
+    rows = split(decode(records, pipeline, prepared.schema)).rows
+    frames = apply_steps(pipeline, rows.where(_inside(f.col("time"), span)))
+    windows: list[str] = []
+    written: dict[str, int] = {}
+    for number, sink in enumerate(pipeline.sinks):
+        if not isinstance(sink.target, FileSink):
+            continue
+        frame = frames[source_of(sink, pipeline.steps)]
+        table = table_of(spark, sink, frame)
+        if DATE not in table.layout.partition_by:
+            raise ConfigurationError([f"sinks[{number}]: has no windows: its subfolders do not say a 'date'"])
+        table.claim(pipeline.name, generation)
+        table.recover()
+        replaced, count = table.replace(span, _within(frame, span, table.layout.partition_by))
+        windows += [f"{table.files.root}/{window}" for window in replaced]
+        written[sink_name(number, sink)] = count
+    if not written:
+        raise ConfigurationError([f"pipeline {pipeline.name!r} has no table that could be written anew"])
+    offsets = {
+        topic: {number: (starts[TopicPartition(topic, int(number))], end) for number, end in parts.items()}
+        for topic, parts in ends.items()
+    }
+    return Reloaded(windows=tuple(sorted(windows)), rows=written, offsets=offsets)
+
+
+def _have_hours(pipeline: PipelineSpec) -> bool:
+    """Whether all windows are hours: then no more than these hours are written anew, else days."""
+    return all(
+        sink.partition_by is None or HOUR in sink.partition_by
+        for sink in pipeline.sinks
+        if isinstance(sink.target, FileSink)
+    )
+
+
+def _within(frame: DataFrame, span: Span, columns: tuple[str, ...]) -> DataFrame:
+    """Rows whose own window is inside: what a step has made of others belongs to windows not asked for."""
+    start = f.to_timestamp(f.col(DATE).cast("string"))
+    if HOUR in columns:
+        start = f.timestamp_seconds(f.unix_timestamp(start) + f.col(HOUR).cast("int") * 3600)
+    return frame.where(_inside(start, span))
+
+
+def _inside(moment: Column, span: Span) -> Column:
+    start, end = (f.timestamp_millis(f.lit(each)) for each in (span.start_ms, span.end_ms))
+    return (moment >= start) & (moment < end)
+
+
+async def _find_starts(
+    cluster: ClusterSpec, ends: Offsets, span: Span, start_ms: int | None
+) -> dict[TopicPartition, int]:
+    """Where reading starts in each partition. Raises ConfigurationError where the first records are gone:
+    nobody can tell whether they were of these windows.
+    """
+    partitions = [TopicPartition(topic, int(number)) for topic, parts in ends.items() for number in parts]
+    async with open_cluster(cluster) as opened:
+        await opened.refresh()
+        earliest = await list_offsets(opened, dict.fromkeys(partitions, EARLIEST))
+        asked = dict.fromkeys(partitions, EARLIEST if start_ms is None else start_ms)
+        starts = await list_offsets(opened, asked)
+    gone = [
+        f"{partition}: records before offset {first.offset} are gone, maybe some of {span}"
+        for partition, first in earliest.items()
+        if first.offset > 0 and starts[partition].offset in (first.offset, NO_OFFSET)
+    ]
+    if gone:
+        raise ConfigurationError(gone)
+    return {
+        partition: at.offset if at.offset != NO_OFFSET else ends[partition.topic][str(partition.partition)]
+        for partition, at in starts.items()
+    }

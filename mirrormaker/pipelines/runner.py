@@ -1,0 +1,265 @@
+"""One run of a pipeline, from its lock to its record.
+
+A run checks everything before it writes anything, waits for its window where the pipeline asks that it be
+complete, loads, and says in its record what it did; one that is cut off is told by the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from broker.clock import Clock
+from broker.errors import BrokerError, ConfigurationError
+from broker.telemetry import logger
+from mirrormaker.audit.completeness import read_completeness
+from mirrormaker.audit.windows import TimeWindow
+from mirrormaker.pipelines.checks import Preparation, Prepared, check_job
+from mirrormaker.pipelines.loading import Load, LoadError, describe_failure
+from mirrormaker.pipelines.reloading import reload_windows
+from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.run_record import RunKind, RunRecord, RunState
+from mirrormaker.pipelines.session import OWN_SETTINGS, opened_session
+from mirrormaker.pipelines.source import find_topics
+from mirrormaker.pipelines.transforming import find_function
+from mirrormaker.pipelines.windows import Span
+from mirrormaker.topology.model import Completeness, PipelineSpec, RecordFormat, Topology
+
+WAIT_SECONDS = 1
+"""How often a run looks how far it is."""
+COMPLETENESS_INTERVAL_SECONDS = 5.0
+
+_log = logger("pipelines")
+
+
+class RunFailedError(BrokerError):
+    """The run failed; `record` says it too."""
+
+    def __init__(self, record: RunRecord) -> None:
+        super().__init__(f"pipeline {record.pipeline!r}: {record.problem}")
+        self.record = record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What a run is for."""
+
+    trigger: str = "command"
+    attempt: int = 1
+    due_ms: int | None = None
+    reload: Span | None = None
+    """Instead of loading what is new: the time whose windows are to be written anew."""
+
+
+class Runner:
+    """Runs one pipeline once. `stop` may be called from any thread."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        pipeline: PipelineSpec,
+        clock: Clock,
+        *,
+        session: AbstractContextManager[SparkSession] | None = None,
+    ) -> None:
+        """`session`: Spark, where there is one already."""
+        self._topology = topology
+        self._pipeline = pipeline
+        self._clock = clock
+        self._folder = PipelineFolder(topology.data_dir, pipeline.name)
+        self._session = session
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Have it end early; what is not finished comes with the next run."""
+        self._stopping.set()
+
+    def check(self) -> list[str]:
+        """Everything that is wrong, before anything is written: `PATH: MESSAGE`."""
+        with self._opened() as spark:
+            return self._problems(self._prepare(spark)[0])
+
+    def run(self, request: RunRequest) -> RunRecord:
+        """Run it. Raises PipelineBusyError, ConfigurationError when it cannot begin, RunFailedError."""
+        with self._folder.locked():
+            record = self._first_record(request)
+            self._folder.note(record)
+            _log.info("pipeline_run_began", pipeline=record.pipeline, run=record.run, kind=record.kind.value)
+            try:
+                record = self._run(record, request)
+            except (BrokerError, PySparkException, OSError) as error:
+                problem = describe_failure(error) if isinstance(error, PySparkException) else str(error)
+                record = self._end(replace(record, problem=problem), RunState.FAILED)
+                _log.error("pipeline_run_failed", pipeline=record.pipeline, run=record.run, problem=problem)
+                raise RunFailedError(record) from error
+            _log.info(
+                "pipeline_run_ended",
+                pipeline=record.pipeline,
+                run=record.run,
+                state=record.state.value,
+                rows_read=record.rows_read,
+                rows_written=dict(record.rows_written),
+            )
+            return record
+
+    def _run(self, record: RunRecord, request: RunRequest) -> RunRecord:
+        record = self._await_window(record)
+        if self._stopping.is_set():
+            return self._end(record, RunState.STOPPED)
+        with self._opened() as spark:
+            if self._pipeline.job is not None:
+                return self._end(replace(record, figures=self._run_job(spark)), RunState.SUCCEEDED)
+            findings, prepared = self._prepare(spark)
+            if prepared is None:
+                raise ConfigurationError(self._problems(findings))
+            self._keep_schema(prepared)
+            if request.reload is not None:
+                return self._reload(spark, prepared, record, request.reload)
+            return self._load(spark, prepared, record)
+
+    # ---- the three kinds
+
+    def _load(self, spark: SparkSession, prepared: Prepared, record: RunRecord) -> RunRecord:
+        load = Load(spark, self._topology, self._pipeline, self._folder, prepared)
+        state = RunState.SUCCEEDED
+        try:
+            load.start()
+            batches = 0
+            while not load.wait(WAIT_SECONDS):
+                if load.figures.batches != batches:
+                    batches = load.figures.batches
+                    record = self._note(self._with_figures(record, load))
+                if self._stopping.is_set():
+                    state = RunState.STOPPED
+                    break
+        except LoadError:
+            self._note(self._with_figures(record, load))
+            raise
+        finally:
+            load.stop()
+        return self._end(self._with_figures(record, load), state)
+
+    def _with_figures(self, record: RunRecord, load: Load) -> RunRecord:
+        figures = load.figures
+        return replace(
+            record,
+            batches=figures.batches,
+            offsets=figures.offsets,
+            rows_read=figures.rows_read,
+            rows_quarantined=figures.rows_quarantined,
+            rows_late=figures.rows_late,
+            rows_written=dict(figures.rows_written),
+            hours=figures.hours,
+        )
+
+    def _reload(self, spark: SparkSession, prepared: Prepared, record: RunRecord, asked: Span) -> RunRecord:
+        done = reload_windows(spark, self._topology, self._pipeline, self._folder, prepared, asked)
+        record = replace(record, windows=done.windows, rows_written=done.rows, offsets=done.offsets)
+        return self._end(record, RunState.SUCCEEDED)
+
+    def _run_job(self, spark: SparkSession) -> Mapping[str, Any]:
+        problems = check_job(self._pipeline, self._pipeline.name)
+        if problems:
+            raise ConfigurationError(self._problems(problems))
+        assert self._pipeline.job is not None
+        figures = find_function(self._pipeline.job)(spark, self._topology, dict(self._pipeline.arguments))
+        return figures if isinstance(figures, dict) else {}
+
+    # ---- before it
+
+    def _prepare(self, spark: SparkSession) -> tuple[list[Any], Prepared | None]:
+        if self._pipeline.job is not None:
+            return list(check_job(self._pipeline, f"pipelines.{self._pipeline.name}")), None
+        preparation = Preparation(spark, self._topology, self._pipeline, self._folder)
+        prepared = preparation.prepare()
+        return preparation.findings, prepared
+
+    def _problems(self, findings: list[Any]) -> list[str]:
+        return [f"{finding.path}: {finding.message}" for finding in findings]
+
+    def _keep_schema(self, prepared: Prepared) -> None:
+        inferred = self._pipeline.format is RecordFormat.JSON and self._pipeline.schema is None
+        if inferred and prepared.schema is not None and self._folder.kept_schema() is None:
+            self._folder.keep_schema(prepared.schema.json())
+
+    def _await_window(self, record: RunRecord) -> RunRecord:
+        """Until everything up to the time that it is due has arrived. Raises LoadError."""
+        if self._pipeline.require is Completeness.NOTHING or record.kind is not RunKind.LOAD:
+            return record
+        deadline_ms = self._clock.now_ms() + self._pipeline.patience_ms
+        end_ms = record.due_ms if record.due_ms is not None else record.started_ms
+        while True:
+            missing = self._missing(end_ms)
+            if not missing or self._pipeline.require is Completeness.MARK:
+                return replace(record, incomplete=tuple(missing), state=RunState.RUNNING)
+            if self._clock.now_ms() >= deadline_ms:
+                told = "; ".join(missing[:5])
+                raise LoadError(f"not complete after {self._pipeline.patience_ms} ms: {told}")
+            if record.state is not RunState.WAITING or record.incomplete != tuple(missing):
+                record = self._note(replace(record, state=RunState.WAITING, incomplete=tuple(missing)))
+            if self._stopping.wait(COMPLETENESS_INTERVAL_SECONDS):
+                return record
+
+    def _missing(self, end_ms: int) -> list[str]:
+        assert self._pipeline.cluster is not None
+        topics = find_topics(self._topology.clusters[self._pipeline.cluster], self._pipeline)
+        window = TimeWindow(from_ms=self._complete_until(), to_ms=end_ms)
+        found = asyncio.run(
+            read_completeness(self._topology, self._pipeline.cluster, topics, window, clock=self._clock)
+        )
+        return [] if found.is_complete else found.missing_lines()
+
+    def _complete_until(self) -> int | None:
+        """What earlier runs have seen to be complete."""
+        seen = [
+            run.due_ms
+            for run in self._folder.runs()
+            if run.state is RunState.SUCCEEDED and run.kind is RunKind.LOAD and not run.incomplete
+            if run.due_ms is not None
+        ]
+        return max(seen, default=None)
+
+    # ---- the record
+
+    def _first_record(self, request: RunRequest) -> RunRecord:
+        now_ms = self._clock.now_ms()
+        if self._pipeline.job is not None:
+            kind = RunKind.JOB
+        else:
+            kind = RunKind.LOAD if request.reload is None else RunKind.RELOAD
+        started = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S")
+        return RunRecord(
+            run=f"{started}-{uuid.uuid4().hex[:6]}",
+            pipeline=self._pipeline.name,
+            kind=kind,
+            state=RunState.RUNNING,
+            trigger=request.trigger,
+            attempt=request.attempt,
+            due_ms=request.due_ms,
+            started_ms=now_ms,
+            at_ms=now_ms,
+        )
+
+    def _note(self, record: RunRecord) -> RunRecord:
+        record = replace(record, at_ms=self._clock.now_ms())
+        self._folder.note(record)
+        return record
+
+    def _end(self, record: RunRecord, state: RunState) -> RunRecord:
+        return self._note(replace(record, state=state, ended_ms=self._clock.now_ms()))
+
+    @contextmanager
+    def _opened(self) -> Iterator[SparkSession]:
+        with self._session or opened_session(self._pipeline) as spark:
+            for name, value in OWN_SETTINGS.items():
+                spark.conf.set(name, value)
+            yield spark

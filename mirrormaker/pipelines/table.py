@@ -1,0 +1,189 @@
+"""A table of files that is only ever changed by whole batches and whole windows.
+
+Beside the data there is `_mirrormaker/`, which readers pass over as all names with `_`:
+
+    owner.json       which pipeline and checkpoint loads it
+    staging/ID/      what is being written, and not yet part of the table
+    commits/KEY.json files and rows of a batch, made before the files are moved in: from then on the batch
+                     is part of the table. One that comes again is known by its key, and not written again
+    swap.json        windows that are being replaced, made once their new files are staged: from then on they
+                     are
+
+A crash leaves either nothing of a batch, or a note by which the next run ends what was begun (`recover`).
+A window is replaced in one step where the filesystem can swap folders (Linux, locally), else by two renames.
+Whoever changes a table holds the lock of its pipeline.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from broker.errors import ConfigurationError
+from mirrormaker.pipelines.table_files import FileError, TableFiles
+from mirrormaker.pipelines.windows import Span, windows_within
+
+_NOTES = "_mirrormaker"
+_OWNER = f"{_NOTES}/owner.json"
+_STAGING = f"{_NOTES}/staging"
+_COMMITS = f"{_NOTES}/commits"
+_SWAP = f"{_NOTES}/swap.json"
+_REPLACED = f"{_NOTES}/replaced"
+_MARK = "_new"
+"""Stands in a staged window until it has been swapped in."""
+COMMITS_KEPT = 10
+"""Batches that are known again; Spark repeats the last alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLayout:
+    """How the files of a table are written."""
+
+    format: str
+    partition_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+class Table:
+    """See the module."""
+
+    def __init__(self, spark: SparkSession, root: str, layout: TableLayout) -> None:
+        self.files = TableFiles(spark, root)
+        self.layout = layout
+        self._spark = spark
+
+    def claim(self, pipeline: str, checkpoint: str) -> None:
+        """Be the one that loads it. Raises ConfigurationError when another checkpoint did."""
+        text = self.files.read_text(_OWNER)
+        owner = json.loads(text) if text is not None else None
+        mine = {"pipeline": pipeline, "checkpoint": checkpoint}
+        if owner == mine:
+            return
+        if owner is not None:
+            said = f"pipeline {owner['pipeline']!r} with another checkpoint"
+            hint = "bring that back, or move the folder away"
+            raise ConfigurationError([f"{self.files.root}: was loaded by {said}: {hint}"])
+        if self.files.list_files(""):
+            raise ConfigurationError([f"{self.files.root}: holds files that no pipeline has written"])
+        self.files.make_folder(_NOTES)
+        self.files.write_text(_OWNER, json.dumps(mine))
+
+    def recover(self) -> None:
+        """End what a crash left half done."""
+        self._end_swap()
+        for name in self.files.list_names(_COMMITS):
+            if name.endswith(".json") and not name.startswith("."):
+                self._move_in(json.loads(self.files.read_text(f"{_COMMITS}/{name}") or "{}"))
+        self.files.delete(_STAGING)
+        self.files.delete(_REPLACED)
+
+    def append(self, key: str, number: int, frame: DataFrame) -> int:
+        """Add the rows of a batch, once; returns how many it has. `number` counts the batches of `key`."""
+        note = f"{_COMMITS}/{key}-{number}.json"
+        told = self.files.read_text(note)
+        if told is None:
+            staged = self._stage(frame)
+            commit: dict[str, Any] = {
+                "staged": staged,
+                "files": self.files.list_files(staged),
+                "rows": self._count(staged),
+            }
+            self.files.make_folder(_COMMITS)
+            self.files.write_text(note, json.dumps(commit))
+        else:
+            commit = json.loads(told)
+        self._move_in(commit)
+        self.files.delete(str(commit["staged"]))
+        self.files.delete(f"{_COMMITS}/{key}-{number - COMMITS_KEPT}.json")
+        return int(commit["rows"])
+
+    def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
+        """Have the windows inside `asked` hold the rows of `frame`, all of which are inside, and nothing
+        else. Returns the windows that were or are there, and the rows.
+        """
+        staged = self._stage(frame)
+        folders = self.files.list_folders(staged)
+        rows = self._count(staged)
+        windows = sorted({*folders, *windows_within(self.files.list_folders(""), asked)})
+        self.swap(staged, windows)
+        return windows, rows
+
+    def swap(self, staged: str, windows: list[str]) -> None:
+        """Have these windows hold what is staged for them; those without any are removed."""
+        written = self.files.list_folders(staged)
+        for window in written:
+            self.files.write_text(f"{staged}/{window}/{_MARK}", "")
+        removed = sorted(set(windows) - set(written))
+        note = {"staged": staged, "written": written, "removed": removed}
+        self.files.write_text(_SWAP, json.dumps(note))
+        self._end_swap()
+
+    def stage(self, frame: DataFrame, layout: TableLayout, window: str = "") -> str:
+        """Write rows aside, all of them for `window` where one is named; returns where."""
+        staged = f"{_STAGING}/{uuid.uuid4().hex}"
+        writer = frame.write.format(layout.format).options(**layout.options)
+        if layout.partition_by:
+            writer = writer.partitionBy(*layout.partition_by)
+        writer.save(self.files.url(f"{staged}/{window}" if window else staged))
+        return staged
+
+    def _stage(self, frame: DataFrame) -> str:
+        return self.stage(frame, self.layout)
+
+    def _count(self, staged: str) -> int:
+        if not self.files.list_files(staged):
+            return 0
+        reader = self._spark.read.format(self.layout.format).options(**self.layout.options)
+        if self.layout.format != "parquet":
+            reader = reader.schema("_c string")
+        return reader.load(self.files.url(staged)).count()
+
+    def _move_in(self, commit: Mapping[str, object]) -> None:
+        files, staged = commit.get("files", []), commit.get("staged")
+        assert isinstance(files, list)
+        if not self.files.exists(str(staged)):
+            return  # all of it was moved
+        for name in files:
+            if self.files.exists(f"{staged}/{name}"):
+                self.files.rename(f"{staged}/{name}", name)
+
+    def _end_swap(self) -> None:
+        text = self.files.read_text(_SWAP)
+        if text is None:
+            return
+        told = json.loads(text)
+        staged = told["staged"]
+        for window in told["written"]:
+            self._swap_window(f"{staged}/{window}", window)
+        for window in told["removed"]:
+            self.files.delete(window)
+        self.files.delete(staged)
+        self.files.delete(_REPLACED)
+        self.files.delete(_SWAP)
+
+    def _swap_window(self, staged: str, window: str) -> None:
+        """Unless that is done already: what was swapped in took its mark along."""
+        if self.files.exists(f"{staged}/{_MARK}"):
+            if not self.files.exists(window):
+                self.files.rename(staged, window)
+            elif not self.files.exchange(staged, window):
+                self.files.rename(window, f"{_REPLACED}/{window}")
+                self.files.rename(staged, window)
+        self.files.delete(f"{window}/{_MARK}")
+
+
+def probe(spark: SparkSession, root: str) -> str | None:
+    """Why a folder cannot be written, None when it can."""
+    try:
+        files = TableFiles(spark, root)
+        files.make_folder(_NOTES)
+        files.write_text(f"{_NOTES}/probe", "")
+        files.delete(f"{_NOTES}/probe")
+    except FileError as error:
+        return str(error)
+    return None

@@ -1,0 +1,140 @@
+"""Files of a table on any filesystem that Spark's machines reach, through Hadoop's own interface.
+
+All paths are relative to the root of the table. A file that is written whole is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import uuid
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from broker.errors import BrokerError
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+class FileError(BrokerError):
+    """A filesystem refused."""
+
+
+class TableFiles:
+    """See the module. Calls block."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        """Raises FileError when there is no such filesystem."""
+        self.root = root.rstrip("/")
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._path: Any = jvm.org.apache.hadoop.fs.Path
+        configuration = spark._jsc.hadoopConfiguration()
+        self._fs: Any = self._ask(lambda: self._path(self.root).getFileSystem(configuration))
+        where = urlsplit(str(self._ask(lambda: self._fs.makeQualified(self._path(self.root)).toString())))
+        self._local = unquote(where.path) if where.scheme == "file" else None
+
+    def url(self, path: str) -> str:
+        """The path as Spark takes it."""
+        return f"{self.root}/{path}" if path else self.root
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder is there."""
+        return bool(self._ask(lambda: self._fs.exists(self._at(path))))
+
+    def make_folder(self, path: str) -> None:
+        """Have the folder, and those around it."""
+        if not self._ask(lambda: self._fs.mkdirs(self._at(path))):
+            raise FileError(f"{self.url(path)}: cannot be made")
+
+    def list_files(self, path: str) -> list[str]:
+        """All files below a folder but hidden ones, relative to it, sorted."""
+        if not self.exists(path):
+            return []
+        prefix = str(self._ask(lambda: self._fs.makeQualified(self._at(path)).toUri().getPath()))
+        found = []
+        files = self._ask(lambda: self._fs.listFiles(self._at(path), True))
+        while self._ask(files.hasNext):
+            name = str(files.next().getPath().toUri().getPath()).removeprefix(prefix).lstrip("/")
+            if not any(part.startswith(("_", ".")) for part in name.split("/")):
+                found.append(name)
+        return sorted(found)
+
+    def list_folders(self, path: str) -> list[str]:
+        """The folders that hold files, as `list_files` finds them."""
+        return sorted({name.rpartition("/")[0] for name in self.list_files(path)})
+
+    def size_of(self, path: str) -> int:
+        """Bytes of a file."""
+        return int(self._ask(lambda: self._fs.getFileStatus(self._at(path)).getLen()))
+
+    def list_names(self, path: str) -> list[str]:
+        """What stands in a folder itself."""
+        if not self.exists(path):
+            return []
+        return sorted(
+            str(each.getPath().getName()) for each in self._ask(lambda: self._fs.listStatus(self._at(path)))
+        )
+
+    def rename(self, path: str, to: str) -> None:
+        """Move a file or folder to where nothing is; the folder around it is made."""
+        if "/" in to:
+            self.make_folder(to.rpartition("/")[0])
+        if not self._ask(lambda: self._fs.rename(self._at(path), self._at(to))):
+            raise FileError(f"{self.url(path)}: cannot be moved to {to}")
+
+    def exchange(self, path: str, other: str) -> bool:
+        """Swap two folders in one step. False where the filesystem cannot; nothing has happened then."""
+        if self._local is None:
+            return False
+        one, two = (os.fsencode(os.path.join(self._local, each)) for each in (path, other))
+        libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(libc, "renameat2"):
+            return False
+        if libc.renameat2(_AT_FDCWD, one, _AT_FDCWD, two, _RENAME_EXCHANGE) == 0:
+            return True
+        number = ctypes.get_errno()
+        if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            return False
+        raise FileError(f"{self.url(path)}: {os.strerror(number)}")
+
+    def delete(self, path: str) -> None:
+        """Remove a file, or a folder and all in it; nothing happens when it is not there."""
+        self._ask(lambda: self._fs.delete(self._at(path), True))
+
+    def read_text(self, path: str) -> str | None:
+        """A whole file; None when it is not there."""
+        if not self.exists(path):
+            return None
+        stream = self._ask(lambda: self._fs.open(self._at(path)))
+        try:
+            return str(self._ask(lambda: self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")))
+        finally:
+            stream.close()
+
+    def write_text(self, path: str, text: str) -> None:
+        """Have the file hold this, and nothing of it before all of it."""
+        aside = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
+        stream = self._ask(lambda: self._fs.create(self._at(aside), True))
+        try:
+            self._ask(lambda: stream.write(text.encode()))
+            self._ask(stream.hsync)
+        finally:
+            stream.close()
+        self.delete(path)
+        self.rename(aside, path)
+
+    def _at(self, path: str) -> Any:
+        return self._path(self.url(path))
+
+    def _ask(self, call: Any) -> Any:
+        try:
+            return call()
+        except Py4JJavaError as error:
+            cause = error.java_exception
+            raise FileError(f"{self.root}: {cause.getMessage() or cause.toString()}") from error

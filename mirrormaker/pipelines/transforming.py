@@ -1,0 +1,79 @@
+"""The steps of a pipeline on data frames, of a batch or of a stream."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from broker.errors import ConfigurationError
+from mirrormaker.topology.model import RECORDS, CallFunction, PipelineSpec, StepSpec, TableSpec
+from mirrormaker.topology.step_order import inputs_of, order_steps, used_names
+
+_GATHERING = re.compile(
+    r"^\W*(Aggregate|Deduplicate\w*|Distinct|Window|GlobalLimit|FlatMapGroups\w*|TransformWithState\w*)\b",
+    re.MULTILINE,
+)
+"""Nodes of Spark's plans that look at several rows at once."""
+
+
+def load_tables(spark: SparkSession, tables: Mapping[str, TableSpec]) -> dict[str, DataFrame]:
+    """What steps may join, by name; also as views. Raises PySparkException."""
+    found = {}
+    for name, spec in tables.items():
+        reader = spark.read.format(spec.format.value).options(**spec.options)
+        if spec.schema is not None:
+            reader = reader.schema(spec.schema)
+        found[name] = reader.load(spec.path)
+        found[name].createOrReplaceTempView(name)
+    return found
+
+
+def find_function(where: CallFunction) -> Callable[..., Any]:
+    """The function that a file names. Raises ConfigurationError."""
+    try:
+        function = getattr(import_module(where.module), where.name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError([f"{where.module}:{where.name} cannot be imported: {error}"]) from error
+    if not callable(function):
+        raise ConfigurationError([f"{where.module}:{where.name} is no function"])
+    return function  # type: ignore[no-any-return]
+
+
+def apply_steps(pipeline: PipelineSpec, records: DataFrame) -> dict[str, DataFrame]:
+    """The result of every step that leads to a sink, by name, and the records. Raises PySparkException."""
+    spark = records.sparkSession
+    tables = load_tables(spark, pipeline.tables)
+    frames = {RECORDS: records}
+    used, reads = used_names(pipeline), inputs_of(pipeline.steps)
+    for step in order_steps(pipeline.steps):
+        if step.name in used:
+            frames[step.name] = apply_step(step, {name: frames[name] for name in reads[step.name]}, tables)
+    return frames
+
+
+def apply_step(step: StepSpec, inputs: Mapping[str, DataFrame], tables: Mapping[str, DataFrame]) -> DataFrame:
+    """One step. Raises PySparkException, ConfigurationError."""
+    if step.sql is not None:
+        spark = next(iter(inputs.values())).sparkSession
+        for name, frame in inputs.items():
+            frame.createOrReplaceTempView(name)
+        return spark.sql(step.sql)
+    assert step.function is not None
+    function = find_function(step.function)
+    takes_tables = "tables" in inspect.signature(function).parameters
+    result = function(*inputs.values(), **({"tables": tables} if takes_tables else {}))
+    if not isinstance(result, DataFrame):
+        named = f"{step.function.module}:{step.function.name}"
+        raise ConfigurationError([f"{named} returned {type(result).__name__}, not a data frame"])
+    return result
+
+
+def gathers_rows(frame: DataFrame) -> bool:
+    """Whether a frame looks at several rows at once, which a batch alone cannot answer."""
+    plan = str(frame._jdf.queryExecution().analyzed().toString())
+    return _GATHERING.search(plan) is not None

@@ -1,0 +1,71 @@
+"""Compaction: the many small files of a window become few big ones, and no row changes.
+
+    job: mirrormaker.spark.jobs.compaction:run
+    arguments: {pipeline: hourly, file_bytes: 134217728, files_min: 4}
+
+Works on the tables of one pipeline of the same file, holding its lock: a load waits for its next turn. A
+window whose files are big enough, or fewer than `files_min`, is left alone; the last one too, as loads still
+add to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from broker.errors import ConfigurationError
+from mirrormaker.pipelines.command_lines import find_pipeline
+from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.table import Table, TableLayout
+from mirrormaker.topology.model import FileSink, Topology
+
+FILE_BYTES = 128 << 20
+FILES_MIN = 4
+_KNOWN = ("pipeline", "file_bytes", "files_min")
+
+
+def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str]) -> dict[str, Any]:
+    """Compact; returns how many windows and files became how many. Raises ConfigurationError."""
+    if unknown := sorted(arguments.keys() - set(_KNOWN)):
+        raise ConfigurationError(
+            [f"arguments.{name}: unknown, there are {', '.join(_KNOWN)}" for name in unknown]
+        )
+    if "pipeline" not in arguments:
+        raise ConfigurationError(["arguments: lack 'pipeline', whose tables are meant"])
+    pipeline = find_pipeline(topology, arguments["pipeline"])
+    file_bytes = int(arguments.get("file_bytes", FILE_BYTES))
+    files_min = int(arguments.get("files_min", FILES_MIN))
+    figures = {"windows": 0, "files_before": 0, "files_after": 0}
+    with PipelineFolder(topology.data_dir, pipeline.name).locked():
+        for sink in pipeline.sinks:
+            if isinstance(sink.target, FileSink):
+                layout = TableLayout(format=sink.target.format.value, options=sink.options)
+                table = Table(spark, sink.target.path, layout)
+                table.recover()
+                for name, count in compact(spark, table, file_bytes, files_min).items():
+                    figures[name] += count
+    return figures
+
+
+def compact(spark: SparkSession, table: Table, file_bytes: int, files_min: int) -> dict[str, int]:
+    """Write windows with too many files anew."""
+    figures = {"windows": 0, "files_before": 0, "files_after": 0}
+    by_window: dict[str, list[str]] = {}
+    for name in table.files.list_files(""):
+        by_window.setdefault(name.rpartition("/")[0], []).append(name)
+    for window in sorted(by_window)[:-1]:
+        names = by_window[window]
+        size = sum(table.files.size_of(name) for name in names)
+        wanted = max(-(-size // file_bytes), 1)
+        if len(names) < files_min or len(names) <= wanted or not window:
+            continue
+        rows = spark.read.format(table.layout.format).options(**table.layout.options)
+        frame = rows.load([table.files.url(name) for name in names])
+        staged = table.stage(frame.coalesce(wanted), table.layout, window)
+        table.swap(staged, [window])
+        figures["windows"] += 1
+        figures["files_before"] += len(names)
+        figures["files_after"] += wanted
+    return figures

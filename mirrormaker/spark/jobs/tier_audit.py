@@ -1,0 +1,83 @@
+"""Audit of two tiers in Spark: whether a topic holds what another one does, record by record.
+
+    job: mirrormaker.spark.jobs.tier_audit:run
+    arguments: {from: jfk, to: aggregate, topic: flights, copy: jfk.flights}
+
+Records are told apart by the hash of key and value; partitions and offsets may differ, times too. Fails when
+something is missing or doubled, and says the first record that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from broker.errors import BrokerError, ConfigurationError
+from mirrormaker.pipelines.session import source_options
+from mirrormaker.topology.model import ClusterName, Topology
+
+_KNOWN = ("from", "to", "topic", "copy")
+
+
+class TiersDifferError(BrokerError):
+    """The copy does not hold what the original does."""
+
+
+def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str]) -> dict[str, Any]:
+    """Compare; returns the counts. Raises ConfigurationError, TiersDifferError."""
+    problems = [f"arguments.{name}: unknown" for name in sorted(arguments.keys() - set(_KNOWN))]
+    problems += [f"arguments: lack {name!r}" for name in _KNOWN if name not in arguments]
+    for key in ("from", "to"):
+        if key in arguments and arguments[key] not in topology.clusters:
+            problems.append(f"arguments.{key}: there is no cluster {arguments[key]!r}")
+    if problems:
+        raise ConfigurationError(problems)
+    frames = [
+        hashed(load(spark, topology, arguments[cluster], arguments[topic]))
+        for cluster, topic in (("from", "topic"), ("to", "copy"))
+    ]
+    return compare(*frames)
+
+
+def load(spark: SparkSession, topology: Topology, cluster: str, topic: str) -> DataFrame:
+    """A topic as it is now."""
+    options = source_options(topology.clusters[ClusterName(cluster)])
+    return spark.read.format("mirror").options(**options).option("subscribe", topic).load()
+
+
+def hashed(records: DataFrame) -> DataFrame:
+    """How often each record is there, and where first."""
+    parts = (f.coalesce(f.sha2(part, 256), f.lit("null")) for part in ("key", "value"))
+    place = f.struct("timestamp", "partition", "offset")
+    return records.groupBy(f.concat_ws("/", *parts).alias("hash")).agg(
+        f.count("*").alias("times"), f.min(place).alias("place")
+    )
+
+
+def compare(original: DataFrame, copy: DataFrame) -> dict[str, Any]:
+    """The counts of both. Raises TiersDifferError."""
+    left = original.select("hash", f.col("times").alias("left"), f.col("place").alias("left_place"))
+    right = copy.select("hash", f.col("times").alias("right"), f.col("place").alias("right_place"))
+    both = left.join(right, "hash", "full_outer").fillna(0, ["left", "right"])
+    both = both.withColumn("place", f.coalesce("left_place", "right_place"))
+    lacking, beyond = f.greatest(f.col("left") - f.col("right"), f.lit(0)), f.col("right") - f.col("left")
+    row = both.agg(
+        f.sum("left").alias("records"),
+        f.sum("right").alias("copied"),
+        f.sum(lacking).alias("missing"),
+        f.sum(f.greatest(beyond, f.lit(0))).alias("beyond"),
+        f.min(f.when(f.col("left") != f.col("right"), f.col("place"))).alias("first"),
+    ).first()
+    assert row is not None
+    names = ("records", "copied", "missing", "beyond")
+    figures = {name: int(row[name] or 0) for name in names}
+    if row["first"] is not None:
+        first = row["first"]
+        told = ", ".join(f"{name} {figures[name]}" for name in names)
+        raise TiersDifferError(
+            f"{told}; first difference: partition {first.partition}, offset {first.offset}, {first.timestamp}"
+        )
+    return figures

@@ -1,0 +1,111 @@
+"""How a daemon keeps pipelines to their schedules; the processes of runs are stood in for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from broker.clock import SystemClock
+from mirrormaker.pipelines.keeper import PipelineKeeper
+from mirrormaker.pipelines.orders import RunEnd, RunOrder
+from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.reconcile.topology_file import TopologyText
+from mirrormaker.topology.model import AlertSpec, PipelineName, PipelineSpec, RetrySpec, ScheduleSpec
+
+SOURCE = TopologyText(text="", file=Path("topology.yaml"))
+
+
+class Run:
+    """A run that ends at once, or when it is told to."""
+
+    pid = 1
+
+    def __init__(self, code: int, *, lasts: bool = False) -> None:
+        self._code = code
+        self._over = asyncio.Event()
+        if not lasts:
+            self._over.set()
+
+    async def ended(self) -> RunEnd:
+        await self._over.wait()
+        record = {"run": "r", "state": "succeeded"} if self._code == 0 else {"problem": "no luck"}
+        return RunEnd(code=self._code, record=record)
+
+    def terminate(self) -> None:
+        self._over.set()
+
+    def kill(self) -> None:
+        self._over.set()
+
+
+class Stage:
+    """A keeper and the codes that its runs end with, one after the other; the last run lasts."""
+
+    def __init__(self, folder: Path, codes: list[int], alert: AlertSpec) -> None:
+        self.orders: list[RunOrder] = []
+        self.pipeline = PipelineSpec(
+            name=PipelineName("p"),
+            schedule=ScheduleSpec(every_ms=1),
+            retry=RetrySpec(attempts=2, backoff_ms=1),
+            alert=alert,
+        )
+        self.on_last = asyncio.Event()
+        self._codes = codes
+        self.keeper = PipelineKeeper(
+            self.pipeline,
+            SOURCE,
+            PipelineFolder(folder, self.pipeline.name),
+            SystemClock(),
+            "info",
+            turns=asyncio.Semaphore(1),
+            start=self._start,  # type: ignore[arg-type]
+        )
+
+    async def _start(self, order: RunOrder) -> Run:
+        self.orders.append(order)
+        if not self._codes:
+            self.on_last.set()
+        return Run(self._codes.pop(0)) if self._codes else Run(0, lasts=True)
+
+    async def play(self) -> None:
+        """Until the last run is under way; then to the end."""
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(self.keeper.run())
+            async with asyncio.timeout(60):
+                await self.on_last.wait()
+            self.keeper.end()
+            await running
+
+
+def test_a_failed_run_is_tried_again_and_then_people_are_told(tmp_path: Path) -> None:
+    told = tmp_path / "told.jsonl"
+    writing = f"import sys; open({str(told)!r}, 'a').write(sys.stdin.read() + '\\n')"
+    alert = AlertSpec(command=(sys.executable, "-S", "-c", writing))
+
+    async def play() -> Stage:
+        stage = Stage(tmp_path, [1, 1, 0], alert)
+        await stage.play()
+        return stage
+
+    stage = asyncio.run(play())
+    attempts = [(order.attempt, order.trigger) for order in stage.orders]
+    assert attempts == [(1, "schedule"), (2, "retry"), (1, "schedule"), (1, "schedule")]
+    assert stage.orders[0].due_ms == stage.orders[1].due_ms != stage.orders[2].due_ms
+    occasions = [json.loads(line) for line in told.read_text().splitlines()]
+    assert [each["occasion"] for each in occasions] == ["failed", "recovered"]
+    assert occasions[0]["problem"] == "no luck"
+    described = stage.keeper.describe()
+    assert (described["runs"], described["failures"], described["problem"]) == (1, 2, None)
+
+
+def test_a_run_under_way_ends_early_with_the_daemon(tmp_path: Path) -> None:
+    async def play() -> Stage:
+        stage = Stage(tmp_path, [], AlertSpec(command=("false",)))
+        await stage.play()
+        return stage
+
+    stage = asyncio.run(play())
+    assert len(stage.orders) == 1
+    assert stage.keeper.pid is None

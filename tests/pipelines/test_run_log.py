@@ -1,0 +1,89 @@
+"""What is kept of runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mirrormaker.pipelines import run_log
+from mirrormaker.pipelines.report import render_report
+from mirrormaker.pipelines.run_log import PipelineBusyError, PipelineFolder
+from mirrormaker.pipelines.run_record import RunKind, RunRecord, RunState, decode_record, encode_record
+from mirrormaker.topology.model import PipelineName, PipelineSpec
+
+RUN = RunRecord(
+    run="r1",
+    pipeline="p",
+    kind=RunKind.LOAD,
+    state=RunState.RUNNING,
+    trigger="schedule",
+    attempt=1,
+    due_ms=5,
+    started_ms=10,
+    at_ms=11,
+    offsets={"t": {"0": (1, 5)}},
+    rows_written={"0-parquet": 4},
+    hours={"t": {"2013-01-01T07": 4}},
+    windows=("a",),
+    incomplete=("jfk: <b> is missing",),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> PipelineFolder:
+    kept = PipelineFolder(tmp_path, PipelineName("p"))
+    with kept.locked():
+        kept.note(RUN)
+    return kept
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    assert decode_record(encode_record(RUN)) == RUN
+
+
+def test_what_was_said_last_of_a_run_holds(folder: PipelineFolder) -> None:
+    done = replace(RUN, state=RunState.SUCCEEDED, ended_ms=20)
+    other = replace(RUN, run="r2", started_ms=30)
+    folder.note(other)
+    folder.note(done)
+    assert folder.runs() == [done, other]
+    assert folder.last_run() == other
+
+
+def test_a_line_that_a_crash_cut_off_is_passed_over(folder: PipelineFolder) -> None:
+    file = folder.path / "runs.jsonl"
+    file.write_text(file.read_text()[:-20])
+    assert folder.runs() == []
+    folder.note(RUN)
+    assert folder.runs() == [RUN]
+
+
+def test_old_runs_are_forgotten(folder: PipelineFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_log, "RUNS_KEPT", 3)
+    monkeypatch.setattr(run_log, "_LINES_MAX", 6)
+    for number in range(20):
+        ended = replace(RUN, run=f"r{number:02}", started_ms=number, state=RunState.FAILED)
+        folder.note(ended)
+    runs = folder.runs()
+    assert runs[-1].run == "r19"
+    assert 3 <= len(runs) <= 6
+
+
+def test_only_one_runs_a_pipeline(folder: PipelineFolder) -> None:
+    assert not folder.is_locked()
+    with folder.locked():
+        assert folder.is_locked()
+        with pytest.raises(PipelineBusyError, match="runs already"), folder.locked():
+            pass
+    assert not folder.is_locked()
+
+
+def test_the_page_of_a_pipeline_needs_nothing_else(folder: PipelineFolder) -> None:
+    ended = replace(RUN, state=RunState.SUCCEEDED, ended_ms=1_400_000_000_000)
+    page = render_report(PipelineSpec(name=PipelineName("p"), owner="me"), [ended], 0)
+    assert "<rect" in page
+    assert "<circle" in page
+    assert "jfk: &lt;b&gt; is missing" in page
+    assert "http" not in page

@@ -1,0 +1,56 @@
+"""When pipelines are due."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrormaker.pipelines.schedule import due_run, next_due, retry_delay_ms
+from mirrormaker.topology.model import RetrySpec, ScheduleSpec
+
+HOURLY = ScheduleSpec(cron="5 * * * *")
+
+
+def at(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def test_the_first_run_of_a_cron_schedule_is_at_its_next_time() -> None:
+    assert next_due(HOURLY, None, at("2026-01-01T10:07")) == at("2026-01-01T11:05")
+    assert due_run(HOURLY, None, at("2026-01-01T10:07")) is None
+
+
+def test_what_was_missed_is_made_up_for_by_one_run_of_the_latest_time() -> None:
+    last = at("2026-01-01T10:05")
+    assert due_run(HOURLY, last, at("2026-01-01T11:04")) is None
+    assert due_run(HOURLY, last, at("2026-01-01T14:30")) == at("2026-01-01T14:05")
+    every = ScheduleSpec(every_ms=3_600_000)
+    assert due_run(every, last, at("2026-01-01T14:30")) == at("2026-01-01T14:05")
+    assert due_run(every, None, last) == last
+
+
+def test_a_cron_schedule_keeps_to_the_clock_of_its_zone() -> None:
+    daily = ScheduleSpec(cron="30 6 * * *", zone="Europe/Berlin")
+    winter, summer = at("2026-03-28T06:00"), at("2026-03-29T06:00")
+    assert next_due(daily, winter, winter) == at("2026-03-29T04:30")
+    assert next_due(daily, at("2026-03-27T06:00"), winter) == at("2026-03-28T05:30")
+    assert next_due(daily, summer, summer) == at("2026-03-30T04:30")
+
+
+@given(last=st.integers(0, 10**12), passed=st.integers(0, 10**10), interval=st.integers(1, 10**9))
+def test_a_run_is_due_by_now_and_at_most_an_interval_ago(last: int, passed: int, interval: int) -> None:
+    due = due_run(ScheduleSpec(every_ms=interval), last, last + passed)
+    if due is None:
+        assert passed < interval
+    else:
+        assert last + passed - interval < due <= last + passed
+        assert (due - last) % interval == 0
+
+
+@pytest.mark.parametrize(("attempt", "delay"), [(1, 1000), (2, 2000), (3, 4000), (4, 5000), (5, None)])
+def test_waits_double_up_to_the_longest_and_end_with_the_attempts(attempt: int, delay: int | None) -> None:
+    retry = RetrySpec(attempts=5, backoff_ms=1000, backoff_max_ms=5000)
+    assert retry_delay_ms(retry, attempt) == delay

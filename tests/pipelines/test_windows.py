@@ -1,0 +1,61 @@
+"""Windows of tables."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrormaker.pipelines.windows import (
+    DAY_MS,
+    HOUR_MS,
+    Span,
+    columns_of,
+    hour_of,
+    parse_moment,
+    span_of,
+    widen,
+    windows_within,
+)
+
+
+def test_a_subfolder_says_its_columns_and_its_time() -> None:
+    columns = columns_of("topic=a%3Ab/date=2013-01-31/hour=7")
+    assert columns == {"topic": "a:b", "date": "2013-01-31", "hour": "7"}
+    start = parse_moment("2013-01-31T07:00:00Z")
+    assert span_of(columns) == Span(start_ms=start, end_ms=start + HOUR_MS)
+    day = parse_moment("2013-01-31")
+    assert span_of({"date": "2013-01-31"}) == Span(start_ms=day, end_ms=day + DAY_MS)
+
+
+@pytest.mark.parametrize(
+    "folder", ["x", "topic=a", "date=__HIVE_DEFAULT_PARTITION__", "date=x", "date=2013-01-31/hour=x"]
+)
+def test_other_subfolders_have_no_time(folder: str) -> None:
+    assert span_of(columns_of(folder)) is None
+
+
+def test_windows_are_inside_what_is_asked_or_left_alone() -> None:
+    folders = [f"date=2013-01-01/hour={hour}" for hour in range(24)] + ["date=2013-01-01", "other"]
+    asked = Span(start_ms=parse_moment("2013-01-01T03:00Z"), end_ms=parse_moment("2013-01-01T05:00Z"))
+    assert windows_within(folders, asked) == ["date=2013-01-01/hour=3", "date=2013-01-01/hour=4"]
+
+
+@given(start=st.integers(0, 10**12), length=st.integers(1, 10**9), has_hours=st.booleans())
+def test_whole_windows_are_the_smallest_around_what_is_asked(
+    start: int, length: int, has_hours: bool
+) -> None:
+    asked = Span(start_ms=start, end_ms=start + length)
+    unit = HOUR_MS if has_hours else DAY_MS
+    wide = widen(asked, has_hours=has_hours)
+    assert wide.covers(asked)
+    assert wide.start_ms % unit == wide.end_ms % unit == 0
+    assert asked.start_ms - wide.start_ms < unit
+    assert wide.end_ms - asked.end_ms < unit
+    assert wide.covers(hour_of(start))
+
+
+@pytest.mark.parametrize("text", ["yesterday", "20130131120000", "2013-13-01"])
+def test_what_is_no_time_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time"):
+        parse_moment(text)
