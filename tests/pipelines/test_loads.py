@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
@@ -122,31 +122,20 @@ def test_runs_load_every_record_once_and_note_what_they_did(place: Place) -> Non
     ]
 
 
-@pytest.mark.parametrize("moment", ["before its note", "after its note", "after its files"])
 def test_a_batch_that_was_cut_off_comes_again_without_duplicate_or_gap(
-    place: Place, moment: str, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.produce(order(number, number // 10) for number in range(20))
     append = Table.append
-    move_in = Table._move_in
 
-    def failing_append(table: Table, key: str, number: int, frame: object) -> int:
-        if moment == "before its note":
-            table.stage(frame, table.layout)  # type: ignore[arg-type]
-        else:
-            append(table, key, number, frame)  # type: ignore[arg-type]
-        raise OSError("cut off")
-
-    def failing_move(table: Table, commit: object) -> None:
+    def cut_off(table: Table, key: str, number: int, frame: DataFrame) -> int:
+        append(table, key, number, frame)
         raise OSError("cut off")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Table, "append", failing_append)
-        if moment == "after its note":
-            patched.setattr(Table, "_move_in", failing_move)
+        patched.setattr(Table, "append", cut_off)
         with pytest.raises(RunFailedError, match="cut off"):
             place.run()
-    assert Table._move_in is move_in
     place.produce([order(20, 2)])
     place.run()
     assert place.ids() == list(range(21))

@@ -1,0 +1,108 @@
+"""Tables that are changed by whole batches and whole windows, whatever is cut off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from broker.errors import ConfigurationError
+from mirrormaker.pipelines.table import Table, TableLayout
+from mirrormaker.pipelines.table_files import TableFiles
+from mirrormaker.pipelines.windows import Span, parse_moment
+
+LAYOUT = TableLayout(format="parquet", partition_by=("date", "hour"))
+DAY = parse_moment("2013-01-01")
+
+
+class CutOffError(Exception):
+    """What a crash is stood in for by."""
+
+
+def rows(spark: SparkSession, ids: range, hours: int = 2) -> DataFrame:
+    columns = (f"{ids.start} + id as id", "'2013-01-01' as date", f"cast(id % {hours} as int) as hour")
+    return spark.range(len(ids)).coalesce(1).selectExpr(*columns)
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> Table:
+    return Table(spark, str(tmp_path / "table"), LAYOUT)
+
+
+def held(table: Table) -> dict[int, list[int]]:
+    """Hour -> ids, as readers that know nothing of the table see them."""
+    found: dict[int, list[int]] = {}
+    for row in table._spark.read.parquet(table.files.root).collect():
+        found.setdefault(row.hour, []).append(row.id)
+    return {hour: sorted(ids) for hour, ids in sorted(found.items())}
+
+
+def test_a_batch_that_comes_again_is_there_once(spark: SparkSession, table: Table) -> None:
+    assert table.append("c", 0, rows(spark, range(4))) == 4
+    assert table.append("c", 0, rows(spark, range(4))) == 4
+    assert held(table) == {0: [0, 2], 1: [1, 3]}
+
+
+@pytest.mark.parametrize("moved", [0, 1])
+def test_a_batch_is_moved_in_by_the_next_run_when_that_was_cut_off(
+    spark: SparkSession, table: Table, moved: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = TableFiles.rename
+    done: list[str] = []
+
+    def cut_off(files: TableFiles, path: str, to: str) -> None:
+        if to.endswith(".parquet"):
+            if len(done) == moved:
+                raise CutOffError
+            done.append(to)
+        rename(files, path, to)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TableFiles, "rename", cut_off)
+        with pytest.raises(CutOffError):
+            table.append("c", 0, rows(spark, range(4)))
+    table.recover()
+    assert held(table) == {0: [0, 2], 1: [1, 3]}
+    assert table.append("c", 0, rows(spark, range(4))) == 4
+    assert held(table) == {0: [0, 2], 1: [1, 3]}
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+@pytest.mark.parametrize("swapped", [0, 1, 2])
+def test_windows_are_swapped_by_the_next_run_when_that_was_cut_off(
+    spark: SparkSession, table: Table, can_exchange: bool, swapped: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.append("c", 0, rows(spark, range(6), hours=3))
+    if not can_exchange:
+        monkeypatch.setattr(TableFiles, "exchange", lambda files, path, other: False)
+    swap_window = Table._swap_window
+    done: list[str] = []
+
+    def cut_off(table: Table, staged: str, window: str) -> None:
+        if len(done) == swapped:
+            raise CutOffError
+        done.append(window)
+        swap_window(table, staged, window)
+
+    asked = Span(start_ms=DAY, end_ms=DAY + 3 * 3_600_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(Table, "_swap_window", cut_off)
+        if swapped < 2:
+            with pytest.raises(CutOffError):
+                table.replace(asked, rows(spark, range(10, 14)))
+        else:
+            table.replace(asked, rows(spark, range(10, 14)))
+    table.recover()
+    assert held(table) == {0: [10, 12], 1: [11, 13]}
+
+
+def test_a_table_belongs_to_one_checkpoint(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    table.claim("p", "one")
+    table.claim("p", "one")
+    with pytest.raises(ConfigurationError, match="with another checkpoint"):
+        table.claim("p", "two")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "x.parquet").write_bytes(b"")
+    with pytest.raises(ConfigurationError, match="no pipeline has written"):
+        Table(spark, str(tmp_path / "other"), LAYOUT).claim("p", "one")
