@@ -46,11 +46,15 @@ CARRIED: Mapping[str, list[tuple[str, str, str, str]]] = {
         ("headquarters", "prices", "europe", "prices"),
         ("headquarters", "prices", "asia", "prices"),
     ],
+    "chain": [
+        ("plant", "alarms", "region", "plant.alarms"),
+        ("plant", "alarms", "centre", "region.plant.alarms"),
+    ],
+    "pipelines": [("jfk", "flights", "aggregate", "jfk.flights")],
 }
 """Example -> source cluster, topic, destination, topic there."""
 IN_A_TEST_OF_THEIR_OWN = {"replicated", "migration", "active-active"}
 NOT_STARTED = {
-    "chain": "objectives",
     "disaster-recovery": "failover_group",
 }
 """Example -> what it shows and does not exist yet. It is refused until then, and started from then on."""
