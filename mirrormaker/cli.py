@@ -27,6 +27,7 @@ from mirrormaker.child_keeper import ChildKeeper
 from mirrormaker.control_access import pause, resume
 from mirrormaker.daemon import Daemon
 from mirrormaker.embedded import EmbeddedTopology
+from mirrormaker.failover.commands import add_failover_verbs
 from mirrormaker.memory import keep_freed_memory
 from mirrormaker.pipelines.command_lines import add_pipeline_verbs
 from mirrormaker.plan_commands import add_plan_verbs
@@ -80,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     add_translate_verb(partial(_add_verb, verbs))
     add_audit_verb(partial(_add_verb, verbs))
     add_pipeline_verbs(verbs, _add_verb)
+    add_failover_verbs(partial(_add_verb, verbs))
     status = _add_verb(verbs, "status", _status, "show lag and state of every route")
     status.add_argument("--watch", action="store_true", help="show again every two seconds")
     status.add_argument("--output", choices=["text", "json"], default="text")

@@ -19,6 +19,7 @@ from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, ConfigurationError
 from broker.telemetry import logger
 from mirrormaker.cluster_ids import ClusterIds
+from mirrormaker.failover.last_known import LastKnownEnds
 from mirrormaker.heartbeat_writers import HeartbeatWriters
 from mirrormaker.pipelines.pool import PipelinePool
 from mirrormaker.process_figures import cpu_seconds, resident_bytes
@@ -69,6 +70,7 @@ class Daemon:
         self.live = LiveTopology(loaded, topology_file, self, self._clock)
         self._keeps_clusters = keeps_clusters
         self._state = StateDirectory(loaded.topology.data_dir)
+        self._ends = LastKnownEnds(self._state)
         self._stopping = asyncio.Event()
         self._reloading = asyncio.Event()
         self._log_level = log_level
@@ -263,7 +265,9 @@ class Daemon:
 
     def _write_state(self) -> None:
         try:
-            self._state.write(self.describe())
+            told = self.describe()
+            self._state.write(told)
+            self._ends.keep(self._in_force, told["routes"], told["at_ms"])
             self._state.keep_topology(self.live.loaded.source.text)
         except OSError as error:
             _log.warning("state_not_written", error=str(error))

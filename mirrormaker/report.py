@@ -45,6 +45,7 @@ def render_text(status: Status, stream: TextIO) -> None:
         *_cluster_lines(status.clusters),
         *_heartbeat_lines(status.heartbeats),
         *_pipeline_lines(status.pipelines),
+        *_switch_lines(status.routes),
         *attention(status.routes),
     )
     for line in lines:
@@ -98,6 +99,27 @@ def _heartbeat_lines(clusters: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for name, told in clusters.items()
         if told["problem"]
     ]
+
+
+def _switch_lines(routes: Sequence[RouteStatus]) -> list[str]:
+    """A line for each failover group that is not at home, or on its way."""
+    switches = {route.switch["group"]: route.switch for route in routes if route.switch is not None}
+    return [_switch_line(switch) for switch in switches.values() if _is_news(switch)]
+
+
+def _is_news(switch: Mapping[str, Any]) -> bool:
+    return (switch["side"], switch["stage"]) != ("home", "settled")
+
+
+def _switch_line(switch: Mapping[str, Any]) -> str:
+    line = f"failover group {switch['group']}: at {switch['cluster']} since {_time(switch['at_ms'])}"
+    if switch["stage"] != "settled":
+        line += f", {switch['stage']}"
+    if switch["stage"] == "away":
+        back = switch["standby"] if switch["side"] == "home" else switch["home"]
+        verb = "failback" if switch["side"] == "home" else "failover"
+        line += f": nothing is copied until {back} is back: mirrormaker {verb} FILE {switch['group']}"
+    return f"{line}, by {switch['by']}"
 
 
 def attention(routes: Sequence[RouteStatus]) -> list[str]:
@@ -213,6 +235,7 @@ def _route_json(route: RouteStatus) -> dict[str, Any]:
         "pause": route.pause,
         "paused_topics": dict(route.paused_topics),
         "halts": [dict(halt) for halt in route.halts],
+        "switch": None if route.switch is None else dict(route.switch),
         "lag": _lag_json(route.lag),
         "objective": None if route.objective is None else dict(route.objective),
         "latency": None if route.latency is None else dict(route.latency),

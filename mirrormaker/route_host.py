@@ -16,6 +16,7 @@ from mirrormaker.reconcile.claims import Decision, DestinationClaims
 from mirrormaker.reconcile.control_board import ControlBoard, ControlBoards
 from mirrormaker.reconcile.loop import RouteLoop
 from mirrormaker.reconcile.routes import RouteWork
+from mirrormaker.reconcile.switch_board import SwitchBoard
 from mirrormaker.route_runner import DaemonIdentity, RouteRunner
 from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteName, Topology
 
@@ -63,7 +64,12 @@ class RouteHost:
     def make_runner(self, work: RouteWork) -> RouteRunner:
         """One that may be asked for its verdict, or run."""
         board, claims = self._boards.of(work.destination), self.claims[work.destination.name]
-        return RouteRunner(work, self._identity, board, claims, self._links, self._cluster_ids, self._clock)
+        switch = None
+        if work.failover is not None:
+            switch = SwitchBoard(work.failover, work.route, self._boards.of(work.source), board)
+        return RouteRunner(
+            work, self._identity, board, claims, self._links, self._cluster_ids, self._clock, switch
+        )
 
     async def close(self, *, for_good: bool = False) -> None:
         """End every route. `for_good`: other processes of their groups get their partitions at once."""

@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -34,6 +34,7 @@ from mirrormaker.flow.route_link import ExpectedRoundTrips
 from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.timing.route_timing import RouteTiming
+from mirrormaker.ledger.return_ledger import ReturnLedger
 from mirrormaker.ledger.route_ledger import RouteLedger
 from mirrormaker.reconcile.claims import DestinationClaims
 from mirrormaker.reconcile.control import (
@@ -51,6 +52,7 @@ from mirrormaker.reconcile.halt_keeper import RouteHalts
 from mirrormaker.reconcile.halts import describe_halts, halt_key
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.rule_keeper import RuleKeeper
+from mirrormaker.reconcile.switch_board import SwitchBoard
 from mirrormaker.reconcile.topic_watch import TopicWatch
 from mirrormaker.reconcile.topics import TopicReconciler
 from mirrormaker.route_description import describe_work
@@ -74,6 +76,8 @@ class RouteState(Enum):
     """As somebody wishes."""
     SUPERSEDED = "superseded"
     """A daemon with a newer file runs it."""
+    STANDING_BY = "standing by"
+    """Its failover group is at work in the other direction."""
     STOPPED = "stopped"
 
 
@@ -81,6 +85,7 @@ _RESTING = {
     Rest.PAUSED: RouteState.PAUSED,
     Rest.FAILED: RouteState.FAILED,
     Rest.SUPERSEDED: RouteState.SUPERSEDED,
+    Rest.STANDING_BY: RouteState.STANDING_BY,
 }
 
 
@@ -117,10 +122,13 @@ class RouteRunner:
         links: Links,
         cluster_ids: ClusterIds,
         clock: Clock,
+        switch: SwitchBoard | None = None,
     ) -> None:
+        """`switch`: of its failover group."""
         self.work = work
         self._identity = identity
         self._board = board
+        self._switch = switch
         self.state = RouteState.STARTING
         self.failures = 0
         self.started_ms = clock.now_ms()
@@ -156,6 +164,8 @@ class RouteRunner:
 
     async def _keep_at_work(self) -> None:
         self._board.listen(self.work.name, self.look_again)
+        if self._switch is not None:
+            self._switch.listen(self.work.name, self.look_again)
         try:
             while not self._stopping.is_set():
                 started_ms = self._clock.monotonic_ms()
@@ -167,6 +177,8 @@ class RouteRunner:
             self.state = RouteState.STOPPED
         finally:
             self._board.forget(self.work.name)
+            if self._switch is not None:
+                self._switch.forget(self.work.name)
             self._claims.claim(self.work.name, frozenset())
 
     def look_again(self) -> None:
@@ -187,6 +199,8 @@ class RouteRunner:
         """Go on with other topics, bounds and intervals; whatever is copied goes on being copied."""
         self.work = work
         self._timing.change(work.route)
+        if self._switch is not None and work.failover is not None:
+            self._switch.group = work.failover
         if self._copier is not None and self._reconciler is not None:
             self._copier.change(work.route, _expected(work))
             self._reconciler.change(work)
@@ -208,7 +222,10 @@ class RouteRunner:
 
     async def verdict(self) -> Verdict:
         """What is to be done about the route. Raises BrokerError when the destination has never told."""
-        return judge(self.work.name, self._own_claim(), await self._board.wishes(self.work.name))
+        verdict = judge(self.work.name, self._own_claim(), await self._board.wishes(self.work.name))
+        if self._switch is not None and verdict.rest in (None, Rest.PAUSED) and not await self._switch.runs():
+            return replace(verdict, rest=Rest.STANDING_BY)
+        return verdict
 
     def _own_claim(self) -> Claim:
         return Claim(
@@ -287,7 +304,8 @@ class RouteRunner:
             watch = TopicWatch(source, halts, copier.arbiter.meet)
             groups = route.sync.groups
             if groups is not None:
-                self._carrier = GroupCarrier(groups, source, destination, ledger, copier.ways)
+                back = ReturnLedger(source, destination) if self.work.leads_back else None
+                self._carrier = GroupCarrier(groups, source, destination, ledger, copier.ways, back)
             self._audit = AuditWatch(
                 lambda: self.work.route,
                 self.work.source,
@@ -409,6 +427,8 @@ class RouteRunner:
         }
         if self._copier is not None and self._reconciler is not None and self._rules is not None:
             description |= describe_work(self._copier, self._reconciler, self._rules, self._timing)
+        if self._switch is not None:
+            description["switch"] = self._switch.describe()
         if self._ledger is not None:
             description["ledger"] = self._ledger.describe()
         if self._carrier is not None:

@@ -19,7 +19,7 @@ from broker.clock import Clock
 from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.clusters import OPEN_TIMEOUT_MS, open_cluster
 from mirrormaker.control_access import read_control
-from mirrormaker.flow.lag import Lag
+from mirrormaker.flow.lag import NO_LAG, Lag
 from mirrormaker.partition_status import PartitionStatus, observe_partitions
 from mirrormaker.reconcile.control import RouteWishes
 from mirrormaker.reconcile.halts import describe_halts
@@ -32,6 +32,8 @@ from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
 from mirrormaker.topology.readers.document import DEFAULT_DATA_DIR
 
 QUERY_TIMEOUT_MS = 10_000
+STANDING_BY = "standing by"
+"""A route whose failover group is at work in the other direction: nothing waits for it."""
 _DATA_DIR = re.compile(r"""^data_dir:[ \t]*["']?([^"'#\n]+?)["']?[ \t]*(?:#.*)?$""", re.MULTILINE)
 
 
@@ -68,6 +70,8 @@ class RouteStatus:
     """How the groups do that the route carries over; empty where it carries none."""
     audit: Mapping[str, Any] = field(default_factory=dict)
     """What the audits of the daemon found (`AuditWatch.describe`); empty when no daemon here runs it."""
+    switch: Mapping[str, Any] | None = None
+    """The last switch of the failover group that it is in, as `reconcile.switch_board` describes it."""
     halts: tuple[Mapping[str, Any], ...] = ()
     """Partitions that stand by a failure policy, as `reconcile.halts` keeps them."""
     latency: Mapping[str, Any] | None = None
@@ -175,6 +179,8 @@ async def _observe_or_tell(
 ) -> RouteStatus:
     told: Mapping[str, Any] = state.get("routes", {}).get(route.name) or await _tell_wishes(topology, route)
     spec = topology.clusters[route.source]
+    if _state_of(route, told) == STANDING_BY:
+        return _route_status(route, told, None, NO_LAG, ())
     try:
         async with (
             asyncio.timeout(QUERY_TIMEOUT_MS / 1000),
@@ -204,6 +210,13 @@ async def _tell_wishes(topology: Topology, route: RouteSpec) -> Mapping[str, Any
     return told if wishes.pause is None else {**told, "pause": asdict(wishes.pause), "state": "paused"}
 
 
+def _state_of(route: RouteSpec, told: Mapping[str, Any]) -> str:
+    """Which routes of a failover group run is not the file's to say."""
+    if route.enabled or "state" in told:
+        return str(told.get("state", "stopped"))
+    return "disabled" if route.failover_group is None else STANDING_BY
+
+
 def _route_status(
     route: RouteSpec,
     told: Mapping[str, Any],
@@ -215,7 +228,7 @@ def _route_status(
         name=route.name,
         source=route.source,
         destination=route.destination,
-        state=told.get("state", "stopped") if route.enabled else "disabled",
+        state=_state_of(route, told),
         problem=told.get("error") or told.get("reconcile_problem") or problem,
         lag=lag,
         partitions=partitions,
@@ -234,4 +247,5 @@ def _route_status(
         latency=summarize_latency(told.get("timing", {})),
         heartbeats=told.get("timing", {}).get("heartbeats", {}),
         objective=judge_objective(route.objectives, told.get("timing", {}), lag),
+        switch=told.get("switch"),
     )

@@ -1,8 +1,8 @@
 """Carries the groups of a route over: what they committed at the source, committed at the destination.
 
 A process does so for the partitions that it copies, again and again. It commits as a consumer outside of any
-membership: a group with members at the destination refuses that, so nobody is moved while reading. Owned by
-the route's event loop; `run` is a task of it.
+membership: a group with members at the destination refuses that, so nobody is moved while reading. Where a
+route leads back, what came by it counts too. Owned by the route's event loop; `run` is a task of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from broker.telemetry import logger
 from broker.types import TopicPartition
 from mirrormaker.carrying.decision import Decision, GroupStanding, decide
 from mirrormaker.ledger.group_mark import GroupMark, GroupMarkId
+from mirrormaker.ledger.lane_map import Translation
+from mirrormaker.ledger.return_ledger import ReturnLedger
 from mirrormaker.ledger.route_ledger import RouteLedger
+from mirrormaker.ledger.two_way import translate
 from mirrormaker.topology.group_selection import GroupSelection
 from mirrormaker.topology.model import GroupSync
 
@@ -51,6 +54,8 @@ class Crossing:
     to: TopicPartition
     position: OffsetAndMetadata
     committed: int | None
+    translation: Translation | None
+    """What its position is there; None where nothing was copied."""
     decision: Decision
     behind: int
     """Source offsets that the group has read and that the ledger does not know yet."""
@@ -66,8 +71,11 @@ class GroupCarrier:
         destination: Cluster,
         ledger: RouteLedger,
         owned: Callable[[], Mapping[TopicPartition, TopicPartition]],
+        back: ReturnLedger | None = None,
     ) -> None:
-        """`owned`: the source partitions that this process copies, with their destinations."""
+        """`owned`: the source partitions that this process copies, with their destinations. `back`: of the
+        route that leads back, where there is one.
+        """
         self.groups: Mapping[str, tuple[Crossing, ...]] = {}
         """How each stood when it was last looked at."""
         self.problem: str | None = None
@@ -80,13 +88,20 @@ class GroupCarrier:
         self._destination = destination
         self._ledger = ledger
         self._owned = owned
+        self._back = back
         self._log = logger("groups")
 
     async def run(self) -> None:
         """Carry every `interval_ms`, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            if self._back is not None:
+                tasks.create_task(self._back.run(), name="ledger of the way back")
+            await self._carry_on()
+
+    async def _carry_on(self) -> None:
         while True:
             await asyncio.sleep(self._sync.interval_ms / 1000)
-            if not self._ledger.is_read:
+            if not self._ledger.is_read or (self._back is not None and not self._back.is_read):
                 continue
             try:
                 await self.carry()
@@ -99,8 +114,10 @@ class GroupCarrier:
             self._ledger.note("groups_not_carried", error=str(error))
         self.problem = str(error)
 
-    async def carry(self) -> None:
-        """Once. Raises BrokerError when a cluster cannot be asked; a group that fails fails alone."""
+    async def carry(self, *, moves: bool = True) -> None:
+        """Once; unless it `moves`, groups are only looked at. Raises BrokerError when a cluster cannot be
+        asked; a group that fails fails alone.
+        """
         owned = dict(self._owned())
         listed = await Admin(self._source).list_groups()
         names = [group.group_id for group in listed if self._selects(group.group_id)]
@@ -109,7 +126,8 @@ class GroupCarrier:
 
         async def carry_one(name: str) -> tuple[Crossing, ...]:
             async with gate:
-                return await self._carry_group(name, owned, starts)
+                crossings = await self._look_at(name, owned, starts)
+                return await self._carry_group(name, crossings) if moves else crossings
 
         outcomes = await asyncio.gather(*map(carry_one, names), return_exceptions=True)
         groups: dict[str, tuple[Crossing, ...]] = {}
@@ -126,7 +144,7 @@ class GroupCarrier:
     def _selects(self, group: str) -> bool:
         return not group.startswith(OWN_PREFIX) and self._selection.selects(group)
 
-    async def _carry_group(
+    async def _look_at(
         self, group: str, owned: Mapping[TopicPartition, TopicPartition], starts: Mapping[TopicPartition, int]
     ) -> tuple[Crossing, ...]:
         positions = await fetch_offsets(self._source, group, timeout_ms=TIMEOUT_MS)
@@ -136,15 +154,17 @@ class GroupCarrier:
         there = await fetch_offsets(
             self._destination, group, [owned[source] for source in concerned], timeout_ms=TIMEOUT_MS
         )
-        crossings = [
+        return tuple(
             self._cross(group, source, owned[source], position, there, starts)
             for source, position in concerned.items()
-        ]
+        )
+
+    async def _carry_group(self, group: str, crossings: tuple[Crossing, ...]) -> tuple[Crossing, ...]:
         moves = [each for each in crossings if each.decision.to is not None]
         refusal = await self._move(group, moves) if moves else None
         if refusal is None:
             self.moved += len(moves)
-            return tuple(crossings)
+            return crossings
         return tuple(
             each if each.decision.to is None else replace(each, decision=Decision(standing=refusal))
             for each in crossings
@@ -161,12 +181,15 @@ class GroupCarrier:
     ) -> Crossing:
         committed = there[to].offset if to in there else None
         pages = self._ledger.pages(source, to)
+        back = None if self._back is None else self._back.pages(source, to)
         decision = Decision(standing=GroupStanding.UNKNOWN)
         known = None if pages is None else pages.next
-        if pages is not None:
+        translation = None
+        if pages is not None or back is not None:
+            translation = translate(position.offset, pages, back)
             decision = decide(
                 position.offset,
-                pages.forward(position.offset),
+                translation,
                 starts[to],
                 committed,
                 self._ledger.view.mark(GroupMarkId(group, self._ledger.lane(source, to))),
@@ -177,6 +200,7 @@ class GroupCarrier:
             to=to,
             position=position,
             committed=committed,
+            translation=translation,
             decision=decision,
             behind=0 if known is None else max(position.offset - known, 0),
         )

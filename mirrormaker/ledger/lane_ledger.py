@@ -52,6 +52,25 @@ class LaneLedger:
             return None
         return pages[-1].next if self._is_straight else self._whole_map().next
 
+    @property
+    def first_copied(self) -> int | None:
+        """The least source offset of a record that was copied; None where none was."""
+        firsts = (next(page.runs(), None) for page in self._pages.values())
+        return min((run.source for run in firsts if run is not None), default=None)
+
+    @property
+    def to_first(self) -> int | None:
+        """The least destination offset that is known of; None where none is."""
+        return min(
+            (page.to_first for page in self._pages.values() if page.to_first is not None), default=None
+        )
+
+    @property
+    def to_next(self) -> int | None:
+        """The destination offset after all that is known of; None where none is."""
+        ends = (page.to_next for page in self._pages.values())
+        return max((end for end in ends if end is not None), default=None)
+
     def forward(self, offset: int) -> Translation:
         """What an offset of the source is at the destination; see `LaneMap`."""
         pages = self.pages()

@@ -17,6 +17,11 @@ KEEP_COMPRESSION = "producer"
 """Batches stay as the mirror sends them: anything else makes the destination compress them again."""
 CLEANUP = "cleanup.policy"
 _LISTS = frozenset({CLEANUP})
+FENCE = ("max.message.bytes", "78")
+"""What a failover sets at topics of the side that it leaves, so that they take nothing more from producers: a
+marker that ends a transaction has 78 bytes, a batch of records hardly fits. It lasts for the switch alone, so
+it is neither carried over nor taken for a difference.
+"""
 
 
 def carried_settings(source: ObservedTopic, patterns: Iterable[str]) -> dict[str, str]:
@@ -26,6 +31,7 @@ def carried_settings(source: ObservedTopic, patterns: Iterable[str]) -> dict[str
         name: setting.value
         for name, setting in sorted(source.config.items())
         if setting.own and setting.value is not None and name not in UNCARRIED_SETTINGS
+        if (name, setting.value) != FENCE
         if any(pattern.fullmatch(name) for pattern in compiled)
     }
 
@@ -35,7 +41,9 @@ def differing_settings(wanted: Mapping[str, str], topic: ObservedTopic) -> dict[
     if not topic.config:
         return {}
     return {
-        name: value for name, value in sorted(wanted.items()) if not is_same(name, value, topic.setting(name))
+        name: value
+        for name, value in sorted(wanted.items())
+        if not is_same(name, value, topic.setting(name)) and (name, topic.setting(name)) != FENCE
     }
 
 

@@ -6,6 +6,7 @@ The topic is compacted; keys and values are JSON objects, so any client can read
     {"route": NAME}                                  {"generation", "digest", "daemon", "host", "at_ms"}
     {"route": NAME, "wish": "pause", "topic": T}     {"at_ms", "by", "reason"}; T null: the route as a whole
     {"route": NAME, "halt": {...}}                   a partition that stands by a failure policy: see `halts`
+    {"failover_group": NAME}                         the last switch of a failover group: see `switches`
 
 The first is the claim of the daemon that runs the newest file; pauses are wishes, which hold until they are
 taken back. Each has a key of its own: writers do not undo each other.
@@ -94,6 +95,8 @@ class Rest(Enum):
     FAILED = "failed"
     """By a failure policy, until somebody resumes it."""
     SUPERSEDED = "superseded"
+    STANDING_BY = "standing by"
+    """Its failover group is at work in the other direction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

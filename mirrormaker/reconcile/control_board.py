@@ -17,6 +17,7 @@ from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.reconcile.control import CONTROL_TOPIC, RouteWishes, read_wishes
+from mirrormaker.reconcile.switches import Switch, read_switches
 from mirrormaker.topology.model import ClusterSpec, RouteName
 
 RETRY_BACKOFF = Backoff(initial_ms=200, max_ms=10_000)
@@ -35,6 +36,7 @@ class ControlBoard:
         self._topic: KeptTopic | None = None
         """None while there is no connection."""
         self._wishes: dict[RouteName, RouteWishes] | None = None
+        self._switches: dict[str, Switch] = {}
         self._looked = asyncio.Event()
         """Set when the first attempt is over, for better or worse."""
         self._listeners: dict[RouteName, Callable[[], None]] = {}
@@ -91,6 +93,17 @@ class ControlBoard:
         """The same, as far as known."""
         return (self._wishes or {}).get(route, RouteWishes())
 
+    async def switch(self, group: str) -> Switch | None:
+        """The last switch of a failover group; None where there has been none. Raises as `wishes` does."""
+        await self._looked.wait()
+        if self._wishes is None:
+            raise ConnectionFailedError(self.problem or "the control topic has not been read")
+        return self._switches.get(group)
+
+    def known_switch(self, group: str) -> Switch | None:
+        """The same, as far as known."""
+        return self._switches.get(group)
+
     async def put(self, records: Collection[tuple[Document, Document | None]]) -> None:
         """Write records, None to take one back. Raises BrokerError."""
         topic = self._topic
@@ -107,8 +120,9 @@ class ControlBoard:
             await topic.changed()
 
     def _take(self, topic: KeptTopic) -> None:
-        before, self._wishes = self._wishes, read_wishes(topic.entries())
-        if before != self._wishes:
+        before = self._wishes, self._switches
+        self._wishes, self._switches = read_wishes(topic.entries()), read_switches(topic.entries())
+        if before != (self._wishes, self._switches):
             self._tell()
 
     def _tell(self) -> None:

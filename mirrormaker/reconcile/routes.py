@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from mirrormaker.topology.failover_groups import FailoverGroup, failover_groups, return_route
 from mirrormaker.topology.model import (
     ClusterSpec,
     ExistingTopics,
@@ -41,10 +42,17 @@ class RouteWork:
     destination: ClusterSpec
     mesh: Mesh = field(default_factory=Mesh)
     """Empty for a route that is no part of one."""
+    failover: FailoverGroup | None = None
+    """The routes that it switches its direction with."""
 
     @property
     def name(self) -> RouteName:
         return self.route.name
+
+    @property
+    def leads_back(self) -> bool:
+        """Whether a route of its failover group brings the same topics back."""
+        return self.failover is not None and return_route(self.route, self.failover.routes) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,17 +79,18 @@ class RouteSteps:
 
 
 def work_of(topology: Topology) -> dict[RouteName, RouteWork]:
-    """The routes that a process with this file should run."""
-    clusters, mesh = topology.clusters, _mesh_of(topology)
+    """The routes that a process with this file should run, or, in a failover group, may have to."""
+    clusters, mesh, groups = topology.clusters, _mesh_of(topology), failover_groups(topology)
     return {
         route.name: RouteWork(
             route=route,
             source=clusters[route.source],
             destination=clusters[route.destination],
             mesh=mesh if ways_of([route]) else Mesh(),
+            failover=None if route.failover_group is None else groups[route.failover_group],
         )
         for route in topology.routes
-        if route.enabled
+        if route.enabled or route.failover_group is not None
     }
 
 
@@ -135,6 +144,7 @@ def _lasting(work: RouteWork) -> RouteWork:
         ),
         source=_reached(work.source),
         destination=_reached(work.destination),
+        failover=None if work.failover is None else replace(work.failover, routes=()),
     )
 
 

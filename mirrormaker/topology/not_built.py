@@ -31,7 +31,7 @@ _ROUTE = RouteSpec(
 )
 
 CLUSTER_FIELDS: tuple[str, ...] = ()
-ROUTE_FIELDS = ("failover_group",)
+ROUTE_FIELDS: tuple[str, ...] = ()
 BUILT_VALUES: dict[str, tuple[object, ...]] = {}
 """Values beside the default that have their effect."""
 

@@ -14,6 +14,7 @@ from broker.coordination.connect_string import ConnectString
 from broker.errors import ConfigurationError
 from broker.types import HostPort
 from mirrormaker.topology.combinations import check_combinations
+from mirrormaker.topology.failover_groups import check_failover_groups
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.loops import example_of, find_circles, is_compilable
 from mirrormaker.topology.model import ClusterName, ClusterSpec, LinkSpec, RouteSpec, SimulatedLink, Topology
@@ -53,6 +54,7 @@ def check(topology: Topology) -> Iterator[Finding]:
     if is_compilable(topology.routes):
         yield from _check_clashes(topology.routes)
         yield from _check_circles(topology.routes)
+    yield from check_failover_groups(topology.routes)
 
 
 def _check_cluster(cluster: ClusterSpec) -> Iterator[Finding]:

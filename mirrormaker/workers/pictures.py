@@ -16,7 +16,7 @@ from mirrormaker.workers.timing_pictures import merge_timings
 Picture = Mapping[str, Any]
 
 EVENTS_MAX = 50
-_STATES = ("failed", "starting", "running", "superseded", "paused", "stopped")
+_STATES = ("failed", "starting", "running", "superseded", "paused", "standing by", "stopped")
 """The first of them that a worker is in is that of the route."""
 
 
@@ -109,6 +109,7 @@ _RULES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "started_ms": _largest,
     "pause": _any,
     "halts": _any,
+    "switch": _any,
     "control_problem": _said,
     "reconcile_problem": _said,
     "group_generation": _largest,

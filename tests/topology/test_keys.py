@@ -76,7 +76,7 @@ routes:
     from: jfk
     to: aggregate
     owner: platform@example.com
-    enabled: false
+    enabled: true
     start: latest
     topics: {include: [orders], exclude: [x], name: "{topic}", partitions: key, merge: true}
     membership: zookeeper
@@ -166,7 +166,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (route.name, route.owner, route.enabled, route.start) == (
         "eastward",
         "platform@example.com",
-        False,
+        True,
         Start.LATEST,
     )
     assert (route.topics.name, route.topics.partitions, route.topics.merge) == (

@@ -8,24 +8,13 @@ from pathlib import Path
 import pytest
 
 from mirrormaker.topology.not_built import BUILT_VALUES, CLUSTER_FIELDS, ROUTE_FIELDS
-from tests.topology.files import CLUSTERS, load, load_route, problem_of_route, problems_of
+from tests.topology.files import CLUSTERS, load, load_route, problems_of
 from tests.topology.test_keys import EVERYTHING
 
 
 def test_what_is_left_at_its_default_is_not_refused(tmp_path: Path) -> None:
     assert load_route(tmp_path, "delivery: at_least_once, on: {source_gap: skip_and_record}, enabled: true")
     assert load_route(tmp_path, "copy: deep")
-
-
-@pytest.mark.parametrize(
-    ("keys", "told"),
-    [
-        ("failover_group: dr", "failover_group: 'dr' is not supported yet"),
-        ("failover_group: a", "failover_group: 'a' is not supported yet"),
-    ],
-)
-def test_what_has_no_effect_yet_is_refused_by_its_path(tmp_path: Path, keys: str, told: str) -> None:
-    assert problem_of_route(tmp_path, keys) == told
 
 
 @pytest.mark.parametrize(

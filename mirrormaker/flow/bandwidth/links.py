@@ -119,8 +119,9 @@ def processes_by_link(topology: Topology) -> dict[Ends, int]:
     at_home: set[Ends] = set()
     for route in topology.routes:
         ends, wanted = (route.source, route.destination), route.resources.workers
-        if route.enabled and wanted > 1:
+        runs = route.enabled or route.failover_group is not None
+        if runs and wanted > 1:
             workers[ends] = max(workers.get(ends, 0), wanted)
-        elif route.enabled:
+        elif runs:
             at_home.add(ends)
     return {ends: workers.get(ends, 0) + (ends in at_home) for ends in workers.keys() | at_home}

@@ -1,0 +1,95 @@
+"""`mirrormaker failover` and `mirrormaker failback`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from broker.clock import Clock, SystemClock
+from mirrormaker.failover.rehearsal import Rehearsal, rehearse
+from mirrormaker.failover.sides import find_group, open_sides
+from mirrormaker.failover.switching import GroupSwitch, Switched, TailChoice, Terms
+from mirrormaker.reconcile.switch_board import describe_switch
+from mirrormaker.reconcile.switches import Side
+from mirrormaker.status import load_for_status
+from mirrormaker.topology.model import Topology
+
+_AddVerb = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+
+
+async def rehearse_switch(topology: Topology, name: str, target: Side, clock: Clock) -> Rehearsal:
+    """What a switch would mean now. Raises ConfigurationError, BrokerError."""
+    async with open_sides(topology, find_group(topology, name), clock) as sides:
+        return await rehearse(sides, target)
+
+
+async def switch_group(
+    topology: Topology, name: str, target: Side, terms: Terms, clock: Clock, tell: Callable[[str], None]
+) -> Switched:
+    """Switch the group, or go on with that. Raises ConfigurationError, FailoverError, BrokerError."""
+    async with open_sides(topology, find_group(topology, name), clock) as sides:
+        return await GroupSwitch(sides, terms, tell).run(target)
+
+
+def describe_switched(topology: Topology, name: str, done: Switched) -> dict[str, Any]:
+    """Plain data."""
+    return {
+        **describe_switch(find_group(topology, name), done.switch),
+        "rehearsal": done.rehearsal.describe(),
+        "groups": [place.describe() for place in done.groups],
+        "found_tail": [tail.describe() for tail in done.tail],
+    }
+
+
+def add_failover_verbs(add_verb: _AddVerb) -> None:
+    """`failover` and `failback`."""
+    for name, side, purpose in (
+        ("failover", Side.STANDBY, "switch the routes of a failover group to its standby"),
+        ("failback", Side.HOME, "switch the routes of a failover group back to its home"),
+    ):
+        verb = add_verb(name, _switch, purpose)
+        verb.add_argument("group", metavar="GROUP", help="a failover group, or a route of it")
+        verb.add_argument(
+            "--dry-run", action="store_true", help="say what would be lost and where groups would go on"
+        )
+        verb.add_argument(
+            "--force", action="store_true", help="also when the cluster that is left does not answer"
+        )
+        verb.add_argument(
+            "--tail",
+            type=TailChoice,
+            choices=list(TailChoice),
+            metavar="copy|report",
+            help="what to do about records that only the side has which was not at work",
+        )
+        verb.add_argument(
+            "--timeout", type=float, default=60.0, metavar="SECONDS", help="for everything to be copied"
+        )
+        verb.add_argument("--output", choices=["text", "json"], default="text")
+        verb.set_defaults(side=side)
+
+
+def _switch(options: argparse.Namespace) -> int:
+    topology, clock = load_for_status(options.file), SystemClock()
+    if options.dry_run:
+        rehearsal = asyncio.run(rehearse_switch(topology, options.group, options.side, clock))
+        _print(options, rehearsal.describe(), rehearsal.lines())
+        return 0
+    terms = Terms(timeout_ms=round(options.timeout * 1000), force=options.force, tail=options.tail)
+
+    def tell(line: str) -> None:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+    done = asyncio.run(switch_group(topology, options.group, options.side, terms, clock, tell))
+    _print(options, describe_switched(topology, options.group, done), done.rehearsal.lines())
+    return 0
+
+
+def _print(options: argparse.Namespace, document: dict[str, Any], lines: list[str]) -> None:
+    text = json.dumps(document, indent=2) if options.output == "json" else "\n".join(lines)
+    sys.stdout.write(text + "\n")

@@ -1,0 +1,41 @@
+"""Topics closed to producers while a switch is under way, by what every Kafka cluster offers: a limit of the
+size of a batch that none fits (see `plan.settings.FENCE`). Readers, the mirror among them, and markers of
+transactions pass. The setting that was there before is recorded first, so that whoever goes on after a crash
+can put it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
+from broker.settings import ConfigSource
+from mirrormaker.plan.settings import FENCE
+
+_NAME, _VALUE = FENCE
+
+
+async def read_settings(cluster: Cluster, topics: Iterable[str]) -> dict[str, str | None]:
+    """The setting as each topic has it of its own, else None. Raises BrokerError."""
+    admin = Admin(cluster)
+    before: dict[str, str | None] = {}
+    for topic in topics:
+        entry = (await admin.describe_topic_configs(topic, [_NAME])).get(_NAME)
+        is_own = entry is not None and entry.source is ConfigSource.TOPIC and entry.value != _VALUE
+        before[topic] = entry.value if entry is not None and is_own else None
+    return before
+
+
+async def close_topics(cluster: Cluster, topics: Iterable[str]) -> None:
+    """Raises BrokerError."""
+    admin = Admin(cluster)
+    for topic in topics:
+        await admin.alter_topic_configs(topic, {_NAME: _VALUE})
+
+
+async def open_topics(cluster: Cluster, before: Mapping[str, str | None]) -> None:
+    """Put back what was there. Raises BrokerError."""
+    admin = Admin(cluster)
+    for topic, value in before.items():
+        await admin.alter_topic_configs(topic, {_NAME: value})

@@ -1,0 +1,157 @@
+"""Consumer groups of a failover group's routes, looked at or carried once, by the ledgers of both ways."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from broker.errors import RequestTimedOutError
+from broker.types import TopicPartition
+from mirrormaker.carrying.carrier import Crossing, GroupCarrier
+from mirrormaker.carrying.decision import GroupStanding
+from mirrormaker.failover.partitions import PartitionPlace
+from mirrormaker.failover.sides import Sides
+from mirrormaker.ledger.group_mark import GroupMark, GroupMarkId
+from mirrormaker.ledger.lane_id import LEDGER_TOPIC
+from mirrormaker.ledger.return_ledger import ReturnLedger
+from mirrormaker.ledger.route_ledger import RouteLedger
+from mirrormaker.reconcile.switches import Side
+from mirrormaker.topology.failover_groups import return_route
+from mirrormaker.topology.model import RouteSpec
+
+READ_TIMEOUT_MS = 30_000
+_LOOK_MS = 50
+_AT_THE_END = frozenset({GroupStanding.CARRIED, GroupStanding.AHEAD})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlace:
+    """One partition of a group."""
+
+    route: str
+    group: str
+    source: TopicPartition
+    at: int
+    to: TopicPartition
+    continues_at: int | None
+    """At the other side; None where it has no position there, and gets none."""
+    standing: str
+    is_exact: bool
+    unread: int
+    """Records that the route has not copied yet and that the group has read: see `GroupStanding.AHEAD`."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "route": self.route,
+            "group": self.group,
+            "topic": self.source.topic,
+            "partition": self.source.partition,
+            "at": self.at,
+            "to_topic": self.to.topic,
+            "continues_at": self.continues_at,
+            "standing": self.standing,
+            "exact": self.is_exact,
+            "ahead": self.unread,
+        }
+
+
+async def look_at_groups(sides: Sides, side: Side, places: list[PartitionPlace]) -> list[GroupPlace]:
+    """Where the groups of `side` would go on at the other one now; nothing is moved. Both sides must answer.
+
+    Raises BrokerError.
+    """
+    found: list[GroupPlace] = []
+    for route in _carrying(sides, side):
+        if LEDGER_TOPIC in (await sides.cluster(side.other).refresh()).topics:
+            async with _carriage(sides, side, route, places) as (carrier, _):
+                await carrier.carry(moves=False)
+                found += _told(route, carrier.groups)
+    return found
+
+
+async def carry_groups(sides: Sides, side: Side, places: list[PartitionPlace]) -> list[GroupPlace]:
+    """Carry the groups of `side` to the other one, and note there that they came from here: so they are
+    carried back from where they go on. Returns where they are now. Raises BrokerError.
+    """
+    found: list[GroupPlace] = []
+    for route in _carrying(sides, side):
+        async with _carriage(sides, side, route, places) as (carrier, back):
+            await carrier.carry()
+            await carrier.carry()  # says where they are now
+            if back is not None:
+                await _note(carrier.groups, back)
+            found += _told(route, carrier.groups)
+    return found
+
+
+def _carrying(sides: Sides, side: Side) -> list[RouteSpec]:
+    return [route for route in sides.leaving(side) if route.sync.groups is not None]
+
+
+@asynccontextmanager
+async def _carriage(
+    sides: Sides, side: Side, route: RouteSpec, places: list[PartitionPlace]
+) -> AsyncIterator[tuple[GroupCarrier, ReturnLedger | None]]:
+    """A carrier for all partitions of the route, with ledgers that have been read."""
+    assert route.sync.groups is not None
+    source, destination = sides.cluster(side), sides.cluster(side.other)
+    ledger = RouteLedger(route, source, destination, sides.clock)
+    back = None
+    if return_route(route, sides.group.routes) is not None:
+        back = ReturnLedger(source, destination)
+    owned = {place.source: place.to for place in places if place.route.name == route.name}
+    await destination.refresh()
+    tasks = [asyncio.create_task(each.run()) for each in (ledger, back) if each is not None]
+    try:
+        await _await_read(ledger, back)
+        yield GroupCarrier(route.sync.groups, source, destination, ledger, lambda: owned, back), back
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _await_read(ledger: RouteLedger, back: ReturnLedger | None) -> None:
+    """Raises RequestTimedOutError."""
+    try:
+        async with asyncio.timeout(READ_TIMEOUT_MS / 1000):
+            while not ledger.is_read or (back is not None and not back.is_read):  # noqa: ASYNC110 asked by commands alone
+                await asyncio.sleep(_LOOK_MS / 1000)
+    except TimeoutError:
+        told = ledger.problem or (back.problem if back is not None else None)
+        raise RequestTimedOutError(f"the ledgers were not read: {told}") from None
+
+
+async def _note(groups: Mapping[str, tuple[Crossing, ...]], back: ReturnLedger) -> None:
+    records = []
+    for name, crossings in groups.items():
+        for each in crossings:
+            if each.committed is not None:
+                mark = GroupMark(source=each.committed, to=each.position.offset, before=None)
+                records.append((GroupMarkId(name, back.lane(each.source, each.to)).key(), mark.value()))
+    if records:
+        await back.put(records)
+
+
+def _told(route: RouteSpec, groups: Mapping[str, tuple[Crossing, ...]]) -> list[GroupPlace]:
+    return [
+        GroupPlace(
+            route=route.name,
+            group=name,
+            source=each.source,
+            at=each.position.offset,
+            to=each.to,
+            continues_at=each.committed if each.decision.to is None else each.decision.to,
+            standing=each.decision.standing.value,
+            is_exact=each.translation is not None
+            and each.translation.is_exact
+            and each.decision.standing in _AT_THE_END,
+            unread=each.behind,
+        )
+        for name, crossings in sorted(groups.items())
+        for each in crossings
+    ]

@@ -1,0 +1,124 @@
+"""Where the routes of one direction stand: positions, ends, and what the ledgers say, by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from broker.client.cluster import Cluster
+from broker.client.offsets import EARLIEST, LATEST, list_offsets
+from broker.errors import ConfigurationError
+from broker.types import NO_TOPIC_ID, TopicPartition
+from mirrormaker.failover.sides import Sides
+from mirrormaker.flow.position_moves import move_positions
+from mirrormaker.flow.positions import SourceId
+from mirrormaker.ledger.lane_id import LaneId
+from mirrormaker.ledger.lane_ledger import LaneLedger
+from mirrormaker.ledger.reading import read_ledger
+from mirrormaker.ledger.view import LedgerView
+from mirrormaker.plan.topics import select_topics
+from mirrormaker.reconcile.switches import Side
+from mirrormaker.route_groups import route_group
+from mirrormaker.topology.model import Delivery, RouteSpec
+from mirrormaker.topology.naming import compile_naming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPlace:
+    """One source partition of a route."""
+
+    route: RouteSpec
+    source: TopicPartition
+    to: TopicPartition
+    committed: int | None
+    """Where the route goes on; None where it has never been."""
+    start: int
+    stable_end: int
+    """What readers of committed records see."""
+    end: int
+
+    @property
+    def position(self) -> int:
+        """Where it goes on, or begins."""
+        return self.start if self.committed is None else self.committed
+
+
+async def read_places(sides: Sides, side: Side) -> list[PartitionPlace]:
+    """Of all routes that lead from `side`, which must answer. Raises BrokerError."""
+    cluster, spec = sides.cluster(side), sides.topology.clusters[sides.name(side)]
+    metadata = await cluster.refresh()
+    places: list[PartitionPlace] = []
+    for route in sides.leaving(side):
+        names = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
+        sources = metadata.topic_partitions(sorted(names))
+        async with route_group(route, spec, cluster) as admin:
+            committed = await admin.group_offsets(route.group, sources)
+        starts = await list_offsets(cluster, dict.fromkeys(sources, EARLIEST))
+        ends = await list_offsets(cluster, dict.fromkeys(sources, LATEST))
+        stable = await list_offsets(cluster, dict.fromkeys(sources, LATEST), read_committed=True)
+        places += (
+            PartitionPlace(
+                route=route,
+                source=source,
+                to=TopicPartition(names[source.topic], source.partition),
+                committed=committed[source].offset if source in committed else None,
+                start=starts[source].offset,
+                stable_end=stable[source].offset,
+                end=ends[source].offset,
+            )
+            for source in sources
+        )
+    return places
+
+
+async def move_places(sides: Sides, side: Side, positions: Mapping[TopicPartition, int]) -> None:
+    """Have the routes that lead from `side` go on at these offsets; nobody may be copying. Raises
+    BrokerError.
+    """
+    cluster, spec = sides.cluster(side), sides.topology.clusters[sides.name(side)]
+    metadata = await cluster.refresh()
+    for route in sides.leaving(side):
+        names = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
+        own = {source: offset for source, offset in positions.items() if source.topic in names}
+        if not own:
+            continue
+        async with route_group(route, spec, cluster) as admin:
+            await admin.reset_group_offsets(route.group, own)
+        if route.delivery is Delivery.EXACTLY_ONCE and side.other in sides.clusters:
+            moves = {
+                SourceId(
+                    cluster_id=cluster.cluster_id,
+                    topic_id=metadata.topics[source.topic].topic_id,
+                    partition=source,
+                    to=names[source.topic],
+                ): offset
+                for source, offset in own.items()
+            }
+            await move_positions(sides.cluster(side.other), route, moves)
+
+
+async def ledger_at(cluster: Cluster) -> LedgerView:
+    """What a cluster's ledger says; nothing where it has none. Raises BrokerError."""
+    try:
+        return await read_ledger(cluster)
+    except ConfigurationError:
+        return LedgerView()
+
+
+def lane_of(
+    view: LedgerView, source: Cluster | None, place: TopicPartition, to: TopicPartition
+) -> LaneLedger:
+    """What the ledger says of the lane between two partitions: of the source's topic as it is now, or while
+    that does not answer, of the one that was written to last.
+    """
+    lanes = [lane for lane in view.of_source(place, to.topic) if lane.to_partition == to.partition]
+    if source is not None:
+        lanes = [lane for lane in lanes if _is_current(lane, source)]
+    last = max(lanes, key=lambda lane: view.lanes[lane].to_next or -1, default=None)
+    return LaneLedger() if last is None else view.lanes[last]
+
+
+def _is_current(lane: LaneId, source: Cluster) -> bool:
+    known = source.topics.get(lane.topic)
+    topic_id = None if known is None or known.topic_id == NO_TOPIC_ID else str(known.topic_id)
+    return (lane.cluster, lane.topic_id) == (source.cluster_id, topic_id)

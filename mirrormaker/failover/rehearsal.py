@@ -1,0 +1,280 @@
+"""What a switch would mean now: what is not copied yet, where groups would go on, what stays behind. Nothing
+is changed by finding out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from broker.client.acl_admin import AclAdmin
+from broker.client.cluster import Cluster
+from broker.errors import BrokerError
+from broker.types import TopicPartition
+from mirrormaker.failover.groups import GroupPlace, look_at_groups
+from mirrormaker.failover.last_known import read_last_known
+from mirrormaker.failover.partitions import PartitionPlace, lane_of, ledger_at, read_places
+from mirrormaker.failover.sides import Sides
+from mirrormaker.failover.tail import Tail, find_tail, read_paths
+from mirrormaker.ledger.lane_ledger import LaneLedger
+from mirrormaker.ledger.two_way import mirrored_until
+from mirrormaker.plan.topics import select_topics
+from mirrormaker.reconcile.switches import Side
+from mirrormaker.status import read_status
+from mirrormaker.topology.naming import compile_naming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """What one partition has that the other side lacks; None: not known."""
+
+    route: str
+    source: TopicPartition
+    copied_to: int | None
+    """Source offset after all that the other side is known to have."""
+    end: int | None
+    records: int | None
+    bytes: int | None
+    seconds: float | None
+    age_ms: int
+    """How long ago the source said so; 0: now."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "route": self.route,
+            "topic": self.source.topic,
+            "partition": self.source.partition,
+            "copied_to": self.copied_to,
+            "end": self.end,
+            "records": self.records,
+            "bytes": self.bytes,
+            "seconds": self.seconds,
+            "age_ms": self.age_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """See the module."""
+
+    group: str
+    source: str
+    """The cluster that is left."""
+    to: str
+    is_planned: bool
+    """Both clusters answer: everything can be copied first."""
+    problem: str | None
+    """Why the one that is left does not answer."""
+    missing: tuple[Missing, ...] = ()
+    groups: tuple[GroupPlace, ...] = ()
+    tail: tuple[Tail, ...] = ()
+    """Records at `to` that never came to `source`."""
+    notes: tuple[str, ...] = field(default=())
+    """What is not carried, and what to heed."""
+
+    @property
+    def records_missing(self) -> int | None:
+        """In all; None where it is not known of every partition."""
+        counts = [each.records for each in self.missing]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "group": self.group,
+            "from": self.source,
+            "to": self.to,
+            "planned": self.is_planned,
+            "problem": self.problem,
+            "records_missing": self.records_missing,
+            "partitions": [each.describe() for each in self.missing],
+            "groups": [each.describe() for each in self.groups],
+            "tail": [each.describe() for each in self.tail],
+            "notes": list(self.notes),
+        }
+
+    def lines(self) -> list[str]:
+        """For people."""
+        how = "planned: both clusters answer, what is missing is copied first"
+        if not self.is_planned:
+            how = f"forced: {self.source} does not answer ({self.problem}); what is missing stays there"
+        lines = [f"{self.group}: from {self.source} to {self.to}, {how}"]
+        count = self.records_missing
+        lines.append(f"  not copied yet: {'unknown' if count is None else f'{count:,} records'}")
+        lines += (_line_of(each) for each in self.missing if each.records != 0)
+        for place in self.groups:
+            at = "its first record" if place.continues_at is None else f"offset {place.continues_at}"
+            exactness = "" if place.is_exact else f" ({place.standing}: it may read records again)"
+            ahead = f", {place.unread:,} records ahead of the copy" if place.unread else ""
+            lines.append(
+                f"  group {place.group}: {place.source} at {place.at}{ahead} goes on at {at}{exactness}"
+            )
+        lines += (f"  only at {self.to}: {each.line()}" for each in self.tail)
+        return [*lines, *(f"  {note}" for note in self.notes)]
+
+
+def _line_of(each: Missing) -> str:
+    if each.records is None:
+        return f"    {each.source}: nothing is known of its end; copied to {each.copied_to}"
+    size = "" if each.bytes is None else f", {each.bytes:,} bytes"
+    time = "" if each.seconds is None else f", the first waits for {each.seconds:.1f} s"
+    age = f", as of {each.age_ms / 1000:.0f} s ago" if each.age_ms else ""
+    return f"    {each.source}: {each.records:,} records{size}{time}{age}"
+
+
+async def rehearse(sides: Sides, target: Side) -> Rehearsal:
+    """Of a switch to `target`, which must answer. Raises BrokerError."""
+    old = target.other
+    sides.cluster(target)
+    is_planned = old in sides.clusters
+    rehearsal = Rehearsal(
+        group=sides.group.name,
+        source=sides.name(old),
+        to=sides.name(target),
+        is_planned=is_planned,
+        problem=sides.problems.get(old),
+    )
+    if not is_planned:
+        missing = await _missing_as_known(sides, target)
+        notes = ("groups go on where they were carried last",)
+        return replace(rehearsal, missing=tuple(missing), notes=(*notes, *_standing_notes(sides, old)))
+    places = await read_places(sides, old)
+    return replace(
+        rehearsal,
+        missing=tuple(await _missing_now(sides, old)),
+        groups=tuple(await look_at_groups(sides, old, places)),
+        tail=tuple(await find_tails(sides, target)),
+        notes=(*_transaction_notes(places), *await _rule_notes(sides, old), *_standing_notes(sides, old)),
+    )
+
+
+async def find_tails(sides: Sides, side: Side) -> list[Tail]:
+    """What `side` has that the other one lacks, and no route that runs brings there. Raises BrokerError."""
+    cluster, other = sides.cluster(side), sides.clusters.get(side.other)
+    places = await read_places(sides, side)
+    came, went = await ledger_at(cluster), None if other is None else await ledger_at(other)
+    paths = await read_paths(cluster)
+    tails: list[Tail] = []
+    for place in places:
+        lane = lane_of(came, other, place.to, place.source)
+        position = place.committed
+        if went is not None and (known := lane_of(went, cluster, place.source, place.to).next) is not None:
+            position = max(known, position or 0)
+        if position is None:
+            position = mirrored_or_start(lane, place)
+        begun = replace(place, committed=max(position, place.start))
+        tail = await find_tail(cluster, begun, lane, paths, None if other is None else other.cluster_id)
+        tails += [] if tail is None else [tail]
+    return tails
+
+
+def mirrored_or_start(lane: LaneLedger, place: PartitionPlace) -> int:
+    """Where a route back begins that has never run: behind what is known to have come by the way forth."""
+    begin = mirrored_until([lane], place.committed)
+    return place.start if begin is None else min(max(begin, place.start), place.end)
+
+
+async def _missing_now(sides: Sides, old: Side) -> list[Missing]:
+    """As `status` tells it."""
+    status = await read_status(replace(sides.topology, routes=sides.leaving(old)), sides.clock)
+    return [
+        Missing(
+            route=route.name,
+            source=each.source,
+            copied_to=each.committed,
+            end=each.end,
+            records=max(each.lag.messages, 0),
+            bytes=each.lag.bytes,
+            seconds=each.lag.seconds,
+            age_ms=0,
+        )
+        for route in status.routes
+        for each in route.partitions
+    ]
+
+
+async def _missing_as_known(sides: Sides, target: Side) -> list[Missing]:
+    """From what the daemon saw of the source last, and the ledger at the side that answers."""
+    cluster = sides.cluster(target)
+    view, kept, now_ms = await ledger_at(cluster), read_last_known(sides.topology), sides.clock.now_ms()
+    metadata = await cluster.refresh()
+    found: list[Missing] = []
+    for route in sides.leaving(target.other):
+        ends: Mapping[str, Mapping[str, Any]] = kept.get(route.name, {})
+        naming = compile_naming(route.source, route.topics)
+        for topic, name in select_topics(naming, metadata.topics.values()).items():
+            for number in sorted(metadata.topics[topic].partitions):
+                source = TopicPartition(topic, number)
+                copied = lane_of(view, None, source, TopicPartition(name, number)).next
+                found.append(_known(route.name, source, copied, ends.get(str(source)), now_ms))
+    return found
+
+
+def _known(
+    route: str, source: TopicPartition, copied: int | None, told: Mapping[str, Any] | None, now_ms: int
+) -> Missing:
+    if told is None:
+        return Missing(
+            route=route,
+            source=source,
+            copied_to=copied,
+            end=None,
+            records=None,
+            bytes=None,
+            seconds=None,
+            age_ms=0,
+        )
+    records = max(told["end"] - (copied or 0), 0)
+    size, since_ms = told.get("bytes_per_offset"), told.get("waiting_since_ms")
+    return Missing(
+        route=route,
+        source=source,
+        copied_to=copied,
+        end=told["end"],
+        records=records,
+        bytes=0 if not records else None if size is None else round(records * size),
+        seconds=(now_ms - since_ms) / 1000 if records and since_ms else None,
+        age_ms=now_ms - told["at_ms"],
+    )
+
+
+def _transaction_notes(places: list[PartitionPlace]) -> list[str]:
+    return [
+        f"{place.source}: transactions are open from offset {place.stable_end} on, {place.end} is its end:"
+        " they have to end first"
+        for place in places
+        if place.stable_end < place.end
+    ]
+
+
+async def _rule_notes(sides: Sides, old: Side) -> list[str]:
+    if all(route.sync.acls for route in sides.leaving(old)):
+        return []
+    try:
+        count = len(await _rules(sides.cluster(old)))
+    except BrokerError:
+        return []  # a cluster without access rules, or one that does not tell
+    return [f"{count} access rules at {sides.name(old)} are not carried: 'sync.acls' is off"] if count else []
+
+
+async def _rules(cluster: Cluster) -> list[Any]:
+    return list(await AclAdmin(cluster).rules())
+
+
+def _standing_notes(sides: Sides, old: Side) -> list[str]:
+    """What people and policies hold back."""
+    notes: list[str] = []
+    for route in sides.leaving(old):
+        wishes = sides.wishes.get(route.name)
+        if wishes is None:
+            continue
+        if wishes.pause is not None:
+            notes.append(f"route {route.name} is paused as a whole: resume it, else nothing is copied")
+        notes += (f"route {route.name}: topic {topic} is paused" for topic in wishes.topics)
+        notes += (
+            f"route {route.name}: {source} stands: {halt.trouble.kind.value}: {halt.trouble.problem}"
+            for source, halt in wishes.halts.items()
+        )
+    return notes

@@ -1,0 +1,129 @@
+"""The two clusters of a failover group as a command sees them: which answer, and what was switched last."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+
+from broker.client.cluster import Cluster
+from broker.clock import Clock
+from broker.errors import BrokerError, ConfigurationError, ConnectionFailedError
+from mirrormaker.clusters import open_cluster
+from mirrormaker.control_access import this_user
+from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.reconcile.control import CONTROL_TOPIC, RouteWishes, read_wishes
+from mirrormaker.reconcile.control_board import TIMEOUT_MS
+from mirrormaker.reconcile.switches import Side, Switch, latest, read_switches, switch_key, switch_value
+from mirrormaker.topology.failover_groups import FailoverGroup, failover_groups
+from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Topology
+
+
+class FailoverError(BrokerError):
+    """The group cannot be switched so: the message says why, and what helps. Nothing has been lost."""
+
+
+def find_group(topology: Topology, name: str) -> FailoverGroup:
+    """The group of that name, or of the route of that name. Raises ConfigurationError."""
+    groups = failover_groups(topology)
+    if name in groups:
+        return groups[name]
+    for route in topology.routes:
+        if route.name == name:
+            if route.failover_group is None:
+                raise ConfigurationError([f"the route {name!r} is in no failover group"])
+            return groups[route.failover_group]
+    if not groups:
+        raise ConfigurationError(["no route of the file has a 'failover_group'"])
+    close = get_close_matches(name, groups, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else f": there are {', '.join(groups)}"
+    raise ConfigurationError([f"there is no failover group {name!r}{hint}"])
+
+
+@dataclass(slots=True, kw_only=True)
+class Sides:
+    """See the module."""
+
+    topology: Topology
+    group: FailoverGroup
+    clock: Clock
+    clusters: dict[Side, Cluster] = field(default_factory=dict)
+    """Those that answer."""
+    problems: dict[Side, str] = field(default_factory=dict)
+    """Why the others do not."""
+    switch: Switch
+    wishes: dict[RouteName, RouteWishes] = field(default_factory=dict)
+
+    def name(self, side: Side) -> ClusterName:
+        """What the file calls the cluster."""
+        return self.group.home if side is Side.HOME else self.group.standby
+
+    def leaving(self, side: Side) -> tuple[RouteSpec, ...]:
+        """Routes that lead from there to the other side."""
+        return self.group.leaving(self.name(side))
+
+    def cluster(self, side: Side) -> Cluster:
+        """Raises ConnectionFailedError for one that does not answer."""
+        if side not in self.clusters:
+            raise ConnectionFailedError(self.problems[side])
+        return self.clusters[side]
+
+    async def record(self, switch: Switch) -> None:
+        """Have this hold from now on, at every side that answers. Raises BrokerError."""
+        switch = replace(switch, revision=self.switch.revision + 1, at_ms=self.clock.now_ms(), by=this_user())
+        for side, cluster in self.clusters.items():
+            try:
+                async with KeptTopic(cluster, CONTROL_TOPIC, timeout_ms=TIMEOUT_MS) as topic:
+                    await topic.put([(switch_key(self.group.name), switch_value(switch))])
+            except BrokerError as error:
+                raise FailoverError(
+                    f"cluster {self.name(side)!r}: the switch cannot be recorded there: {error}"
+                ) from error
+        self.switch = switch
+
+
+@asynccontextmanager
+async def open_sides(topology: Topology, group: FailoverGroup, clock: Clock) -> AsyncIterator[Sides]:
+    """Both clusters, as far as they answer. Raises FailoverError when none does."""
+    sides = Sides(topology=topology, group=group, clock=clock, switch=Switch())
+    async with AsyncExitStack() as stack:
+        found: list[Switch] = []
+        for side in Side:
+            spec = topology.clusters[sides.name(side)]
+            try:
+                cluster = await stack.enter_async_context(open_cluster(spec))
+                records = await _read_control(cluster)
+            except BrokerError as error:
+                sides.problems[side] = str(error)
+                continue
+            sides.clusters[side] = cluster
+            sides.wishes |= read_wishes(records)
+            found += [switch for name, switch in read_switches(records).items() if name == group.name]
+        if not sides.clusters:
+            told = "; ".join(sides.problems.values())
+            raise FailoverError(f"neither cluster of the group {group.name!r} answers: {told}")
+        _check_generation(sides)
+        sides.switch = latest(found)
+        yield sides
+
+
+async def _read_control(cluster: Cluster) -> Collection[tuple[dict[str, object], dict[str, object]]]:
+    if CONTROL_TOPIC not in (await cluster.refresh()).topics:
+        return []  # looking makes no topic
+    async with KeptTopic(cluster, CONTROL_TOPIC, timeout_ms=TIMEOUT_MS) as topic:
+        await topic.read_to_end()
+        return [(dict(key), dict(value)) for key, value in topic.entries()]
+
+
+def _check_generation(sides: Sides) -> None:
+    """Raises ConfigurationError for a file that is older than what the routes are run by."""
+    problems = [
+        f"route {route.name!r} is run by generation {claim.generation} of the topology, by the daemon"
+        f" {claim.daemon} on {claim.host}: this file is {sides.topology.generation}"
+        for route in sides.group.routes
+        if (claim := sides.wishes.get(route.name, RouteWishes()).claim) is not None
+        and claim.generation > sides.topology.generation
+    ]
+    if problems:
+        raise ConfigurationError(problems)

@@ -1,0 +1,200 @@
+"""Failover groups switched there and back, between real clusters, by the commands that people use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+
+from broker.embedded import EmbeddedCluster
+from tests.client.reading_members import Brokers
+from tests.conftest import ClusterFactory
+from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker, wait_until
+from tests.daemon.test_carried_groups import commit, committed, read
+from tests.daemon.test_mirror import _count, address, create, produce
+
+TOPIC = "orders"
+Clusters = Mapping[str, EmbeddedCluster]
+
+
+@pytest.fixture
+def clusters(cluster: ClusterFactory) -> Clusters:
+    return {"primary": cluster("primary"), "standby": cluster("standby")}
+
+
+def group_file(folder: Path, clusters: Mapping[str, Brokers], **given: Any) -> Path:
+    file = folder / "recovery.yaml"
+    topics = {"include": [TOPIC], "name": "{topic}"}
+    topology = {
+        "clusters": {
+            name: {"bootstrap": [str(address) for address in each.bootstrap]}
+            for name, each in clusters.items()
+        },
+        "defaults": {
+            "failover_group": "orders",
+            "refresh_interval_ms": 300,
+            "commit_interval_ms": 100,
+            "sync": {"groups": {"include": ["read.*"], "interval_ms": 200}},
+        },
+        "routes": [
+            {"name": "forth", "from": "primary", "to": "standby", "topics": topics},
+            {"name": "back", "from": "standby", "to": "primary", "topics": topics, "enabled": False},
+        ],
+        "data_dir": "data",
+    }
+    file.write_text(yaml.safe_dump(topology | given))
+    return file
+
+
+def switch(verb: str, file: Path, *options: str) -> dict[str, Any]:
+    done = mirrormaker(verb, str(file), "orders", "--output", "json", "--timeout", "30", *options)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def refused(verb: str, file: Path, *options: str) -> str:
+    done = mirrormaker(verb, str(file), *options)
+    assert (done.returncode, done.stdout) == (1, ""), done.stdout
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def states(running: MirrorProcess) -> dict[str, str]:
+    told = json.loads(mirrormaker("status", str(running.file), "--output", "json").stdout)
+    return {route["name"]: route["state"] for route in told["routes"]}
+
+
+def wait_states(running: MirrorProcess, **wanted: str) -> None:
+    wait_until(lambda: states(running) == wanted, f"{wanted}")
+
+
+def records_at(cluster: Brokers) -> list[int]:
+    return read(cluster, "look", TOPIC, _count(cluster, TOPIC, 1), start=0)
+
+
+def wait_count(cluster: Brokers, count: int) -> None:
+    wait_until(lambda: _count(cluster, TOPIC, 1) >= count, f"{count} records")
+
+
+@pytest.mark.timeout(240)
+def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both_sides(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    primary, standby = clusters["primary"], clusters["standby"]
+    create(primary, TOPIC, 1)
+    produce(primary, TOPIC, range(100), 1)
+    file = group_file(tmp_path, clusters)
+    running = mirror.of_file(file)
+    assert "no daemon runs the route 'forth'" in refused("failover", file, "orders")
+    running.start()
+    wait_states(running, forth="running", back="standing by")
+    had = read(primary, "readers", TOPIC, 30, start=0)
+    wait_count(standby, 100)
+
+    assert "did you mean 'orders'?" in refused("failover", file, "order")
+    assert "is at 'primary' already" in refused("failback", file, "orders")
+    rehearsed = switch("failover", file, "--dry-run")
+    assert (rehearsed["planned"], rehearsed["to"]) == (True, "standby")
+    assert [(each["group"], each["at"], each["continues_at"]) for each in rehearsed["groups"]] == [
+        ("readers", 30, 30)
+    ]
+    assert states(running) == {"forth": "running", "back": "standing by"}
+
+    produce(primary, TOPIC, range(100, 120), 1)
+    done = switch("failover", file)
+    assert (done["cluster"], done["stage"], done["fenced"]) == ("standby", "settled", [])
+    wait_states(running, forth="standing by", back="running")
+    assert "is at 'standby' already" in refused("failover", file, "forth")
+    produce(standby, TOPIC, range(120, 150), 1)
+    had += read(standby, "readers", TOPIC, 100)
+    wait_count(primary, 150)
+    running.kill()
+    running.start()
+    produce(standby, TOPIC, range(150, 160), 1)
+
+    done = switch("failback", file)
+    assert (done["cluster"], done["epoch"]) == ("primary", 2)
+    wait_states(running, forth="running", back="standing by")
+    produce(primary, TOPIC, range(160, 170), 1)
+    had += read(primary, "readers", TOPIC, 40)
+    assert had == list(range(170))
+    wait_count(standby, 170)
+    assert records_at(primary) == records_at(standby) == list(range(170))
+    assert running.stop() == 0
+
+
+@pytest.mark.timeout(240)
+def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    primary, standby = clusters["primary"], clusters["standby"]
+    create(primary, TOPIC, 1)
+    produce(primary, TOPIC, range(50), 1)
+    commit(primary, "readers", TOPIC, 40)
+    file = group_file(tmp_path, clusters)
+    running = mirror.of_file(file)
+    running.start()
+    wait_until(lambda: committed(standby, "readers", TOPIC)[0] == 40, "the group is carried")
+    wait_until(lambda: running.status()["lag"]["messages"] == 0, "copied")
+    assert running.stop() == 0
+    produce(primary, TOPIC, range(50, 58), 1)  # nobody copies it
+    primary.kill_node(1)
+    running.start()
+    assert "say --force" in refused("failover", file, "orders")
+    rehearsed = switch("failover", file, "--dry-run")
+    assert (rehearsed["planned"], rehearsed["partitions"][0]["copied_to"]) == (False, 50)
+    done = switch("failover", file, "--force")
+    assert (done["cluster"], done["stage"], done["forced"]) == ("standby", "away", True)
+    assert "is still away" in refused("failover", file, "orders")
+    had = read(standby, "readers", TOPIC, 10)
+    produce(standby, TOPIC, range(58, 70), 1)
+    had += read(standby, "readers", TOPIC, 12)
+
+    primary.start_node(1)
+    wait_until(
+        lambda: "orders-0: 8 records, offsets 50 to 57" in refused("failover", file, "orders"), "found"
+    )
+    assert states(running)["back"] == "standing by"
+    done = switch("failback", file, "--tail", "copy")
+    assert done["cluster"] == "primary"
+    wait_states(running, forth="running", back="standing by")
+    produce(primary, TOPIC, range(70, 80), 1)
+    wait_count(standby, 80)
+    assert records_at(primary) == list(range(80))
+    assert records_at(standby) == [*range(50), *range(58, 70), *range(50, 58), *range(70, 80)]
+    had += read(primary, "readers", TOPIC, 30)
+    assert sorted(set(had)) == list(range(40, 80)), "nothing is missed"
+    assert running.stop() == 0
+
+
+@pytest.mark.timeout(120)
+def test_a_side_that_is_left_takes_no_records_while_the_switch_is_under_way_and_a_switch_is_called_off(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    primary = clusters["primary"]
+    create(primary, TOPIC, 1)
+    produce(primary, TOPIC, range(10), 1)
+    file = group_file(tmp_path, clusters)
+    running = mirror.of_file(file)
+    running.start()
+    wait_until(lambda: running.status()["lag"]["messages"] == 0, "copied")
+    producer = Producer({"bootstrap.servers": address(primary), "transactional.id": "open", "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"10", partition=0)
+    producer.flush(30)
+    done = mirrormaker("failover", str(file), "orders", "--timeout", "2")
+    assert done.returncode == 1
+    assert "1 records of 1 partitions are still to be copied" in done.stderr
+    assert "is fenced: orders" in done.stderr
+    producer.produce(TOPIC, b"11", partition=0)
+    producer.commit_transaction(30)
+    assert switch("failover", file)["cluster"] == "standby"
+    assert records_at(clusters["standby"]) == list(range(12))
+    assert running.stop() == 0

@@ -1,0 +1,109 @@
+"""Positions where records go both ways between two clusters, now this way and now that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirrormaker.ledger.lane_ledger import LaneLedger
+from mirrormaker.ledger.page import Page
+from mirrormaker.ledger.two_way import mirrored_until, translate
+
+
+@dataclass
+class Place:
+    """One partition: which records it has, and the ledger of what came there."""
+
+    records: list[int] = field(default_factory=list)
+    own: set[int] = field(default_factory=set)
+    ledger: LaneLedger = field(default_factory=LaneLedger)
+    """Of the lane that leads here."""
+    read_to: int = 0
+    """Position of the route that leads here, at the other place."""
+
+
+@dataclass
+class Pair:
+    """Two places, and the number of the next record."""
+
+    places: tuple[Place, Place] = field(default_factory=lambda: (Place(), Place()))
+    count: int = 0
+
+    def write(self, place: int, count: int) -> None:
+        for _ in range(count):
+            self.places[place].records.append(self.count)
+            self.places[place].own.add(self.count)
+            self.count += 1
+
+    def copy(self, to: int, limit: int) -> None:
+        """As a route does: what was born here is left out, and dealt with all the same."""
+        source, target = self.places[1 - to], self.places[to]
+        end = min(len(source.records), target.read_to + limit)
+        if end <= target.read_to:
+            return
+        page = Page(target.read_to)
+        for offset in range(target.read_to, end):
+            record = source.records[offset]
+            if record in source.own:
+                to_offset = len(target.records)
+                target.records.append(record)
+                page.add_runs([(_run(offset), to_offset)])
+        page.cover(end)
+        target.ledger.put(page)
+        target.read_to = end
+
+
+def _run(offset: int):  # type: ignore[no-untyped-def]
+    from mirrormaker.flow.chunk import SourceRun
+
+    return SourceRun(offset, 1)
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["write", "copy"]), st.integers(0, 1), st.integers(1, 5)), max_size=30
+)
+
+
+@settings(deadline=None)
+@given(steps)
+def test_whoever_changes_sides_finds_what_he_has_not_passed_from_the_first_of_it_on(
+    taken: list[tuple[str, int, int]],
+) -> None:
+    pair = Pair()
+    for what, place, count in taken:
+        if what == "write":
+            pair.write(place, count)
+        else:
+            pair.copy(place, count)
+    for to in (0, 1):
+        pair.copy(to, pair.count)
+    for at in (0, 1):
+        here, there = pair.places[at], pair.places[1 - at]
+        assert sorted(here.records) == sorted(there.records) == list(range(pair.count))
+        for offset in range(len(here.records) + 1):
+            passed = set(here.records[:offset])
+            wanted = next(
+                (place for place, record in enumerate(there.records) if record not in passed),
+                len(there.records),
+            )
+            if not pair.count:
+                continue
+            told = translate(offset, there.ledger, here.ledger)
+            assert (told.offset, told.is_exact) == (wanted, True), (offset, here.records, there.records)
+
+
+@settings(deadline=None)
+@given(steps)
+def test_the_way_back_begins_at_the_first_record_that_did_not_come_by_the_way_forth(
+    taken: list[tuple[str, int, int]],
+) -> None:
+    pair = Pair()
+    for what, place, count in taken:
+        pair.write(place, count) if what == "write" else pair.copy(1, count)
+    standby = pair.places[1]
+    begin = mirrored_until([standby.ledger], 0)
+    own = [offset for offset, record in enumerate(standby.records) if record in standby.own]
+    assert begin == (own[0] if own else len(standby.records))
+    assert mirrored_until([LaneLedger()], None) is None
