@@ -245,6 +245,9 @@ class RouteRunner:
             return
         self.state, self.error = _RESTING[verdict.rest], verdict.reason
         self._log.info("route_rests", state=self.state.value, reason=verdict.reason)
+        if verdict.rest is Rest.STANDING_BY and self._switch is not None:
+            switch = self._switch.known
+            self._events.note_end("standing_by", side=switch.side.value, stage=switch.stage.value)
         await self._turn.wait()
 
     async def _decide(self) -> Verdict:

@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from mirrormaker.console.audit_metrics import audit_metrics
+from mirrormaker.console.failover_metrics import failover_metrics
 from mirrormaker.console.ledger_metrics import group_metrics, ledger_metrics
 from mirrormaker.console.pipeline_metrics import pipeline_metrics
 from mirrormaker.console.timing_metrics import timing_metrics, writer_metrics
@@ -90,6 +91,8 @@ class _Pictured(Collector):
         yield from group_metrics(routes)
         yield from timing_metrics(routes, self._picture["at_ms"])
         yield from writer_metrics(self._picture.get("heartbeats", {}))
+        yield from failover_metrics(routes)
+        yield from timing_metrics(routes)
         yield from _way_metrics(routes)
         yield from _link_metrics(self._picture.get("links", ()))
         yield from pipeline_metrics(self._picture.get("pipelines", {}))

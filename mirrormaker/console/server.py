@@ -9,6 +9,9 @@
     POST /reload             puts the file as it is in force
     POST /routes/NAME/pause  ?topic=T (several times) &reason=TEXT
     POST /routes/NAME/resume ?topic=T &partition=N
+    GET  /failover-groups/NAME           ?to=home|standby: what a switch there would mean now
+    POST /failover-groups/NAME/failover  ?force=true &tail=copy|report &timeout=SECONDS; then it is done
+    POST /failover-groups/NAME/failback  the same, to the home
     POST /routes/NAME/seek   ?to=earliest|latest|TIME|OFFSET &topic=T &partition=N; while it pauses
 
 An error is {"problems": [...]}. Runs on the daemon's event loop; who may do what is decided in `access`.
@@ -28,9 +31,11 @@ from broker.errors import BrokerError, ConfigurationError
 from broker.telemetry import logger
 from broker.types import HostPort
 from mirrormaker.console.access import Access
+from mirrormaker.console.failover import FailoverResource
 from mirrormaker.console.metrics import metrics_text
 from mirrormaker.control_access import this_user
 from mirrormaker.daemon import Daemon
+from mirrormaker.failover.sides import FailoverError
 from mirrormaker.reconcile.control import Pause
 from mirrormaker.reconcile.halts import Release
 from mirrormaker.reconcile.live_topology import OutdatedTopologyError
@@ -95,6 +100,7 @@ class DaemonResource:
             web.post("/routes/{name}/pause", self.pause),
             web.post("/routes/{name}/resume", self.resume),
             web.post("/routes/{name}/seek", self.seek),
+            *FailoverResource(self._daemon).routes(),
         ]
 
     async def health(self, request: web.Request) -> web.Response:
@@ -226,7 +232,7 @@ async def _tell_problems(request: web.Request, handler: _Handler) -> web.StreamR
         return _problems(400, error.problems)
     except OutdatedTopologyError as error:
         return _problems(412, [str(error)])
-    except RouteBusyError as error:
+    except (RouteBusyError, FailoverError) as error:
         return _problems(409, [str(error)])
     except BrokerError as error:
         return _problems(503, [str(error)])

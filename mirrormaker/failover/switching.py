@@ -31,6 +31,8 @@ from mirrormaker.route_groups import route_group
 LOOK_MS = 200
 STILL_LOOKS = 3
 """So often in a row nothing has moved before a fenced side counts as drained."""
+JOIN_LOOKS = 100
+"""So often a daemon is looked for whose routes have just been let go on."""
 _EMPTY = frozenset({"Empty", DEAD, ""})
 
 
@@ -337,10 +339,19 @@ class GroupSwitch:
                 raise FailoverError(
                     f"route {route.name!r} is paused and has not copied everything: resume it"
                 )
-            if waits and not await self._members(side, route.name):
+            if waits and not await self._has_members(side, route.name):
                 raise FailoverError(
                     f"no daemon runs the route {route.name!r}, and not everything is copied: start one"
                 )
+
+    async def _has_members(self, side: Side, name: str) -> bool:
+        """Routes that a settled tail has let go on take a moment to come to work."""
+        looks = JOIN_LOOKS if self._tail else 1
+        for _ in range(looks):
+            if await self._members(side, name):
+                return True
+            await asyncio.sleep(LOOK_MS / 1000)
+        return False
 
     async def _await_nobody(self, side: Side) -> None:
         """Until routes from `side` rest in every process. Raises FailoverError."""

@@ -174,8 +174,8 @@ def test_two_sides_that_both_take_writes_have_every_record_once(running: Running
         copies = consume(running.clusters[side], "orders", partitions, 2 * records)
         assert sorted(int(message.value() or b"") for message in copies) == list(range(2 * records))
     told = json.loads(mirrormaker("status", str(running.process.file), "--output", "json").stdout)
-    assert all(route["objective"]["state"] in ("kept", "breached") for route in at_work)
-    assert sum(route["counts"]["records"] for route in at_work) == 2 * records
+    assert all(route["objective"]["state"] in ("kept", "breached") for route in told["routes"])
+    assert sum(route["counts"]["records"] for route in told["routes"]) == 2 * records
 
 
 def partitions_of(cluster: EmbeddedCluster, topic: str) -> list[int]:

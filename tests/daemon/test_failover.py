@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 import yaml
 from confluent_kafka import Producer
 
 from broker.embedded import EmbeddedCluster
+from broker.loopback import free_ports
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker, wait_until
@@ -65,6 +67,13 @@ def refused(verb: str, file: Path, *options: str) -> str:
     return done.stderr
 
 
+def ask(port: int, path: str, body: bytes | None = None) -> str:
+    """GET, or POST with a body."""
+    with urlopen(Request(f"http://127.0.0.1:{port}{path}", data=body), timeout=60) as answer:
+        text: bytes = answer.read()
+        return text.decode()
+
+
 def states(running: MirrorProcess) -> dict[str, str]:
     told = json.loads(mirrormaker("status", str(running.file), "--output", "json").stdout)
     return {route["name"]: route["state"] for route in told["routes"]}
@@ -90,7 +99,8 @@ def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both
     create(primary, TOPIC, 1)
     produce(primary, TOPIC, range(100), 1)
     file = group_file(tmp_path, clusters)
-    running = mirror.of_file(file)
+    (port,) = free_ports(1)
+    running = mirror.of_file(file, options=("--http", str(port)))
     assert "no daemon runs the route 'forth'" in refused("failover", file, "orders")
     running.start()
     wait_states(running, forth="running", back="standing by")
@@ -117,9 +127,14 @@ def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both
     running.kill()
     running.start()
     produce(standby, TOPIC, range(150, 160), 1)
+    wait_until(lambda: running.log.read_text().count("\nhttp\t") == 2, "served again")
 
-    done = switch("failback", file)
+    assert json.loads(ask(port, "/failover-groups/orders?to=home"))["to"] == "primary"
+    done = json.loads(ask(port, "/failover-groups/orders/failback?timeout=30", b""))
     assert (done["cluster"], done["epoch"]) == ("primary", 2)
+    metrics = ask(port, "/metrics")
+    wanted = 'mirrormaker_failover_side{cluster="primary",group="orders",stage="settled"} 1.0'
+    wait_until(lambda: wanted in ask(port, "/metrics"), metrics)
     wait_states(running, forth="running", back="standing by")
     produce(primary, TOPIC, range(160, 170), 1)
     had += read(primary, "readers", TOPIC, 40)

@@ -1,0 +1,78 @@
+"""Failover groups by HTTP: what a switch would mean, and the switch itself. See `server` for the paths."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from broker.clock import SystemClock
+from broker.errors import ConfigurationError
+from broker.telemetry import logger
+from mirrormaker.daemon import Daemon
+from mirrormaker.failover.commands import describe_switched, rehearse_switch, switch_group
+from mirrormaker.failover.switching import TailChoice, Terms
+from mirrormaker.reconcile.switches import Side
+
+TIMEOUT_SECONDS = 60.0
+
+_log = logger("failover")
+
+
+class FailoverResource:
+    """Answers for one daemon."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._clock = SystemClock()
+
+    def routes(self) -> list[web.RouteDef]:
+        """The table of what is served."""
+        return [
+            web.get("/failover-groups/{name}", self.rehearse),
+            web.post("/failover-groups/{name}/failover", self.fail_over),
+            web.post("/failover-groups/{name}/failback", self.fail_back),
+        ]
+
+    async def rehearse(self, request: web.Request) -> web.Response:
+        """Nothing is changed."""
+        try:
+            target = Side(request.query.get("to", Side.STANDBY.value))
+        except ValueError as error:
+            raise ConfigurationError(["to: expected home or standby"]) from error
+        name = request.match_info["name"]
+        rehearsal = await rehearse_switch(self._daemon.topology, name, target, self._clock)
+        return web.json_response(rehearsal.describe())
+
+    async def fail_over(self, request: web.Request) -> web.Response:
+        """To the standby."""
+        return await self._switch(request, Side.STANDBY)
+
+    async def fail_back(self, request: web.Request) -> web.Response:
+        """To the home."""
+        return await self._switch(request, Side.HOME)
+
+    async def _switch(self, request: web.Request, target: Side) -> web.Response:
+        topology, name = self._daemon.topology, request.match_info["name"]
+
+        def tell(line: str) -> None:
+            _log.info("failover_stage", group=name, stage=line)
+
+        done = await switch_group(topology, name, target, _terms_of(request), self._clock, tell)
+        return web.json_response(describe_switched(topology, name, done))
+
+
+def _terms_of(request: web.Request) -> Terms:
+    """Raises ConfigurationError."""
+    tail, force = request.query.get("tail"), request.query.get("force", "false")
+    if force not in ("true", "false"):
+        raise ConfigurationError([f"force: {force!r} is not true or false"])
+    try:
+        seconds = float(request.query.get("timeout", TIMEOUT_SECONDS))
+        if not 0 < seconds < float("inf"):
+            raise ValueError
+    except ValueError as error:
+        raise ConfigurationError(["timeout: expected seconds"]) from error
+    try:
+        choice = None if tail is None else TailChoice(tail)
+    except ValueError as error:
+        raise ConfigurationError([f"tail: {tail!r} is not copy or report"]) from error
+    return Terms(timeout_ms=round(seconds * 1000), force=force == "true", tail=choice)
