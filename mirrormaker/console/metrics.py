@@ -92,7 +92,6 @@ class _Pictured(Collector):
         yield from timing_metrics(routes, self._picture["at_ms"])
         yield from writer_metrics(self._picture.get("heartbeats", {}))
         yield from failover_metrics(routes)
-        yield from timing_metrics(routes)
         yield from _way_metrics(routes)
         yield from _link_metrics(self._picture.get("links", ()))
         yield from pipeline_metrics(self._picture.get("pipelines", {}))
