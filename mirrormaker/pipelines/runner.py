@@ -116,11 +116,15 @@ class Runner:
         if self._stopping.is_set():
             return self._end(record, RunState.STOPPED)
         with self._opened() as spark:
+            if self._stopping.is_set():
+                return self._end(record, RunState.STOPPED)
             if self._pipeline.job is not None:
                 return self._end(replace(record, figures=self._run_job(spark)), RunState.SUCCEEDED)
             findings, prepared = self._prepare(spark)
             if prepared is None:
                 raise ConfigurationError(self._problems(findings))
+            if self._stopping.is_set():
+                return self._end(record, RunState.STOPPED)
             self._keep_schema(prepared)
             if request.reload is not None:
                 return self._reload(spark, prepared, record, request.reload)
