@@ -13,10 +13,8 @@ import yaml
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from broker.embedded import ClusterSpec, EmbeddedCluster
-from broker.errors import ConfigurationError
 from broker.loopback import free_ports_in_a_row
 from mirrormaker.topology.document import PlainLoader
-from mirrormaker.topology.loader import load_topology
 from tests.conftest import OWN_PORTS
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.test_carried_groups import commit, committed
@@ -54,8 +52,6 @@ CARRIED: Mapping[str, list[tuple[str, str, str, str]]] = {
 }
 """Example -> source cluster, topic, destination, topic there."""
 IN_A_TEST_OF_THEIR_OWN = {"replicated", "migration", "active-active", "disaster-recovery"}
-NOT_STARTED: Mapping[str, str] = {}
-"""Example -> what it shows and does not exist yet. It is refused until then, and started from then on."""
 
 
 class Running:
@@ -97,9 +93,9 @@ def running(request: pytest.FixtureRequest, tmp_path: Path, mirror: MirrorFactor
     assert example.process.stop() == 0
 
 
-def test_every_example_is_started_or_named_as_one_that_is_not() -> None:
+def test_every_example_is_started() -> None:
     examples = {file.stem for file in FOLDER.glob("*.yaml")}
-    assert examples == CARRIED.keys() | NOT_STARTED.keys() | IN_A_TEST_OF_THEIR_OWN
+    assert examples == CARRIED.keys() | IN_A_TEST_OF_THEIR_OWN
 
 
 @pytest.mark.timeout(300)
@@ -181,19 +177,3 @@ def test_two_sides_that_both_take_writes_have_every_record_once(running: Running
 def partitions_of(cluster: EmbeddedCluster, topic: str) -> list[int]:
     metadata = AdminClient({"bootstrap.servers": address(cluster)}).list_topics(timeout=PATIENCE_SECONDS)
     return list(metadata.topics[topic].partitions) if topic in metadata.topics else []
-
-
-def lacks_of(name: str) -> list[str]:
-    """What is refused in an example because its effect does not exist."""
-    try:
-        load_topology(FOLDER / f"{name}.yaml")
-    except ConfigurationError as error:
-        return [problem for problem in error.problems if "not supported yet" in problem]
-    return []
-
-
-@pytest.mark.parametrize(("name", "lacking"), NOT_STARTED.items())
-def test_an_example_that_is_not_started_is_refused_for_what_it_shows(name: str, lacking: str) -> None:
-    lacks = lacks_of(name)
-    assert lacks, "nothing is lacking any more: say in CARRIED what it carries, and it is started"
-    assert any(lacking in problem for problem in lacks), f"name one that it lacks now: {lacks}"
