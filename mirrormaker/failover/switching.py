@@ -237,7 +237,8 @@ class GroupSwitch:
             return
         if now.stage is not Stage.TAIL:
             await self._advance(side)
-            tails = self._tail = tuple(await find_tails(sides, side))
+            tails = tuple(await find_tails(sides, side))
+            self._tail += tails
             if tails and self._terms.tail is None:
                 raise FailoverError(_describe_tails(sides.name(side), tails))
             if not tails:
