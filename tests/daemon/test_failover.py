@@ -175,7 +175,7 @@ def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(
     wait_until(
         lambda: "orders-0: 8 records, offsets 50 to 57" in refused("failover", file, "orders"), "found"
     )
-    assert states(running)["back"] == "standing by"
+    wait_until(lambda: states(running)["back"] == "standing by", "back stands by")
     done = switch("failback", file, "--tail", "copy")
     assert done["cluster"] == "primary"
     wait_states(running, forth="running", back="standing by")
