@@ -39,6 +39,7 @@ interop: compiled
 	$(BIN)/pytest tests/interop
 
 chaos: compiled
+	$(BIN)/pytest -m long
 	$(BIN)/pytest tests/chaos
 
 fuzz: venv

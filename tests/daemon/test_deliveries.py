@@ -87,6 +87,7 @@ def frozen(mirror: MirrorProcess) -> Iterator[None]:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.long
 def test_a_mirror_that_wakes_up_after_another_took_over_writes_nothing(
     clusters: Clusters, mirror: MirrorFactory
 ) -> None:

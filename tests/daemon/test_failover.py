@@ -145,6 +145,7 @@ def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.long
 def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(
     clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
 ) -> None:

@@ -68,7 +68,10 @@ def partition_of(told: Mapping[str, Any]) -> dict[str, Any]:
 
 def wait_halted(running: MirrorProcess, reason: str) -> dict[str, Any]:
     told = running.wait_for(
-        lambda told: partition_of(told)["state"] == "halted" and bool(told["halts"]), "the partition stands"
+        lambda told: (
+            partition_of(told)["state"] == "halted" and [halt["reason"] for halt in told["halts"]] == [reason]
+        ),
+        f"the partition stands: {reason}",
     )
     (halt,) = told["halts"]
     assert (halt["reason"], halt["stops_route"], halt["released"]) == (reason, False, None)

@@ -157,6 +157,7 @@ def test_every_record_is_once_at_each_place_however_the_clusters_are_joined(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("delivery", "lines"), [("at_least_once", TWO), ("exactly_once", CHAIN)])
+@pytest.mark.long
 def test_daemons_that_are_killed_under_load_lose_nothing_and_nothing_comes_back_to_where_it_was_born(
     cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path, delivery: str, lines: list[Line]
 ) -> None:

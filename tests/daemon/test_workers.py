@@ -163,6 +163,7 @@ def test_a_killed_worker_is_replaced_and_the_partitions_of_the_other_go_on_meanw
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_two_daemons_whose_processes_are_killed_in_turn_lose_nothing_and_are_even_in_the_end(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:

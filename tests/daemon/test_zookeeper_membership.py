@@ -34,6 +34,7 @@ def copying(told: dict[str, Any]) -> int:
     return sum(partition["state"] == "copying" for partition in told["partitions"])
 
 
+@pytest.mark.long
 def test_two_daemons_share_partitions_in_zookeeper_and_one_takes_over_from_the_other(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:
