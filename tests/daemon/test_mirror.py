@@ -38,7 +38,9 @@ def create(cluster: Brokers, topic: str, partitions: int, **config: str) -> None
 
 
 def producer(cluster: Brokers, **config: Any) -> Producer:
-    return Producer({"bootstrap.servers": address(cluster), "linger.ms": 2, "log_level": 0, **config})
+    """One request at a time: a batch that has to be sent again would else come after the next."""
+    settings = {"linger.ms": 2, "max.in.flight": 1, "log_level": 0}
+    return Producer({"bootstrap.servers": address(cluster), **settings, **config})
 
 
 def produce(cluster: Brokers, topic: str, numbers: range, partitions: int, **config: Any) -> None:
