@@ -17,7 +17,7 @@ from broker.client.cluster_options import CLUSTER_OPTIONS, ClusterOptions
 from broker.client.consumer import Consumer
 from broker.client.consumer_settings import ConsumerSettings, Isolation, OffsetReset
 from broker.client.group_settings import AnyGroupSettings, ConsumerGroupSettings, GroupSettings
-from broker.client.option_names import Option, read_options
+from broker.client.option_names import Option, one_of, read_options
 from broker.client.parts import load_part
 from broker.errors import ConfigurationError
 from broker.records.record_filter import RecordFilter
@@ -101,7 +101,7 @@ CONSUMER_OPTIONS = (
     *CLUSTER_OPTIONS,
     Option(name="group.id", kind=optional_string(), aliases=("groupid",)),
     Option(name="group.instance.id", kind=optional_string()),
-    Option(name="group.protocol", kind=string((_CLASSIC, _CONSUMER))),
+    Option(name="group.protocol", kind=one_of(_CLASSIC, _CONSUMER)),
     Option(name="group.remote.assignor", kind=optional_string()),
     Option(name="client.rack", kind=string()),
     Option(name="auto.offset.reset", kind=offset_reset(), aliases=("autooffset.reset",)),

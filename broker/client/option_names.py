@@ -83,6 +83,18 @@ def numbered(choices: Mapping[str, int]) -> Kind[int]:
     return Kind(type=SettingType.STRING, parse=parse)
 
 
+def one_of(*choices: str) -> Kind[str]:
+    """One of some lower-case names, however it is written."""
+
+    def parse(text: str) -> str:
+        name = text.strip().lower()
+        if name not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}, not {text!r}")
+        return name
+
+    return Kind(type=SettingType.STRING, parse=parse)
+
+
 def _address(text: str) -> HostPort:
     number, separator, rest = text.partition(":")
     if separator and number.isdigit() and ":" in rest:

@@ -100,7 +100,7 @@ def test_a_member_of_the_consumer_protocol_leaves_assigning_to_the_coordinator()
         {
             "bootstrap.servers": "a:1",
             "group.id": "g",
-            "group.protocol": "consumer",
+            "group.protocol": "CONSUMER",
             "group.remote.assignor": "range",
             "group.instance.id": "desk",
             "client.rack": "east",
