@@ -11,13 +11,12 @@ connection begins with the partitions that got nothing. What a session leaves ou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final, cast
 
-from broker.cluster.image import ClusterImage
-from broker.errors import ErrorCode, ProtocolError, code_for_old_clients
+from broker.errors import ErrorCode, ProtocolError
 from broker.records.record_filter import RecordFilter
 from broker.replication.replica import Replica
 from broker.replication.waits import wait_for_bytes
@@ -25,6 +24,7 @@ from broker.server.access import is_allowed, topic_named
 from broker.server.answer_stream import STRETCH_SIZE
 from broker.server.cold_reads import read_once_warm
 from broker.server.conversions import ANSWER_MAX
+from broker.server.fetch_refusals import UNKNOWN, FetchRefusals, failed
 from broker.server.fetch_sessions import IDS_FROM, Asker, FetchedPartition, FetchTurn
 from broker.server.following_node import FollowingNode
 from broker.server.old_formats import (
@@ -42,22 +42,16 @@ from broker.server.security import CLUSTER, Operation
 from broker.server.services import Services
 from broker.storage.file_range import FileRange
 from broker.storage.page_cache import PROBE_DISTANCE, ColdReadError, resident_only
-from broker.types import NO_LEADER, BrokerId, TopicId, TopicPartition
+from broker.types import TopicId
 from broker.wire.messages.fetch import (
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionData,
 )
 
-_STORAGE_ERROR_FROM = 6
-"""First version whose clients know KAFKA_STORAGE_ERROR."""
 _SESSIONS_FROM = 7
-_LEADER_HINT_FROM = 12
 _ENDPOINTS_FROM = 16
 RANGES_MAX = 500
 """Partitions of one answer that get records: as many files stay open until the client took them."""
@@ -88,7 +82,7 @@ def refuse(request: FetchRequest, error: ProtocolError, version: int) -> FetchRe
         responses=[
             FetchableTopicResponse(
                 topic=topic.topic,
-                partitions=[_failed(partition, error.code) for partition in topic.partitions],
+                partitions=[failed(partition, error.code) for partition in topic.partitions],
             )
             for topic in request.topics
         ]
@@ -111,6 +105,7 @@ class _Fetch:
         "is_urgent",
         "readable",
         "reader",
+        "refusals",
         "replicas",
         "request",
         "services",
@@ -124,6 +119,7 @@ class _Fetch:
         self.context = context
         self.request = request
         self.version = context.api_version
+        self.refusals = FetchRefusals(services, context)
         self.wanted = services.fetch_filters.of(request)
         self.follower = FollowingNode.of(
             request, services.isr_changes, services.replication_quotas.leader, services.clock.monotonic_ms()
@@ -182,7 +178,7 @@ class _Fetch:
             topics[-1].partitions.append(answer)
         response = FetchResponse(session_id=session_id, responses=topics)
         if self.version >= _ENDPOINTS_FROM and self.is_urgent:
-            response.node_endpoints = self._endpoints(answer for _, answer in told)
+            response.node_endpoints = self.refusals.endpoints(answer for _, answer in told)
         return response
 
     def _size(self) -> int:
@@ -389,7 +385,7 @@ class _Fetch:
             except ProtocolError as error:
                 # What this replica does not have yet may come while the client waits.
                 self.is_urgent = self.is_urgent or error.code is not ErrorCode.OFFSET_NOT_AVAILABLE
-                answers[index] = self._refused(found, replica, error)
+                answers[index] = self.refusals.refused(found, replica, error, to=follower)
                 continue
             answers[index] = answer
             if follower is not None and follower.withheld is replica:
@@ -428,33 +424,16 @@ class _Fetch:
 
     def _find(self, index: int, found: FetchedPartition) -> Replica | None:
         """The replica, or None after the answer says why there is none."""
-        by_id = self.version >= IDS_FROM
-        if by_id and not found.topic:
+        if self.version >= IDS_FROM and not found.topic:
             found.topic = self.services.view.image.names.get(TopicId(found.topic_id), "")
-        number = found.wanted.partition
         if found.topic and not self._may_read(found.topic):
-            self.answers[index] = _failed(found.wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            self.answers[index] = failed(found.wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             return None
-        replica = self.services.replicas.get(found.topic, number)
-        if replica is not None:
-            return replica
-        if self.services.replicas.is_offline(found.topic, number):
-            self.is_urgent = True
-            self.answers[index] = _failed(found.wanted, self._code(ErrorCode.KAFKA_STORAGE_ERROR))
-            return None
-        known = self.services.view.image.partition(TopicPartition(found.topic, number))
-        if known is not None:
-            self.is_urgent = True
-            answer = _failed(found.wanted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self._hint(answer, known.leader, known.leader_epoch)
-        else:
-            unknown_id = by_id and not found.topic
-            answer = _failed(
-                found.wanted,
-                ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            )
-        self.answers[index] = answer
-        return None
+        replica = self.services.replicas.get(found.topic, found.wanted.partition)
+        if replica is None:
+            answer = self.answers[index] = self.refusals.not_here(found)
+            self.is_urgent = self.is_urgent or answer.error_code not in UNKNOWN
+        return replica
 
     def _may_read(self, topic: str) -> bool:
         """Asked once a topic: nodes follow whatever they are told to, everyone else reads topics."""
@@ -467,42 +446,6 @@ class _Fetch:
                 else is_allowed(services, context, Operation.READ, topic_named(topic))
             )
         return known
-
-    def _refused(self, found: FetchedPartition, replica: Replica, error: ProtocolError) -> PartitionData:
-        answer = _failed(found.wanted, self._code(error.code))
-        if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
-            assignment = replica.machine.assignment
-            self._hint(answer, assignment.leader, assignment.leader_epoch)
-        if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and self.follower is not None:
-            answer.high_watermark = replica.high_watermark  # from which it knows where to begin anew
-            answer.log_start_offset = replica.log.log_start_offset
-        return answer
-
-    def _code(self, code: ErrorCode) -> ErrorCode:
-        return code_for_old_clients(code, self.version, known_from=_STORAGE_ERROR_FROM)
-
-    def _hint(self, answer: PartitionData, leader: BrokerId, leader_epoch: int) -> None:
-        """Say who leads (KIP-951), to versions that can hear it."""
-        if self.version >= _LEADER_HINT_FROM and leader != NO_LEADER:
-            answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=leader_epoch)
-
-    def _endpoints(self, answers: Iterable[PartitionData]) -> list[NodeEndpoint]:
-        """Where the leaders that are named in `answers` can be reached."""
-        leaders = dict.fromkeys(BrokerId(answer.current_leader.leader_id) for answer in answers)
-        listener = self.context.session.listener.name
-        return list(_reachable(self.services.view.image, leaders, listener))
-
-
-def _reachable(image: ClusterImage, brokers: Iterable[BrokerId], listener: str) -> Iterable[NodeEndpoint]:
-    for broker in brokers:
-        info = image.brokers.get(broker)
-        address = None if info is None else info.address(listener)
-        if info is not None and address is not None:
-            yield NodeEndpoint(node_id=broker, host=address.host, port=address.port, rack=info.rack)
-
-
-def _failed(partition: FetchPartition, code: ErrorCode) -> PartitionData:
-    return PartitionData(partition_index=partition.partition, error_code=code, high_watermark=-1, records=b"")
 
 
 def _warm(cold: Sequence[tuple[ColdReadError, int]]) -> None:
