@@ -96,9 +96,11 @@ class ConfigAdmin(AdminRequests):
         """The group's settings, all or those named. Raises ProtocolError."""
         return await self._describe(ResourceType.GROUP, group_id, names, None)
 
-    async def alter_topic_configs(self, topic: str, changes: Mapping[str, str | None]) -> None:
+    async def alter_topic_configs(
+        self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
         """Set the topic's settings, or with None take them back to the default. Raises ProtocolError."""
-        await self._alter(ResourceType.TOPIC, topic, changes, None)
+        await self._alter(ResourceType.TOPIC, topic, changes, None, validate_only=validate_only)
 
     async def alter_group_configs(self, group_id: str, changes: Mapping[str, str | None]) -> None:
         """Set the group's settings, which may not have been used yet, or with None take them back to the
@@ -138,7 +140,13 @@ class ConfigAdmin(AdminRequests):
         return await self._retried(attempt)
 
     async def _alter(
-        self, kind: ResourceType, name: str, changes: Mapping[str, str | None], node_id: int | None
+        self,
+        kind: ResourceType,
+        name: str,
+        changes: Mapping[str, str | None],
+        node_id: int | None,
+        *,
+        validate_only: bool = False,
     ) -> None:
         resource = AlterConfigsResource(
             resource_type=kind,
@@ -152,7 +160,7 @@ class ConfigAdmin(AdminRequests):
                 for setting, value in changes.items()
             ],
         )
-        request = IncrementalAlterConfigsRequest(resources=[resource])
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
 
         async def attempt() -> None:
             response: IncrementalAlterConfigsResponse

@@ -9,7 +9,7 @@ from broker.errors import ConfigurationError
 from broker.telemetry import logger
 from mirrormaker.daemon import Daemon
 from mirrormaker.failover.commands import describe_switched, rehearse_switch, switch_group
-from mirrormaker.failover.switching import TailChoice, Terms
+from mirrormaker.failover.settling import TailChoice, Terms
 from mirrormaker.reconcile.switches import Side
 
 TIMEOUT_SECONDS = 60.0

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.clock import Clock, SystemClock
+from mirrormaker.failover.hold import hold
 from mirrormaker.failover.rehearsal import Rehearsal, rehearse
-from mirrormaker.failover.sides import find_group, open_sides
-from mirrormaker.failover.switching import GroupSwitch, Switched, TailChoice, Terms
+from mirrormaker.failover.settling import TailChoice, Terms
+from mirrormaker.failover.sides import FailoverError, find_group, open_sides
+from mirrormaker.failover.switching import GroupSwitch, Switched
 from mirrormaker.reconcile.switch_board import describe_switch
 from mirrormaker.reconcile.switches import Side
 from mirrormaker.status import load_for_status
@@ -32,7 +34,10 @@ async def switch_group(
 ) -> Switched:
     """Switch the group, or go on with that. Raises ConfigurationError, FailoverError, BrokerError."""
     async with open_sides(topology, find_group(topology, name), clock) as sides:
-        return await GroupSwitch(sides, terms, tell).run(target)
+        if target not in sides.clusters:
+            raise FailoverError(f"{sides.problems[target]}: the group cannot be switched there")
+        async with hold(sides, target, tell):
+            return await GroupSwitch(sides, terms, tell).run(target)
 
 
 def describe_switched(topology: Topology, name: str, done: Switched) -> dict[str, Any]:

@@ -27,11 +27,11 @@ async def read_settings(cluster: Cluster, topics: Iterable[str]) -> dict[str, st
     return before
 
 
-async def close_topics(cluster: Cluster, topics: Iterable[str]) -> None:
-    """Raises BrokerError."""
+async def close_topics(cluster: Cluster, topics: Iterable[str], *, validate_only: bool = False) -> None:
+    """`validate_only`: only ask whether that would be allowed. Raises BrokerError."""
     admin = Admin(cluster)
     for topic in topics:
-        await admin.alter_topic_configs(topic, {_NAME: _VALUE})
+        await admin.alter_topic_configs(topic, {_NAME: _VALUE}, validate_only=validate_only)
 
 
 async def open_topics(cluster: Cluster, before: Mapping[str, str | None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -13,6 +13,7 @@ from broker.errors import BrokerError, ConfigurationError, ConnectionFailedError
 from mirrormaker.clusters import open_cluster
 from mirrormaker.control_access import this_user
 from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.kept_view import Document
 from mirrormaker.reconcile.control import CONTROL_TOPIC, RouteWishes, read_wishes
 from mirrormaker.reconcile.control_board import TIMEOUT_MS
 from mirrormaker.reconcile.switches import Side, Switch, latest, read_switches, switch_key, switch_value
@@ -53,7 +54,12 @@ class Sides:
     problems: dict[Side, str] = field(default_factory=dict)
     """Why the others do not."""
     switch: Switch
+    """The last one."""
+    found: dict[Side, Switch | None] = field(default_factory=dict)
+    """What each side that answers says of it."""
     wishes: dict[RouteName, RouteWishes] = field(default_factory=dict)
+    control: dict[Side, KeptTopic] = field(default_factory=dict)
+    """The control topics, while a command holds the group (`hold`)."""
 
     def name(self, side: Side) -> ClusterName:
         """What the file calls the cluster."""
@@ -69,17 +75,44 @@ class Sides:
             raise ConnectionFailedError(self.problems[side])
         return self.clusters[side]
 
+    def look(self) -> None:
+        """Take in what the control topics say now, as far as read. Raises BrokerError."""
+        for side, topic in self.control.items():
+            self.take(side, topic.entries())
+        self.switch = latest(switch for switch in self.found.values() if switch is not None)
+
+    def take(self, side: Side, records: Iterable[tuple[Document, Document]]) -> None:
+        """What the control topic of a side says of the group."""
+        self.found[side] = read_switches(records).get(self.group.name)
+
+    @property
+    def differ(self) -> bool:
+        """Whether a side that answers does not know of the last switch."""
+        return self.switch.revision > 0 and any(self.found[side] != self.switch for side in self.clusters)
+
     async def record(self, switch: Switch) -> None:
-        """Have this hold from now on, at every side that answers. Raises BrokerError."""
-        switch = replace(switch, revision=self.switch.revision + 1, at_ms=self.clock.now_ms(), by=this_user())
-        for side, cluster in self.clusters.items():
-            try:
-                async with KeptTopic(cluster, CONTROL_TOPIC, timeout_ms=TIMEOUT_MS) as topic:
-                    await topic.put([(switch_key(self.group.name), switch_value(switch))])
-            except BrokerError as error:
+        """Have this hold from now on, at every side that answers. Raises FailoverError where somebody else
+        has switched the group meanwhile, or a side cannot be written to.
+        """
+        known, side = self.switch, None
+        switch = replace(switch, revision=known.revision + 1, at_ms=self.clock.now_ms(), by=this_user())
+        try:
+            for side, topic in self.control.items():  # noqa: B007 told where it fails
+                await topic.read_to_end()
+            self.look()
+            if (self.switch.rank, self.switch.by) != (known.rank, known.by):
                 raise FailoverError(
-                    f"cluster {self.name(side)!r}: the switch cannot be recorded there: {error}"
-                ) from error
+                    f"the group {self.group.name!r} was switched by another command meanwhile: it is"
+                    f" {self.switch.stage.value} at {self.name(self.switch.side)!r}, by {self.switch.by}"
+                )
+            for side, topic in self.control.items():
+                await topic.put([(switch_key(self.group.name), switch_value(switch))])
+                self.found[side] = switch
+        except FailoverError:
+            raise
+        except BrokerError as error:
+            where = "" if side is None else f"cluster {self.name(side)!r}: "
+            raise FailoverError(f"{where}the switch cannot be recorded there: {error}") from error
         self.switch = switch
 
 
@@ -88,7 +121,6 @@ async def open_sides(topology: Topology, group: FailoverGroup, clock: Clock) -> 
     """Both clusters, as far as they answer. Raises FailoverError when none does."""
     sides = Sides(topology=topology, group=group, clock=clock, switch=Switch())
     async with AsyncExitStack() as stack:
-        found: list[Switch] = []
         for side in Side:
             spec = topology.clusters[sides.name(side)]
             try:
@@ -99,12 +131,12 @@ async def open_sides(topology: Topology, group: FailoverGroup, clock: Clock) -> 
                 continue
             sides.clusters[side] = cluster
             sides.wishes |= read_wishes(records)
-            found += [switch for name, switch in read_switches(records).items() if name == group.name]
+            sides.take(side, records)
         if not sides.clusters:
             told = "; ".join(sides.problems.values())
             raise FailoverError(f"neither cluster of the group {group.name!r} answers: {told}")
         _check_generation(sides)
-        sides.switch = latest(found)
+        sides.look()
         yield sides
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +19,12 @@ from broker.embedded import EmbeddedCluster
 from broker.loopback import free_ports
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker, wait_until
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.test_carried_groups import commit, committed, read
 from tests.daemon.test_mirror import _count, address, create, produce
 
 TOPIC = "orders"
+KILLED = -signal.SIGKILL
 Clusters = Mapping[str, EmbeddedCluster]
 
 
@@ -58,6 +62,14 @@ def switch(verb: str, file: Path, *options: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     return told
+
+
+def kill_at_write(number: int, verb: str, file: Path) -> subprocess.CompletedProcess[str]:
+    """The same, killed in place of one of its writes, if it has so many."""
+    command = [sys.executable, "-m", "tests.daemon.killed_command", str(number), verb, str(file), "orders"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3 * PATIENCE_SECONDS, check=False)
+    assert done.returncode in (0, KILLED), done.stderr
+    return done
 
 
 def refused(verb: str, file: Path, *options: str) -> str:
@@ -117,6 +129,7 @@ def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both
     assert states(running) == {"forth": "running", "back": "standing by"}
 
     produce(primary, TOPIC, range(100, 120), 1)
+    assert kill_at_write(2, "failover", file).returncode == KILLED, "recorded at one side only"
     done = switch("failover", file)
     assert (done["cluster"], done["stage"], done["fenced"]) == ("standby", "settled", [])
     wait_states(running, forth="standing by", back="running")

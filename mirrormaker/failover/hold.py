@@ -1,0 +1,125 @@
+"""One command at a time works on a failover group: it says so at both clusters, again and again.
+
+    {"failover_group": NAME, "command": true}    {"id", "by", "pid", "host", "to", "beats"}
+
+The record goes when the command ends. One that stays as it is for `DEAD_MS` is of a command that was killed:
+the next goes on with its work. What two commands that began in one moment would do is kept apart by the
+revision of the switch: see `Sides.record`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
+from uuid import uuid4
+
+from broker.errors import BrokerError
+from mirrormaker.control_access import this_user
+from mirrormaker.failover.sides import FailoverError, Sides
+from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.kept_view import Document
+from mirrormaker.reconcile.control import CONTROL_TOPIC
+from mirrormaker.reconcile.control_board import TIMEOUT_MS
+from mirrormaker.reconcile.switches import Side, Stage
+
+BEAT_MS = 1_000
+DEAD_MS = 4_000
+_LOOK_MS = 100
+
+
+@asynccontextmanager
+async def hold(sides: Sides, target: Side, tell: Callable[[str], None]) -> AsyncIterator[None]:
+    """Be the command that switches the group; the side that is left counts as away where it cannot be
+    written to. Raises FailoverError while another command is at work, but for one that is to be called off.
+    """
+    key: Document = {"failover_group": sides.group.name, "command": True}
+    async with AsyncExitStack() as stack:
+        for side in list(sides.clusters):
+            try:
+                topic = KeptTopic(sides.clusters[side], CONTROL_TOPIC, timeout_ms=TIMEOUT_MS)
+                sides.control[side] = await stack.enter_async_context(topic)
+                await topic.read_to_end()
+            except BrokerError as error:
+                _lose(sides, side, target, error)
+        await _await_the_end_of_others(sides, key, target, tell)
+        sides.look()
+        own = _describe(sides, target)
+        for side, topic in list(sides.control.items()):
+            try:
+                await topic.put([(key, own)])
+            except BrokerError as error:
+                _lose(sides, side, target, error)
+        beats = [asyncio.create_task(_beat(topic, key, own)) for topic in sides.control.values()]
+        try:
+            yield
+        finally:
+            for task in beats:
+                task.cancel()
+            await asyncio.wait(beats)
+            for topic in sides.control.values():
+                with suppress(BrokerError):
+                    await topic.put([(key, None)])
+
+
+def _lose(sides: Sides, side: Side, target: Side, error: BrokerError) -> None:
+    """Go on without a side. Raises FailoverError where that is the one to switch to."""
+    problem = f"cluster {sides.name(side)!r}: the switch cannot be recorded there: {error}"
+    if side is target:
+        raise FailoverError(problem) from error
+    sides.problems[side] = problem
+    del sides.clusters[side]
+    sides.control.pop(side, None)
+
+
+def _describe(sides: Sides, target: Side) -> dict[str, Any]:
+    return {
+        "id": uuid4().hex,
+        "by": this_user(),
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "to": sides.name(target),
+        "beats": 0,
+    }
+
+
+async def _beat(topic: KeptTopic, key: Document, own: Mapping[str, Any]) -> None:
+    beats = 0
+    while True:
+        await asyncio.sleep(BEAT_MS / 1000)
+        beats += 1
+        with suppress(BrokerError):  # the steps of the switch will tell
+            await topic.put([(key, {**own, "beats": beats})])
+
+
+async def _await_the_end_of_others(
+    sides: Sides, key: Document, target: Side, tell: Callable[[str], None]
+) -> None:
+    """Until those that are said to be at work have gone, or are seen to be dead. Raises FailoverError."""
+    for topic in sides.control.values():
+        before = topic.get(key)
+        if before is None:
+            continue
+        tell(f"{_name(before)} did not end: looking whether it is still at work")
+        waited_ms = 0
+        while (now := topic.get(key)) == before and waited_ms < DEAD_MS:
+            await asyncio.sleep(_LOOK_MS / 1000)
+            waited_ms += _LOOK_MS
+        sides.look()
+        if now is None or now == before or _calls_off(sides, target):
+            continue
+        raise FailoverError(
+            f"the group {sides.group.name!r} is being switched to {now.get('to')!r} by {_name(now)} just now:"
+            " wait until that has ended"
+        )
+
+
+def _calls_off(sides: Sides, target: Side) -> bool:
+    return sides.switch.side is target.other and sides.switch.stage is Stage.DRAINING
+
+
+def _name(told: Mapping[str, Any]) -> str:
+    return f"a command of {told.get('by')} (process {told.get('pid')} on {told.get('host')})"
