@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import SparkSession
 
 from mirrormaker.spark.datasource import MirrorDataSource
@@ -9,9 +11,11 @@ from mirrormaker.spark.datasource import MirrorDataSource
 _LOOPBACK = "127.0.0.1"
 
 
-def local_session(app_name: str, *, master: str = "local[*]") -> SparkSession:
-    """Start Spark in this process, listening on 127.0.0.1 only."""
-    session = (
+def local_session(
+    app_name: str, *, master: str = "local[*]", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start Spark in this process, listening on 127.0.0.1 only; `settings` are more of Spark's own."""
+    builder = (
         SparkSession.builder.master(master)
         .appName(app_name)
         .config("spark.driver.host", _LOOPBACK)
@@ -21,7 +25,9 @@ def local_session(app_name: str, *, master: str = "local[*]") -> SparkSession:
         .config("spark.log.level", "ERROR")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.python.filterPushdown.enabled", "true")
-        .getOrCreate()
     )
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
     session.dataSource.register(MirrorDataSource)
     return session

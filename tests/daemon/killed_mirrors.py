@@ -33,11 +33,11 @@ def create_topic(cluster: Brokers) -> None:
         created.result(PATIENCE_SECONDS)
 
 
-def write(cluster: Brokers, numbers: range) -> None:
+def write(cluster: Brokers, numbers: range, *, partitions: int = PARTITIONS) -> None:
     """Records whose value is their number, in all partitions by turns."""
     producer = Producer({"bootstrap.servers": address(cluster), "log_level": 0})
     for number in numbers:
-        producer.produce(TOPIC, b"%d" % number, partition=number % PARTITIONS)
+        producer.produce(TOPIC, b"%d" % number, partition=number % partitions)
     assert producer.flush(PATIENCE_SECONDS) == 0
 
 

@@ -1,0 +1,134 @@
+"""Spark on a cluster of its own, whose executors are killed, alone or among everything else there is."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+from broker.child_process import ChildProcess
+from broker.embedded import EmbeddedCluster
+from tests.chaos.conftest import CHAOS_SECONDS
+from tests.chaos.disturbance import Disturbance
+from tests.chaos.load import PARTITIONS, Writer, create_topic
+from tests.chaos.spark_loads import PATIENCE_SECONDS, Loader, read_files
+from tests.chaos.standalone_spark import StandaloneSpark
+from tests.daemon.conftest import MirrorFactory, MirrorProcess, wait_until
+from tests.daemon.killed_mirrors import write
+
+TOPIC, COPY = "flights", "jfk.flights"
+RECORDS = 60_000
+RECORDS_PER_TASK = 600
+RECORDS_PER_SECOND = 200
+
+pytestmark = pytest.mark.timeout(CHAOS_SECONDS + 3 * PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Iterator[StandaloneSpark]:
+    with StandaloneSpark(tmp_path / "spark") as cluster:
+        yield cluster
+
+
+def tasks_committed(target: Path) -> int:
+    """Of a load that goes on."""
+    return sum(1 for _ in target.glob("_temporary/0/task_*"))
+
+
+def test_an_executor_that_is_killed_in_the_middle_of_a_load_changes_nothing(
+    node: EmbeddedCluster, spark: StandaloneSpark, disturbance: Disturbance, tmp_path: Path
+) -> None:
+    address = str(node.bootstrap[0])
+    create_topic(address, TOPIC)
+    write(node, range(RECORDS), partitions=PARTITIONS)
+    target = tmp_path / "table"
+    module = "tests.chaos.spark_batch_load"
+    command = [sys.executable, "-m", module, address, TOPIC, str(target), spark.master]
+    load = ChildProcess.start("load", [*command, str(RECORDS_PER_TASK)], tmp_path / "load.log")
+    wanted = disturbance.chance.randint(1, RECORDS // RECORDS_PER_TASK // 2)
+    load.wait_until(lambda: tasks_committed(target) >= wanted, timeout_ms=PATIENCE_SECONDS * 1000)
+    before = spark.executors_started()
+    assert spark.kill_executor(disturbance.chance)
+    assert not (target / "_SUCCESS").exists()
+    wait_until(load.has_exited, "the load ends", PATIENCE_SECONDS)
+    assert (target / "_SUCCESS").exists(), load.log_tail()
+    assert spark.executors_started() > before
+    table = ds.dataset(target).to_table(columns=["partition", "offset", "value"]).to_pydict()
+    rows = sorted(zip(table["partition"], table["offset"], map(int, table["value"]), strict=True))
+    assert rows == sorted((number % PARTITIONS, number // PARTITIONS, number) for number in range(RECORDS))
+
+
+class Line:
+    """From the source over the mirror and the aggregate into a table; each of its parts may be killed."""
+
+    def __init__(
+        self,
+        nodes: tuple[EmbeddedCluster, EmbeddedCluster],
+        mirror: MirrorProcess,
+        spark: StandaloneSpark,
+        loader: Loader,
+    ) -> None:
+        self._nodes = nodes
+        self._mirror = mirror
+        self._spark = spark
+        self.loader = loader
+        self.killed: Counter[str] = Counter()
+
+    def disturb(self, disturbance: Disturbance) -> None:
+        """Kill one of driver, executor, daemon and nodes, and start what does not start by itself."""
+        victim = disturbance.chance.choice(["driver", "executor", "daemon", "source", "aggregate"])
+        match victim:
+            case "driver":
+                self.loader.kill()
+            case "executor" if not self._spark.kill_executor(disturbance.chance):
+                return
+            case "daemon":
+                self._mirror.kill()
+                self._mirror.start()
+            case "source" | "aggregate":
+                disturbance.crash(self._nodes[victim == "aggregate"])
+        self.killed[victim] += 1
+        self.loader.ensure()
+
+    def wait_until_copied(self) -> None:
+        """Until the aggregate has everything."""
+        wait_until(lambda: _is_copied(self._mirror), "everything is copied", PATIENCE_SECONDS)
+
+
+def _is_copied(mirror: MirrorProcess) -> bool:
+    told = mirror.status()
+    return bool(told["lag"]) and told["lag"]["messages"] == 0
+
+
+@pytest.fixture
+def line(
+    node: EmbeddedCluster, other_node: EmbeddedCluster, spark: StandaloneSpark, tmp_path: Path
+) -> Iterator[Line]:
+    create_topic(str(node.bootstrap[0]), TOPIC)
+    with ExitStack() as stack:
+        mirror = MirrorFactory(tmp_path, stack)(node, other_node, delivery="exactly_once")
+        mirror.start()
+        mirror.wait_copied()
+        loader = Loader(other_node, tmp_path, "--topic", COPY, "--master", spark.master)
+        stack.callback(loader.kill)
+        yield Line((node, other_node), mirror, spark, loader)
+
+
+def test_the_table_of_an_aggregate_is_what_was_written_whatever_is_killed(
+    node: EmbeddedCluster, line: Line, disturbance: Disturbance, tmp_path: Path
+) -> None:
+    address = str(node.bootstrap[0])
+    with Writer(address, TOPIC, codec="snappy", records_per_second=RECORDS_PER_SECOND) as writer:
+        line.loader.wait_until_working()
+        for _ in disturbance:
+            line.disturb(disturbance)
+    line.wait_until_copied()
+    line.loader.wait_until_caught_up()
+    found = Counter((partition, int(value.split()[0])) for partition, value in read_files(tmp_path))
+    written = {(partition, n) for partition, records in writer.acknowledged.items() for _, n in records}
+    assert found == Counter(written), line.killed
