@@ -12,7 +12,7 @@ from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.clock import Clock
 from broker.types import TopicPartition
 from mirrormaker.flow.lag import NO_LAG, Lag
-from mirrormaker.flow.lane import LaneState
+from mirrormaker.flow.standing import HALTED
 from mirrormaker.flow.timing.first_waiting import FirstBatch, sample_first
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.topology.model import RouteSpec
@@ -27,6 +27,8 @@ class PartitionStatus:
     destination: TopicPartition
     state: str
     """What the daemon does with it; "unassigned" when no daemon here has it."""
+    reason: str | None
+    """Why it is halted: the name of a failure policy, or "refused"."""
     problem: str | None
     committed: int
     end: int
@@ -84,8 +86,8 @@ async def observe_partitions(
 
 
 def _knows_all(told: Mapping[str, Any]) -> bool:
-    """Whether a look at the source tells nothing new. What a paused one has copied is unlike what waits."""
-    measured = told.get("bytes_per_offset") is not None and told.get("state") != LaneState.PAUSED.value
+    """Whether a look at the source tells nothing new. What a halted one has copied is unlike what waits."""
+    measured = told.get("bytes_per_offset") is not None and told.get("state") != HALTED
     return measured and _waiting_since(told, 0) is not None
 
 
@@ -113,7 +115,8 @@ def _partition_status(
         source=source,
         destination=destination,
         state=told.get("state", "unassigned"),
-        problem=told.get("trouble") or told.get("source_problem") or told.get("error"),
+        reason=told.get("reason"),
+        problem=told.get("problem"),
         committed=committed,
         end=end,
         lag=_lag(end - committed, told, sample, told_at_ms, now_ms),

@@ -152,6 +152,7 @@ def _troubles(route: RouteStatus) -> list[str]:
     lines += _audit_lines(route)
     lines += (
         f"{route.name}: {partition.source} is {partition.state}"
+        + (f" ({partition.reason})" if partition.reason else "")
         + (f": {partition.problem}" if partition.problem else "")
         for partition in route.partitions
         if partition.problem or partition.state not in QUIET_STATES
@@ -258,6 +259,7 @@ def _partition_json(partition: PartitionStatus) -> dict[str, Any]:
         "partition": partition.source.partition,
         "destination_topic": partition.destination.topic,
         "state": partition.state,
+        "reason": partition.reason,
         "problem": partition.problem,
         "committed": partition.committed,
         "end": partition.end,

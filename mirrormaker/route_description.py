@@ -7,6 +7,7 @@ from typing import Any
 from mirrormaker.flow.copier import RouteCopier
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.standing import standing_of
 from mirrormaker.flow.timing.route_timing import RouteTiming
 from mirrormaker.reconcile.rule_keeper import RuleKeeper
 from mirrormaker.reconcile.topics import TopicReconciler
@@ -59,13 +60,14 @@ def _describe_counts(copier: RouteCopier) -> dict[str, Any]:
 
 
 def _describe_partition(partition: Partition, timing: RouteTiming) -> dict[str, Any]:
-    copied = partition.copied_offsets
+    copied, standing = partition.copied_offsets, standing_of(partition)
     return {
         "destination": ", ".join(str(lane.destination) for lane in partition.lanes),
-        "state": partition.condition,
+        "state": standing.state,
+        "reason": standing.reason,
+        "problem": standing.problem,
         "error": partition.error.name if partition.error is not None else None,
         "source_problem": partition.source_problem,
-        "trouble": None if partition.trouble is None else partition.trouble.problem,
         "failures": partition.attempts + partition.source_failures,
         "acknowledged": partition.acknowledged,
         "committed": partition.committed,

@@ -271,10 +271,17 @@ def _partition_metrics(routes: Mapping[str, Mapping[str, Any]], at_ms: int) -> I
         "How long the oldest record still to be acknowledged has been at the source.",
         labels=labels,
     )
+    halted = GaugeMetricFamily(
+        "mirrormaker_partition_halted",
+        "1 while it stands, by the name of the failure policy that is about that.",
+        labels=[*labels, "reason"],
+    )
     for name, route in routes.items():
         for source, partition in route["partitions"].items():
             topic, _, number = source.rpartition("-")
             key = [name, topic, number]
+            if partition["reason"] is not None:
+                halted.add_metric([*key, partition["reason"]], 1)
             states.add_metric([*key, partition["state"]], 1)
             acknowledged.add_metric(key, partition["acknowledged"])
             if partition["source_end"] < 0:
@@ -286,4 +293,4 @@ def _partition_metrics(routes: Mapping[str, Mapping[str, Any]], at_ms: int) -> I
             since_ms = partition["waiting_since_ms"]
             if not lag or since_ms is not None:
                 seconds.add_metric(key, max(at_ms - since_ms, 0) / 1000 if lag else 0)
-    yield from (states, acknowledged, messages, lag_bytes, seconds)
+    yield from (states, halted, acknowledged, messages, lag_bytes, seconds)

@@ -2,9 +2,10 @@
 
 - `fail`: the route ends as soon as what is in flight is settled, and says why; `failure` is set.
 - `pause_partition`: the partition stands, and whoever looks at the halts of the route sees why, until
-  somebody releases it. What passes by itself is only told of: such a partition is tried again anyway.
+  somebody releases it. What passes by itself is only told of: such a partition is tried again anyway. What
+  cannot cross is between the two: the halt is taken back when it has crossed after all.
 - `skip_and_record`: what is left out is noted at the destination, and only then copying goes on behind it. So
-  it is with a partition that has been released.
+  it is with a partition that has been released. (Obstacles are noted by the intake itself: see `obstacles`.)
 
 Owned by the event loop of the route's copier; its tasks live in the copier's task group.
 """
@@ -15,18 +16,21 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Protocol, assert_never
 
-from broker.client.cluster import Cluster
-from broker.clock import Clock
 from broker.errors import BrokerError
 from broker.types import TopicPartition
-from mirrormaker.flow.facts import Fact, PartitionPaused, PartitionRecovered
+from mirrormaker.flow.courses import Course, course_of
+from mirrormaker.flow.facts import Fact, ObstacleMet, PartitionPaused, PartitionRecovered
 from mirrormaker.flow.machine import FlowMachine
-from mirrormaker.flow.skips import note_skip
-from mirrormaker.flow.trouble import Trouble, TroubleKind, policy_for, refused
-from mirrormaker.topology.model import FailurePolicy, RouteSpec
-
-PASSING = frozenset({TroubleKind.UNAUTHORIZED, TroubleKind.DESTINATION_FULL, TroubleKind.PARTITION_MISMATCH})
-"""Waiting for the end of these loses nothing."""
+from mirrormaker.flow.trouble import (
+    OBSTACLES,
+    PASSING,
+    WHOLE_TOPIC,
+    Trouble,
+    TroubleKind,
+    policy_for,
+    refused,
+)
+from mirrormaker.topology.model import RouteSpec
 
 
 class Halts(Protocol):
@@ -49,15 +53,22 @@ class Halts(Protocol):
         ...
 
 
+class Notes(Protocol):
+    """Where it is noted what is left out for good."""
+
+    async def write(self, trouble: Trouble, on_failure: Callable[[BrokerError], None]) -> None:
+        """Return when that is safe, however long it takes; `on_failure` is told of the first failure."""
+        ...
+
+
 class Arbiter:
     """See the module. `begin` before anything is met."""
 
     def __init__(
         self,
         route: RouteSpec,
-        destination: Cluster,
         halts: Halts,
-        clock: Clock,
+        notes: Notes,
         *,
         on_event: Callable[..., None],
         on_failure: Callable[[], None],
@@ -66,9 +77,8 @@ class Arbiter:
         self.route = route
         self.failure: Trouble | None = None
         """Why the route must not go on."""
-        self._destination = destination
         self._halts = halts
-        self._clock = clock
+        self._notes = notes
         self._on_event = on_event
         self._on_failure = on_failure
         self._passing: dict[TopicPartition, TroubleKind] = {}
@@ -104,8 +114,6 @@ class Arbiter:
         policy = policy_for(trouble.kind, self.route.on)
         if trouble.kind not in PASSING:
             machine.halt(trouble)
-            if self._halts.is_released(trouble):
-                policy = FailurePolicy.SKIP_AND_RECORD
         self._on_event(
             "trouble_met",
             reason=trouble.kind.value,
@@ -114,17 +122,21 @@ class Arbiter:
             offset=trouble.position,
             problem=trouble.problem,
         )
-        match policy:
-            case FailurePolicy.FAIL:
+        course = course_of(trouble.kind, policy, is_released=self._halts.is_released(trouble))
+        match course:
+            case Course.STOP_ROUTE:
                 self._start(self._fail(trouble), source)
-            case FailurePolicy.PAUSE_PARTITION if trouble.kind in PASSING:
+            case Course.WAIT:
                 self._passing[source] = trouble.kind
-            case FailurePolicy.PAUSE_PARTITION:
+            case Course.STAND_AND_TRY:
+                self._passing[source] = trouble.kind
+                self._start(self._stand_and_try(trouble), source)
+            case Course.STAND:
                 self._start(self._stand(trouble), source)
-            case FailurePolicy.SKIP_AND_RECORD:
+            case Course.LEAVE_OUT:
                 self._start(self._go_on(trouble), source)
             case _:
-                assert_never(policy)
+                assert_never(course)
 
     def take_fact(self, fact: Fact) -> None:
         """What the machine tells may be a trouble, or the end of one."""
@@ -133,27 +145,50 @@ class Arbiter:
                 trouble = refused(fact.source, fact.offset, fact.error, f"destination {fact.destination}")
                 if trouble is not None:
                     self.meet(trouble)
+            case ObstacleMet():
+                self.meet(fact.trouble)
             case PartitionRecovered():
                 self._passing.pop(fact.source, None)
+                self._look_whether_passed(fact.source)
 
     def joined(self, sources: Iterable[TopicPartition]) -> None:
         """Partitions have been taken over: those that stood go on to stand."""
         assert self._machine is not None
-        for source in sources:
+        sources = set(sources)
+        whole = {TopicPartition(source.topic, WHOLE_TOPIC) for source in sources}
+        for source in sources | whole:
             trouble, partition = self._halts.standing(source), self._machine.partitions.get(source)
-            if trouble is not None and partition is not None and trouble.position == partition.position:
-                self.meet(trouble)
+            if trouble is None:
+                continue
+            if trouble.kind in PASSING:  # it will be met again, should it not have passed
+                self._start(self._take_back(source), source)
+            elif partition is not None and trouble.position == partition.position:
+                if trouble.kind in OBSTACLES and not self._halts.is_released(trouble):
+                    self._machine.halt(trouble)  # and tried at once
+                else:
+                    self.meet(trouble)
+            else:
+                self._look_whether_passed(source)
 
     def look_again(self) -> None:
         """Some may have been released."""
         if self._machine is None:
             return
         for partition in list(self._machine.partitions.values()):
-            trouble = partition.trouble
+            trouble = partition.trouble or partition.obstacle
             if trouble is None or partition.source in self._under_way:
                 continue
             if self._halts.is_released(trouble):
                 self._start(self._go_on(trouble), partition.source)
+
+    def _look_whether_passed(self, source: TopicPartition) -> None:
+        """A partition that stood in front of an obstacle may have left it behind."""
+        assert self._machine is not None
+        stood, partition = self._halts.standing(source), self._machine.partitions.get(source)
+        if stood is None or stood.kind not in OBSTACLES or source in self._under_way:
+            return
+        if partition is not None and partition.obstacle is None:
+            self._start(self._take_back(source), source)
 
     # ---- tasks
 
@@ -171,9 +206,16 @@ class Arbiter:
     async def _stand(self, trouble: Trouble) -> None:
         await self._tell(trouble, stops_route=False)
         if trouble.kind is TroubleKind.TOPIC_RECREATED:  # it was deleted before, which has been told
-            await self._take_back(TopicPartition(trouble.source.topic, -1))
+            await self._take_back(TopicPartition(trouble.source.topic, WHOLE_TOPIC))
         if self._halts.is_released(trouble):  # as it was told
             await self._go_on(trouble)
+
+    async def _stand_and_try(self, trouble: Trouble) -> None:
+        await self._stand(trouble)
+        assert self._machine is not None
+        partition = self._machine.partitions.get(trouble.source)
+        if partition is not None and partition.obstacle is None:  # passed while that was told
+            await self._take_back(trouble.source)
 
     async def _tell(self, trouble: Trouble, *, stops_route: bool) -> None:
         """A destination that does not take it keeps nothing from standing."""
@@ -185,22 +227,16 @@ class Arbiter:
     async def _go_on(self, trouble: Trouble) -> None:
         """Note what is left out, for as long as it takes, and go on behind it."""
         assert self._machine is not None
-        failures = 0
-        while True:
-            try:
-                await note_skip(self._destination, self.route.name, trouble, self._clock.now_ms())
-                break
-            except BrokerError as error:
-                failures += 1
-                if failures == 1:
-                    self._on_event("skip_not_noted", partition=str(trouble.source), error=str(error))
-                backoff = self._destination.backoff
-                await asyncio.sleep(backoff.delay_ms(failures, self._destination.random) / 1000)
+        await self._notes.write(
+            trouble,
+            lambda error: self._on_event("skip_not_noted", partition=str(trouble.source), error=str(error)),
+        )
+        self._passing.pop(trouble.source, None)
         self._machine.go_on(trouble)
         self._on_going_on(trouble)
         await self._take_back(trouble.source)
         if trouble.kind is TroubleKind.TOPIC_RECREATED:
-            await self._take_back(TopicPartition(trouble.source.topic, -1))
+            await self._take_back(TopicPartition(trouble.source.topic, WHOLE_TOPIC))
 
     async def _take_back(self, source: TopicPartition) -> None:
         if self._halts.standing(source) is None:

@@ -20,13 +20,15 @@ class BatchLimits:
     def __init__(self) -> None:
         self._configured: dict[str, int] = {}
         self._learnt: dict[str, int] = {}
+        self._refused: dict[str, int] = {}
+        """Learnt from single records: true until `doubt`."""
 
     def of(self, topics: Iterable[str]) -> int:
         """What all of these take."""
         limits = (
             limit
             for topic in topics
-            for known in (self._configured, self._learnt)
+            for known in (self._configured, self._learnt, self._refused)
             if (limit := known.get(topic))
         )
         return min(limits, default=UNBOUNDED)
@@ -39,22 +41,27 @@ class BatchLimits:
 
     def learn(self, topic: str, chunk: Chunk) -> None:
         """The topic refused a batch as too large: halves may pass; a single record will not."""
-        self._learnt[topic] = chunk.size // 2 if chunk.count > 1 else chunk.size - 1
+        if chunk.count > 1:
+            self._learnt[topic] = chunk.size // 2
+        else:
+            self._refused[topic] = chunk.size - 1
+
+    def doubt(self) -> None:
+        """Time has passed: what was refused as a single record may be taken now."""
+        self._refused.clear()
 
 
 class SplittingRemedies:
     """A batch that is too large is fetched again, to be split, or to meet the policy for such."""
 
-    def __init__(self, limits: BatchLimits, others: Remedies, *, pauses: bool) -> None:
-        """`pauses`: the policy for single records that are too large is to pause their partition."""
+    def __init__(self, limits: BatchLimits, others: Remedies) -> None:
         self._limits = limits
-        self._pauses = pauses
         self._others = others
 
     def remedy(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> Remedy:
         """See `Remedies`."""
         remedy = self._others.remedy(lane, chunk, code)
-        if code in _TOO_LARGE_CODES and chunk.batches == 1 and not (self._pauses and chunk.count == 1):
+        if code in _TOO_LARGE_CODES and chunk.batches == 1:
             self._limits.learn(lane.destination.topic, chunk)
             return Remedy.FETCH_AGAIN if remedy is Remedy.PAUSE else remedy
         return remedy

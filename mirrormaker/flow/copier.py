@@ -31,7 +31,6 @@ from mirrormaker.flow.facts import (
     EVENT_NAMES,
     Fact,
     FlowCounts,
-    ObstacleMet,
     SourceTruncated,
     TopicRecreated,
     details_of,
@@ -45,6 +44,7 @@ from mirrormaker.flow.reader import SourceReader
 from mirrormaker.flow.route_link import ExpectedRoundTrips, RouteLink
 from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.signal import Signal
+from mirrormaker.flow.skips import SkipNotes
 from mirrormaker.flow.successors import Successors
 from mirrormaker.flow.timing.route_timing import AtWork
 from mirrormaker.flow.trouble import Trouble, TroubleKind
@@ -100,7 +100,11 @@ class RouteCopier:
         self._closing = False
         self._log = logger("copier").bind(route=route.name)
         self.arbiter = Arbiter(
-            route, destination, parts.halts, clock, on_event=self.note, on_failure=self._end_for_failure
+            route,
+            parts.halts,
+            SkipNotes(route.name, destination, clock),
+            on_event=self.note,
+            on_failure=self._end_for_failure,
         )
         self._successors = Successors(source, parts.halts, self.arbiter)
 
@@ -245,7 +249,7 @@ class RouteCopier:
                 tasks.create_task(self._reader.follow_leaders(), name="follow source leaders")
                 committing = self._commits.run(self._commit_due, lambda: self.route.commit_interval_ms)
                 tasks.create_task(committing, name="commit")
-                limits = self._crossing.follow_limits(lambda: machine.partitions)
+                limits = self._crossing.follow_limits(machine.partitions)
                 tasks.create_task(limits, name="follow batch limits")
                 tasks.create_task(self._balancer.run(machine, member), name="balance")
                 if origins is not None:
@@ -453,14 +457,11 @@ class RouteCopier:
         self._tasks.create_task(self.close(), name="close")
 
     def _take_fact(self, fact: Fact) -> None:
-        """Raises ConfigurationError where the policy for what happened is to stop the route."""
         self.arbiter.take_fact(fact)
         if isinstance(fact, SourceTruncated | TopicRecreated) and self._books is not None:
             self._books.restart(fact.source, fact.resumed_at)
-        self.note(EVENT_NAMES[type(fact)], **details_of(fact))
-        if isinstance(fact, ObstacleMet) and fact.stops_route:
-            told = f"{fact.source}, offset {fact.offset}: {fact.problem} (on.{fact.kind} is fail)"
-            raise ConfigurationError([told])
+        if (name := EVENT_NAMES.get(type(fact))) is not None:
+            self.note(name, **details_of(fact))
 
 
 class RouteHaltedError(BrokerError):

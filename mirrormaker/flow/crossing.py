@@ -4,7 +4,7 @@ large a batch each topic takes. Owned by the event loop of the route's copier.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from broker.client.cluster import Cluster
 from broker.errors import BrokerError
@@ -19,10 +19,12 @@ from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.side_topics import make_skipped_topic, read_batch_size_max
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.transit import RouteTransit
-from mirrormaker.topology.model import FailurePolicy, RouteSpec
+from mirrormaker.topology.model import RouteSpec
 
 LIMITS_AGE_MS = 30_000
 """How often the destination is asked how large a batch its topics take."""
+LIMITS_AGE_WHILE_STANDING_MS = 3_000
+"""The same while a partition stands in front of something."""
 
 
 class Crossing:
@@ -40,8 +42,7 @@ class Crossing:
 
     def remedies(self, others: Remedies) -> Remedies:
         """`others`, and splitting what is too large."""
-        pauses = self._route.on.oversize is FailurePolicy.PAUSE_PARTITION
-        return SplittingRemedies(self._limits, others, pauses=pauses)
+        return SplittingRemedies(self._limits, others)
 
     def assignment(self, source: TopicPartition) -> Assignment:
         """Where the partition leads; its positions are not known yet. `make_ready` its topic first."""
@@ -75,11 +76,13 @@ class Crossing:
             await self._destination.ensure(spread)
         self._limits_due.set()
 
-    async def follow_limits(self, sources: Callable[[], Iterable[TopicPartition]]) -> None:
-        """Learn how large a batch the destination's topics take, until cancelled. `sources`: at work now."""
+    async def follow_limits(self, partitions: Mapping[TopicPartition, Partition]) -> None:
+        """Learn how large a batch the destination's topics take, until cancelled; those of `partitions`."""
         while True:
-            await self._limits_due.wait(LIMITS_AGE_MS)
-            topics = {source.topic for source in sources()}
+            stands = any(partition.obstacle is not None for partition in partitions.values())
+            await self._limits_due.wait(LIMITS_AGE_WHILE_STANDING_MS if stands else LIMITS_AGE_MS)
+            self._limits.doubt()
+            topics = {source.topic for source in partitions}
             for topic in {topic for source in topics for topic in self.transit.ways(source).topics}:
                 try:
                     size_max = await read_batch_size_max(self._destination, topic)

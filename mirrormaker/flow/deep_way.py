@@ -19,8 +19,8 @@ from broker.records.reader import Columns
 from broker.records.record import Record
 from mirrormaker.flow.chunk import Chunk, DeepReason, Frame
 from mirrormaker.flow.intake import Intake, IntakeConfig, Steps
-from mirrormaker.flow.obstacles import ObstacleKind
 from mirrormaker.flow.packing import Measure, Packer, from_offset
+from mirrormaker.flow.trouble import TroubleKind
 from mirrormaker.steps.record import RecordError
 
 
@@ -105,15 +105,15 @@ class DeepWay:
         aside, intake = self._config.aside, self._intake
         if reason is DeepReason.OVERSIZE:
             lane, note = aside.oversize_batch(intake.position, last_offset, timestamp, problem)
-            intake.left_out[ObstacleKind.OVERSIZE] += 1
+            intake.left_out[TroubleKind.OVERSIZE] += 1
         else:
             lane, note = aside.not_shallow(intake.position, last_offset, timestamp, problem)
-            intake.left_out[ObstacleKind.NOT_SHALLOW] += 1
+            intake.left_out[TroubleKind.NOT_SHALLOW] += 1
         self._packer.add(lane, 0, Codec.NONE, note, 1.0)
 
     def _note_oversize(self, record: Record, problem: str) -> tuple[int, Record]:
         noted = self._config.aside.oversize(record, problem)
-        self._intake.left_out[ObstacleKind.OVERSIZE] += 1
+        self._intake.left_out[TroubleKind.OVERSIZE] += 1
         return noted
 
     def _take_repacked(self, entry: memoryview, header: BatchHeader, codec: Codec, origin: int) -> bool:
@@ -163,7 +163,7 @@ class DeepWay:
                 outcome = steps.apply(record)
             except RecordError as error:
                 lane, left = self._config.aside.record_error(record, str(error))
-                self._intake.left_out[ObstacleKind.RECORD_ERROR] += 1
+                self._intake.left_out[TroubleKind.RECORD_ERROR] += 1
                 add(lane, origin, codec, left, ratio)
                 continue
             if not outcome:

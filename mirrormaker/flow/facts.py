@@ -10,8 +10,7 @@ from broker.errors import ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import DeepReason
 from mirrormaker.flow.intake import Intake
-from mirrormaker.flow.obstacles import ObstacleKind
-from mirrormaker.flow.trouble import TroubleKind
+from mirrormaker.flow.trouble import Trouble, TroubleKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,14 +104,9 @@ class SourceFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObstacleMet:
-    """A batch or record can go no way at all, and the partition rests in front of it."""
+    """A batch or record can go no way at all, and the partition rests in front of it. The arbiter tells."""
 
-    source: TopicPartition
-    offset: int
-    kind: str
-    problem: str
-    stops_route: bool
-    """The policy of the route is to stop all of it."""
+    trouble: Trouble
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +144,9 @@ EVENT_NAMES: Mapping[type[Fact], str] = {
     SourceGap: "source_gap_met",
     SourceTruncated: "source_truncated",
     TopicRecreated: "topic_recreated",
-    ObstacleMet: "obstacle_met",
     LeftOut: "records_left_out",
 }
-"""What facts are called in logs and in `status`."""
+"""What facts are called in logs and in `status`; those that are not here are told of as troubles."""
 
 
 def details_of(fact: Fact) -> dict[str, object]:
@@ -190,7 +183,7 @@ class FlowCounts:
     """Dropped by filters and transforms."""
     bytes_left_at_source: int = 0
     """What nodes of the source left out for the filters: it did not cross the link."""
-    left_out: Counter[ObstacleKind] = field(default_factory=Counter)
+    left_out: Counter[TroubleKind] = field(default_factory=Counter)
     """Noted or parked instead of copied."""
     offsets_lost_at_source: int = 0
     records_maybe_lost: int = 0

@@ -12,7 +12,8 @@ from typing import Protocol
 from broker.records.batch import BatchHeader, Codec
 from broker.records.record import Record
 from mirrormaker.flow.chunk import Chunk, DeepReason
-from mirrormaker.flow.obstacles import Aside, Obstacle, ObstacleKind
+from mirrormaker.flow.obstacles import Aside, Obstacle
+from mirrormaker.flow.trouble import TroubleKind
 
 UNBOUNDED = 1 << 30
 
@@ -91,7 +92,7 @@ class Intake:
     """What lies at `position` can be taken once `Origins` knows where it has been."""
     filtered_records: int = 0
     """Dropped by steps."""
-    left_out: Counter[ObstacleKind] = field(default_factory=Counter)
+    left_out: Counter[TroubleKind] = field(default_factory=Counter)
     """Noted or parked instead of copied."""
     damage: str | None = None
     """Why the bytes at `position` cannot be read; what came before them is in the chunks."""

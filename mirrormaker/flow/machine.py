@@ -198,13 +198,15 @@ class FlowMachine:
         """The source refused the fetch of one partition; it is fetched again after a wait."""
         partition = self._partitions.get(source)
         if partition is not None:
-            self._source_setbacks.rest(partition, code.name, now_ms)
+            self._source_setbacks.rest(partition, code.name, now_ms, code)
 
     def halt(self, trouble: Trouble) -> None:
-        """Fetch nothing more of a partition until `go_on`; what is queued goes on."""
+        """Fetch nothing more of a partition until `go_on`, or, of an obstacle, until it can pass; what is
+        queued goes on.
+        """
         partition = self._partitions.get(trouble.source)
         if partition is not None:
-            partition.trouble = trouble
+            self._source_setbacks.stand(partition, trouble)
 
     def go_on(self, trouble: Trouble) -> None:
         """Go on behind the trouble."""

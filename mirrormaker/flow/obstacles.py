@@ -1,6 +1,7 @@
 """What a batch or record can run into on its way through the mirror, and what is done about it. Pure.
 
-Either the partition stops in front of it, or it is left out and noted. A note is a record of the topic
+Either the partition stops in front of it, which is a trouble like others from there on (see `arbiter`), or it
+is left out and noted. A note is a record of the topic
 `SKIPPED_TOPIC` at the destination, a dead letter one of the topic for those; both travel in lanes of their
 own (see `ways`), so that a position never passes what is not noted yet.
 """
@@ -10,7 +11,6 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from dataclasses import dataclass, field
-from enum import Enum
 
 from broker.client.dead_letter_headers import (
     ERROR_HEADER,
@@ -22,6 +22,7 @@ from broker.client.dead_letter_headers import (
 )
 from broker.records.record import Record
 from broker.types import TopicPartition
+from mirrormaker.flow.trouble import TroubleKind
 from mirrormaker.topology.model import FailurePolicies, FailurePolicy, RecordErrorPolicy
 
 SKIPPED_TOPIC = "__mirrormaker_skipped"
@@ -32,23 +33,16 @@ NOTED_BYTES_MAX = 1 << 10
 _NOWHERE = TopicPartition("", 0)
 
 
-class ObstacleKind(Enum):
-    """What was run into; the policies of a route are named so."""
-
-    OVERSIZE = "oversize"
-    NOT_SHALLOW = "not_shallow"
-    RECORD_ERROR = "record_error"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
     """A partition cannot go on at `offset` of its source."""
 
-    kind: ObstacleKind
+    kind: TroubleKind
+    """One of `OBSTACLES`."""
     offset: int
+    next_offset: int
+    """Behind what cannot cross."""
     problem: str
-    stops_route: bool = False
-    """The policy stops the whole route, not only the partition."""
 
 
 class ObstacleMetError(Exception):
@@ -71,23 +65,23 @@ class Aside:
 
     def oversize(self, record: Record, problem: str) -> tuple[int, Record]:
         """The lane and the note for a record that is too large. Raises ObstacleMetError by the policy."""
-        self._stop(ObstacleKind.OVERSIZE, self.policies.oversize, record.offset, problem)
-        return self._noted(ObstacleKind.OVERSIZE, record, problem)
+        self._stop(TroubleKind.OVERSIZE, self.policies.oversize, record.offset, record.offset, problem)
+        return self._noted(TroubleKind.OVERSIZE, record, problem)
 
     def oversize_batch(self, first: int, last: int, timestamp: int, problem: str) -> tuple[int, Record]:
         """The same for a batch, source offsets `first` to `last`, that is not to be decoded."""
-        self._stop(ObstacleKind.OVERSIZE, self.policies.oversize, first, problem)
+        self._stop(TroubleKind.OVERSIZE, self.policies.oversize, first, last, problem)
         place = Record(first, timestamp, 0, None, None, ())
-        return self._noted(ObstacleKind.OVERSIZE, place, problem, last_offset=last)
+        return self._noted(TroubleKind.OVERSIZE, place, problem, last_offset=last)
 
     def not_shallow(self, first: int, last: int, timestamp: int, problem: str) -> tuple[int, Record]:
         """The lane and the note for a batch, source offsets `first` to `last`, that would have to be decoded.
 
         Raises ObstacleMetError by the policy.
         """
-        self._stop(ObstacleKind.NOT_SHALLOW, self.policies.not_shallow, first, problem)
+        self._stop(TroubleKind.NOT_SHALLOW, self.policies.not_shallow, first, last, problem)
         place = Record(first, timestamp, 0, None, None, ())
-        return self._noted(ObstacleKind.NOT_SHALLOW, place, problem, last_offset=last)
+        return self._noted(TroubleKind.NOT_SHALLOW, place, problem, last_offset=last)
 
     def record_error(self, record: Record, problem: str) -> tuple[int, Record]:
         """The lane and the record, a note or a dead letter, for one that a step cannot process.
@@ -99,21 +93,16 @@ class Aside:
                 assert self.parked_lane is not None
                 return self.parked_lane, self._dead_letter(record, problem)
             case RecordErrorPolicy.SKIP_AND_RECORD:
-                return self._noted(ObstacleKind.RECORD_ERROR, record, problem)
+                return self._noted(TroubleKind.RECORD_ERROR, record, problem)
             case RecordErrorPolicy.FAIL:
-                raise ObstacleMetError(
-                    Obstacle(kind=ObstacleKind.RECORD_ERROR, offset=record.offset, problem=problem)
-                )
+                raise _met(TroubleKind.RECORD_ERROR, record.offset, record.offset, problem)
 
     @staticmethod
-    def _stop(kind: ObstacleKind, policy: FailurePolicy, offset: int, problem: str) -> None:
+    def _stop(kind: TroubleKind, policy: FailurePolicy, first: int, last: int, problem: str) -> None:
         if policy is not FailurePolicy.SKIP_AND_RECORD:
-            stops_route = policy is FailurePolicy.FAIL
-            raise ObstacleMetError(
-                Obstacle(kind=kind, offset=offset, problem=problem, stops_route=stops_route)
-            )
+            raise _met(kind, first, last, problem)
 
-    def _noted(self, kind: ObstacleKind, record: Record, problem: str, **more: object) -> tuple[int, Record]:
+    def _noted(self, kind: TroubleKind, record: Record, problem: str, **more: object) -> tuple[int, Record]:
         assert self.skipped_lane is not None
         place = {
             "route": self.route,
@@ -145,6 +134,10 @@ class Aside:
         }
         headers = [(name, str(value).encode(errors="replace")) for name, value in told.items()]
         return record._replace(headers=(*record.headers, *headers))
+
+
+def _met(kind: TroubleKind, first: int, last: int, problem: str) -> ObstacleMetError:
+    return ObstacleMetError(Obstacle(kind=kind, offset=first, next_offset=last + 1, problem=problem))
 
 
 def _size(field: bytes | None) -> int | None:

@@ -16,7 +16,6 @@ from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.lane import Lane, LaneState
-from mirrormaker.flow.obstacles import Obstacle
 from mirrormaker.flow.trouble import Trouble
 
 if TYPE_CHECKING:
@@ -52,6 +51,7 @@ class Partition:
         "position",
         "source",
         "source_end",
+        "source_error",
         "source_failures",
         "source_problem",
         "taken_batches",
@@ -105,8 +105,10 @@ class Partition:
         self.awaits_origins = False
         """It has to be found out where the batch at `position` has been."""
         self.source_problem: str | None = None
-        self.obstacle: Obstacle | None = None
-        """In front of which it rests."""
+        self.source_error: ErrorCode | None = None
+        """What the source refused with, where that is the problem."""
+        self.obstacle: Trouble | None = None
+        """In front of which it rests, to be tried again."""
         self.source_failures = 0
         """Fetches that failed since the last one that brought something."""
         self.source_end = -1
@@ -143,22 +145,6 @@ class Partition:
     @property
     def attempts(self) -> int:
         return self.worst_lane.attempts
-
-    @property
-    def condition(self) -> str:
-        """What it is doing or lacking, in a word, for `status`."""
-        if self.trouble is not None:
-            return "halted"
-        if self.obstacle is not None:
-            return "obstructed"
-        if self.source_problem is not None:
-            return "unreadable"
-        state = self.state
-        if state is not LaneState.PAUSED and any(lane.leader is None for lane in self.lanes):
-            return "leaderless"
-        if self.awaits_origins and state is LaneState.COPYING:
-            return "awaiting_origins"
-        return state.value
 
     def may_fetch(self, now_ms: int) -> bool:
         """Whether more of it is wanted now; the buffer's bounds are the machine's business."""

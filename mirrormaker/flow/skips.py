@@ -11,7 +11,12 @@ out only after its note is safe.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 from broker.client.cluster import Cluster
+from broker.clock import Clock
+from broker.errors import BrokerError
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.trouble import Trouble
@@ -40,7 +45,28 @@ def describe_skip(route: RouteName, trouble: Trouble, at_ms: int) -> tuple[Docum
     return key, value
 
 
-async def note_skip(destination: Cluster, route: RouteName, trouble: Trouble, at_ms: int) -> None:
-    """Return when the note is with all in-sync replicas. Raises BrokerError."""
-    async with KeptTopic(destination, SKIPPED_TOPIC, timeout_ms=TIMEOUT_MS) as topic:
-        await topic.put([describe_skip(route, trouble, at_ms)])
+class SkipNotes:
+    """The notes of one route."""
+
+    def __init__(self, route: RouteName, destination: Cluster, clock: Clock) -> None:
+        self._route = route
+        self._destination = destination
+        self._clock = clock
+
+    async def write(self, trouble: Trouble, on_failure: Callable[[BrokerError], None]) -> None:
+        """Return when the note is with all in-sync replicas, however long that takes; `on_failure` is told
+        of the first attempt that fails.
+        """
+        destination, failures = self._destination, 0
+        note = describe_skip(self._route, trouble, self._clock.now_ms())
+        while True:
+            try:
+                async with KeptTopic(destination, SKIPPED_TOPIC, timeout_ms=TIMEOUT_MS) as topic:
+                    await topic.put([note])
+            except BrokerError as error:
+                failures += 1
+                if failures == 1:
+                    on_failure(error)
+                await asyncio.sleep(destination.backoff.delay_ms(failures, destination.random) / 1000)
+            else:
+                return

@@ -2,8 +2,9 @@
 
 It refuses, or gives bytes that are no batches: the partition is fetched again after waits that grow. It has
 other offsets than before, since records went away, were lost, or the topic is another one (see `trouble`): a
-policy of the route says whether copying goes on with what there is now; then a fact tells what happened.
-What is queued goes on in any case.
+policy of the route says whether copying goes on with what there is now; then a fact tells what happened. Or
+it gives something that can go no way at all: that is tried again too, as a limit may be raised meanwhile,
+until somebody has it left out. What is queued goes on in any case.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from mirrormaker.flow.exchange import FlowConfig
 from mirrormaker.flow.facts import (
     Fact,
     FlowCounts,
+    LeftOut,
     ObstacleMet,
     PartitionRecovered,
     SourceFailed,
@@ -23,7 +25,7 @@ from mirrormaker.flow.facts import (
 from mirrormaker.flow.intake import Intake
 from mirrormaker.flow.obstacles import Obstacle
 from mirrormaker.flow.partition import Partition
-from mirrormaker.flow.trouble import Trouble, TroubleKind
+from mirrormaker.flow.trouble import OBSTACLES, Trouble, TroubleKind
 
 
 class SourceSetbacks:
@@ -39,13 +41,14 @@ class SourceSetbacks:
         """Other waits from now on."""
         self._config = config
 
-    def rest(self, partition: Partition, problem: str, now_ms: int) -> None:
-        """The source does not give readable records: fetch again later."""
+    def rest(self, partition: Partition, problem: str, now_ms: int, error: ErrorCode | None = None) -> None:
+        """The source does not give readable records: fetch again later. `error`: what it refuses with."""
         if partition.source_problem is None:
             self._facts.append(
                 SourceFailed(source=partition.source, offset=partition.position, problem=problem)
             )
-        partition.source_problem = problem
+        partition.source_problem, partition.source_error = problem, error
+        partition.obstacle = None
         self._wait(partition, now_ms)
 
     def _wait(self, partition: Partition, now_ms: int) -> None:
@@ -60,19 +63,27 @@ class SourceSetbacks:
 
     def rest_before(self, partition: Partition, obstacle: Obstacle, now_ms: int) -> None:
         """What comes next can go no way at all: see again later, it may have changed or gone."""
-        if partition.obstacle is None or partition.obstacle.offset != obstacle.offset:
-            self._facts.append(
-                ObstacleMet(
-                    source=partition.source,
-                    offset=obstacle.offset,
-                    kind=obstacle.kind.value,
-                    problem=obstacle.problem,
-                    stops_route=obstacle.stops_route,
-                )
-            )
-        partition.obstacle = obstacle
-        partition.source_problem = f"{obstacle.kind.value} at offset {obstacle.offset}: {obstacle.problem}"
+        trouble = Trouble(
+            kind=obstacle.kind,
+            source=partition.source,
+            position=obstacle.offset,
+            resume_at=obstacle.next_offset,
+            problem=f"{obstacle.kind.value} at offset {obstacle.offset}: {obstacle.problem}",
+            lost=(obstacle.offset, obstacle.next_offset),
+        )
+        known = partition.obstacle
+        if known is None or known.position != trouble.position or not partition.source_failures:
+            self._facts.append(ObstacleMet(trouble=trouble))
+        self.stand(partition, trouble)
         self._wait(partition, now_ms)
+
+    def stand(self, partition: Partition, trouble: Trouble) -> None:
+        """It stands for this: for good, or in front of something that is tried again."""
+        if trouble.kind not in OBSTACLES:
+            partition.trouble = trouble
+            return
+        partition.obstacle = trouble
+        partition.source_problem, partition.source_error = trouble.problem, None
 
     def met_nothing(self, partition: Partition, intake: Intake, now_ms: int) -> None:
         """Of what it gave nothing could be taken."""
@@ -90,13 +101,20 @@ class SourceSetbacks:
             self._facts.append(
                 PartitionRecovered(source=partition.source, failures=partition.source_failures)
             )
-        partition.source_problem, partition.obstacle = None, None
+        self._forget(partition)
+
+    @staticmethod
+    def _forget(partition: Partition) -> None:
+        partition.source_problem, partition.source_error, partition.obstacle = None, None, None
         partition.source_failures, partition.fetch_not_before_ms = 0, 0
 
     def go_on(self, partition: Partition, trouble: Trouble) -> None:
         """Go on behind the trouble, and tell what that leaves out."""
         partition.trouble = None
         partition.fetch_not_before_ms = 0
+        if trouble.kind in OBSTACLES:
+            self._leave_out(partition, trouble)
+            return
         source, position, resume_at = partition.source, partition.position, trouble.resume_at
         match trouble.kind:
             case TroubleKind.TOPIC_RECREATED:
@@ -110,3 +128,13 @@ class SourceSetbacks:
             case TroubleKind.SOURCE_TRUNCATED if position >= resume_at:
                 self._facts.append(SourceTruncated(source=source, position=position, resumed_at=resume_at))
                 partition.return_to(resume_at)
+
+    def _leave_out(self, partition: Partition, trouble: Trouble) -> None:
+        """Somebody has said to go on behind what cannot cross; unless it has crossed meanwhile."""
+        if partition.position != trouble.position:
+            return
+        self._forget(partition)
+        self._counts.left_out[trouble.kind] += 1
+        kinds = {trouble.kind.value: 1}
+        self._facts.append(LeftOut(source=partition.source, offset=trouble.position, kinds=kinds))
+        partition.extend_to(trouble.resume_at)

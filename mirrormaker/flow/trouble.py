@@ -1,8 +1,10 @@
 """What can keep a partition from going on, told from what both ends say. Pure.
 
 The policies of a route (`on` of the topology) are named by kind. Some kinds pass by themselves: rights are
-given, room is made; such a partition is tried again and again, and no record is lost by waiting. The others
-stay as they are until somebody decides: what the source has lost does not come back.
+given, room is made; such a partition is tried again and again, and no record is lost by waiting. Others
+stay as they are until somebody decides: what the source has lost does not come back. What the route itself
+cannot take across, as a record that is too large, is between the two: it is tried again, as a limit may be
+raised, and somebody may decide to leave it out.
 """
 
 from __future__ import annotations
@@ -25,8 +27,15 @@ class TroubleKind(Enum):
     PARTITION_MISMATCH = "partition_mismatch"
     UNAUTHORIZED = "unauthorized"
     DESTINATION_FULL = "destination_full"
+    OVERSIZE = "oversize"
+    NOT_SHALLOW = "not_shallow"
+    RECORD_ERROR = "record_error"
 
 
+PASSING = frozenset({TroubleKind.UNAUTHORIZED, TroubleKind.DESTINATION_FULL, TroubleKind.PARTITION_MISMATCH})
+"""Waiting for the end of these loses nothing, and there is nothing behind them to go on at."""
+OBSTACLES = frozenset({TroubleKind.OVERSIZE, TroubleKind.NOT_SHALLOW, TroubleKind.RECORD_ERROR})
+"""A batch or record that cannot cross: tried again ever later, and left out when somebody says so."""
 UNAUTHORIZED_CODES = frozenset(
     {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -35,6 +44,8 @@ UNAUTHORIZED_CODES = frozenset(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+WHOLE_TOPIC = -1
+"""The partition of what befell a topic as a whole."""
 FULL_CODES = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.THROTTLING_QUOTA_EXCEEDED})
 """What a node says whose disk is full. It may be anything else that befell its disk, and may pass."""
 
@@ -53,7 +64,7 @@ class Trouble:
     """In words, for people."""
     lost: tuple[int, int] | None = None
     """Source offsets, the second exclusive, of records that are no more at the source: not copied ones of a
-    gap, copied ones of a truncation. None where nobody can tell.
+    gap, copied ones of a truncation; of an obstacle, what cannot cross. None where nobody can tell.
     """
 
 
@@ -139,13 +150,17 @@ def _truncated(source: TopicPartition, position: int, end: int, more: str) -> Tr
     )
 
 
+def kind_of_refusal(code: ErrorCode) -> TroubleKind | None:
+    """What it is that a cluster keeps refusing with `code`; None: no policy is about that."""
+    if code in UNAUTHORIZED_CODES:
+        return TroubleKind.UNAUTHORIZED
+    return TroubleKind.DESTINATION_FULL if code in FULL_CODES else None
+
+
 def refused(source: TopicPartition, position: int, code: ErrorCode, where: str) -> Trouble | None:
     """What it means that `where` keeps refusing with `code`; None: no policy is about that."""
-    if code in UNAUTHORIZED_CODES:
-        kind = TroubleKind.UNAUTHORIZED
-    elif code in FULL_CODES:
-        kind = TroubleKind.DESTINATION_FULL
-    else:
+    kind = kind_of_refusal(code)
+    if kind is None:
         return None
     return Trouble(
         kind=kind,
@@ -157,7 +172,7 @@ def refused(source: TopicPartition, position: int, code: ErrorCode, where: str) 
 
 
 def policy_for(kind: TroubleKind, policies: FailurePolicies) -> FailurePolicy:
-    """What a route does about it."""
+    """What a route does about it. A record that a step cannot process stops its partition alone."""
     match kind:
         case TroubleKind.SOURCE_GAP:
             return policies.source_gap
@@ -173,3 +188,9 @@ def policy_for(kind: TroubleKind, policies: FailurePolicies) -> FailurePolicy:
             return policies.unauthorized
         case TroubleKind.DESTINATION_FULL:
             return policies.destination_full
+        case TroubleKind.OVERSIZE:
+            return policies.oversize
+        case TroubleKind.NOT_SHALLOW:
+            return policies.not_shallow
+        case TroubleKind.RECORD_ERROR:
+            return FailurePolicy.PAUSE_PARTITION  # parked and noted ones never get here

@@ -8,7 +8,7 @@ from broker.client.cluster import Cluster
 from broker.client.metadata import ClusterMetadata
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
-from mirrormaker.flow.trouble import UNAUTHORIZED_CODES, Trouble, TroubleKind
+from mirrormaker.flow.trouble import UNAUTHORIZED_CODES, WHOLE_TOPIC, Trouble, TroubleKind
 from mirrormaker.plan.steps import AddPartitions, CreateTopic, TopicStep
 from mirrormaker.plan.topics import Destination
 from mirrormaker.plan.world import ObservedTopic
@@ -19,7 +19,6 @@ from mirrormaker.topology.naming import TopicNaming
 
 LOOKS_BEFORE_DELETED = 2
 """A node that has just started may not know of all topics."""
-WHOLE_TOPIC = -1
 
 
 class TopicWatch:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Message
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
 from broker.client.cluster import Cluster
 from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch
@@ -19,7 +19,7 @@ from broker.embedded import EmbeddedCluster
 from broker.records.batch import Codec, iterate_batches
 from broker.types import TopicPartition
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
-from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, wait_until
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.test_ledger import wait_recorded
 from tests.daemon.test_mirror import (
     address,
@@ -255,25 +255,76 @@ def test_batches_that_are_too_large_are_split_and_single_records_noted(
     assert running.stop() == 0
 
 
-def test_a_record_that_is_too_large_holds_its_partition_until_the_destination_takes_it(
-    clusters: Clusters, mirror: MirrorFactory
+def take_batches_of(cluster: EmbeddedCluster, topic: str, size_max: int) -> None:
+    admin = AdminClient({"bootstrap.servers": str(cluster.bootstrap[0])})
+    set_to = AlterConfigOpType.SET
+    entry = ConfigEntry("max.message.bytes", str(size_max), incremental_operation=set_to)
+    resource = ConfigResource("TOPIC", topic, incremental_configs=[entry])
+    for altered in admin.incremental_alter_configs([resource]).values():
+        altered.result(PATIENCE_SECONDS)
+
+
+def wait_halted_at(running: MirrorProcess, offset: int) -> dict[str, Any]:
+    return running.wait_for(
+        lambda told: [halt["position"] for halt in told["halts"]] == [offset], f"held at {offset}"
+    )
+
+
+@pytest.mark.parametrize("policy", ["pause_partition", "fail"])
+def test_a_record_that_is_too_large_stands_until_it_is_left_out_or_taken(
+    clusters: Clusters, mirror: MirrorFactory, policy: str
 ) -> None:
     source, destination = clusters
     create(source, "flights", 1)
     create(destination, "jfk.flights", 1, **{"max.message.bytes": "2000"})
     writer = producer(source)
-    writer.produce("flights", b"0", b"key", partition=0)
-    writer.flush(PATIENCE_SECONDS)
-    writer.produce("flights", b"x" * 5000, b"key", partition=0)
-    writer.flush(PATIENCE_SECONDS)
-    running = mirror(source, destination)
+    for number in range(5):
+        value = b"x" * 5000 if number in (1, 3) else b"%d" % number
+        writer.produce("flights", value, b"key", partition=0)
+        assert writer.flush(PATIENCE_SECONDS) == 0
+    running = mirror(source, destination, on={"oversize": policy})
     running.start()
-    told = running.wait_for(
-        lambda told: {each["state"] for each in told["partitions"]} & {"obstructed", "paused"}, "held"
-    )
-    (partition,) = told["partitions"]
-    assert "oversize at offset 1" in partition["problem"] or partition["problem"] == "MESSAGE_TOO_LARGE"
-    assert {event["name"] for event in told["events"]} & {"obstacle_met", "partition_paused"}
+    for offset in (1, 3):
+        told = wait_halted_at(running, offset)
+        (halt,) = told["halts"]
+        assert (halt["reason"], halt["lost"]) == ("oversize", [offset, offset + 1])
+        assert halt["stops_route"] is (policy == "fail")
+        assert [event["details"]["reason"] for event in told["events"] if event["name"] == "trouble_met"]
+        if policy == "fail":
+            assert (told["state"], halt["problem"] in told["problem"]) == ("failed", True)
+        else:
+            (partition,) = told["partitions"]
+            assert (partition["state"], partition["reason"]) == ("halted", "oversize")
+        if offset == 3 and policy == "pause_partition":
+            take_batches_of(destination, "jfk.flights", 9000)
+            break
+        assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    running.wait_for(lambda told: told["halts"] == [] and told["lag"]["messages"] == 0, "gone on")
+    sizes = [len(message.value() or b"") for message in consume(destination, "jfk.flights", 1)]
+    assert sizes == ([1, 1, 5000, 1] if policy == "pause_partition" else [1, 1, 1])
+    notes = [json.loads(note.key() or b"")["offset"] for note in consume(destination, SKIPPED_TOPIC, 1)]
+    assert notes == ([1] if policy == "pause_partition" else [1, 3])
+    assert running.stop() == 0
+
+
+def test_a_record_that_no_step_can_process_stands_and_can_be_left_out(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    writer = producer(source)
+    for value in (b'{"a": 1}', b"no json", b'{"a": 2}'):
+        writer.produce("flights", value, b"key", partition=0)
+    assert writer.flush(PATIENCE_SECONDS) == 0
+    running = mirror(source, destination, transforms=[{"drop": {"fields": ["a"]}}])
+    running.start()
+    told = running.wait_for(lambda told: bool(told["halts"]), "held")
+    assert (told["halts"][0]["reason"], told["halts"][0]["position"]) == ("record_error", 1)
+    assert told["counts"]["troubles"] == {"record_error": 1}
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    running.wait_for(lambda told: told["halts"] == [] and told["lag"]["messages"] == 0, "gone on")
+    assert [message.value() for message in consume(destination, "jfk.flights", 1)] == [b"{}", b"{}"]
+    assert running.stop() == 0
 
 
 def test_a_route_that_is_to_stop_says_why(clusters: Clusters, mirror: MirrorFactory) -> None:
@@ -284,4 +335,5 @@ def test_a_route_that_is_to_stop_says_why(clusters: Clusters, mirror: MirrorFact
     running.start()
     told = running.wait_for(lambda told: told["state"] == "failed", "the route stops")
     assert "log_append_time" in told["problem"]
+    assert [halt["reason"] for halt in told["halts"]] == ["not_shallow"]
     wait_until(lambda: running.process is not None and running.process.poll() is None, "the daemon goes on")

@@ -242,7 +242,7 @@ def test_a_stopped_daemon_goes_on_where_it_was(
     assert_complete_and_in_order(messages, 1500)
 
 
-def test_a_partition_that_is_refused_pauses_visibly_and_the_others_go_on(
+def test_a_partition_that_is_refused_stands_visibly_and_the_others_go_on(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:
     source, destination = clusters
@@ -259,18 +259,18 @@ def test_a_partition_that_is_refused_pauses_visibly_and_the_others_go_on(
     running.start()
     told = running.wait_for(
         lambda told: (
-            [partition["state"] for partition in told["partitions"]] == ["paused", "copying"]
+            [partition["state"] for partition in told["partitions"]] == ["halted", "copying"]
             and told["partitions"][1]["lag"]["messages"] == 0
         ),
-        "one partition paused, the other copied",
+        "one partition halted, the other copied",
     )
-    assert told["partitions"][0]["problem"] == "MESSAGE_TOO_LARGE"
+    assert told["partitions"][0]["reason"] == "oversize"
     assert told["lag"]["messages"] == 1
     assert told["lag"]["bytes"] > 5000
     assert told["lag"]["seconds"] > 0
-    assert any(event["name"] == "partition_paused" for event in told["events"])
+    assert any(event["name"] == "trouble_met" for event in told["events"])
     shown = mirrormaker("status", str(running.file))
-    assert "flights-0 is paused: MESSAGE_TOO_LARGE" in shown.stdout
+    assert "flights-0 is halted (oversize): oversize at offset 1: " in shown.stdout
     assert _count(destination, "jfk.flights", 2) == 51
     assert running.stop() == 0
 

@@ -18,11 +18,14 @@ from mirrormaker.topology.model import ClusterName, Objectives
 BEHIND = Lag(messages=1_234_567, bytes=5 << 20, seconds=12.34)
 
 
-def partition(state: str, problem: str | None = None, lag: Lag = NO_LAG) -> PartitionStatus:
+def partition(
+    state: str, problem: str | None = None, reason: str | None = None, lag: Lag = NO_LAG
+) -> PartitionStatus:
     return PartitionStatus(
         source=TopicPartition("flights", 3),
         destination=TopicPartition("jfk.flights", 3),
         state=state,
+        reason=reason,
         problem=problem,
         committed=10,
         end=10 + lag.messages,
@@ -85,11 +88,15 @@ def test_only_what_does_not_go_as_it_should_needs_attention() -> None:
         lag=NO_LAG,
     )
     assert attention([healthy]) == []
-    troubled = route(partition("copying"), partition("paused", "MESSAGE_TOO_LARGE"), problem="away")
+    troubled = route(
+        partition("copying"),
+        partition("halted", "TOPIC_AUTHORIZATION_FAILED", "unauthorized"),
+        problem="away",
+    )
     assert attention([troubled]) == [
         "jfk-to-aggregate: away",
         "jfk-to-aggregate: flights-x is not copied: the name is too long",
-        "jfk-to-aggregate: flights-3 is paused: MESSAGE_TOO_LARGE",
+        "jfk-to-aggregate: flights-3 is halted (unauthorized): TOPIC_AUTHORIZATION_FAILED",
     ]
     owned = [replace(healthy, owner="a@example.com"), replace(troubled, owner="b@example.com")]
     assert attention(owned) == [*attention([troubled]), "jfk-to-aggregate: ask b@example.com"]

@@ -38,6 +38,7 @@ from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.packing import Measure, Packer
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
+from mirrormaker.flow.standing import standing_of
 from mirrormaker.flow.transaction_steps import (
     HOME,
     TRANSITIONS,
@@ -213,7 +214,8 @@ def test_a_refusal_of_the_identity_loses_the_bucket(code: ErrorCode, is_fenced: 
 def test_a_batch_that_is_refused_for_good_pauses_its_lane_and_not_the_transaction() -> None:
     bucket, machine, (command,) = opened()
     answer(machine, command, ErrorCode.MESSAGE_TOO_LARGE)
-    assert machine.partitions[SOURCES[0]].condition == "paused"
+    standing = standing_of(machine.partitions[SOURCES[0]])
+    assert (standing.state, standing.reason) == ("halted", "refused")
     assert bucket.next_step(100) == COMMIT
 
 

@@ -16,8 +16,9 @@ from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk, DeepReason, Frame
 from mirrormaker.flow.cutting import take_in
 from mirrormaker.flow.intake import UNBOUNDED, Intake, IntakeConfig
-from mirrormaker.flow.obstacles import Aside, ObstacleKind
+from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.trouble import TroubleKind
 from mirrormaker.steps.record import RecordError
 from mirrormaker.topology.model import FailurePolicies, FailurePolicy, RecordErrorPolicy
 from tests.flow.test_intake import SIZE_MAX, build, compacted, records_of, take
@@ -173,12 +174,9 @@ def test_runs_say_where_records_come_from_that_steps_dropped_or_doubled() -> Non
     assert [tuple(run) for run in chunk.runs] == [(0, 1), (6, 1), (9, 1)]
 
 
-@pytest.mark.parametrize(
-    ("policies", "stops_route"),
-    [(FailurePolicies(), False), (FailurePolicies(oversize=FailurePolicy.FAIL), True)],
-)
+@pytest.mark.parametrize("policies", [FailurePolicies(), FailurePolicies(oversize=FailurePolicy.FAIL)])
 def test_what_is_before_a_record_that_is_too_large_crosses_and_the_position_stays_there(
-    policies: FailurePolicies, stops_route: bool
+    policies: FailurePolicies,
 ) -> None:
     answer = build(0, 4, codec=Codec.NONE) + build(4, 1, codec=Codec.NONE, size=900) + build(5)
     bounds = config(batch_bytes_max=300, aside=aside(policies))
@@ -186,8 +184,8 @@ def test_what_is_before_a_record_that_is_too_large_crosses_and_the_position_stay
     assert numbers_of(intake.chunks) == {0: [0, 1, 2, 3]}
     assert intake.position == 4
     assert intake.obstacle is not None
-    assert (intake.obstacle.kind, intake.obstacle.offset) == (ObstacleKind.OVERSIZE, 4)
-    assert intake.obstacle.stops_route is stops_route
+    assert (intake.obstacle.kind, intake.obstacle.offset) == (TroubleKind.OVERSIZE, 4)
+    assert intake.obstacle.next_offset == 5
     again = take(answer[read_header(answer).size :], position=4, config=bounds)
     assert (again.chunks, again.position, again.obstacle) == ([], 4, intake.obstacle)
 
@@ -211,12 +209,12 @@ def test_what_would_have_to_be_decoded_is_noted_where_nothing_may_be() -> None:
     held = take(answer, config=config(is_shallow=True))
     assert held.position == 3
     assert held.obstacle is not None
-    assert held.obstacle.kind is ObstacleKind.NOT_SHALLOW
+    assert held.obstacle.kind is TroubleKind.NOT_SHALLOW
     noted = take(answer, config=config(is_shallow=True, aside=aside(SKIPPING)))
     assert [(chunk.lane, chunk.first_offset) for chunk in noted.chunks] == [(0, 0), (0, 9), (NOTED, 3)]
     (note,) = records_of(noted.chunks[2])
     assert json.loads(note.value or b"")["last_offset"] == 8
-    assert noted.left_out == {ObstacleKind.NOT_SHALLOW: 1}
+    assert noted.left_out == {TroubleKind.NOT_SHALLOW: 1}
 
 
 def test_a_dead_letter_is_the_record_with_headers_that_tell_its_place() -> None:

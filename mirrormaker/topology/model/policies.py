@@ -18,8 +18,8 @@ class FailurePolicy(Enum):
 
 
 class RecordErrorPolicy(Enum):
-    """For a single record: FAIL stops the partition, PARK puts the record into a topic for such records,
-    SKIP_AND_RECORD notes its offset and goes on.
+    """For a single record: FAIL stops the partition until somebody resumes it, PARK puts the record into a
+    topic for such records, SKIP_AND_RECORD notes its offset and goes on.
     """
 
     FAIL = "fail"
@@ -46,7 +46,7 @@ class FailurePolicies:
     `skip_and_record` copies all the same.
     """
     oversize: FailurePolicy = FailurePolicy.PAUSE_PARTITION
-    """A batch is larger than the destination takes, and cannot be split."""
+    """A record is larger than the destination takes; `pause_partition` tries it again, should that change."""
     unauthorized: FailurePolicy = FailurePolicy.PAUSE_PARTITION
     """A right is missing at the source or the destination. Nothing is ever skipped for that."""
     destination_full: FailurePolicy = FailurePolicy.PAUSE_PARTITION

@@ -1,0 +1,53 @@
+"""How a partition stands: what it is doing, or what keeps it from going on. Pure.
+
+Whatever keeps a partition standing has one state, `halted`, and a reason: the name of the failure policy that
+is about it (see `trouble`), or `refused` for what none is about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mirrormaker.flow.lane import LaneState
+from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.trouble import UNAUTHORIZED_CODES, TroubleKind, kind_of_refusal
+
+HALTED = "halted"
+UNREADABLE = "unreadable"
+"""The source fails, or gives bytes that are no batches."""
+REFUSED = "refused"
+"""The destination refuses what comes next, and no policy is about that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Of one partition, for `status`."""
+
+    state: str
+    """In a word."""
+    reason: str | None = None
+    """Why it is halted."""
+    problem: str | None = None
+    """What is wrong, for people; also of one that is at work."""
+
+
+def standing_of(partition: Partition) -> Standing:
+    """How it stands now."""
+    trouble = partition.trouble or partition.obstacle
+    if trouble is not None:
+        return Standing(state=HALTED, reason=trouble.kind.value, problem=trouble.problem)
+    if partition.source_problem is not None:
+        if partition.source_error in UNAUTHORIZED_CODES:
+            said = f"source: {partition.source_problem}"
+            return Standing(state=HALTED, reason=TroubleKind.UNAUTHORIZED.value, problem=said)
+        return Standing(state=UNREADABLE, problem=partition.source_problem)
+    lane = partition.worst_lane
+    problem = None if lane.error is None else lane.error.name
+    if lane.state is LaneState.PAUSED:
+        kind = None if lane.error is None else kind_of_refusal(lane.error)
+        return Standing(state=HALTED, reason=kind.value if kind is not None else REFUSED, problem=problem)
+    if any(each.leader is None for each in partition.lanes):
+        return Standing(state="leaderless", problem=problem)
+    if partition.awaits_origins and lane.state is LaneState.COPYING:
+        return Standing(state="awaiting_origins", problem=problem)
+    return Standing(state=lane.state.value, problem=problem)

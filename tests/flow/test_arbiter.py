@@ -1,0 +1,235 @@
+"""Every trouble under every policy: what the route does, and that it is told, counted and shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from broker.errors import BrokerError, ErrorCode
+from broker.types import TopicPartition
+from mirrormaker.flow.arbiter import Arbiter
+from mirrormaker.flow.courses import Course, course_of
+from mirrormaker.flow.exchange import Assignment, FlowConfig
+from mirrormaker.flow.facts import ObstacleMet, PartitionRecovered
+from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.standing import standing_of
+from mirrormaker.flow.trouble import OBSTACLES, PASSING, Trouble, TroubleKind, kind_of_refusal, policy_for
+from mirrormaker.topology.model import (
+    ClusterName,
+    FailurePolicies,
+    FailurePolicy,
+    RecordErrorPolicy,
+    RouteName,
+    RouteSpec,
+    TopicSelection,
+)
+
+SOURCE = TopicPartition("flights", 0)
+POSITION = 100
+LASTING = frozenset(TroubleKind) - PASSING - OBSTACLES
+WAITING_ALONE = frozenset({TroubleKind.UNAUTHORIZED, TroubleKind.DESTINATION_FULL})
+"""Files that would skip for these are refused."""
+
+
+def trouble_of(kind: TroubleKind) -> Trouble:
+    resume_at = {
+        TroubleKind.SOURCE_GAP: 150,
+        TroubleKind.SOURCE_TRUNCATED: 90,
+        TroubleKind.TOPIC_RECREATED: 0,
+        **dict.fromkeys(OBSTACLES, POSITION + 1),
+    }.get(kind, POSITION)
+    return Trouble(
+        kind=kind,
+        source=SOURCE,
+        position=POSITION,
+        resume_at=resume_at,
+        problem="so it is",
+    )
+
+
+def policies_of(kind: TroubleKind) -> Iterator[FailurePolicies]:
+    """All that a file may say about it and that end at the arbiter."""
+    if kind is TroubleKind.RECORD_ERROR:
+        yield FailurePolicies(record_error=RecordErrorPolicy.FAIL)
+        return
+    for policy in FailurePolicy:
+        if policy is FailurePolicy.SKIP_AND_RECORD and (kind in WAITING_ALONE or kind in OBSTACLES):
+            continue
+        yield FailurePolicies(**{kind.value: policy})
+
+
+CASES = [(kind, policies) for kind in TroubleKind for policies in policies_of(kind)]
+
+
+@dataclass
+class Kept:
+    """The halts of the route, as the control topic would have them."""
+
+    halts: dict[TopicPartition, tuple[Trouble, bool]] = field(default_factory=dict)
+    released: set[TopicPartition] = field(default_factory=set)
+
+    def standing(self, source: TopicPartition) -> Trouble | None:
+        return self.halts[source][0] if source in self.halts else None
+
+    def is_released(self, trouble: Trouble) -> bool:
+        return trouble.source in self.released and self.standing(trouble.source) == trouble
+
+    async def tell(self, trouble: Trouble, *, stops_route: bool) -> None:
+        self.halts[trouble.source] = (trouble, stops_route)
+        self.released.discard(trouble.source)
+
+    async def take_back(self, source: TopicPartition) -> None:
+        self.halts.pop(source, None)
+
+
+@dataclass
+class Scene:
+    """An arbiter at work on a machine that has one partition."""
+
+    policies: FailurePolicies
+    kept: Kept = field(default_factory=Kept)
+    notes: list[Trouble] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
+    ends: int = 0
+
+    def __post_init__(self) -> None:
+        route = RouteSpec(
+            name=RouteName("a"),
+            source=ClusterName("jfk"),
+            destination=ClusterName("aggregate"),
+            topics=TopicSelection(include=("flights",)),
+            on=self.policies,
+        )
+        self.machine = FlowMachine(FlowConfig())
+        self.machine.assign(
+            [
+                Assignment(
+                    source=SOURCE,
+                    destinations=(TopicPartition("jfk.flights", 0),),
+                    bucket=0,
+                    position=POSITION,
+                )
+            ]
+        )
+        self.arbiter = Arbiter(
+            route,
+            self.kept,
+            self,
+            on_event=lambda name, **details: self.events.append(name),
+            on_failure=self._end,
+        )
+
+    async def write(self, trouble: Trouble, on_failure: Callable[[BrokerError], None]) -> None:
+        self.notes.append(trouble)
+
+    def _end(self) -> None:
+        self.ends += 1
+
+    def run(self, *steps: Callable[[], None]) -> None:
+        """Each step, and what comes of it."""
+        asyncio.run(self._run(steps))
+
+    async def _run(self, steps: tuple[Callable[[], None], ...]) -> None:
+        for step in steps:
+            async with asyncio.TaskGroup() as tasks:
+                self.arbiter.begin(self.machine, tasks, lambda trouble: None)
+                step()
+
+    @property
+    def state(self) -> tuple[str, str | None]:
+        standing = standing_of(self.machine.partitions[SOURCE])
+        return standing.state, standing.reason
+
+    @property
+    def position(self) -> int:
+        return self.machine.partitions[SOURCE].position
+
+
+@pytest.mark.parametrize(("kind", "policies"), CASES)
+def test_every_trouble_is_told_counted_and_shown_and_does_what_the_policy_says(
+    kind: TroubleKind, policies: FailurePolicies
+) -> None:
+    scene, trouble = Scene(policies), trouble_of(kind)
+    scene.run(lambda: scene.arbiter.meet(trouble))
+    assert "trouble_met" in scene.events
+    assert scene.machine.counts.troubles == {kind: 1}
+    course = course_of(kind, policy_for(kind, policies), is_released=False)
+    assert (scene.arbiter.failure, scene.ends) == ((trouble, 1) if course is Course.STOP_ROUTE else (None, 0))
+    assert scene.notes == ([trouble] if course is Course.LEAVE_OUT else [])
+    told = course in (Course.STOP_ROUTE, Course.STAND, Course.STAND_AND_TRY)
+    assert scene.kept.halts == ({SOURCE: (trouble, course is Course.STOP_ROUTE)} if told else {})
+    if course is Course.LEAVE_OUT:
+        assert scene.position == trouble.resume_at
+    elif kind not in PASSING:  # of those the machine has told, and shows the state
+        assert scene.state == ("halted", kind.value)
+        assert scene.position == POSITION
+
+
+@pytest.mark.parametrize(("kind", "policies"), CASES)
+def test_what_is_released_is_noted_and_left_behind_and_its_halt_taken_back(
+    kind: TroubleKind, policies: FailurePolicies
+) -> None:
+    scene, trouble = Scene(policies), trouble_of(kind)
+    scene.kept.halts[SOURCE] = (trouble, policy_for(kind, policies) is FailurePolicy.FAIL)
+    scene.kept.released.add(SOURCE)
+    scene.run(lambda: scene.arbiter.joined([SOURCE]))
+    assert scene.kept.halts == {}
+    assert scene.arbiter.failure is None
+    assert scene.notes == ([] if kind in PASSING else [trouble])
+    assert scene.position == trouble.resume_at
+    assert scene.state[0] != "halted"
+
+
+@pytest.mark.parametrize("kind", sorted(LASTING, key=lambda kind: kind.value))
+def test_a_partition_that_stood_stands_in_the_next_process_too(kind: TroubleKind) -> None:
+    scene, trouble = Scene(FailurePolicies(**{kind.value: FailurePolicy.PAUSE_PARTITION})), trouble_of(kind)
+    scene.kept.halts[SOURCE] = (trouble, False)
+    scene.run(lambda: scene.arbiter.joined([SOURCE]))
+    assert scene.state == ("halted", kind.value)
+    assert scene.kept.halts == {SOURCE: (trouble, False)}
+
+
+@pytest.mark.parametrize("kind", sorted(OBSTACLES, key=lambda kind: kind.value))
+def test_an_obstacle_of_before_is_tried_at_once_and_forgotten_when_it_has_passed(kind: TroubleKind) -> None:
+    scene, trouble = Scene(FailurePolicies()), trouble_of(kind)
+    scene.kept.halts[SOURCE] = (trouble, False)
+    scene.run(lambda: scene.arbiter.joined([SOURCE]))
+    assert scene.state == ("halted", kind.value)
+    assert scene.machine.counts.troubles == {}
+    partition = scene.machine.partitions[SOURCE]
+    assert partition.fetch_not_before_ms == 0
+    partition.obstacle = partition.source_problem = None
+    scene.run(lambda: scene.arbiter.take_fact(PartitionRecovered(source=SOURCE, failures=1)))
+    assert scene.kept.halts == {}
+
+
+def test_an_obstacle_stands_once_however_often_it_is_met_and_goes_on_when_released() -> None:
+    scene, trouble = Scene(FailurePolicies()), trouble_of(TroubleKind.OVERSIZE)
+    fact = ObstacleMet(trouble=trouble)
+    scene.run(lambda: scene.arbiter.take_fact(fact), lambda: scene.arbiter.take_fact(fact))
+    assert scene.machine.counts.troubles == {TroubleKind.OVERSIZE: 1}
+    assert scene.events == ["trouble_met"]
+    scene.kept.released.add(SOURCE)
+    scene.run(scene.arbiter.look_again)
+    assert (scene.notes, scene.kept.halts, scene.position) == ([trouble], {}, POSITION + 1)
+    assert scene.machine.counts.left_out == {TroubleKind.OVERSIZE: 1}
+
+
+def test_a_release_is_of_one_record_alone() -> None:
+    scene, trouble = Scene(FailurePolicies()), trouble_of(TroubleKind.RECORD_ERROR)
+    scene.kept.halts[SOURCE] = (replace(trouble, position=50, resume_at=51), False)
+    scene.kept.released.add(SOURCE)
+    scene.run(lambda: scene.arbiter.meet(trouble))
+    assert (scene.notes, scene.position) == ([], POSITION)
+    assert scene.kept.halts == {SOURCE: (trouble, False)}
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_refusals_of_the_source_are_halts_where_a_policy_is_about_them(code: ErrorCode) -> None:
+    scene = Scene(FailurePolicies())
+    scene.machine.source_failed(SOURCE, code, 0)
+    unauthorized = kind_of_refusal(code) is TroubleKind.UNAUTHORIZED
+    assert scene.state == (("halted", "unauthorized") if unauthorized else ("unreadable", None))
