@@ -16,6 +16,7 @@ from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.entries import Entry, are_alike, columns_of, items_of
 from mirrormaker.audit.expectation import Expectation
+from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.lane_comparison import LaneComparison, LaneTerms
 from mirrormaker.audit.lane_runs import Pass
@@ -23,11 +24,7 @@ from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.outcome import PartitionAudit
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.route_view import RouteView, committed_only
-from mirrormaker.flow.transit import PartitionSteps
-from mirrormaker.steps.topic_steps import TopicSteps, compile_steps
-from mirrormaker.topology.further_topics import is_for
-from mirrormaker.topology.model import CallFunction, PartitionPolicy, Start
-from mirrormaker.topology.naming import compile_naming
+from mirrormaker.topology.model import Start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +45,7 @@ class DeepAudit:
         self.bytes = 0
         """Read of both sides."""
         self._view = view
-        self._naming = compile_naming(view.route.source, view.route.topics)
-        self._steps: dict[str, TopicSteps] = {}
+        self._expectations = Expectations(view)
 
     async def partition(self, source: TopicPartition) -> PartitionAudit:
         """Compare one partition of the source with what became of it. Raises BrokerError."""
@@ -80,7 +76,7 @@ class DeepAudit:
             findings.outcomes[Outcome.PENDING] += pending.length
             return
         for stretch in self._stretches(source, to, findings if number == 0 else Findings()):
-            expectation = self._expectation(source, to, number)
+            expectation = self._expectations.of(source, to, number)
             comparison = LaneComparison(
                 LaneTerms(
                     source=source,
@@ -115,17 +111,18 @@ class DeepAudit:
                 source=window, to=view.to_windows[to].within(Range(0, end)), known=None, repeated_to=0
             )
             return
-        before = Range(view.source_starts[source], min(each.source.first for each in passes)).within(window)
-        findings.outcomes[Outcome.BEFORE_START] += before.length
+        begun = view.begun_at(source, passes)
+        findings.outcomes[Outcome.BEFORE_START] += Range(window.first, begun).within(window).length
         placed = [each for each in passes if each.to is not None] or list(passes[-1:])
         reached = 0
         for index, each in enumerate(placed):
             is_last = index == len(placed) - 1
             until = window.next if is_last else each.source.next
-            part = Range(max(each.source.first, window.first), min(until, window.next))
+            first = each.source.first if index else min(each.source.first, begun)
+            part = Range(max(first, window.first), min(until, window.next))
             following = None if is_last else placed[index + 1].to
             bounds = Range(
-                each.to.first if each.to is not None else view.to_starts[to],
+                each.to.first if each.to is not None and first == each.source.first else view.to_starts[to],
                 following.first if following is not None else end,
             )
             if part.length:
@@ -147,32 +144,6 @@ class DeepAudit:
             else None,
             "skips_destination": Outcome.GONE_AT_SOURCE if view.source_starts[source] > 0 else None,
         }
-
-    def _expectation(self, source: TopicPartition, to: TopicPartition, number: int) -> Expectation:
-        view = self._view
-        route = view.route
-        steps = self._steps_of(source.topic)
-        is_stepped = not steps.is_empty or route.topics.partitions is not PartitionPolicy.SAME
-        return Expectation(
-            lane=number,
-            steps=PartitionSteps(steps, view.lanes[source], route.topics.partitions, source.partition)
-            if is_stepped
-            else None,
-            has_function=any(
-                isinstance(each.step, CallFunction) and is_for(each.topics, source.topic)
-                for each in route.transforms
-            ),
-            on_record_error=route.on.record_error,
-            notes=view.notes.get(source, ()),
-            carried_ids=view.carried_ids,
-            copied_to=view.copied_to(source),
-            with_time=to.topic not in view.timed_destinations,
-        )
-
-    def _steps_of(self, topic: str) -> TopicSteps:
-        if topic not in self._steps:
-            self._steps[topic] = compile_steps(self._view.route, self._naming, topic)
-        return self._steps[topic]
 
     # ---- reading
 
@@ -235,7 +206,7 @@ class DeepAudit:
         """Source offsets of the contents of strangers: the first that each has."""
         view = self._view
         wanted = {item.content for item in comparison.strangers}
-        expectation = self._expectation(source, to, number)
+        expectation = self._expectations.of(source, to, number)
         found: dict[int, int] = {}
         within = Range(view.source_starts[source], view.windows[source].next)
         lane = view.source.new_lane("audit")

@@ -80,6 +80,11 @@ class Pass:
         run = self._known[index]
         return run.source + min(to - run.to, run.length - 1)
 
+    def place_before(self, to: int) -> int:
+        """Where the last record before that place is; -1: there is none."""
+        index = bisect_right(self._tos, to) - 1
+        return -1 if index < 0 else min(to, self._tos[index] + self._known[index].length - 1)
+
     def places(self) -> Iterator[Range]:
         """Destination offsets of its records."""
         return (Range(run.to, run.to + run.length) for run in self._known)

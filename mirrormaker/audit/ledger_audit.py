@@ -1,5 +1,5 @@
 """A route audited by its ledger and by what both clusters say of their ends: no records are read, but those
-at the destination that no page knows of.
+at the destination that no page knows of, and what of the source may explain them.
 
 What is found so: source offsets that were never dealt with, records that the destination has lost from its
 end, and records that stand there and come from nowhere.
@@ -7,24 +7,18 @@ end, and records that stand there and come from nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 
 from broker.errors import CorruptRecordsError
 from broker.types import TopicPartition
-from mirrormaker.audit.destination_index import DestinationIndex
-from mirrormaker.audit.entries import columns_of
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
+from mirrormaker.audit.gap_audit import GapAudit
 from mirrormaker.audit.lane_runs import Pass, add_sums
-from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.outcome import PartitionAudit, WindowCount
-from mirrormaker.audit.ranges import Range, joined, outside
+from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.route_view import RouteView
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.topology.model import Delivery
-
-GAPS_READ_MAX = 1_000
-"""Stretches of a partition, at most, that are read for records that no page knows of."""
 
 
 class LedgerAudit:
@@ -34,11 +28,18 @@ class LedgerAudit:
         """`looked_to`: offsets of the destination before which records that no page knows of have been told
         already.
         """
-        self.bytes = 0
-        """Read of the destination."""
-        self.looked_to = dict(looked_to or {})
-        """The same now."""
         self._view = view
+        self._gaps = GapAudit(view, looked_to or {})
+
+    @property
+    def bytes(self) -> int:
+        """Read of both sides, for records that no page knows of."""
+        return self._gaps.bytes
+
+    @property
+    def looked_to(self) -> Mapping[TopicPartition, int]:
+        """`looked_to` as it is now."""
+        return self._gaps.looked_to
 
     async def partition(
         self, source: TopicPartition, windows: Sequence[tuple[TimeWindow, Range]]
@@ -57,16 +58,17 @@ class LedgerAudit:
             if view.windows[source].length:
                 audit.problem = self._why_no_ledger(source)
             return audit
-        judge_source(view, source, lanes, findings)
+        found: list[int] = []
         for to, passes in lanes:
             if to not in view.to_ends:
                 self._all_missing(source, to, passes, findings)
                 continue
             judge_end(view, source, to, passes, findings)
             try:
-                await self._read_gaps(source, to, passes, findings)
+                found += await self._gaps.lane(source, to, passes, findings)
             except CorruptRecordsError as error:
                 audit.problem = f"damaged records: {error}"
+        judge_source(view, source, lanes, joined(Range(each, each + 1) for each in found), findings)
         audit.windows = tuple(count_window(lanes, window, offsets) for window, offsets in windows)
         findings.sort()
         return audit
@@ -95,106 +97,39 @@ class LedgerAudit:
                 )
             )
 
-    # ---- records that no page knows of
-
-    async def _read_gaps(
-        self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings
-    ) -> None:
-        gaps = list(self._gaps(source, to, passes))
-        for gap in gaps[:GAPS_READ_MAX]:
-            await self._read_gap(source, to, passes, gap, findings)
-        findings.outcomes[Outcome.UNRECORDED] += sum(gap.length for gap in gaps[GAPS_READ_MAX:])
-
-    def _gaps(self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]) -> Iterator[Range]:
-        """Destination offsets behind records of these passes that no page knows of."""
-        view = self._view
-        index = view.indexes.get(to, DestinationIndex(()))
-        within = self._places(source, to, passes)
-        markers = 1 if view.route.delivery is Delivery.EXACTLY_ONCE else 0
-        for gap in index.gaps(within):
-            if gap.length > markers and any(index.is_neighbour(each, gap.first) for each in passes):
-                yield gap
-        self.looked_to[to] = max(within.next, self.looked_to.get(to, 0))
-
-    def _places(self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]) -> Range:
-        """Where what is judged is at the destination. What a route at work has just written is not in the
-        ledger yet: what stands behind all that is known counts once the route has nothing more to copy.
-        """
-        view, window = self._view, self._view.windows[source]
-        placed = [each for each in passes if each.to is not None]
-        if not placed:
-            return Range(0, 0)
-        firsts = [at for each in placed if (at := each.place_from(window.first)) is not None]
-        behind = max(each.to.next for each in placed if each.to is not None)
-        first = max(self.looked_to.get(to, min(firsts, default=behind)), view.to_starts[to])
-        if window.next >= max(each.source.next for each in passes):
-            is_at_end = view.ends[source] <= window.next
-            return Range(first, view.to_ends[to] if is_at_end else behind)
-        nexts = [at for each in placed if (at := each.place_from(window.next)) is not None]
-        return Range(first, max(nexts, default=behind))
-
-    async def _read_gap(
-        self,
-        source: TopicPartition,
-        to: TopicPartition,
-        passes: Sequence[Pass],
-        gap: Range,
-        findings: Findings,
-    ) -> None:
-        """Raises BrokerError, CorruptRecordsError."""
-        view = self._view
-        lane = view.destination.new_lane("audit")
-        reader = LogReader(view.destination, to, gap, committed_only=True, lane=lane)
-        before = max((each.source_before(gap.first) or 0 for each in passes), default=None)
-        async with aclosing(reader.entries()) as entries:
-            async for entry in entries:
-                offsets = [each for each in columns_of(entry).offsets if gap.first <= each < gap.next]
-                if not view.is_exclusive:
-                    findings.outcomes[Outcome.OTHERS] += len(offsets)
-                    continue
-                for offset in offsets:
-                    findings.add(
-                        Difference(
-                            kind=DifferenceKind.UNEXPLAINED,
-                            source=source,
-                            source_offset=before,
-                            destination=to,
-                            destination_offset=offset,
-                        )
-                    )
-        self.bytes += reader.bytes
-        await view.destination.release_lane(lane)
-
 
 def judge_source(
     view: RouteView,
     source: TopicPartition,
     lanes: Sequence[tuple[TopicPartition, Sequence[Pass]]],
+    found: Sequence[Range],
     findings: Findings,
 ) -> None:
-    """Whether all source offsets that the route has passed were dealt with."""
+    """Whether all source offsets that the route has passed were dealt with; `found`: those of records that
+    are at the destination, and that no page knows of.
+    """
     window = view.windows[source]
-    passes = [each for _, found in lanes for each in found]
-    first, reached = min(each.source.first for each in passes), max(each.source.next for each in passes)
+    passes = [each for _, known in lanes for each in known]
+    first, reached = view.begun_at(source, passes), max(each.source.next for each in passes)
+    pending = Range(reached, window.next).within(window)
+    early = total(each.within(pending) for each in found)
     findings.outcomes[Outcome.BEFORE_START] += Range(window.first, first).within(window).length
-    findings.outcomes[Outcome.PENDING] += Range(reached, window.next).within(window).length
+    findings.outcomes[Outcome.PENDING] += pending.length - early
     judged = Range(first, reached).within(window)
-    known = joined(Range(each.source.first, each.source.next) for each in passes)
-    holes = [hole for each in passes for hole in each.holes()] + list(outside(known, judged))
+    found = [each.within(judged) for each in found]
+    dealt_with = joined([*(part for each in passes for part in each.covered_parts(judged)), *found])
+    holes = outside(dealt_with, judged)
     notes = view.notes.get(source, ())
-    for hole in joined(each.within(judged) for each in holes):
+    for hole in holes:
         findings.outcomes[Outcome.NOTED] += sum(each.within(hole).length for each in notes)
         for part in outside(notes, hole):
             _judge_hole(view, source, lanes[0], part, findings)
-    counts = [each.count(judged) for each in passes]
-    copied = sum(counts)
-    covered = joined(part for each in passes for part in each.covered_parts(judged))
-    placed = joined(part for each in passes for part in each.copied_parts(judged))
-    distinct = sum(each.length for each in placed)
-    findings.records += distinct
-    findings.equal += distinct
+    copied = sum(each.count(judged) for each in passes) + total(found)
+    distinct = total(joined([*(part for each in passes for part in each.copied_parts(judged)), *found]))
+    findings.records += distinct + early
+    findings.equal += distinct + early
     findings.outcomes[Outcome.REPEATED] += copied - distinct
-    findings.outcomes[Outcome.LEFT_OUT] += sum(each.length for each in covered) - distinct
+    findings.outcomes[Outcome.LEFT_OUT] += total(dealt_with) - distinct
 
 
 def _judge_hole(

@@ -6,7 +6,7 @@ the destination had is in what is known of the source by then.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker.client.admin import Admin
@@ -30,7 +30,7 @@ from mirrormaker.flow.ways import LaneMap
 from mirrormaker.ledger.reading import find_ledger, lanes_now
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.plan.topics import select_topics
-from mirrormaker.topology.model import ClusterSpec, Delivery, Isolation, RouteSpec
+from mirrormaker.topology.model import ClusterSpec, Delivery, Isolation, RouteSpec, Start
 from mirrormaker.topology.naming import compile_naming
 
 READ_TIMEOUT_MS = 30_000
@@ -80,6 +80,27 @@ class RouteView:
         lane_map = self.lanes[source]
         numbers = sorted(number for lanes in lane_map.targets.values() for number in lanes)
         return [(number, lane_map.destinations[number]) for number in numbers]
+
+    def lanes_to(self, to: TopicPartition) -> list[tuple[TopicPartition, int, list[Pass]]]:
+        """The lanes of the route that lead to a partition of the destination and are in the ledger: source,
+        number and passes of each.
+        """
+        return [
+            (source, number, passes)
+            for (source, there), passes in self.passes.items()
+            if there == to
+            for number, destination in self.data_lanes(source)
+            if destination == to
+        ]
+
+    def begun_at(self, source: TopicPartition, passes: Sequence[Pass]) -> int:
+        """The source offset that the route began at, of which these passes tell; earlier ones were not asked
+        for. At most once, what is lost of the beginning may never have been written down.
+        """
+        first = min(each.source.first for each in passes)
+        if self.route.delivery is Delivery.AT_MOST_ONCE and self.route.start is Start.EARLIEST:
+            return min(first, self.windows[source].first)
+        return first
 
     def copied_to(self, source: TopicPartition) -> int | None:
         """The source offset that the route has certainly come to; None: not known."""

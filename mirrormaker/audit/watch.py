@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -58,7 +58,7 @@ class AuditWatch:
         self._standing: Counter[Outcome] = Counter()
         self._judged: dict[TopicPartition, int] = {}
         """Source offsets before these have been judged."""
-        self._looked_to: dict[TopicPartition, int] = {}
+        self._looked_to: Mapping[TopicPartition, int] = {}
         """The same of destination offsets that no page knows of."""
         self._log = logger("audit").bind(route=route().name)
 

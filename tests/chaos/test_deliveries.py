@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as Position
 from broker.embedded import EmbeddedCluster
 from tests.chaos.conftest import CHAOS_SECONDS
 from tests.chaos.disturbance import Disturbance
+from tests.daemon.audits import audit, found
 from tests.daemon.conftest import MirrorFactory, MirrorProcess, wait_until
 from tests.daemon.killed_mirrors import (
     COPY,
@@ -27,8 +28,9 @@ from tests.daemon.killed_mirrors import (
 )
 from tests.daemon.test_ledger import ledgers_at
 
-pytestmark = pytest.mark.timeout(CHAOS_SECONDS + 300)
+pytestmark = pytest.mark.timeout(CHAOS_SECONDS + 900)
 AFTERMATH_SECONDS = 120.0
+AUDIT_SECONDS = 300.0
 READERS = "readers"
 
 
@@ -92,6 +94,22 @@ def test_what_each_delivery_says_holds_whatever_happens_to_the_mirrors(
             assert len(wanted) - len(numbers) <= sum(
                 each["count"] for each in mirrors.told("records_maybe_lost")
             )
+    for options in (["--deep"], []):
+        assert_audit_agrees(mirrors.processes[0].file, options, writer.written, numbers)
+
+
+def assert_audit_agrees(file: Path, options: list[str], written: int, numbers: Counter[int]) -> None:
+    """The audit finds no difference, and tells of what is lost or there twice just as much as there is."""
+    code, route = audit(file, *options, seconds=AUDIT_SECONDS)
+    assert (code, found(route)) == (0, []), (options, route)
+    told = {name: route["outcomes"].get(name, 0) for name in ("repeated", "lost", "pending", "unrecorded")}
+    assert told == {
+        "repeated": numbers.total() - len(numbers),
+        "lost": written - len(numbers),
+        "pending": 0,
+        "unrecorded": 0,
+    }, (options, route)
+    assert (route["records"], route["equal"]) == (written, len(numbers))
 
 
 def assert_ledger_is_exact(source: EmbeddedCluster, destination: EmbeddedCluster) -> None:

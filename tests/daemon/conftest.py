@@ -93,13 +93,13 @@ def _is_copied(told: Mapping[str, Any]) -> bool:
     return bool(told["lag"]) and told["lag"]["messages"] == 0 and bool(told["partitions"])
 
 
-def mirrormaker(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run one command to its end."""
+def mirrormaker(*arguments: str, seconds: float = PATIENCE_SECONDS) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end, which comes in so many seconds."""
     return subprocess.run(
         [sys.executable, "-m", "mirrormaker.cli", *arguments],
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=seconds,
         check=False,
     )
 

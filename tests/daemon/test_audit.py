@@ -25,6 +25,7 @@ from mirrormaker.state import StateDirectory
 from mirrormaker.topology.loader import load_topology
 from tests.client.reading_members import Brokers
 from tests.conftest import cluster_spec
+from tests.daemon.audits import audit, found
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.test_mirror import create, producer
 
@@ -104,23 +105,6 @@ def copied(mirror: MirrorFactory, sides: Sides, tmp_path: Path) -> Callable[...,
         return running
 
     return copy
-
-
-def audit(file: Path, *options: str) -> tuple[int, dict[str, Any]]:
-    """Exit code, and what is said of the only route."""
-    done = mirrormaker("audit", str(file), "--output", "json", *options)
-    assert done.returncode in (0, 1, 2), done.stderr
-    assert done.stdout, done.stderr
-    (route,) = json.loads(done.stdout)["routes"]
-    return done.returncode, route
-
-
-def found(route: dict[str, Any]) -> list[tuple[str, int | None, int | None, int]]:
-    return [
-        (each["kind"], each["offset"], each["to_offset"], each["count"])
-        for partition in route["partitions"]
-        for each in partition["found"]
-    ]
 
 
 def test_what_was_copied_is_equal_by_the_ledger_and_by_reading(

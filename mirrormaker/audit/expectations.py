@@ -1,0 +1,48 @@
+"""What a route should make of each partition of its source, as the topology and its clusters say. Pure."""
+
+from __future__ import annotations
+
+from broker.types import TopicPartition
+from mirrormaker.audit.expectation import Expectation
+from mirrormaker.audit.route_view import RouteView
+from mirrormaker.flow.transit import PartitionSteps
+from mirrormaker.steps.topic_steps import TopicSteps, compile_steps
+from mirrormaker.topology.further_topics import is_for
+from mirrormaker.topology.model import CallFunction, PartitionPolicy
+from mirrormaker.topology.naming import compile_naming
+
+
+class Expectations:
+    """Of one route; the steps of a topic are compiled once."""
+
+    def __init__(self, view: RouteView) -> None:
+        self._view = view
+        self._naming = compile_naming(view.route.source, view.route.topics)
+        self._steps: dict[str, TopicSteps] = {}
+
+    def of(self, source: TopicPartition, to: TopicPartition, number: int) -> Expectation:
+        """What the lane of that number should have of the source."""
+        view = self._view
+        route = view.route
+        steps = self._steps_of(source.topic)
+        is_stepped = not steps.is_empty or route.topics.partitions is not PartitionPolicy.SAME
+        return Expectation(
+            lane=number,
+            steps=PartitionSteps(steps, view.lanes[source], route.topics.partitions, source.partition)
+            if is_stepped
+            else None,
+            has_function=any(
+                isinstance(each.step, CallFunction) and is_for(each.topics, source.topic)
+                for each in route.transforms
+            ),
+            on_record_error=route.on.record_error,
+            notes=view.notes.get(source, ()),
+            carried_ids=view.carried_ids,
+            copied_to=view.copied_to(source),
+            with_time=to.topic not in view.timed_destinations,
+        )
+
+    def _steps_of(self, topic: str) -> TopicSteps:
+        if topic not in self._steps:
+            self._steps[topic] = compile_steps(self._view.route, self._naming, topic)
+        return self._steps[topic]

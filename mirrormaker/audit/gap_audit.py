@@ -1,0 +1,199 @@
+"""Records at the destination that no page of the ledger knows of: read, and explained where they can be.
+
+A process that ends before it wrote down what it had sent leaves such records. Those of an at-least-once route
+were copied again: the source has them from the last known record before them on. Those of an at-most-once
+route are in what the ledger lacks there. In an exactly-once route there are none. Whatever else stands there
+was written by somebody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
+
+from broker.types import TopicPartition
+from mirrormaker.audit.alignment import Item
+from mirrormaker.audit.destination_index import DestinationIndex
+from mirrormaker.audit.entries import columns_of, items_of
+from mirrormaker.audit.expectations import Expectations
+from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
+from mirrormaker.audit.lane_runs import Pass
+from mirrormaker.audit.log_reader import LogReader
+from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.route_view import RouteView, committed_only
+from mirrormaker.topology.model import Delivery
+
+GAPS_READ_MAX = 1_000
+"""Stretches of a partition, at most, that are read for records that no page knows of."""
+GAP_RECORDS_MAX = 20_000
+"""Of one stretch, at most, on either side."""
+
+
+class GapAudit:
+    """Of one route."""
+
+    def __init__(self, view: RouteView, looked_to: Mapping[TopicPartition, int]) -> None:
+        """`looked_to`: offsets of the destination before which such records have been told already."""
+        self.bytes = 0
+        """Read of both sides."""
+        self.looked_to = dict(looked_to)
+        """The same now."""
+        self._view = view
+        self._expectations = Expectations(view)
+
+    async def lane(
+        self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings
+    ) -> list[int]:
+        """Look behind the records of these passes. Source offsets of records that are at the destination
+        though no page says so. Raises BrokerError, CorruptRecordsError.
+        """
+        found: list[int] = []
+        gaps = list(self._gaps(source, to, passes))
+        for gap in gaps[:GAPS_READ_MAX]:
+            found += await self._read_gap(source, to, gap, findings)
+        findings.outcomes[Outcome.UNRECORDED] += sum(gap.length for gap in gaps[GAPS_READ_MAX:])
+        return found
+
+    # ---- where
+
+    def _gaps(self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]) -> Iterator[Range]:
+        view = self._view
+        index = view.indexes.get(to, DestinationIndex(()))
+        within = self._places(source, to, passes)
+        markers = 1 if view.route.delivery is Delivery.EXACTLY_ONCE else 0
+        for gap in index.gaps(within):
+            if gap.length > markers and any(index.is_neighbour(each, gap.first) for each in passes):
+                yield gap
+        self.looked_to[to] = max(within.next, self.looked_to.get(to, 0))
+
+    def _places(self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]) -> Range:
+        """Where what is judged is at the destination. What a route at work has just written is not in the
+        ledger yet: what stands behind all that is known counts once the route has nothing more to copy.
+        """
+        view, window = self._view, self._view.windows[source]
+        placed = [each for each in passes if each.to is not None]
+        if not placed:
+            return Range(0, 0)
+        firsts = [at for each in placed if (at := each.place_from(window.first)) is not None]
+        behind = max(each.to.next for each in placed if each.to is not None)
+        first = min(firsts, default=behind)
+        if view.begun_at(source, passes) < min(each.source.first for each in passes):
+            first = view.to_starts[to]
+        first = max(self.looked_to.get(to, first), view.to_starts[to])
+        if window.next >= max(each.source.next for each in passes):
+            is_at_end = view.ends[source] <= window.next
+            return Range(first, view.to_ends[to] if is_at_end else behind)
+        nexts = [at for each in placed if (at := each.place_from(window.next)) is not None]
+        return Range(first, max(nexts, default=behind))
+
+    # ---- what
+
+    async def _read_gap(
+        self, source: TopicPartition, to: TopicPartition, gap: Range, findings: Findings
+    ) -> list[int]:
+        view = self._view
+        items = await self._read_there(to, gap, findings)
+        if not view.is_exclusive:
+            findings.outcomes[Outcome.OTHERS] += len(items)
+            return []
+        found: list[int] = []
+        if view.route.delivery is not Delivery.EXACTLY_ONCE:
+            for lane, number, passes in view.lanes_to(to):
+                if items:
+                    items, offsets = await self._explain(lane, to, number, passes, gap, items, findings)
+                    found += offsets if lane == source else []
+        before = _source_before(view.passes[source, to], gap.first)
+        for item in items:
+            findings.add(
+                Difference(
+                    kind=DifferenceKind.UNEXPLAINED,
+                    source=source,
+                    source_offset=before,
+                    destination=to,
+                    destination_offset=item.offset,
+                )
+            )
+        return found
+
+    async def _explain(
+        self,
+        source: TopicPartition,
+        to: TopicPartition,
+        number: int,
+        passes: Sequence[Pass],
+        gap: Range,
+        items: Sequence[Item],
+        findings: Findings,
+    ) -> tuple[list[Item], list[int]]:
+        """Those of the records that a lane did not leave there, and the source offsets of others that are
+        not known to be anywhere else.
+        """
+        before = _source_before(passes, gap.first)
+        first = self._view.begun_at(source, passes) if before is None else before + 1
+        offsets: dict[int, list[int]] = {}
+        for item in await self._read_source(source, to, number, first, len(items)):
+            offsets.setdefault(item.content, []).append(item.offset)
+        left: list[Item] = []
+        found: dict[int, None] = {}
+        for item in items:
+            known = offsets.get(item.content)
+            if known is None:
+                left.append(item)
+                continue
+            offset = next((each for each in known if each not in found), known[0])
+            is_again = offset in found or any(isinstance(each.place_of(offset), int) for each in passes)
+            if not is_again:
+                found[offset] = None
+            elif self._view.route.delivery is Delivery.AT_LEAST_ONCE:
+                findings.outcomes[Outcome.REPEATED] += 1
+            else:
+                left.append(item)
+        return left, list(found)
+
+    async def _read_there(self, to: TopicPartition, gap: Range, findings: Findings) -> list[Item]:
+        view = self._view
+        with_time = to.topic not in view.timed_destinations
+        items: list[Item] = []
+        lane = view.destination.new_lane("audit")
+        reader = LogReader(view.destination, to, gap, committed_only=True, lane=lane)
+        async with aclosing(reader.entries()) as entries:
+            async for entry in entries:
+                there = items_of(columns_of(entry), with_time=with_time)
+                items += [each for each in there if gap.first <= each.offset < gap.next]
+                if len(items) >= GAP_RECORDS_MAX:
+                    findings.outcomes[Outcome.UNRECORDED] += max(gap.next - entry.next, 0)
+                    break
+        self.bytes += reader.bytes
+        await view.destination.release_lane(lane)
+        return items
+
+    async def _read_source(
+        self, source: TopicPartition, to: TopicPartition, number: int, first: int, count: int
+    ) -> list[Item]:
+        """What the lane should have from an offset on. At least once a process that starts again begins with
+        these very records; at most once some may be lost before those that came.
+        """
+        view = self._view
+        if view.route.delivery is Delivery.AT_MOST_ONCE:
+            count = GAP_RECORDS_MAX
+        expectation = self._expectations.of(source, to, number)
+        items: list[Item] = []
+        within = Range(max(first, view.source_starts[source]), view.ends[source])
+        lane = view.source.new_lane("audit")
+        reader = LogReader(view.source, source, within, committed_only=committed_only(view.route), lane=lane)
+        async with aclosing(reader.entries()) as entries:
+            async for entry in entries:
+                items += expectation.items(entry, within)
+                if len(items) >= count:
+                    break
+        self.bytes += reader.bytes
+        await view.source.release_lane(lane)
+        return items[:count]
+
+
+def _source_before(passes: Sequence[Pass], to: int) -> int | None:
+    """The source offset of the last record that is known to be before that place; None: of none."""
+    places = [
+        (each.place_before(to), before) for each in passes if (before := each.source_before(to)) is not None
+    ]
+    return max(places)[1] if places else None
