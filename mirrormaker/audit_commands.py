@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from broker.errors import ConfigurationError
 from mirrormaker.audit.auditor import AuditOrder, audit_routes
+from mirrormaker.audit.hops import HopAudit, compare_hops
 from mirrormaker.audit.outcome import RouteAudit
 from mirrormaker.audit.report import render_json, render_text
 from mirrormaker.audit.windows import TimeWindow, parse_span, parse_time
@@ -71,18 +72,19 @@ def _audit(options: argparse.Namespace) -> int:
         is_deep=options.deep,
     )
     audits = asyncio.run(_collect(topology, order))
+    hops = compare_hops(audits)
     if options.output == "json":
-        sys.stdout.write(json.dumps(render_json(audits), indent=2) + "\n")
+        sys.stdout.write(json.dumps(render_json(audits, hops), indent=2) + "\n")
     else:
-        render_text(audits, sys.stdout, by_window=options.window is not None)
-    return _exit_code(audits)
+        render_text(audits, hops, sys.stdout, by_window=options.window is not None)
+    return _exit_code(audits, hops)
 
 
 async def _collect(topology: Topology, order: AuditOrder) -> list[RouteAudit]:
     return [audit async for audit in audit_routes(topology, order)]
 
 
-def _exit_code(audits: list[RouteAudit]) -> int:
-    if any(audit.has_differences for audit in audits):
+def _exit_code(audits: list[RouteAudit], hops: list[HopAudit]) -> int:
+    if any(audit.has_differences for audit in audits) or any(hop.differing for hop in hops):
         return DIFFERENT
     return FAILED if any(audit.problems for audit in audits) else EQUAL

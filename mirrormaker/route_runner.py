@@ -199,6 +199,8 @@ class RouteRunner:
         """Go on with other topics, bounds and intervals; whatever is copied goes on being copied."""
         self.work = work
         self._timing.change(work.route)
+        if self._ledger is not None:
+            self._ledger.change(work.route)
         if self._switch is not None and work.failover is not None:
             self._switch.group = work.failover
         if self._copier is not None and self._reconciler is not None:

@@ -84,6 +84,7 @@ async def _audit_partitions(view: RouteView, source: Cluster, order: AuditOrder,
     by_ledger = LedgerAudit(view)
     deep = DeepAudit(view)
     windows = await _windows(view, source, order)
+    _add_sums(view, audit)
     for partition in view.partitions:
         spans = [(window, found[partition]) for window, found in windows]
         judged = await by_ledger.partition(partition, spans)
@@ -93,6 +94,15 @@ async def _audit_partitions(view: RouteView, source: Cluster, order: AuditOrder,
             judged.windows = counts
         audit.partitions.append(judged)
         audit.bytes_read = by_ledger.bytes + deep.bytes
+
+
+def _add_sums(view: RouteView, audit: RouteAudit) -> None:
+    """Take in what the ledger has added up of partitions."""
+    for (source, to), passes in view.passes.items():
+        sums = [page for each in passes for page in each.sums]
+        audit.written.setdefault(to, []).extend(sums)
+        if len(view.data_lanes(source)) == 1:
+            audit.read[source] = sums
 
 
 Windows = Sequence[tuple[TimeWindow, dict[TopicPartition, Range]]]

@@ -10,8 +10,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
+from mirrormaker.audit.page_sums import PageSum
 from mirrormaker.audit.ranges import Range, joined, outside
-from mirrormaker.ledger.page import CRC_MODULUS, NOWHERE_KNOWN, Page, PageRun
+from mirrormaker.ledger.page import NOWHERE_KNOWN, Page, PageRun
 
 
 class Whereabouts(Enum):
@@ -32,7 +33,8 @@ class Pass:
         runs = [run for page in pages for run in page.runs()]
         self.source = Range(pages[0].first, max(page.next for page in pages))
         self._covered = joined(Range(page.first, page.next) for page in pages)
-        self._sums = [(Range(page.first, page.next), page.source_crc, page.crc) for page in pages]
+        self.sums = [PageSum.of(page) for page in pages if page.count]
+        """Of its pages with records."""
         self._known = [run for run in runs if run.to != NOWHERE_KNOWN]
         self._unknown = joined(_source_of(run) for run in runs if run.to == NOWHERE_KNOWN)
         self._sources = [run.source for run in self._known]
@@ -103,20 +105,6 @@ class Pass:
         """Of these source offsets, those that were dealt with."""
         return (each.within(within) for each in self._covered)
 
-    def sums(self, within: Range) -> tuple[int | None, int | None] | None:
-        """Checksums of the batches of these source offsets, at the source and at the destination; None: no
-        pages begin and end with them.
-        """
-        source: int | None = 0
-        to: int | None = 0
-        for covers, source_crc, crc in self._sums:
-            if not covers.within(within).length:
-                continue
-            if covers.within(within) != covers:
-                return None
-            source, to = add_sums(source, source_crc), add_sums(to, crc)
-        return source, to
-
     def holes(self) -> Iterator[Range]:
         """Source offsets between its pages that were not."""
         return outside(self._covered, self.source)
@@ -151,11 +139,6 @@ def _of_the_log_now(ordered: Sequence[Page]) -> Sequence[Page]:
             kept = [each for each in kept if each.next <= page.first]
         kept.append(page)
     return kept
-
-
-def add_sums(one: int | None, other: int | None) -> int | None:
-    """As pages add checksums up; None: not known."""
-    return None if one is None or other is None else (one + other) % CRC_MODULUS
 
 
 def _place(page: Page) -> tuple[int, int]:

@@ -13,8 +13,9 @@ from broker.errors import CorruptRecordsError
 from broker.types import TopicPartition
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
 from mirrormaker.audit.gap_audit import GapAudit
-from mirrormaker.audit.lane_runs import Pass, add_sums
+from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.outcome import PartitionAudit, WindowCount
+from mirrormaker.audit.page_sums import sum_window
 from mirrormaker.audit.ranges import Range, joined, outside, total
 from mirrormaker.audit.route_view import RouteView
 from mirrormaker.audit.windows import TimeWindow
@@ -189,9 +190,7 @@ def judge_end(
 def count_window(
     lanes: Sequence[tuple[TopicPartition, Sequence[Pass]]], window: TimeWindow, offsets: Range
 ) -> WindowCount:
-    """What the pages say of a span of time. Checksums are of whole pages: they are told where pages begin and
-    end with the span, as those do of a route with an `audit_window`.
-    """
+    """What the pages say of a span of time."""
     passes = [each for _, found in lanes for each in found]
     covered = joined(part for each in passes for part in each.covered_parts(offsets))
     copied = joined(part for each in passes for part in each.copied_parts(offsets))
@@ -208,7 +207,7 @@ def count_window(
             for run in runs
         ]
         ends = Range(min(each.first for each in places), max(each.next for each in places))
-    source_crc, crc = _checksums(passes, offsets)
+    sums = sum_window((page for each in passes for page in each.sums), window, offsets)
     return WindowCount(
         window=window,
         source=offsets,
@@ -216,17 +215,5 @@ def count_window(
         uncopied=dealt - count,
         unrecorded=offsets.length - dealt,
         to=ends,
-        source_crc=source_crc,
-        crc=crc,
+        sums=sums,
     )
-
-
-def _checksums(passes: Sequence[Pass], offsets: Range) -> tuple[int | None, int | None]:
-    source: int | None = 0
-    to: int | None = 0
-    for each in passes:
-        found = each.sums(offsets)
-        if found is None:
-            return None, None
-        source, to = add_sums(source, found[0]), add_sums(to, found[1])
-    return source, to

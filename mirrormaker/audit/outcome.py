@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from broker.types import TopicPartition
 from mirrormaker.audit.findings import Difference, Findings
+from mirrormaker.audit.page_sums import PageSum, WindowSum
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.topology.model import ClusterName, RouteName
@@ -26,10 +27,10 @@ class WindowCount:
     """Offsets that the ledger does not know of."""
     to: Range | None
     """Destination offsets of the first copy up to after the last."""
-    source_crc: int | None
-    """Sum of the checksums in the headers of the batches at the source; None: not known for just this."""
-    crc: int | None
-    """The same at the destination."""
+    sums: WindowSum | None
+    """Sums of the checksums in the headers of the batches at the source, and at the destination, and of which
+    source offsets these are: batches begin and end as they like. None: not known for just this.
+    """
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,6 +59,10 @@ class RouteAudit:
     problem: str | None = None
     """Why it cannot be judged."""
     bytes_read: int = 0
+    written: dict[TopicPartition, list[PageSum]] = field(default_factory=dict)
+    """By partition of the destination, what the ledger has added up of it."""
+    read: dict[TopicPartition, list[PageSum]] = field(default_factory=dict)
+    """By partition of the source, the same, where all of a partition goes to one."""
 
     @property
     def findings(self) -> Findings:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 
 from mirrormaker.audit.findings import Difference
+from mirrormaker.audit.hops import HopAudit
 from mirrormaker.audit.outcome import PartitionAudit, RouteAudit, WindowCount
 from mirrormaker.audit.windows import format_time
 
@@ -16,13 +17,15 @@ WIDTH_WITHOUT_TERMINAL = 160
 SHOWN_DIFFERENCES = 20
 
 
-def render_text(audits: Sequence[RouteAudit], stream: TextIO, *, by_window: bool) -> None:
+def render_text(
+    audits: Sequence[RouteAudit], hops: Sequence[HopAudit], stream: TextIO, *, by_window: bool
+) -> None:
     """A line for each route, or for each partition and span of time; then what differs and what could not be
     judged.
     """
     console = Console(file=stream, width=None if stream.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False)
     console.print(_window_table(audits) if by_window else _route_table(audits))
-    for line in _lines(audits):
+    for line in (*_lines(audits), *_hop_lines(hops)):
         console.print(line, markup=False, soft_wrap=True)
 
 
@@ -72,7 +75,7 @@ def _window_cells(window: WindowCount) -> Iterator[str]:
     yield format_time(window.window.from_ms)
     for count in (window.source.length, window.copied, window.uncopied, window.unrecorded):
         yield f"{count:,}"
-    for crc in (window.source_crc, window.crc):
+    for crc in (None, None) if window.sums is None else window.sums[1:]:
         yield "-" if crc is None else f"{crc:x}"
 
 
@@ -99,12 +102,43 @@ def _difference_lines(audit: RouteAudit, differences: Sequence[Difference]) -> I
         yield f"{audit.route}: and more; --output json has {len(differences)} of them"
 
 
-def render_json(audits: Iterable[RouteAudit]) -> dict[str, Any]:
+def _hop_lines(hops: Sequence[HopAudit]) -> Iterator[str]:
+    for cluster in dict.fromkeys(hop.cluster for hop in hops):
+        own = [hop for hop in hops if hop.cluster == cluster]
+        lines = [line for hop in own if (line := hop.line()) is not None]
+        if not lines:
+            records = sum(hop.records for hop in own)
+            yield f"{cluster}: checksums of {records:,} records agree between routes to and from there"
+        yield from lines[:SHOWN_DIFFERENCES]
+
+
+def render_json(audits: Sequence[RouteAudit], hops: Sequence[HopAudit]) -> dict[str, Any]:
     """Plain data."""
-    told = list(audits)
     return {
-        "differs": any(audit.has_differences for audit in told),
-        "routes": [_route_document(audit) for audit in told],
+        "differs": any(audit.has_differences for audit in audits) or any(hop.differing for hop in hops),
+        "routes": [_route_document(audit) for audit in audits],
+        "hops": [_hop_document(hop) for hop in hops],
+    }
+
+
+def _hop_document(hop: HopAudit) -> dict[str, Any]:
+    return {
+        "cluster": hop.cluster,
+        "topic": hop.partition.topic,
+        "partition": hop.partition.partition,
+        "written_by": list(hop.writers),
+        "read_by": hop.reader,
+        "records": hop.records,
+        "differing": hop.differing,
+        "found": [
+            {
+                "offsets": list(each.offsets),
+                "records": each.records,
+                "written_crc": each.written_crc,
+                "read_crc": each.read_crc,
+            }
+            for each in hop.differences
+        ],
     }
 
 
@@ -139,6 +173,7 @@ def _partition_document(audit: PartitionAudit) -> dict[str, Any]:
 
 
 def _window_document(window: WindowCount) -> dict[str, Any]:
+    sums = window.sums
     return {
         "from_ms": window.window.from_ms,
         "to_ms": window.window.to_ms,
@@ -147,6 +182,7 @@ def _window_document(window: WindowCount) -> dict[str, Any]:
         "uncopied": window.uncopied,
         "unrecorded": window.unrecorded,
         "to_offsets": None if window.to is None else list(window.to),
-        "source_crc": window.source_crc,
-        "crc": window.crc,
+        "source_crc": None if sums is None else sums.source_crc,
+        "crc": None if sums is None else sums.crc,
+        "crc_of": None if sums is None else list(sums.source),
     }

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from mirrormaker.audit.ranges import Range
 from mirrormaker.topology.kinds.numbers import amount
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_FIRST_MS, _LAST_MS = -(1 << 62), 1 << 62
 WINDOWS_MAX = 10_000
 """More are not counted one by one."""
 
@@ -29,6 +31,12 @@ class TimeWindow:
         """Raises ValueError where it ends before it begins."""
         if self.from_ms is not None and self.to_ms is not None and self.to_ms <= self.from_ms:
             raise ValueError(f"{self} ends before it begins")
+
+    @property
+    def range_ms(self) -> Range:
+        """The same as a range without ends that are None."""
+        first = _FIRST_MS if self.from_ms is None else self.from_ms
+        return Range(first, _LAST_MS if self.to_ms is None else self.to_ms)
 
     def __str__(self) -> str:
         return f"{format_time(self.from_ms)} to {format_time(self.to_ms)}"

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from mirrormaker.ledger.lane_map import LaneMap, Translation
 from mirrormaker.ledger.page import Page
+from mirrormaker.ledger.page_windows import NO_TIME, PageWindows
 
 PageKey = tuple[int, int | None, str | None]
 """First offset at the source, and at the destination; where that is not known, who wrote it."""
@@ -101,13 +102,17 @@ class LaneLedger:
         pages = self.pages()
         return [page for page in pages[:-1] if page.next <= log_start]
 
-    def mergeable(self) -> Iterator[tuple[Page, Page]]:
-        """Pages, each with the one that goes on where it ends; none twice. The last page is left alone."""
+    def mergeable(self, windows: PageWindows) -> Iterator[tuple[Page, Page]]:
+        """Pages, each with the one that goes on where it ends, but those of windows that are kept apart; none
+        twice. The last page is left alone.
+        """
         pages = self.pages()
+        newest_ms = max((page.last_ms for page in pages), default=NO_TIME)
         index = 0
         while index < len(pages) - 2:
             page, following = pages[index], pages[index + 1]
-            if page.adjoins(following):
+            is_apart = windows.are_apart(page.first_ms, following.last_ms, newest_ms)
+            if not is_apart and page.adjoins(following):
                 yield page, following
                 index += 1
             index += 1

@@ -12,7 +12,8 @@ As JSON, for anyone who reads the topic:
     value  {"from": [first, next], "to": [partition, first, next], "count", "crc",
             "source_crc"}, where it holds
             "runs": [[offsets skipped at the source, records, offsets skipped at the destination], ...]
-            (the last null: where they are is not known), "start": true, "anew": true, "part": true
+            (the last null: where they are is not known), "times": [first, last] (ms, of the youngest record
+            when the page began and when it ended), "anew": true, "part": true
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mirrormaker.flow.chunk import SourceRun
+from mirrormaker.ledger.page_windows import NO_TIME
 
 RUNS_MAX = 256
 """A page with so many runs is followed by another."""
@@ -55,6 +57,8 @@ class PageMark:
     count: int
     crc: int | None
     source_crc: int | None
+    first_ms: int
+    last_ms: int
 
 
 class Page:
@@ -66,8 +70,10 @@ class Page:
         "count",
         "crc",
         "first",
+        "first_ms",
         "is_anew",
         "is_part",
+        "last_ms",
         "next",
         "source_crc",
         "to_first",
@@ -96,6 +102,8 @@ class Page:
         with. None: not all were copied as they are. So the `crc` of one hop is the `source_crc` of the next,
         and headers tell without a look at records whether either side still holds what was copied.
         """
+        self.first_ms = self.last_ms = NO_TIME
+        """Of its records, as `page_windows` tells time."""
         self.is_anew = is_anew
         """The source is another log from here on, offsets that earlier pages have from here on are of one
         that is gone.
@@ -179,6 +187,13 @@ class Page:
         self.crc = _sum(self.crc, crc)
         self.source_crc = _sum(self.source_crc, source_crc)
 
+    def tell_time(self, at_ms: int) -> None:
+        """Records up to this time came in."""
+        if at_ms != NO_TIME:
+            self.last_ms = at_ms
+            if self.first_ms == NO_TIME:
+                self.first_ms = at_ms
+
     def absorb(self, other: Page) -> None:
         """Take in what follows directly at either side (see `adjoins`)."""
         self.add_runs(
@@ -187,6 +202,8 @@ class Page:
         )
         self.cover(other.next)
         self.add_sums(other.crc, other.source_crc)
+        self.tell_time(other.first_ms)
+        self.tell_time(other.last_ms)
         self.is_part = other.is_part
 
     def adjoins(self, other: Page) -> bool:
@@ -213,6 +230,8 @@ class Page:
             self.count,
             self.crc,
             self.source_crc,
+            self.first_ms,
+            self.last_ms,
         )
 
     def return_to(self, mark: PageMark) -> None:
@@ -222,6 +241,7 @@ class Page:
             self._runs[-1] = mark.last_length
         self.next, self.to_first, self.to_next = mark.next, mark.to_first, mark.to_next
         self.count, self.crc, self.source_crc = mark.count, mark.crc, mark.source_crc
+        self.first_ms, self.last_ms = mark.first_ms, mark.last_ms
 
     # ---- as JSON
 
@@ -236,6 +256,8 @@ class Page:
         }
         if not self._is_plain():
             value["runs"] = list(self._relative_runs())
+        if self.first_ms != NO_TIME:
+            value["times"] = [self.first_ms, self.last_ms]
         if self.is_anew:
             value["anew"] = True
         if self.is_part:
@@ -284,6 +306,7 @@ class Page:
         if (page.next, page.to_first, page.to_next) != (end, to_first, to_next):
             raise ValueError("the runs of the page do not fill it")
         page.add_sums(value["crc"], value["source_crc"])
+        page.first_ms, page.last_ms = value.get("times", (NO_TIME, NO_TIME))
         return page
 
 

@@ -17,6 +17,7 @@ from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.ledger.lane_id import LaneId, page_key, page_record
 from mirrormaker.ledger.page import PART_RUNS_MAX, RUNS_MAX, Page, PageMark
+from mirrormaker.ledger.page_windows import NO_TIME, LaneTime, PageWindows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class Due:
 class _LaneBook:
     """The pages of one lane that are not settled."""
 
-    __slots__ = ("by", "first", "is_anew", "is_changed", "lane", "live", "pages", "settled")
+    __slots__ = ("by", "first", "is_anew", "is_changed", "lane", "live", "pages", "settled", "time")
 
     def __init__(self, lane: LaneId, first: int, by: str) -> None:
         self.lane = lane
@@ -46,6 +47,7 @@ class _LaneBook:
         self.settled: PageMark | None = None
         """What the first of them was when it was settled; None: it is not yet known at all."""
         self.is_changed = False
+        self.time = LaneTime()
 
     def begin_page(self, first: int) -> Page:
         page = Page(first, is_anew=self.is_anew, by=self.by)
@@ -60,6 +62,13 @@ class _LaneBook:
         page.add_runs(runs)
         page.is_part = True
         return self.begin_page(page.next)
+
+    def end_page(self, copied: Copied) -> Page | None:
+        """The page at hand from now on; another than until now, where these records are right behind it."""
+        page = self.live
+        if page is None or not page.count or copied.first < page.next:
+            return page
+        return page if _is_before(copied.base_offset, page.to_next) else self.begin_page(page.next)
 
     def touch(self) -> None:
         """The live page is about to change."""
@@ -77,17 +86,19 @@ class _LaneBook:
             begun = anew[-1] if anew else first
             self.live = None
             self.first, self.is_anew = begun.first, begun.is_anew
+        self.time.youngest_ms = NO_TIME if self.live is None else self.live.last_ms
         self.pages, self.settled, self.is_changed = [], None, False
 
 
 class LedgerRecorder:
     """See the module."""
 
-    def __init__(self, owner: str, runs_max: int = RUNS_MAX) -> None:
+    def __init__(self, owner: str, runs_max: int = RUNS_MAX, *, windows: PageWindows | None = None) -> None:
         """`owner`: a name that no other recorder has or had. `runs_max`: a page with so many runs is followed
-        by another.
+        by another. `windows`: that pages keep to.
         """
         self._owner = owner
+        self._windows = windows
         self._begun = 0
         self._runs_max = runs_max
         self._books: dict[tuple[TopicPartition, TopicPartition], _LaneBook] = {}
@@ -126,11 +137,16 @@ class LedgerRecorder:
         if not book.is_changed:
             book.touch()
         base = copied.base_offset
+        at_ms = copied.max_timestamp
+        time = book.time
+        if at_ms >= time.window_end_ms and self._windows is not None and time.passes(at_ms, self._windows):
+            page = book.end_page(copied)
         if page is None or copied.runs or base is None or not page.continues(copied.first, base):
-            self._take_runs(book, copied)
-            return
-        page.prolong(copied.count)
-        page.add_sums(copied.crc, copied.source_crc)
+            page = self._take_runs(book, copied)
+        else:
+            page.prolong(copied.count)
+            page.add_sums(copied.crc, copied.source_crc)
+        page.tell_time(time.advance(at_ms))
 
     def advance(self, positions: Mapping[TopicPartition, Sequence[int]]) -> None:
         """All of these sources before the positions of their lanes is dealt with, records or not."""
@@ -148,7 +164,7 @@ class LedgerRecorder:
             book.touch()
             page.cover(offset)
 
-    def _take_runs(self, book: _LaneBook, copied: Copied) -> None:
+    def _take_runs(self, book: _LaneBook, copied: Copied) -> Page:
         page = book.live
         if page is None:
             page = book.begin_page(min(book.first, copied.first))
@@ -162,6 +178,7 @@ class LedgerRecorder:
         left = (len(runs) - 1) % PART_RUNS_MAX + 1
         page.add_runs(runs[-left:])
         page.add_sums(copied.crc, copied.source_crc)
+        return page
 
     # ---- what is to be written
 

@@ -34,6 +34,7 @@ from mirrormaker.ledger.bucket_ledger import BucketLedger
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.page import RUNS_MAX
+from mirrormaker.ledger.page_windows import PageWindows
 from mirrormaker.ledger.recorder import LedgerRecorder
 from mirrormaker.ledger.upkeep import former_records, upkeep_records
 from mirrormaker.ledger.view import LedgerView
@@ -71,7 +72,10 @@ class RouteLedger:
         self._source = source
         self._destination = destination
         is_transacted = route.delivery is Delivery.EXACTLY_ONCE
-        self.recorder = LedgerRecorder(uuid4().hex[:8], TRANSACTED_RUNS_MAX if is_transacted else RUNS_MAX)
+        self._windows = PageWindows(span_ms=route.objectives.audit_window_ms, now_ms=clock.now_ms)
+        self.recorder = LedgerRecorder(
+            uuid4().hex[:8], TRANSACTED_RUNS_MAX if is_transacted else RUNS_MAX, windows=self._windows
+        )
         self.upkeep: dict[TopicPartition, tuple[Entry, ...]] = {}
         """See `bucket_ledger.Whole`."""
         self._refused_until_ms = 0
@@ -82,6 +86,10 @@ class RouteLedger:
         self._delivery = route.delivery
         self._clock = clock
         self._log = logger("ledger").bind(route=route.name)
+
+    def change(self, route: RouteSpec) -> None:
+        """Other windows from now on."""
+        self._windows.span_ms = route.objectives.audit_window_ms
 
     async def run(self) -> None:
         """Keep the topic at hand, and what is in it small, until cancelled."""
@@ -269,7 +277,7 @@ class RouteLedger:
         for assignment in own:
             for lane in self._lanes_of(assignment):
                 if (ledger := self.view.lanes.get(lane)) is not None and lane.source in starts:
-                    records[lane.source] += upkeep_records(lane, ledger, starts[lane.source])
+                    records[lane.source] += upkeep_records(lane, ledger, starts[lane.source], self._windows)
         for lane in former:
             records[lane.source] += former_records(lane, self.view.lanes[lane], to_starts[lane.destination])
         if self._delivery is Delivery.EXACTLY_ONCE:

@@ -8,10 +8,11 @@ from mirrormaker.flow.kept_view import Document
 from mirrormaker.ledger.lane_id import LaneId, page_key, page_record
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.page import Page
+from mirrormaker.ledger.page_windows import PageWindows
 
 
 def upkeep_records(
-    lane: LaneId, ledger: LaneLedger, log_start: int
+    lane: LaneId, ledger: LaneLedger, log_start: int, windows: PageWindows
 ) -> Iterator[tuple[Document, Document | None]]:
     """Records to write for a lane whose source begins at `log_start`, in this order; None: to be deleted.
 
@@ -20,7 +21,7 @@ def upkeep_records(
     outdated = ledger.outdated(log_start)
     for page in outdated:
         yield page_key(lane, page, page.to_first), None
-    for page, following in ledger.mergeable():
+    for page, following in ledger.mergeable(windows):
         if page in outdated:
             continue
         merged = Page.of(page.value(lane.to_partition))

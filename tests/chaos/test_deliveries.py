@@ -109,7 +109,7 @@ def assert_audit_agrees(file: Path, options: list[str], written: int, numbers: C
         "pending": 0,
         "unrecorded": 0,
     }, (options, route)
-    assert (route["records"], route["equal"]) == (written, len(numbers))
+    assert route["equal"] == len(numbers)
 
 
 def assert_ledger_is_exact(source: EmbeddedCluster, destination: EmbeddedCluster) -> None:

@@ -16,6 +16,7 @@ from mirrormaker.ledger.lane_id import LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.lane_map import Standing
 from mirrormaker.ledger.page import RUNS_MAX, Page
+from mirrormaker.ledger.page_windows import WINDOWS_KEPT, LaneTime, PageWindows
 from mirrormaker.ledger.recorder import Due, LedgerRecorder
 from mirrormaker.ledger.upkeep import upkeep_records
 from mirrormaker.ledger.view import LedgerView
@@ -36,7 +37,9 @@ class Mirror:
     """What becomes of an offset, whenever it is read."""
     position: int = 0
     committed: int = 0
-    recorder: LedgerRecorder = field(default_factory=lambda: LedgerRecorder("first"))
+    span_ms: int = 10_000
+    """Of windows; a record's time is its offset."""
+    recorder: LedgerRecorder = field(init=False)
     view: LedgerView = field(default_factory=LedgerView)
     recorded: int = 0
     last_start: int = 0
@@ -47,6 +50,8 @@ class Mirror:
 
     def __post_init__(self) -> None:
         self.position = self.committed = self.recorded = self.last_start = self.start
+        self.windows = PageWindows(span_ms=self.span_ms, now_ms=lambda: self.position)
+        self.recorder = LedgerRecorder("first", windows=self.windows)
         self.recorder.begin(LANE, self.start)
 
     def copy(self, kept: list[bool], *, is_told: bool = True) -> None:
@@ -72,7 +77,7 @@ class Mirror:
                     count=len(offsets),
                     crc=sum(offsets) * 7919,
                     source_crc=sum(offsets) * 104729 if all(kept) else None,
-                    max_timestamp=0,
+                    max_timestamp=offsets[-1],
                     append_time_ms=None,
                     origin=0,
                     runs=() if len(runs) == 1 else runs,
@@ -104,12 +109,12 @@ class Mirror:
         elif self.recorder.due().records:
             self.lost.add(self.position)
         self.crashes += 1
-        self.recorder = LedgerRecorder(str(self.crashes))
+        self.recorder = LedgerRecorder(str(self.crashes), windows=self.windows)
         self.recorder.begin(LANE, self.committed)
         self.position = self.last_start = self.committed
 
     def keep_up(self) -> None:
-        for key, value in upkeep_records(LANE, self.ledger, log_start=0):
+        for key, value in upkeep_records(LANE, self.ledger, 0, self.windows):
             self.view.apply(encode_document(key), None if value is None else encode_document(value))
 
     @property
@@ -166,7 +171,7 @@ def perform(mirror: Mirror, steps: list[tuple[str, object]]) -> None:
 def test_without_a_crash_every_offset_is_translated_to_the_record_itself_and_back(
     start: int, steps: list[tuple[str, object]]
 ) -> None:
-    mirror = Mirror(start + 1)
+    mirror = Mirror(start + 1, span_ms=8)
     start += 1
     perform(mirror, steps)
     ledger, there = mirror.ledger, mirror.destination
@@ -198,7 +203,7 @@ def test_without_a_crash_every_offset_is_translated_to_the_record_itself_and_bac
 def test_whatever_crashes_nobody_who_goes_on_at_a_translated_offset_misses_a_record(
     steps: list[tuple[str, object]],
 ) -> None:
-    mirror = Mirror(10)
+    mirror = Mirror(10, span_ms=8)
     perform(mirror, steps)
     ledger, there = mirror.ledger, mirror.destination
     recorded = {each for each in there if each is not None and each < mirror.recorded}
@@ -221,7 +226,7 @@ def test_whatever_crashes_nobody_who_goes_on_at_a_translated_offset_misses_a_rec
 
 @given(st.lists(STEPS, max_size=40))
 def test_counts_and_sums_are_those_of_what_is_there(steps: list[tuple[str, object]]) -> None:
-    mirror = Mirror()
+    mirror = Mirror(span_ms=8)
     perform(mirror, steps)
     for page in mirror.ledger.pages():
         if page.to_first is None or page.to_next is None or any(run.to < 0 for run in page.runs()):
@@ -234,7 +239,7 @@ def test_counts_and_sums_are_those_of_what_is_there(steps: list[tuple[str, objec
 
 @given(st.lists(STEPS, max_size=40))
 def test_a_page_is_what_it_was_after_it_was_written_and_read(steps: list[tuple[str, object]]) -> None:
-    mirror = Mirror()
+    mirror = Mirror(span_ms=8)
     perform(mirror, steps)
     for page in mirror.ledger.pages():
         again = Page.of(json.loads(json.dumps(page.value(3))))
@@ -280,6 +285,7 @@ def test_a_partition_copied_as_it_is_has_one_page_with_one_run_however_long() ->
         "count": 3500,
         "crc": page.crc,
         "source_crc": page.source_crc,
+        "times": [6, 3499],
     }
 
 
@@ -310,7 +316,7 @@ def test_pages_that_the_source_has_nothing_of_any_more_are_deleted() -> None:
     for _ in range(2 * RUNS_MAX + 1):
         mirror.copy([False, True])
     mirror.settle()
-    records = list(upkeep_records(LANE, mirror.ledger, log_start=2 * RUNS_MAX + 3))
+    records = list(upkeep_records(LANE, mirror.ledger, 2 * RUNS_MAX + 3, mirror.windows))
     assert [value for _, value in records] == [None]
     for key, _ in records:
         mirror.view.apply(encode_document(key), None)
@@ -370,3 +376,51 @@ def test_a_page_of_unknown_place_outlives_the_page_of_whoever_copies_the_same_ag
     told = mirror.ledger.back(6)
     assert told.offset == 6
     assert not told.is_exact, "whoever is there has it already"
+
+
+def times(mirror: Mirror) -> list[tuple[int, int]]:
+    return [(page.first_ms, page.last_ms) for page in mirror.ledger.pages()]
+
+
+def test_each_window_of_time_has_pages_of_its_own_until_it_is_old() -> None:
+    mirror = Mirror(span_ms=10)
+    for _ in range(20):
+        mirror.copy([True] * 5)
+        mirror.settle()
+    assert times(mirror) == [(4, 9)] + [(at, at + 5) for at in range(14, 95, 10)]
+    assert [mirror.ledger.forward(at).offset for at in (0, 50, 99, 100)] == [0, 50, 99, 100]
+    mirror.keep_up()
+    assert len(mirror.ledger) == 10, "all are kept apart"
+    for _ in range(2 * WINDOWS_KEPT):
+        mirror.copy([True] * 5)
+    mirror.settle()
+    for _ in range(5):
+        mirror.keep_up()
+    assert times(mirror)[0] == (4, 99)
+    assert len(mirror.ledger) == WINDOWS_KEPT + 1
+    assert mirror.ledger.pages()[0].count == 100
+
+
+def test_records_of_the_future_hold_no_window_up_and_those_of_the_past_begin_none() -> None:
+    time, now = LaneTime(), [1_000]
+    windows = PageWindows(span_ms=10, now_ms=lambda: now[0])
+    assert not time.passes(995, windows), "the first is of no other window than the page"
+    assert time.advance(995) == 995
+    assert time.window_end_ms == 1_000
+    assert time.passes(9_999, windows), "it counts as one of now"
+    assert (time.advance(9_999), time.window_end_ms) == (1_009, 1_010)
+    assert time.advance(3) == 1_009
+    assert not time.passes(9_999, windows)
+    assert not time.passes(1_010, windows), "it is still now"
+    now[0] = 1_012
+    assert time.passes(1_010, windows)
+
+
+def test_a_route_that_catches_up_gets_few_pages_for_the_many_windows_that_it_passes() -> None:
+    mirror = Mirror(span_ms=1_000_000)
+    mirror.windows.span_ms = 10
+    mirror.windows.now_ms = lambda: 1_000
+    for _ in range(50):
+        mirror.copy([True] * 5)
+    mirror.settle()
+    assert times(mirror) == [(4, 9), (14, 249)]

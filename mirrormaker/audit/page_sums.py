@@ -1,0 +1,130 @@
+"""What pages of the ledger add up of the headers of batches, on either side: by window of time, and by
+stretches of a partition that two routes know, one as its destination and the other as its source. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.windows import TimeWindow
+from mirrormaker.ledger.page import CRC_MODULUS, Page
+from mirrormaker.ledger.page_windows import NO_TIME
+
+
+class PageSum(NamedTuple):
+    """Of one page with records."""
+
+    source: Range
+    """Offsets of the source that it deals with."""
+    to: Range | None
+    """Where its records are; None: not known of all."""
+    times: Range | None
+    """Of its records, milliseconds since the epoch; None: not known."""
+    records: int
+    source_crc: int | None
+    crc: int | None
+
+    @classmethod
+    def of(cls, page: Page) -> PageSum:
+        """Raises nothing: what a page does not tell is None."""
+        is_placed = page.to_first is not None and page.to_next is not None
+        return cls(
+            source=Range(page.first, page.next),
+            to=Range(page.to_first or 0, page.to_next or 0) if is_placed else None,
+            times=None if page.first_ms == NO_TIME else Range(page.first_ms, page.last_ms + 1),
+            records=page.count,
+            source_crc=page.source_crc,
+            crc=page.crc,
+        )
+
+
+class WindowSum(NamedTuple):
+    """Of the pages of one window."""
+
+    source: Range
+    """Offsets of the source that these deal with."""
+    source_crc: int | None
+    crc: int | None
+
+
+def sum_window(sums: Iterable[PageSum], window: TimeWindow, offsets: Range) -> WindowSum | None:
+    """Of the pages that are of the window wholly; those that tell no time, if they deal with its `offsets`.
+    None: there are none, or a page is of other windows too.
+    """
+    own: list[PageSum] = []
+    for each in sums:
+        if each.times is None:
+            part, whole = each.source.within(offsets), each.source
+        else:
+            part, whole = each.times.within(window.range_ms), each.times
+        if part.length and part != whole:
+            return None
+        if part.length:
+            own.append(each)
+    if not own:
+        return None
+    return WindowSum(
+        source=Range(min(each.source.first for each in own), max(each.source.next for each in own)),
+        source_crc=add_up(each.source_crc for each in own),
+        crc=add_up(each.crc for each in own),
+    )
+
+
+def add_up(sums: Iterable[int | None]) -> int | None:
+    """As pages add checksums up; None: not all are known."""
+    total = 0
+    for each in sums:
+        if each is None:
+            return None
+        total = (total + each) % CRC_MODULUS
+    return total
+
+
+class SharedStretch(NamedTuple):
+    """A stretch of a partition in the middle, as both routes know it."""
+
+    offsets: Range
+    records: int
+    written_crc: int
+    read_crc: int
+
+
+def shared_stretches(written: Iterable[PageSum], read: Iterable[PageSum]) -> Iterator[SharedStretch]:
+    """The shortest stretches that begin and end with pages of both, and of which both know the checksums of
+    as many records. `written`: pages of the routes that lead there; `read`: of one that leads on.
+    """
+    known = [(each.to, 0, each) for each in written if each.to is not None]
+    known += [(each.source, 1, each) for each in read]
+    group: list[tuple[Range, int, PageSum]] = []
+    end = -1
+    for each in sorted(known, key=lambda each: each[:2]):
+        if each[0].first >= end and group:
+            yield from _shared(group)
+            group = []
+        group.append(each)
+        end = max(end, each[0].next)
+    yield from _shared(group)
+
+
+def _shared(group: Sequence[tuple[Range, int, PageSum]]) -> Iterator[SharedStretch]:
+    written = [(where, page) for where, side, page in group if side == 0]
+    read = [(where, page) for where, side, page in group if side == 1]
+    if not written or _overlap(where for where, _ in written) or _overlap(where for where, _ in read):
+        return  # records of several lanes among each other, or read more than once
+    records = sum(page.records for _, page in written)
+    written_crc = add_up(page.crc for _, page in written)
+    read_crc = add_up(page.source_crc for _, page in read)
+    if records == sum(page.records for _, page in read) and written_crc is not None and read_crc is not None:
+        first, end = written[0][0].first, max(where.next for where, _ in written)
+        yield SharedStretch(Range(first, end), records, written_crc, read_crc)
+
+
+def _overlap(ranges: Iterable[Range]) -> bool:
+    end = -1
+    for each in ranges:
+        if each.first < end:
+            return True
+        end = each.next
+    return False
