@@ -135,7 +135,7 @@ def test_records_that_somebody_wrote_to_the_destination_are_named(
     code, route = audit(running.file)
     assert (code, found(route)) == (2, [("unexplained", 19, 20, 2)])
     code, route = audit(running.file, "--deep")
-    assert code == 2
+    assert code == 2, route
     assert route["first_difference"] == {
         "kind": "doubled",
         "topic": "strange",
@@ -245,7 +245,7 @@ def test_what_was_done_to_the_log_of_a_destination_is_found_beside_its_ledger(
     running = copied(topic, [Written(each, b"value-%d" % each, BASE_MS - each) for each in range(40)])
     rewrite(sides[1], f"jfk.{topic}", change)
     code, route = audit(running.file, "--deep")
-    assert code == 2
+    assert code == 2, route
     assert found(route) == differences
     assert route["records"] - route["equal"] == len(differences)
 
