@@ -1,7 +1,9 @@
 """Records as Arrow record batches with the columns of Spark's own Kafka source. Pure.
 
 Keys and values are gathered by Arrow: the buffer that holds the records is looked at as an array of byte
-strings, those wanted and what lies between them by turns, of which every other one is taken.
+strings, those wanted and what lies between them by turns, of which every other one is taken. Columns are made
+of buffers: `pa.array` and `pa.scalar` would import pandas, a quarter of a second of each Python worker, to
+find out whether what they are given is pandas' own.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from broker.records.record import Record
 from mirrormaker.spark.record_fields import Fields
@@ -47,11 +50,11 @@ def fields_to_arrow(
     columns: list[pa.Array[Any]] = [
         gather(data, fields.key_starts, fields.key_sizes),
         gather(data, fields.value_starts, fields.value_sizes),
-        pa.repeat(pa.scalar(topic, pa.string()), count),
-        pa.repeat(pa.scalar(partition, pa.int32()), count),
-        pa.array(fields.offsets),
-        _timestamps(fields.timestamps),
-        pa.array(fields.timestamp_types),
+        _repeated(topic, count),
+        _numbers(np.full(count, partition, np.int32), pa.int32()),
+        _numbers(fields.offsets, pa.int64()),
+        _numbers(fields.timestamps * 1000, _TIMESTAMP),
+        _numbers(fields.timestamp_types, pa.int32()),
     ]
     if include_headers:
         columns.append(_headers(data, fields))
@@ -88,7 +91,7 @@ def gather(data: bytes | memoryview, starts: Positions, sizes: Numbers) -> pa.Ar
     alternating = pa.Array.from_buffers(
         pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds.data), pa.py_buffer(data)]
     )
-    taken = alternating.take(np.arange(0, 2 * count, 2, dtype=np.int32))
+    taken = alternating.take(_numbers(np.arange(0, 2 * count, 2, dtype=np.int32), pa.int32()))
     null = sizes < 0
     if not null.any():
         return taken
@@ -96,9 +99,18 @@ def gather(data: bytes | memoryview, starts: Positions, sizes: Numbers) -> pa.Ar
     return pa.Array.from_buffers(pa.binary(), count, [validity, *taken.buffers()[1:]], offset=taken.offset)
 
 
-def _timestamps(timestamps: Numbers) -> pa.Array[Any]:
-    microseconds = pa.py_buffer((timestamps * 1000).data)
-    return pa.Array.from_buffers(_TIMESTAMP, len(timestamps), [None, microseconds])
+def _numbers(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Numbers of the kind's width as they lie."""
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers.data)])
+
+
+def _repeated(text: str, count: int) -> pa.Array[Any]:
+    """The text so many times."""
+    data = text.encode()
+    bounds = np.arange(count + 1, dtype=np.int32) * np.int32(len(data))
+    return pa.Array.from_buffers(
+        pa.string(), count, [None, pa.py_buffer(bounds.data), pa.py_buffer(data * count)]
+    )
 
 
 def _headers(data: bytes | memoryview, fields: Fields) -> pa.Array[Any]:

@@ -6,26 +6,31 @@ more, or never were, are an error with `failOnDataLoss`.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import Iterator
 
 import pyarrow as pa
 
+from broker.client.cluster import Cluster
 from broker.client.consumer import Consumer, ConsumerSettings, Isolation, OffsetReset, PartitionError
 from broker.client.fetch import FetchedBatches
 from broker.client.offsets import earliest_offsets, latest_offsets
-from broker.errors import ErrorCode
+from broker.errors import BrokerError, ErrorCode
 from mirrormaker.spark.answer_decoder import DecodingTerms, decode_answer
-from mirrormaker.spark.lookups import START_TIMEOUT_MS, new_cluster
 from mirrormaker.spark.offsets import DataLossError, OffsetRange
 from mirrormaker.spark.options import FetchTerms, SourceOptions
+from mirrormaker.spark.task_process import THIS_PROCESS
 
 _LOOK_AFTER_MS = 1_000
 """A task that hears nothing for so long looks whether what it waits for is there at all."""
 
+_FETCH_BYTES_MIN = 64 * 1024
+_RECORD_BYTES = 1024
+"""How large records are taken to be before any has come."""
+
 
 def read_range(options: SourceOptions, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The records of one range, some megabytes at a time; fetched on an event loop of its own.
+    """The records of one range, some megabytes at a time; fetched while the next is asked for.
 
     Raises DataLossError for records that are gone with `failOnDataLoss`, TimeoutError for a cluster that does
     not deliver, CorruptRecordsError.
@@ -36,8 +41,9 @@ def read_range(options: SourceOptions, offset_range: OffsetRange) -> Iterator[pa
         check_crcs=options.terms.check_crcs,
         include_headers=options.include_headers,
     )
-    with asyncio.Runner() as runner:
-        reading = _Reading(options, offset_range)
+    with THIS_PROCESS.task(options.cluster) as connected:
+        runner = connected.runner
+        reading = _Reading(connected.cluster, options, offset_range)
         runner.run(reading.start())
         try:
             while reading.position < offset_range.end:
@@ -52,22 +58,20 @@ def read_range(options: SourceOptions, offset_range: OffsetRange) -> Iterator[pa
 class _Reading:
     """The fetching of one range, from `position` on."""
 
-    def __init__(self, options: SourceOptions, offset_range: OffsetRange) -> None:
+    def __init__(self, cluster: Cluster, options: SourceOptions, offset_range: OffsetRange) -> None:
         self.position = offset_range.start
         self._range = offset_range
         self._fail_on_data_loss = options.fail_on_data_loss
         self._poll_timeout_ms = options.terms.poll_timeout_ms
-        self._cluster = new_cluster(options.cluster)
-        self._consumer = Consumer(self._cluster, settings=_consumer_settings(options.terms))
+        self._cluster = cluster
+        self._consumer = Consumer(cluster, settings=_consumer_settings(options.terms, offset_range.count))
 
     async def start(self) -> None:
-        await self._cluster.start(timeout_ms=START_TIMEOUT_MS)
         await self._consumer.start()
         self._consumer.assign({self._range.partition: self.position})
 
     async def close(self) -> None:
         await self._consumer.close()
-        await self._cluster.close()
 
     async def fetch(self) -> FetchedBatches | None:
         """The next answer; None when the rest of the range is gone and that may be."""
@@ -92,6 +96,7 @@ class _Reading:
     async def _skip_lost(self) -> bool:
         """Go on at the first record that is kept; False when the range has none. Raises DataLossError."""
         partition = self._range.partition
+        await self._find_leader()
         earliest = (await earliest_offsets(self._cluster, [partition]))[partition]
         self._lose(f"the log begins at {earliest}")
         if not self.position < earliest < self._range.end:
@@ -103,11 +108,17 @@ class _Reading:
     async def _is_there(self) -> bool:
         """Whether the log reaches as far as the range. Raises DataLossError."""
         partition = self._range.partition
+        await self._find_leader()
         latest = (await latest_offsets(self._cluster, [partition]))[partition]
         if latest >= self._range.end:
             return True
         self._lose(f"the log ends at {latest}")
         return self.position < latest
+
+    async def _find_leader(self) -> None:
+        """Who leads by now, before what a log says is believed; an earlier task may have learnt who did."""
+        with contextlib.suppress(BrokerError):  # who asks next tries again
+            await self._cluster.refresh([self._range.partition.topic])
 
     def _lose(self, reason: str) -> None:
         if self._fail_on_data_loss:
@@ -117,12 +128,14 @@ class _Reading:
             )
 
 
-def _consumer_settings(terms: FetchTerms) -> ConsumerSettings:
+def _consumer_settings(terms: FetchTerms, count: int) -> ConsumerSettings:
+    """For a range of so many offsets: what lies behind a small one is not fetched along with it."""
+    fetch_bytes = max(_FETCH_BYTES_MIN, count * _RECORD_BYTES)
     return ConsumerSettings(
         fetch_max_bytes=terms.fetch_max_bytes,
         fetch_max_wait_ms=terms.fetch_max_wait_ms,
         fetch_min_bytes=terms.fetch_min_bytes,
-        partition_max_bytes=terms.partition_max_bytes,
+        partition_max_bytes=min(terms.partition_max_bytes, fetch_bytes),
         rack=terms.rack,
         isolation=terms.isolation,
         offset_reset=OffsetReset.NONE,
