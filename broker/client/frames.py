@@ -9,6 +9,7 @@ of asking for another one: such a frame is good until more is received.
 
 from __future__ import annotations
 
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from sys import getrefcount
 
 from broker.wire.framing import SIZE_PREFIX_BYTES, read_frame_size
@@ -21,11 +22,15 @@ SMALL_FRAMES_MAX = 100
 """After so many small answers in a row a kept buffer is given back."""
 
 
-def _references(buffers: list[bytearray], index: int) -> int:
+def _allocated(size: int) -> mmap:
+    return mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+
+
+def _references(buffers: list[mmap], index: int) -> int:
     return getrefcount(buffers[index])
 
 
-_UNUSED = _references([bytearray()], 0)
+_UNUSED = _references([_allocated(1)], 0)
 """References to a buffer to which only its list refers, as they are counted here."""
 
 
@@ -34,13 +39,15 @@ class SpareBuffers:
     kernel page by page, half as much work again as putting an answer into it.
 
     Frames are views; a view of a view refers to the buffer too, so a buffer that is referred to from here
-    alone is nobody's.
+    alone is nobody's. Each is memory of its own (anonymous mmap) that goes back to the system with it: on the
+    heap, where malloc puts them once some have been freed, what lives long between them keeps tens of
+    megabytes.
     """
 
     __slots__ = ("_buffers",)
 
     def __init__(self) -> None:
-        self._buffers: list[bytearray] = []
+        self._buffers: list[mmap] = []
 
     def take(self, size: int) -> memoryview:
         """A view of `size` bytes that are nobody else's, with anything in them."""
@@ -50,7 +57,7 @@ class SpareBuffers:
             if fits and _references(buffers, index) == _UNUSED:
                 return memoryview(buffers[index])[:size]
         self._drop()
-        fresh = bytearray(size + size // 8)
+        fresh = _allocated(size + size // 8)
         self._buffers.append(fresh)
         return memoryview(fresh)[:size]
 

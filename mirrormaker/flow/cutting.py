@@ -83,21 +83,23 @@ class _Cutter:
         self._small: list[tuple[int, BatchHeader]] = []
         """Batches in a row, with where they lie, that could pass and may be gathered."""
         self._small_size = 0
-        self._deep_way = DeepWay(intake, config, self._until)
+        self._deep: DeepWay | None = None
+        """Made for the first batch that needs it: most answers have none."""
         self._runs = Runs(
             records,
             frame,
             intake.chunks,
             chunk_bytes=config.chunk_bytes,
             batches_max=config.chunk_batches_max,
-            on_begin=self._deep_way.settle,
         )
         self._set_origin(0)
 
     def _set_origin(self, origin: int) -> None:
         """Records of this origin come next."""
         self._runs.origin = origin
-        self._floors = self._deep_way.floors = self._floors_of(origin)
+        self._floors = self._floors_of(origin)
+        if self._deep is not None:
+            self._deep.floors = self._floors
         self._floor_max = max(self._floors, default=0)
         """Some lanes have records before this, others lack them."""
         config = self._config
@@ -123,7 +125,16 @@ class _Cutter:
                 self.intake.awaits_origins = True
                 _ask_for_all(self._records, self._config.origins)
         self._runs.flush()
-        self._deep_way.end()
+        if self._deep is not None:
+            self._deep.end()
+
+    @property
+    def _deep_way(self) -> DeepWay:
+        if self._deep is None:
+            self._deep = DeepWay(self.intake, self._config, self._until)
+            self._deep.floors = self._floors
+            self._runs.on_begin = self._deep.settle
+        return self._deep
 
     # ---- batch by batch
 
@@ -137,7 +148,7 @@ class _Cutter:
             size = peek_size(records, at)
             if size is None or size > end - at:
                 return
-            if self._deep_way.decoded_bytes >= turn_bytes:
+            if self._deep is not None and self._deep.decoded_bytes >= turn_bytes:
                 self.intake.left_at = at
                 return
             if records[at + MAGIC_POSITION] < 2:

@@ -7,6 +7,7 @@ It takes time: `decoded_bytes` says how much was decoded in this turn.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import repeat
 from operator import attrgetter
 
@@ -19,6 +20,7 @@ from broker.records.reader import Columns
 from broker.records.record import Record
 from mirrormaker.flow.chunk import Chunk, DeepReason, Frame
 from mirrormaker.flow.intake import Intake, IntakeConfig, Steps
+from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.packing import Measure, Packer, from_offset
 from mirrormaker.flow.trouble import TroubleKind
 from mirrormaker.steps.record import RecordError
@@ -44,7 +46,7 @@ class DeepWay:
                 decoded_bytes_max=config.decoded_bytes_max,
             ),
             intake.chunks,
-            self._note_oversize,
+            partial(_note_oversize, config.aside, intake),
             noted_lane=config.aside.skipped_lane,
         )
 
@@ -111,11 +113,6 @@ class DeepWay:
             intake.left_out[TroubleKind.NOT_SHALLOW] += 1
         self._packer.add(lane, 0, Codec.NONE, note, 1.0)
 
-    def _note_oversize(self, record: Record, problem: str) -> tuple[int, Record]:
-        noted = self._config.aside.oversize(record, problem)
-        self._intake.left_out[TroubleKind.OVERSIZE] += 1
-        return noted
-
     def _take_repacked(self, entry: memoryview, header: BatchHeader, codec: Codec, origin: int) -> bool:
         """Give the batch another codec, its records staying closed; False where that makes it too large."""
         content = decompress_view(
@@ -170,6 +167,13 @@ class DeepWay:
                 self._intake.filtered_records += 1
             for lane, made in outcome:
                 add(lane, origin, codec, made, ratio)
+
+
+def _note_oversize(aside: Aside, intake: Intake, record: Record, problem: str) -> tuple[int, Record]:
+    """Not a method: what refers to itself, and to all that was taken in, stays until it is looked for."""
+    noted = aside.oversize(record, problem)
+    intake.left_out[TroubleKind.OVERSIZE] += 1
+    return noted
 
 
 _FIELDS = attrgetter("key", "value", "offset", "timestamp", "headers")

@@ -40,12 +40,12 @@ class Runs:
         "_chunks",
         "_first_offset",
         "_frame",
-        "_on_begin",
         "_records",
         "_size",
         "_timestamp",
         "leader_epoch",
         "next_offset",
+        "on_begin",
         "origin",
     )
 
@@ -57,15 +57,15 @@ class Runs:
         *,
         chunk_bytes: int,
         batches_max: int,
-        on_begin: Callable[[], None],
     ) -> None:
-        """Chunks are added to `chunks`. `on_begin`: a run begins, and what came before it is to be there."""
+        """Chunks are added to `chunks`."""
         self._records = records
         self._frame = frame
         self._chunks = chunks
         self._chunk_bytes = chunk_bytes
         self._batches_max = batches_max
-        self._on_begin = on_begin
+        self.on_begin: Callable[[], None] | None = None
+        """A run begins, and what came before it is to be there."""
         self._at = 0
         self._size = 0
         self._batches = 0
@@ -154,5 +154,6 @@ class Runs:
         self._batches, self._size, self._timestamp = 0, 0, -1
 
     def _begin(self, at: int, offset: int) -> None:
-        self._on_begin()
+        if self.on_begin is not None:
+            self.on_begin()
         self._at, self._first_offset = at, offset

@@ -1,14 +1,16 @@
 """Our mirror beside MirrorMaker 2 of Apache Kafka 3.9.1, between the same clusters.
 
-    python -m ops.bench mirrormaker2 [--kafka] [--only WORD ...] [--mebibytes N] [--batch-kibibytes K]
-        [--seconds S] [--no-delays] [--quick] [--tasks N] [--linger-ms MS] [--directory DIR]
+    python -m ops.bench mirrormaker2 [--kafka] [--only WORD ...] [--alone] [--mebibytes N]
+        [--batch-kibibytes K] [--seconds S] [--no-delays] [--quick] [--tasks N] [--linger-ms MS]
+        [--directory DIR]
 
 One node at either end, both on one core with everything else; the mirror alone on the other. In each case a
 topic is filled first, then each mirror copies it, to a topic of its own name; bytes are those of the batches
 at the source. MirrorMaker 2 copies for some seconds before anything counts, for its compiler's sake; ours is
-measured from its first byte on. Delays are measured at a quarter of the rate that the mirror reached. Beside
-them a bare loop over sockets, and one that fetches and produces the same bytes and looks at nothing. Needs
-Java and Maven.
+measured from its first byte on. Delays are measured at a quarter of the rate that the mirror reached, and of
+ours at a quarter of what MirrorMaker 2 reached too. Beside them a bare loop that fetches and produces the
+same bytes between the same nodes and looks at nothing, by which the goal of 0.6 is judged, and how fast bytes
+go from socket to socket. Needs Java and Maven.
 """
 
 from __future__ import annotations
@@ -33,12 +35,21 @@ from ops.bench.comparison.servers import (
     our_nodes,
 )
 from ops.bench.mirrors.cases import CaseOutcome, Copying, Delay, MirrorCase, Outcome, all_cases
-from ops.bench.mirrors.contenders import MIRROR_CORE, Contender, Ends, MirrorMaker2, OurMirror, running
+from ops.bench.mirrors.contenders import (
+    MIRROR_CORE,
+    OURS,
+    THEIRS,
+    Contender,
+    Ends,
+    MirrorMaker2,
+    OurMirror,
+    running,
+)
 from ops.bench.mirrors.copying import watch_copying
-from ops.bench.mirrors.delays import measure_delay
+from ops.bench.mirrors.delays import Passage, measure_delay
 from ops.bench.mirrors.filling import Batch, build_batches, create_topic, delete_topics, fill
 from ops.bench.mirrors.passing_on import pass_on
-from ops.bench.mirrors.report import lines
+from ops.bench.mirrors.report import lines, told_delay
 
 POM = Path(__file__).parent / "mirrors" / "pom.xml"
 QUARTER = 0.25
@@ -50,18 +61,21 @@ NODES: Mapping[str, object] = {"group.initial.rebalance.delay.ms": 0, "offsets.t
 def compare(directory: Path, options: argparse.Namespace) -> None:
     """Measure case by case and print the report."""
     os.sched_setaffinity(0, {SERVER_CORE})
-    mirrormaker2 = MirrorMaker2(
-        classpath=fetch_jars(POM, directory / "mirrormaker2"),
-        warm_up_seconds=options.warm_up_seconds,
-        linger_ms=options.linger_ms,
-        tasks=options.tasks,
-    )
-    ours = OurMirror()
+    contenders: list[Contender] = [OurMirror()]
+    if not options.alone:
+        contenders.append(
+            MirrorMaker2(
+                classpath=fetch_jars(POM, directory / "mirrormaker2"),
+                warm_up_seconds=options.warm_up_seconds,
+                linger_ms=options.linger_ms,
+                tasks=options.tasks,
+            )
+        )
     cases = [case for case in all_cases() if all(word in case.title for word in options.only)]
     loop = bare_loop(LOOP_BYTES, loop_cores=[MIRROR_CORE], end_cores=[SERVER_CORE])
     with _ends(directory, options) as ends:
-        outcomes = [_measure(case, ends, (ours, mirrormaker2), options) for case in cases]
-    for line in lines(outcomes, loop, ours.name, mirrormaker2.name):
+        outcomes = [_measure(case, ends, contenders, options) for case in cases]
+    for line in lines(outcomes, loop, OURS, THEIRS):
         print(line)
 
 
@@ -78,7 +92,13 @@ def _ends(directory: Path, options: argparse.Namespace) -> Iterator[Ends]:
             return apache_kafka(home, zookeeper, classpath, name=name, settings=NODES)
 
         with cluster("source") as (source,), cluster("destination") as (destination,):
-            yield Ends(source=source.address, destination=destination.address, folder=directory)
+            yield Ends(
+                source=source.address,
+                destination=destination.address,
+                folder=directory,
+                source_pid=source.pid,
+                destination_pid=destination.pid,
+            )
 
 
 def _measure(
@@ -116,11 +136,27 @@ def _measure(
         )
     _delete(ends, [topic], copies)
     if options.delays:
-        for contender in contenders:
-            measured = outcome.by_mirror[contender.name]
-            measured.delay = _delay(case, ends, contender, batches, measured.copying, options)
-            _tell(f"{contender.name}: p99 {measured.delay.p99_ms:.1f} ms")
+        _measure_delays(outcome, ends, contenders, batches, options.seconds)
     return outcome
+
+
+def _measure_delays(
+    outcome: CaseOutcome,
+    ends: Ends,
+    contenders: Sequence[Contender],
+    batches: Sequence[Batch],
+    seconds: float,
+) -> None:
+    """Of each mirror at a quarter of its own rate, and of ours at that of the other's too."""
+    rates = [
+        outcome.by_mirror[each.name].copying.figure.megabytes_per_second * 1e6 * QUARTER
+        for each in contenders
+    ]
+    ours = contenders[0]
+    for contender, rate in [(ours, rates[0]), *((each, rates[-1]) for each in contenders if len(rates) > 1)]:
+        delay = _delay(outcome.case, ends, contender, batches, rate, seconds)
+        outcome.by_mirror[contender.name].delays.append(delay)
+        _tell(f"{contender.name} at {rate / 1e6:.1f} MB/s: {told_delay(delay)}")
 
 
 def _delay(
@@ -128,26 +164,21 @@ def _delay(
     ends: Ends,
     contender: Contender,
     batches: Sequence[Batch],
-    copying: Copying,
-    options: argparse.Namespace,
+    bytes_per_second: float,
+    seconds: float,
 ) -> Delay:
-    """Of one mirror, at a quarter of its own rate."""
-    topic = f"delay-{case.title.replace(' ', '-').lower()}-{contender.name[:4].lower()}"
+    """Of one mirror at such a rate."""
+    title = f"delay-{case.title}-{contender.name[:4]}-{bytes_per_second / 1e6:.0f}"
+    topic = title.replace(" ", "-").lower()
     copy = contender.copy_of(topic)
     asyncio.run(create_topic(ends.source, topic, case.partitions))
-    with running(contender, ends, topic, case.codec):
-        delay = asyncio.run(
-            measure_delay(
-                ends.source,
-                topic,
-                ends.destination,
-                copy,
-                case.partitions,
-                batches,
-                copying.figure.megabytes_per_second * 1e6 * QUARTER,
-                warm_up_seconds=1 + 2 * contender.warm_up_seconds,
-                seconds=options.seconds,
-            )
+    with running(contender, ends, topic, case.codec) as mirror:
+        passage = Passage(
+            ends=ends, topic=topic, copy=copy, partitions=case.partitions, mirror_pid=mirror.pid
+        )
+        warm_up_seconds = 1 + 2 * contender.warm_up_seconds
+        delay = measure_delay(
+            passage, batches, bytes_per_second, warm_up_seconds=warm_up_seconds, seconds=seconds
         )
     _delete(ends, [topic], [copy])
     return delay
@@ -177,6 +208,7 @@ def main() -> None:
     parser.add_argument("--batch-kibibytes", type=int, default=16, help="of the source, as stored")
     parser.add_argument("--tasks", type=int, default=2, help="of MirrorMaker 2")
     parser.add_argument("--linger-ms", type=int, default=20, help="of MirrorMaker 2's producer")
+    parser.add_argument("--alone", action="store_true", help="our mirror only")
     parser.add_argument("--no-delays", dest="delays", action="store_false")
     parser.add_argument("--warm-up-seconds", type=float, default=4.0, help="of MirrorMaker 2")
     parser.add_argument("--quick", action="store_true", help="a case of little, to see that all works")

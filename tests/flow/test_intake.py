@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +57,23 @@ def build(
         header = read_header(batch)
         write_header(batch, 0, header._replace(attributes=header.attributes | flags))
     return batch
+
+
+@pytest.mark.parametrize(
+    "config", [ONE_BY_ONE, IntakeConfig(chunk_bytes=SIZE_MAX, chunk_batches_max=1, deep=True)]
+)
+def test_an_answer_is_let_go_with_its_last_chunk_and_not_when_garbage_is_looked_for(
+    config: IntakeConfig,
+) -> None:
+    answer = build(0) + build(3)
+    gc.disable()
+    try:
+        intake = take_in(answer, 0, config, Frame(len(answer)))
+        assert intake.position == 6
+        del intake
+        answer.append(0)  # refused while anything refers to its bytes
+    finally:
+        gc.enable()
 
 
 def compacted(base_offset: int, kept: list[int], count: int) -> bytearray:

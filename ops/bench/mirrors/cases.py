@@ -37,11 +37,28 @@ class Copying:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Busy:
+    """Shares of a core that were used. All but the mirror are on one core."""
+
+    source: float
+    destination: float
+    load: float
+    """Who produces to the source."""
+    mirror: float
+
+    @property
+    def nodes_core(self) -> float:
+        """Of the core of both nodes: near 1 they could do no more."""
+        return self.source + self.destination + self.load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Delay:
-    """How long records took from being sent to the source until a reader of the destination had them."""
+    """How long records took from being sent to the source until the destination had them for readers."""
 
     megabytes_per_second: float
     """The rate that was asked for."""
+    busy: Busy
     median_ms: float
     p99_ms: float
     missing: int
@@ -53,7 +70,8 @@ class Outcome:
     """What was measured of one mirror in one case."""
 
     copying: Copying
-    delay: Delay | None = None
+    delays: list[Delay] = field(default_factory=list)
+    """At a quarter of its own rate; then at a quarter of the other mirror's."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from ops.bench.comparison.servers import JVM
 
 MIRROR_CORE = 1
 STOP_TIMEOUT_MS = 20_000
+OURS, THEIRS = "ours", "MirrorMaker 2"
 MIRRORMAKER2_HEAP = ("-Xms256M", "-Xmx2G")
 """What connect-mirror-maker.sh gives it."""
 
@@ -37,6 +38,8 @@ class Ends:
     source: HostPort
     destination: HostPort
     folder: Path
+    source_pid: int
+    destination_pid: int
 
 
 class Contender(Protocol):
@@ -63,7 +66,7 @@ class Contender(Protocol):
 class OurMirror:
     """The daemon, with the defaults of a route."""
 
-    name: str = "ours"
+    name: str = OURS
     warm_up_seconds: float = 0.0
 
     def copy_of(self, topic: str) -> str:
@@ -104,7 +107,7 @@ class MirrorMaker2:
     warm_up_seconds: float
     linger_ms: int
     tasks: int
-    name: str = "MirrorMaker 2"
+    name: str = THEIRS
 
     def copy_of(self, topic: str) -> str:
         """See `Contender`."""

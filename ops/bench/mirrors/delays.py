@@ -1,69 +1,60 @@
 """How long records take through a mirror at a steady rate.
 
-Batches that were built before are sent to the source, every few milliseconds as many as the rate asks for; a
-reader at the destination fetches and notes when it has each. The time of a batch runs from the moment at
-which it is sent to the source: the source's own work counts, and so does the reader's fetch.
+Batches that were built before are sent to the source (`steady_load`); the destination's topic stamps what is
+appended with the time (`LogAppendTime`), which is read once all has come. So the time of a batch runs from
+the moment at which it is sent to the source until the destination has it for readers, in whole milliseconds,
+and nobody reads beside the mirror meanwhile: nodes, load and a reader would share one core, and a reader of
+everything takes as much of it as the nodes. How busy that core was is part of the figure: near 100 % a delay
+says that the nodes could do no more.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import statistics
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import count
+import time
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from broker.client.admin import Admin
 from broker.client.cluster import Cluster
-from broker.client.connection import Connection
-from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch, cut_batches, read_fetch
-from broker.client.metadata import ClusterMetadata
+from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch, read_fetch
+from broker.client.offsets import latest_offsets
 from broker.errors import ErrorCode
+from broker.records.batch import read_header
+from broker.records.reader import iterate_entries
 from broker.types import HostPort, TopicPartition
 from broker.wire.messages.fetch import FetchRequest
-from ops.bench.mirrors.cases import Delay
-from ops.bench.mirrors.filling import Batch, BatchWriter, until_led
+from ops.bench.comparison.processor_time import cpu_seconds
+from ops.bench.mirrors.cases import Busy, Delay
+from ops.bench.mirrors.contenders import Ends
+from ops.bench.mirrors.filling import Batch, until_led
+from ops.bench.mirrors.steady_load import SentBatch, SteadyLoad
 
-TICK_SECONDS = 0.002
-LAST_BATCHES_SECONDS = 2.0
-"""How long the reader waits for what was sent last."""
+LAST_BATCHES_SECONDS = 5.0
+"""How long what was sent last may take."""
+POLL_SECONDS = 0.05
 START_TIMEOUT_SECONDS = 60.0
-TERMS = FetchTerms(max_wait_ms=100, min_bytes=1, max_bytes=8 << 20, read_committed=False)
+TERMS = FetchTerms(max_wait_ms=0, min_bytes=0, max_bytes=16 << 20, read_committed=False)
 PARTITION_BYTES = 1 << 20
 FETCH_VERSION = 11
 
 
-@dataclass(slots=True)
-class _Sent:
-    """Batches on their way, by partition: where each ends, and when it was sent."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """What records pass."""
 
-    ends: dict[int, int] = field(default_factory=dict)
-    waiting: dict[int, deque[tuple[int, float]]] = field(default_factory=dict)
-    all_came: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def note(self, partition: int, records: int, now: float) -> None:
-        self.all_came.clear()
-        end = self.ends[partition] = self.ends.get(partition, 0) + records
-        self.waiting.setdefault(partition, deque()).append((end, now))
-
-    def took(self, partition: int, reached: int) -> list[float]:
-        """When those were sent that have come."""
-        waiting = self.waiting.get(partition, deque())
-        times = []
-        while waiting and waiting[0][0] <= reached:
-            times.append(waiting.popleft()[1])
-        if not any(self.waiting.values()):
-            self.all_came.set()
-        return times
+    ends: Ends
+    topic: str
+    copy: str
+    partitions: int
+    mirror_pid: int
 
 
-async def measure_delay(
-    source: HostPort,
-    topic: str,
-    destination: HostPort,
-    copy: str,
-    partitions: int,
+def measure_delay(
+    passage: Passage,
     batches: Sequence[Batch],
     bytes_per_second: float,
     *,
@@ -71,100 +62,108 @@ async def measure_delay(
     seconds: float,
 ) -> Delay:
     """Send at this rate for a while that does not count and for `seconds` that do."""
-    sent, delays = _Sent(), list[tuple[float, float]]()
-    loop = asyncio.get_running_loop()
-    async with Cluster([source]) as near, Cluster([destination]) as far:
-        writer = BatchWriter(await _connection(near, topic, partitions), topic)
-        reader = await _connection(far, copy, partitions)
-        begun = loop.time()
-        async with asyncio.TaskGroup() as tasks:
-            reading = tasks.create_task(_read(reader, far.metadata, copy, partitions, sent, delays))
-            end = begun + warm_up_seconds + seconds
-            await _write(writer, partitions, batches, bytes_per_second, end, sent)
-            await writer.finish()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(sent.all_came.wait(), LAST_BATCHES_SECONDS)
-            reading.cancel()
-    counted = [took for sent_at, took in delays if begun + warm_up_seconds <= sent_at]
+    leader = asyncio.run(_prepare(passage))
+    load = SteadyLoad(leader, passage.topic, passage.partitions, batches)
+    with load:
+        load.run(bytes_per_second, warm_up_seconds)
+        usage, counted_from = _Usage(passage), len(load.sent)
+        load.run(bytes_per_second, seconds)
+        busy = usage.busy()
+        load.finish()
+    came = asyncio.run(_came(passage, load.ends))
+    delays = list(_delays(load.sent, came, counted_from))
     return Delay(
         megabytes_per_second=bytes_per_second / 1e6,
-        median_ms=statistics.median(counted) * 1000 if counted else float("inf"),
-        p99_ms=statistics.quantiles(counted, n=100)[-1] * 1000 if len(counted) > 1 else float("inf"),
-        missing=sum(map(len, sent.waiting.values())),
+        median_ms=statistics.median(delays) if delays else float("inf"),
+        p99_ms=statistics.quantiles(delays, n=100)[-1] if len(delays) > 1 else float("inf"),
+        missing=len(load.sent) - counted_from - len(delays),
+        busy=busy,
     )
 
 
-async def _connection(cluster: Cluster, topic: str, partitions: int) -> Connection:
-    async with asyncio.timeout(START_TIMEOUT_SECONDS):
-        await until_led(cluster, [TopicPartition(topic, number) for number in range(partitions)])
-    leader = cluster.leader(TopicPartition(topic, 0))
-    assert leader is not None
-    return await cluster.connection(leader, "bench")
+class _Usage:
+    """Processor time from its making on."""
 
+    def __init__(self, passage: Passage) -> None:
+        self._passage = passage
+        self._started, self._used = time.monotonic(), self._now()
 
-async def _write(
-    writer: BatchWriter,
-    partitions: int,
-    batches: Sequence[Batch],
-    bytes_per_second: float,
-    end: float,
-    sent: _Sent,
-) -> None:
-    loop = asyncio.get_running_loop()
-    begun, sent_bytes, numbers = loop.time(), 0, count()
-    while (now := loop.time()) < end:
-        due = (now - begun) * bytes_per_second
-        entries: dict[int, Batch] = {}
-        while sent_bytes < due:
-            number = next(numbers)
-            partition, batch = number % partitions, batches[number % len(batches)]
-            if partition in entries:
-                await _send(writer, entries, sent)
-                entries = {}
-            entries[partition] = batch
-            sent_bytes += len(batch.records)
-        if entries:
-            await _send(writer, entries, sent)
-        await asyncio.sleep(TICK_SECONDS)
-
-
-async def _send(writer: BatchWriter, entries: Mapping[int, Batch], sent: _Sent) -> None:
-    now = asyncio.get_running_loop().time()
-    for partition, batch in entries.items():
-        sent.note(partition, batch.count, now)
-    await writer.write(list(entries.items()))
-
-
-async def _read(
-    connection: Connection,
-    metadata: ClusterMetadata,
-    copy: str,
-    partitions: int,
-    sent: _Sent,
-    delays: list[tuple[float, float]],
-) -> None:
-    positions = dict.fromkeys(range(partitions), 0)
-    loop = asyncio.get_running_loop()
-    while True:
-        request = build_fetch(
-            [_position(copy, number, offset) for number, offset in positions.items()], TERMS, metadata
+    def _now(self) -> tuple[float, float, float, float]:
+        ends = self._passage.ends
+        return (
+            cpu_seconds(ends.source_pid),
+            cpu_seconds(ends.destination_pid),
+            time.process_time(),
+            cpu_seconds(self._passage.mirror_pid),
         )
-        response = await connection.request(request, _version(connection))
-        now = loop.time()
-        for at, answer in read_fetch(response, request):
-            assert not answer.error_code, ErrorCode.of(answer.error_code).name
-            came = cut_batches(_position(copy, at.partition, positions[at.partition]), answer)
-            if came is not None:
-                positions[at.partition] = came.next_offset
-                times = sent.took(at.partition, came.next_offset)
-                delays.extend((time, now - time) for time in times)
+
+    def busy(self) -> Busy:
+        elapsed = time.monotonic() - self._started
+        used = [now - before for now, before in zip(self._now(), self._used, strict=True)]
+        source, destination, load, mirror = (each / elapsed for each in used)
+        return Busy(source=source, destination=destination, load=load, mirror=mirror)
 
 
-def _position(topic: str, number: int, offset: int) -> PartitionPosition:
-    return PartitionPosition(
-        topic_partition=TopicPartition(topic, number), offset=offset, max_bytes=PARTITION_BYTES
-    )
+async def _prepare(passage: Passage) -> HostPort:
+    """Wait for the mirror's topic, have it stamp what is appended; where the source's topic is led."""
+    async with Cluster([passage.ends.destination]) as far:
+        async with asyncio.timeout(START_TIMEOUT_SECONDS):
+            await until_led(far, _partitions(passage, passage.copy))
+        await Admin(far).alter_topic_configs(passage.copy, {"message.timestamp.type": "LogAppendTime"})
+    async with Cluster([passage.ends.source]) as near:
+        await until_led(near, _partitions(passage, passage.topic))
+        leader = near.leader(TopicPartition(passage.topic, 0))
+        assert leader is not None
+        return near.metadata.nodes[leader].address
 
 
-def _version(connection: Connection) -> int:
-    return connection.version_of(FetchRequest, at_most=FETCH_VERSION)
+def _partitions(passage: Passage, topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in range(passage.partitions)]
+
+
+def _delays(sent: Sequence[SentBatch], came: Mapping[int, Sequence[_Came]], first: int) -> Iterator[float]:
+    """In ms, of those from the `first` on that came."""
+    ends = {partition: [each.end for each in batches] for partition, batches in came.items()}
+    for batch in sent[first:]:
+        index = bisect_left(ends[batch.partition], batch.end)
+        if index < len(ends[batch.partition]):
+            yield came[batch.partition][index].at_ms - batch.sent_at * 1000
+
+
+class _Came(NamedTuple):
+    """A batch at the destination."""
+
+    end: int
+    """Offset behind its last record."""
+    at_ms: int
+
+
+async def _came(passage: Passage, ends: Sequence[int]) -> Mapping[int, Sequence[_Came]]:
+    """The batches of each partition at the destination, once they come to `ends` or the time is up."""
+    came: dict[int, list[_Came]] = {partition: [] for partition in range(passage.partitions)}
+    async with Cluster([passage.ends.destination]) as cluster:
+        copies = _partitions(passage, passage.copy)
+        await until_led(cluster, copies)
+        deadline = time.monotonic() + LAST_BATCHES_SECONDS
+        while (there := await latest_offsets(cluster, copies)) and sum(there.values()) < sum(ends):
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(POLL_SECONDS)
+        leader = cluster.leader(copies[0])
+        assert leader is not None
+        connection = await cluster.connection(leader, "bench")
+        positions = dict.fromkeys(copies, 0)
+        while behind := [copy for copy in copies if positions[copy] < there[copy]]:
+            wanted = [
+                PartitionPosition(topic_partition=copy, offset=positions[copy], max_bytes=PARTITION_BYTES)
+                for copy in behind
+            ]
+            request = build_fetch(wanted, TERMS, cluster.metadata)
+            version = connection.version_of(FetchRequest, at_most=FETCH_VERSION)
+            for copy, answer in read_fetch(await connection.request(request, version), request):
+                assert not answer.error_code, ErrorCode.of(answer.error_code).name
+                for position, _ in iterate_entries(answer.records or b""):
+                    header = read_header(answer.records or b"", position)
+                    positions[copy] = header.next_offset
+                    came[copy.partition].append(_Came(header.next_offset, header.max_timestamp))
+    return came
