@@ -7,7 +7,7 @@ farther than that is seen as lacking at one place and extra at the other, which 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from mirrormaker.audit.findings import Outcome
@@ -26,6 +26,8 @@ class Item(NamedTuple):
     timestamp: int
     outcome: Outcome | None = None
     """What it counts as where it has no counterpart; None: as a difference."""
+    checksum: int = 0
+    """See `window_tally`; 0 where nobody asks for it."""
 
 
 class Pair(NamedTuple):
@@ -33,6 +35,18 @@ class Pair(NamedTuple):
 
     source: Item | None
     destination: Item | None
+
+
+class Skips(NamedTuple):
+    """What records before the first that both have count as, as where a side has lost its beginning: then
+    that may be far from where the other begins.
+    """
+
+    source: Outcome | None
+    destination: Outcome | None
+
+
+NO_SKIPS = Skips(None, None)
 
 
 class _Side:
@@ -72,18 +86,14 @@ class _Side:
 class Alignment:
     """See the module."""
 
-    def __init__(
-        self, *, skips_source: Outcome | None = None, skips_destination: Outcome | None = None
-    ) -> None:
-        """Records before the first that both have count as these outcomes, if any, as where a side has lost
-        its beginning: then that may be far from where the other begins.
-        """
-        self.equal = 0
+    def __init__(self, on_equal: Callable[[Item], None], skips: Skips = NO_SKIPS) -> None:
+        """`on_equal`: told of each record that both have."""
+        self._on_equal = on_equal
         self.pairs: list[Pair] = []
         """What stands apart, in its order."""
         self._source = _Side()
         self._destination = _Side()
-        self._skips = (skips_source, skips_destination)
+        self._skips = skips
 
     @property
     def is_empty(self) -> bool:
@@ -97,7 +107,7 @@ class Alignment:
 
     def begin(self) -> None:
         """Both have agreed once."""
-        self._skips = (None, None)
+        self._skips = NO_SKIPS
 
     def take_source(self, items: Iterable[Item]) -> None:
         """More of the source."""
@@ -125,10 +135,9 @@ class Alignment:
         source, destination = self._source, self._destination
         while source.items and destination.items:
             if source.items[0].content == destination.items[0].content:
-                source.pop()
+                self._on_equal(source.pop())
                 destination.pop()
-                self.equal += 1
-                self._skips = (None, None)
+                self._skips = NO_SKIPS
             elif not source.is_full or not destination.is_full:
                 return
             else:
@@ -168,11 +177,11 @@ class Alignment:
 
     def _lone_source(self) -> None:
         item = self._source.pop()
-        self.pairs.append(Pair(_counted_as(item, self._skips[0]), None))
+        self.pairs.append(Pair(_counted_as(item, self._skips.source), None))
 
     def _lone_destination(self) -> None:
         item = self._destination.pop()
-        self.pairs.append(Pair(None, _counted_as(item, self._skips[1])))
+        self.pairs.append(Pair(None, _counted_as(item, self._skips.destination)))
 
 
 def _counted_as(item: Item, outcome: Outcome | None) -> Item:

@@ -15,6 +15,7 @@ from mirrormaker.audit.outcome import RouteAudit
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.route_view import RouteView, view_route
 from mirrormaker.audit.time_bounds import time_bounds
+from mirrormaker.audit.window_tally import WindowTally
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.clusters import open_cluster
 from mirrormaker.reconcile.pauses import find_route
@@ -82,7 +83,8 @@ async def _audit_route(topology: Topology, route: RouteSpec, order: AuditOrder) 
 async def _audit_partitions(view: RouteView, source: Cluster, order: AuditOrder, audit: RouteAudit) -> None:
     """Raises BrokerError."""
     by_ledger = LedgerAudit(view)
-    deep = DeepAudit(view)
+    by_window = order.span_ms is not None
+    deep = DeepAudit(view, (lambda: WindowTally(order.window, order.span_ms)) if by_window else None)
     windows = await _windows(view, source, order)
     _add_sums(view, audit)
     for partition in view.partitions:

@@ -1,54 +1,49 @@
-"""A route audited by reading both sides. Memory is bounded: some answers of each side, and what differs.
+"""A route audited by reading both sides.
 
 Each lane is read in the order of its passes; without a ledger all of its source beside all of its
-destination. Batches that are the same bytes on both sides are not looked into.
+destination.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 
+from broker.client.cluster import Cluster
 from broker.errors import CorruptRecordsError
 from broker.types import TopicPartition
-from mirrormaker.audit.alignment import Item
+from mirrormaker.audit.alignment import NO_SKIPS, Skips
 from mirrormaker.audit.destination_index import DestinationIndex
-from mirrormaker.audit.entries import Entry, are_alike, columns_of, items_of
 from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Findings, Outcome
-from mirrormaker.audit.lane_comparison import LaneComparison, LaneTerms
-from mirrormaker.audit.lane_runs import Pass
+from mirrormaker.audit.header_check import HeaderCheck
+from mirrormaker.audit.lane_comparison import LaneComparison, LaneTerms, Origin
+from mirrormaker.audit.lane_runs import Pass, last_place
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.outcome import PartitionAudit
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.route_view import RouteView, committed_only
+from mirrormaker.audit.stretch_reading import Stretch, StretchReading
+from mirrormaker.audit.window_tally import WindowTally
 from mirrormaker.topology.model import Start
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stretch:
-    """A part of a lane that is compared as one."""
-
-    source: Range
-    to: Range
-    known: Pass | None
-    repeated_to: int
-    """Source offsets before this have been compared already."""
 
 
 class DeepAudit:
     """Of one route."""
 
-    def __init__(self, view: RouteView) -> None:
+    def __init__(self, view: RouteView, tally: Callable[[], WindowTally] | None = None) -> None:
+        """`tally`: counts by window, one for each partition of the source."""
         self.bytes = 0
         """Read of both sides."""
         self._view = view
-        self._expectations = Expectations(view)
+        self._new_tally = tally
+        self._expectations = Expectations(view, with_sums=tally is not None)
 
     async def partition(self, source: TopicPartition) -> PartitionAudit:
-        """Compare one partition of the source with what became of it. Raises BrokerError."""
+        """Compare one partition of the source with what became of it. Raises BrokerError,
+        ConfigurationError.
+        """
         view = self._view
         lanes = view.data_lanes(source)
         findings = Findings()
@@ -57,18 +52,20 @@ class DeepAudit:
         if len(lanes) > 1 and not audit.has_ledger:
             audit.problem = "its records are spread over several partitions, and there is no ledger of them"
             return audit
+        tally = None if self._new_tally is None else self._new_tally()
         try:
             for number, to in lanes:
-                await self._lane(source, to, number, findings)
+                await self._lane(audit, to, number, tally)
         except CorruptRecordsError as error:
             audit.problem = f"damaged records: {error}"
         findings.sort()
+        audit.read_windows = () if tally is None else tally.counts()
         return audit
 
     async def _lane(
-        self, source: TopicPartition, to: TopicPartition, number: int, findings: Findings
+        self, audit: PartitionAudit, to: TopicPartition, number: int, tally: WindowTally | None
     ) -> None:
-        view = self._view
+        view, source, findings = self._view, audit.source, audit.findings
         if to not in view.to_ends:
             pending = view.windows[source]
             if pending.length and (view.copied_to(source) or 0) > pending.first:
@@ -91,23 +88,23 @@ class DeepAudit:
                 findings,
                 stretch.known,
                 view.indexes.get(to, DestinationIndex(())),
-                **({} if stretch.known is not None else self._skips(source, to)),
+                tally,
+                skips=NO_SKIPS if stretch.known is not None else self._skips(source, to),
             )
-            await self._compare(comparison, expectation, stretch, source, to)
+            await self._compare(comparison, expectation, stretch, audit, to)
             findings.outcomes.update(expectation.outcomes)
             if comparison.strangers:
-                comparison.name_strangers(await self._find(source, to, number, comparison))
+                wanted = {item.content for item in comparison.strangers}
+                comparison.name_strangers(await self._find(source, to, number, wanted))
 
     # ---- what is compared with what
 
-    def _stretches(
-        self, source: TopicPartition, to: TopicPartition, findings: Findings
-    ) -> Iterator[_Stretch]:
+    def _stretches(self, source: TopicPartition, to: TopicPartition, findings: Findings) -> Iterator[Stretch]:
         view = self._view
         window, end = view.windows[source], view.to_ends[to]
         passes = view.passes.get((source, to), ())
         if not passes:
-            yield _Stretch(
+            yield Stretch(
                 source=window, to=view.to_windows[to].within(Range(0, end)), known=None, repeated_to=0
             )
             return
@@ -126,24 +123,19 @@ class DeepAudit:
                 following.first if following is not None else end,
             )
             if part.length:
-                yield _Stretch(
+                yield Stretch(
                     source=part, to=_places(each, part, window, bounds), known=each, repeated_to=reached
                 )
             reached = max(reached, part.next)
 
-    def _skips(self, source: TopicPartition, to: TopicPartition) -> Mapping[str, Outcome | None]:
+    def _skips(self, source: TopicPartition, to: TopicPartition) -> Skips:
         """What stands before the first record that both sides have, where there is no ledger."""
         view = self._view
-        began_later = view.route.start is not Start.EARLIEST
-        is_cut_there = view.to_starts[to] > 0
-        return {
-            "skips_source": Outcome.BEFORE_START
-            if began_later
-            else Outcome.GONE_AT_DESTINATION
-            if is_cut_there
-            else None,
-            "skips_destination": Outcome.GONE_AT_SOURCE if view.source_starts[source] > 0 else None,
-        }
+        at_source = Outcome.GONE_AT_DESTINATION if view.to_starts[to] > 0 else None
+        return Skips(
+            source=Outcome.BEFORE_START if view.route.start is not Start.EARLIEST else at_source,
+            destination=Outcome.GONE_AT_SOURCE if view.source_starts[source] > 0 else None,
+        )
 
     # ---- reading
 
@@ -151,104 +143,71 @@ class DeepAudit:
         self,
         comparison: LaneComparison,
         expectation: Expectation,
-        stretch: _Stretch,
-        source: TopicPartition,
+        stretch: Stretch,
+        audit: PartitionAudit,
         to: TopicPartition,
     ) -> None:
-        view = self._view
-        one = LogReader(
-            view.source,
-            source,
-            stretch.source,
-            committed_only=committed_only(view.route),
-            lane=view.source.new_lane("audit"),
-        )
-        other = LogReader(
-            view.destination,
-            to,
-            stretch.to,
-            committed_only=True,
-            lane=view.destination.new_lane("audit"),
-        )
-        async with aclosing(one.entries()) as entries, aclosing(_Ahead(other.entries())) as there:
-            async for entry in entries:
-                if expectation.is_plain(entry) and comparison.is_in_step:
-                    beside = await there.peek()
-                    if beside is not None and _agree(entry, beside, stretch):
-                        there.take()
-                        assert entry.header is not None
-                        comparison.take_equal(entry.header.base_offset, entry.header.record_count)
-                        continue
-                comparison.take_source(expectation.items(entry, stretch.source))
-                await self._feed(comparison, there, expectation, stretch.to)
-            while (beside := await there.next()) is not None:
-                comparison.take_destination(_items_there(beside, expectation, stretch.to))
-        comparison.end()
+        view, source = self._view, audit.source
+        check = None
+        if stretch.known is not None:
+            is_kept_here = source.topic not in view.compacted_sources
+            is_kept_there = to.topic not in view.compacted_destinations
+            check = HeaderCheck(
+                stretch.known, stretch.source, stretch.to, here=is_kept_here, there=is_kept_there
+            )
+        one = self._reader(view.source, source, stretch.source, committed_only(view.route))
+        other = self._reader(view.destination, to, stretch.to, committed=True)
+        await StretchReading(stretch, comparison, expectation, check).read(one, other)
+        if check is not None:
+            check.end(audit.headers)
         self.bytes += one.bytes + other.bytes
         await view.source.release_lane(one.lane)
         await view.destination.release_lane(other.lane)
 
-    @staticmethod
-    async def _feed(
-        comparison: LaneComparison, there: _Ahead, expectation: Expectation, within: Range
-    ) -> None:
-        """As much of the destination as the comparison wants."""
-        while comparison.wants_destination:
-            beside = await there.next()
-            if beside is None:
-                comparison.end_destination()
-                return
-            comparison.take_destination(_items_there(beside, expectation, within))
+    def _reader(
+        self, cluster: Cluster, partition: TopicPartition, within: Range, committed: bool
+    ) -> LogReader:
+        lane = cluster.new_lane("audit")
+        return LogReader(cluster, partition, within, committed_only=committed, lane=lane)
 
     async def _find(
-        self, source: TopicPartition, to: TopicPartition, number: int, comparison: LaneComparison
-    ) -> dict[int, int]:
-        """Source offsets of the contents of strangers: the first that each has."""
+        self, source: TopicPartition, to: TopicPartition, number: int, wanted: Collection[int]
+    ) -> dict[int, Origin]:
+        """Where contents are at the source: the first record that has each, in this partition or in others
+        that lead to the same place.
+        """
+        lanes = self._view.lanes_to(to)
+        own = [each for each in lanes if each[0] == source] or [(source, number, [])]
+        found: dict[int, Origin] = {}
+        for lane, index, passes in (*own, *(each for each in lanes if each[0] != source)):
+            left = [each for each in wanted if each not in found]
+            if left:
+                found |= await self._find_in(lane, to, index, passes, frozenset(left))
+        return found
+
+    async def _find_in(
+        self,
+        source: TopicPartition,
+        to: TopicPartition,
+        number: int,
+        passes: Sequence[Pass],
+        wanted: Collection[int],
+    ) -> dict[int, Origin]:
         view = self._view
-        wanted = {item.content for item in comparison.strangers}
         expectation = self._expectations.of(source, to, number)
-        found: dict[int, int] = {}
+        found: dict[int, Origin] = {}
         within = Range(view.source_starts[source], view.windows[source].next)
-        lane = view.source.new_lane("audit")
-        reader = LogReader(view.source, source, within, committed_only=committed_only(view.route), lane=lane)
+        reader = self._reader(view.source, source, within, committed_only(view.route))
         async with aclosing(reader.entries()) as entries:
             async for entry in entries:
                 for item in expectation.items(entry, within):
-                    if item.content in wanted:
-                        found.setdefault(item.content, item.offset)
+                    if item.content in wanted and item.content not in found:
+                        found[item.content] = Origin(source, item.offset, last_place(passes, item.offset))
                 if len(found) == len(wanted):
                     break
         self.bytes += reader.bytes
-        await view.source.release_lane(lane)
+        await view.source.release_lane(reader.lane)
         return found
-
-
-class _Ahead:
-    """Entries of which the next can be looked at before it is taken."""
-
-    def __init__(self, entries: AsyncGenerator[Entry]) -> None:
-        self._entries = entries
-        self._held: Entry | None = None
-
-    async def peek(self) -> Entry | None:
-        """The next; None at the end."""
-        if self._held is None:
-            self._held = await anext(self._entries, None)
-        return self._held
-
-    def take(self) -> None:
-        """The one that was looked at is done with."""
-        self._held = None
-
-    async def next(self) -> Entry | None:
-        """Take the next; None at the end."""
-        entry = await self.peek()
-        self.take()
-        return entry
-
-    async def aclose(self) -> None:
-        """End the reading."""
-        await self._entries.aclose()
 
 
 def _places(one: Pass, part: Range, window: Range, bounds: Range) -> Range:
@@ -261,26 +220,3 @@ def _places(one: Pass, part: Range, window: Range, bounds: Range) -> Range:
     if part.next == window.next and part.next < one.source.next:
         end = min(one.place_from(part.next) or bounds.next, bounds.next)
     return Range(first, end)
-
-
-def _agree(entry: Entry, beside: Entry, stretch: _Stretch) -> bool:
-    """Whether the two are one batch, where the ledger says that it is."""
-    first, to = entry.header, beside.header
-    if first is None or to is None:
-        return False
-    if first.base_offset < stretch.source.first or entry.next > stretch.source.next:
-        return False
-    if to.base_offset < stretch.to.first or beside.next > stretch.to.next:
-        return False
-    if stretch.known is not None:
-        run = stretch.known.run_at(first.base_offset)
-        if run is None or run.to + first.base_offset - run.source != to.base_offset:
-            return False
-        if entry.next > run.source + run.length:
-            return False
-    return are_alike(entry, beside)
-
-
-def _items_there(entry: Entry, expectation: Expectation, within: Range) -> list[Item]:
-    items = items_of(columns_of(entry), with_time=expectation.with_time)
-    return [item for item in items if within.first <= item.offset < within.next]

@@ -19,6 +19,7 @@ from broker.records.batch import (
 from broker.records.message_set import read_message
 from broker.records.reader import Columns, iterate_entries, read_columns
 from mirrormaker.audit.alignment import Item
+from mirrormaker.audit.window_tally import checksums_of
 
 DECODED_BYTES_MAX = 256 << 20
 _OFFSET_BYTES = 8
@@ -87,11 +88,15 @@ def columns_of(entry: Entry) -> Columns:
     return Columns(*(list(each) for each in zip(*map(_FIELDS, records), strict=True)))
 
 
-def items_of(columns: Columns, *, with_time: bool) -> list[Item]:
-    """The records, to be compared. `with_time`: their times count."""
+def items_of(columns: Columns, *, with_time: bool, with_sums: bool = False) -> list[Item]:
+    """The records, to be compared. `with_time`: their times count. `with_sums`: they have checksums."""
     headers = map(tuple, columns.headers)
     if with_time:
         contents = map(hash, zip(columns.keys, columns.values, headers, columns.timestamps, strict=True))
     else:
         contents = map(hash, zip(columns.keys, columns.values, headers, strict=True))
-    return list(map(Item, columns.offsets, contents, map(hash, columns.keys), columns.timestamps))
+    items = map(Item, columns.offsets, contents, map(hash, columns.keys), columns.timestamps)
+    if not with_sums:
+        return list(items)
+    sums = checksums_of(columns, with_time=with_time)
+    return [item._replace(checksum=checksum) for item, checksum in zip(items, sums, strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker.records.reader import Columns
@@ -11,10 +11,30 @@ from broker.records.record import Record
 from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.entries import Entry, columns_of, items_of
 from mirrormaker.audit.findings import Outcome
+from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.ranges import Range
 from mirrormaker.flow.transit import PartitionSteps
 from mirrormaker.steps.record import RecordError
 from mirrormaker.topology.model import RecordErrorPolicy
+
+
+class LanePlaces:
+    """In which lane the ledger has records. Which of several to a topic takes one follows from how many
+    partitions the topic has; it may have had fewer then.
+    """
+
+    def __init__(self, targets: Iterable[range], passes: Mapping[int, Sequence[Pass]]) -> None:
+        """`targets`: lanes by topic. `passes`: by lane."""
+        self._among: Mapping[int, range] = {lane: lanes for lanes in targets for lane in lanes}
+        self._passes = passes
+
+    def lane_of(self, lane: int, offset: int) -> int:
+        """Of a source record that `lane` should take now."""
+        candidates: list[int] = [lane, *self._among[lane]]
+        for each in candidates:
+            if any(known.run_at(offset) is not None for known in self._passes.get(each, ())):
+                return each
+        return lane
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +54,10 @@ class Expectation:
     copied_to: int | None = None
     """Source offset that the route has come to; None: not known."""
     with_time: bool = True
+    with_sums: bool = False
+    """Records have checksums."""
+    places: LanePlaces | None = None
+    """Where records are that may be in one lane or another; None: there is one lane."""
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     """Of records that are not expected at all."""
 
@@ -55,7 +79,7 @@ class Expectation:
         columns = columns_of(entry)
         if self.steps is not None:
             columns = self._stepped(columns, self.steps, within)
-        items = items_of(columns, with_time=self.with_time)
+        items = items_of(columns, with_time=self.with_time, with_sums=self.with_sums)
         if columns.offsets and (columns.offsets[0] < within.first or columns.offsets[-1] >= within.next):
             items = [item for item in items if within.first <= item.offset < within.next]
         if self.is_plain(entry):
@@ -73,6 +97,9 @@ class Expectation:
             return Outcome.RETURNED
         return Outcome.BY_FUNCTION if self.has_function else None
 
+    def _lane_of(self, lane: int, offset: int) -> int:
+        return lane if self.places is None else self.places.lane_of(lane, offset)
+
     def _stepped(self, columns: Columns, steps: PartitionSteps, within: Range) -> Columns:
         made: list[Record] = []
         for key, value, offset, timestamp, headers in zip(*columns, strict=True):
@@ -86,7 +113,7 @@ class Expectation:
                 continue
             if not sent:
                 self.outcomes[Outcome.LEFT_OUT] += self.lane == 0
-            made += [record for lane, record in sent if lane == self.lane]
+            made += [record for lane, record in sent if self._lane_of(lane, offset) == self.lane]
         return Columns(
             [each.key for each in made],
             [each.value for each in made],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.types import TopicPartition
-from mirrormaker.audit.expectation import Expectation
+from mirrormaker.audit.expectation import Expectation, LanePlaces
 from mirrormaker.audit.route_view import RouteView
 from mirrormaker.flow.transit import PartitionSteps
 from mirrormaker.steps.topic_steps import TopicSteps, compile_steps
@@ -15,8 +15,10 @@ from mirrormaker.topology.naming import compile_naming
 class Expectations:
     """Of one route; the steps of a topic are compiled once."""
 
-    def __init__(self, view: RouteView) -> None:
+    def __init__(self, view: RouteView, *, with_sums: bool = False) -> None:
+        """`with_sums`: records have checksums."""
         self._view = view
+        self._with_sums = with_sums
         self._naming = compile_naming(view.route.source, view.route.topics)
         self._steps: dict[str, TopicSteps] = {}
 
@@ -40,7 +42,18 @@ class Expectations:
             carried_ids=view.carried_ids,
             copied_to=view.copied_to(source),
             with_time=to.topic not in view.timed_destinations,
+            with_sums=self._with_sums,
+            places=None if route.topics.partitions is PartitionPolicy.SAME else self._places(source),
         )
+
+    def _places(self, source: TopicPartition) -> LanePlaces:
+        view = self._view
+        passes = {
+            number: view.passes[source, to]
+            for number, to in view.data_lanes(source)
+            if (source, to) in view.passes
+        }
+        return LanePlaces(view.lanes[source].targets.values(), passes)
 
     def _steps_of(self, topic: str) -> TopicSteps:
         if topic not in self._steps:

@@ -2,31 +2,35 @@
 
 A process that ends before it wrote down what it had sent leaves such records. Those of an at-least-once route
 were copied again: the source has them from the last known record before them on. Those of an at-most-once
-route are in what the ledger lacks there. In an exactly-once route there are none. Whatever else stands there
+route are in what the ledger lacks. In an exactly-once route there are none. Whatever else stands there
 was written by somebody else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 
 from broker.types import TopicPartition
 from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.entries import columns_of, items_of
+from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
 from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.log_reader import LogReader
-from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.ranges import Range, joined, outside
 from mirrormaker.audit.route_view import RouteView, committed_only
 from mirrormaker.topology.model import Delivery
 
 GAPS_READ_MAX = 1_000
 """Stretches of a partition, at most, that are read for records that no page knows of."""
-GAP_RECORDS_MAX = 20_000
-"""Of one stretch, at most, on either side."""
+GAP_RECORDS_MAX = 50_000
+"""Of one stretch, at most, that are looked at."""
+SLACK_OFFSETS = 10_000
+"""What is left out on the way may lie between records of a stretch: so many offsets more are looked at."""
 
 
 class GapAudit:
@@ -125,14 +129,10 @@ class GapAudit:
         items: Sequence[Item],
         findings: Findings,
     ) -> tuple[list[Item], list[int]]:
-        """Those of the records that a lane did not leave there, and the source offsets of others that are
-        not known to be anywhere else.
+        """Those of the records that a lane did not leave there, and the source offsets of the others, where
+        these are not known to be anywhere else.
         """
-        before = _source_before(passes, gap.first)
-        first = self._view.begun_at(source, passes) if before is None else before + 1
-        offsets: dict[int, list[int]] = {}
-        for item in await self._read_source(source, to, number, first, len(items)):
-            offsets.setdefault(item.content, []).append(item.offset)
+        offsets = await self._find(source, to, number, passes, gap, {item.content for item in items})
         left: list[Item] = []
         found: dict[int, None] = {}
         for item in items:
@@ -167,28 +167,59 @@ class GapAudit:
         await view.destination.release_lane(lane)
         return items
 
-    async def _read_source(
-        self, source: TopicPartition, to: TopicPartition, number: int, first: int, count: int
-    ) -> list[Item]:
-        """What the lane should have from an offset on. At least once a process that starts again begins with
-        these very records; at most once some may be lost before those that came.
+    async def _find(
+        self,
+        source: TopicPartition,
+        to: TopicPartition,
+        number: int,
+        passes: Sequence[Pass],
+        gap: Range,
+        wanted: AbstractSet[int],
+    ) -> dict[int, list[int]]:
+        """Source offsets by content, of records that a process may have left there."""
+        found: dict[int, list[int]] = {}
+        expectation = self._expectations.of(source, to, number)
+        for within in self._origins(source, passes, gap):
+            if found.keys() >= wanted:
+                break
+            async for item in self._read_source(source, expectation, within):
+                if item.content in wanted:
+                    found.setdefault(item.content, []).append(item.offset)
+        return found
+
+    def _origins(self, source: TopicPartition, passes: Sequence[Pass], gap: Range) -> Iterator[Range]:
+        """Where what was left there may come from. At least once a process that starts again begins with
+        these very records. At most once they are in what has no known place, most likely in what follows.
         """
         view = self._view
-        if view.route.delivery is Delivery.AT_MOST_ONCE:
-            count = GAP_RECORDS_MAX
-        expectation = self._expectations.of(source, to, number)
-        items: list[Item] = []
-        within = Range(max(first, view.source_starts[source]), view.ends[source])
-        lane = view.source.new_lane("audit")
-        reader = LogReader(view.source, source, within, committed_only=committed_only(view.route), lane=lane)
+        before = _source_before(passes, gap.first)
+        first = view.begun_at(source, passes) if before is None else before + 1
+        whole = Range(max(view.begun_at(source, passes), view.source_starts[source]), view.ends[source])
+        if view.route.delivery is Delivery.AT_LEAST_ONCE:
+            yield Range(first, first + gap.length + SLACK_OFFSETS).within(whole)
+            return
+        placed = joined(part for each in passes for part in each.copied_parts(whole))
+        holes = list(outside(placed, whole))
+        yield from (hole for hole in holes if hole.next > first)
+        yield from (hole for hole in reversed(holes) if hole.next <= first)
+
+    async def _read_source(
+        self, source: TopicPartition, expectation: Expectation, within: Range
+    ) -> AsyncIterator[Item]:
+        view = self._view
+        reader = LogReader(
+            view.source,
+            source,
+            within,
+            committed_only=committed_only(view.route),
+            lane=view.source.new_lane("audit"),
+        )
         async with aclosing(reader.entries()) as entries:
             async for entry in entries:
-                items += expectation.items(entry, within)
-                if len(items) >= count:
-                    break
+                for item in expectation.items(entry, within):
+                    yield item
         self.bytes += reader.bytes
-        await view.source.release_lane(lane)
-        return items[:count]
+        await view.source.release_lane(reader.lane)
 
 
 def _source_before(passes: Sequence[Pass], to: int) -> int | None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.types import TopicPartition
-from mirrormaker.audit.alignment import Alignment, Item
+from mirrormaker.audit.alignment import NO_SKIPS, Alignment, Item, Skips
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
 from mirrormaker.audit.lane_runs import Pass, Whereabouts
+from mirrormaker.audit.window_tally import WindowTally
 from mirrormaker.topology.model import Delivery
 
 PAIRS_MAX = 20_000
@@ -38,6 +40,15 @@ class LaneTerms:
     """Source offsets before this have been judged already: a pass before had them."""
 
 
+class Origin(NamedTuple):
+    """Where a stranger was found at the source."""
+
+    source: TopicPartition
+    offset: int
+    place: int | None
+    """Where the ledger has the copy of it; None: nowhere."""
+
+
 class LaneComparison:
     """See the module."""
 
@@ -47,11 +58,10 @@ class LaneComparison:
         findings: Findings,
         known: Pass | None,
         index: DestinationIndex,
-        *,
-        skips_source: Outcome | None = None,
-        skips_destination: Outcome | None = None,
+        tally: WindowTally | None = None,
+        skips: Skips = NO_SKIPS,
     ) -> None:
-        """`known`: what the ledger says, None: nothing. `skips_...`: see `Alignment`."""
+        """`known`: what the ledger says, None: nothing. `tally`: by window. `skips`: see `Alignment`."""
         self.strangers: list[Item] = []
         """Records of the destination that are to be looked for in the source; see `name_strangers`."""
         self._terms = terms
@@ -62,7 +72,8 @@ class LaneComparison:
         self._there: deque[Item] = deque()
         self._has_all = False
         """The destination has nothing more."""
-        self._alignment = Alignment(skips_source=skips_source, skips_destination=skips_destination)
+        self._tally = tally
+        self._alignment = Alignment(self._count_equal, skips)
 
     # ---- what comes in
 
@@ -84,6 +95,13 @@ class LaneComparison:
         self._findings.outcomes[Outcome.REPEATED] += repeated
         self._findings.records += count - repeated
         self._findings.equal += count - repeated
+        self._alignment.begin()
+
+    def take_equal_items(self, items: Collection[Item]) -> None:
+        """The same, of records that are counted by window."""
+        self._findings.records += sum(item.offset >= self._terms.repeated_to for item in items)
+        for item in items:
+            self._count_equal(item)
         self._alignment.begin()
 
     def take_source(self, items: Collection[Item]) -> None:
@@ -154,6 +172,7 @@ class LaneComparison:
             self._count_equal(item)
         elif item.outcome is Outcome.BY_FUNCTION:
             self._findings.outcomes[Outcome.BY_FUNCTION] += 1
+            self._tell_tally(item, there)
         else:
             self._alignment.take_source([item])
             self._alignment.take_destination([there])
@@ -170,6 +189,7 @@ class LaneComparison:
         terms = self._terms
         if place < terms.destination_start or terms.is_destination_compacted:
             self._findings.outcomes[Outcome.GONE_AT_DESTINATION] += 1
+            self._tell_tally(item, None)
         else:
             self._alignment.take_source([item])
             self._heed_alignment()
@@ -178,6 +198,7 @@ class LaneComparison:
         """A record that no expected one belongs to."""
         if known.source_of(there.offset) is not None:
             self._findings.outcomes[Outcome.GONE_AT_SOURCE] += 1
+            self._tell_tally(None, there)
         elif self._index.is_owned(there.offset) or not self._index.is_neighbour(known, there.offset):
             return  # for another to judge
         else:
@@ -185,21 +206,33 @@ class LaneComparison:
             self._heed_alignment()
 
     def _count_equal(self, item: Item) -> None:
-        if item.offset < self._terms.repeated_to:
+        is_repeated = item.offset < self._terms.repeated_to
+        if is_repeated:
             self._findings.outcomes[Outcome.REPEATED] += 1
         else:
             self._findings.equal += 1
+        if self._tally is not None:
+            self._tally.add(item, source=not is_repeated, destination=True)
+
+    def _tell_tally(self, item: Item | None, there: Item | None) -> None:
+        """Of records that are not alike."""
+        if self._tally is None:
+            return
+        if item is not None:
+            self._tally.add(item, source=True)
+        if there is not None:
+            self._tally.add(there, destination=True)
 
     # ---- what stands apart
 
     def _heed_alignment(self) -> None:
-        self._findings.equal += self._alignment.equal
-        self._alignment.equal = 0
         if len(self._alignment.pairs) > PAIRS_MAX:
             self._settle()
 
     def _settle(self) -> None:
         pairs, self._alignment.pairs = self._alignment.pairs, []
+        for pair in pairs:
+            self._tell_tally(_due(pair.source), pair.destination)
         lacking = [self._counted(pair.source) for pair in pairs]
         extra = [self._counted(pair.destination) for pair in pairs]
         self._name_moved(lacking, extra)
@@ -272,36 +305,41 @@ class LaneComparison:
         else:
             self._add(DifferenceKind.UNEXPLAINED, None, item.offset)
 
-    def name_strangers(self, found: Mapping[int, int]) -> None:
-        """Say what the strangers are; `found`: the source offsets of contents that were found there."""
+    def name_strangers(self, found: Mapping[int, Origin]) -> None:
+        """Say what the strangers are; `found`: where contents were found at the source."""
         known = self._known
         for item in self.strangers:
-            source = found.get(item.content)
-            if source is None:
+            origin = found.get(item.content)
+            if origin is None:
                 before = None if known is None else known.source_before(item.offset)
                 self._add(DifferenceKind.UNEXPLAINED, before, item.offset)
-            elif self._is_first_try(source, item.offset):
+            elif self._is_first_try(origin, item.offset):
                 self._findings.outcomes[Outcome.REPEATED] += 1
             else:
-                self._add(DifferenceKind.DOUBLED, source, item.offset)
+                self._add(DifferenceKind.DOUBLED, origin.offset, item.offset, origin.source)
         self.strangers = []
 
-    def _is_first_try(self, source: int, to: int) -> bool:
+    def _is_first_try(self, origin: Origin, to: int) -> bool:
         """Whether a copy was left behind by a process that ended before it wrote it down: at least once, the
         record was copied again later, and that copy is known.
         """
-        if self._terms.delivery is not Delivery.AT_LEAST_ONCE or self._known is None:
-            return False
-        place = self._known.place_of(source)
-        return isinstance(place, int) and to < place
+        is_allowed = self._terms.delivery is Delivery.AT_LEAST_ONCE
+        return is_allowed and origin.place is not None and to < origin.place
 
-    def _add(self, kind: DifferenceKind, source: int | None, to: int | None) -> None:
+    def _add(
+        self, kind: DifferenceKind, offset: int | None, to: int | None, source: TopicPartition | None = None
+    ) -> None:
         self._findings.add(
             Difference(
                 kind=kind,
-                source=self._terms.source,
-                source_offset=source,
+                source=source or self._terms.source,
+                source_offset=offset,
                 destination=self._terms.destination,
                 destination_offset=to,
             )
         )
+
+
+def _due(item: Item | None) -> Item | None:
+    """Nothing, where a record may be left out."""
+    return item if item is not None and item.outcome is None else None

@@ -119,6 +119,12 @@ class Pass:
         return self._known[low : bisect_right(self._sources, within.next - 1)]
 
 
+def last_place(passes: Iterable[Pass], offset: int) -> int | None:
+    """Where the last copy of the record at a source offset is; None: none is known."""
+    places = (each.place_of(offset) for each in passes)
+    return max((place for place in places if isinstance(place, int)), default=None)
+
+
 def passes_of(pages: Iterable[Page]) -> list[Pass]:
     """The passes of a lane, of what its source has now, in the order of the destination."""
     ordered = sorted(pages, key=_place)

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from broker.types import TopicPartition
 from mirrormaker.audit.findings import Difference, Findings
+from mirrormaker.audit.header_check import HeaderFindings
 from mirrormaker.audit.page_sums import PageSum, WindowSum
 from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.window_tally import ReadCount
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.topology.model import ClusterName, RouteName
 
@@ -45,6 +47,9 @@ class PartitionAudit:
     problem: str | None = None
     """Why it cannot be judged, or not all of it."""
     windows: tuple[WindowCount, ...] = ()
+    read_windows: tuple[ReadCount, ...] = ()
+    """By reading; nothing where that was not asked for."""
+    headers: HeaderFindings = field(default_factory=HeaderFindings)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,8 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mirrormaker.audit.findings import Difference
+from mirrormaker.audit.header_check import told_ranges
 from mirrormaker.audit.hops import HopAudit
 from mirrormaker.audit.outcome import PartitionAudit, RouteAudit, WindowCount
+from mirrormaker.audit.window_tally import ReadCount
 from mirrormaker.audit.windows import format_time
 
 WIDTH_WITHOUT_TERMINAL = 160
@@ -24,7 +26,10 @@ def render_text(
     judged.
     """
     console = Console(file=stream, width=None if stream.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False)
-    console.print(_window_table(audits) if by_window else _route_table(audits))
+    table = _route_table
+    if by_window:
+        table = _read_table if any(audit.is_deep for audit in audits) else _window_table
+    console.print(table(audits))
     for line in (*_lines(audits), *_hop_lines(hops)):
         console.print(line, markup=False, soft_wrap=True)
 
@@ -71,6 +76,27 @@ def _window_table(audits: Sequence[RouteAudit]) -> Table:
     return table
 
 
+def _read_table(audits: Sequence[RouteAudit]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for title in ("ROUTE", "PARTITION", "FROM"):
+        table.add_column(title)
+    for title in ("RECORDS", "AT DESTINATION", "CHECKSUM", "AT DESTINATION"):
+        table.add_column(title, justify="right")
+    for audit in audits:
+        for partition in audit.partitions:
+            for each in partition.read_windows:
+                table.add_row(
+                    audit.route,
+                    str(partition.source),
+                    format_time(each.window.from_ms),
+                    f"{each.records:,}",
+                    f"{each.to_records:,}",
+                    f"{each.checksum:x}",
+                    f"{each.to_checksum:x}",
+                )
+    return table
+
+
 def _window_cells(window: WindowCount) -> Iterator[str]:
     yield format_time(window.window.from_ms)
     for count in (window.source.length, window.copied, window.uncopied, window.unrecorded):
@@ -84,6 +110,7 @@ def _lines(audits: Sequence[RouteAudit]) -> Iterator[str]:
         yield from _outcome_lines(audit)
         differences = [each for partition in audit.partitions for each in partition.findings.differences]
         yield from _difference_lines(audit, differences)
+        yield from _header_lines(audit)
         yield from (f"{audit.route}: not judged: {problem}" for problem in audit.problems)
 
 
@@ -100,6 +127,17 @@ def _difference_lines(audit: RouteAudit, differences: Sequence[Difference]) -> I
     yield from (f"{audit.route}: {each.line()}" for each in differences[1:SHOWN_DIFFERENCES])
     if len(differences) > SHOWN_DIFFERENCES:
         yield f"{audit.route}: and more; --output json has {len(differences)} of them"
+
+
+def _header_lines(audit: RouteAudit) -> Iterator[str]:
+    """Which log is another than what was copied."""
+    for each in audit.partitions:
+        for ranges, side in (
+            (each.headers.changed_source, f"its log at {audit.source} has changed since it was copied"),
+            (each.headers.changed_destination, f"its copy at {audit.destination} has changed since"),
+        ):
+            if ranges:
+                yield f"{audit.route}: {each.source} offsets {told_ranges(ranges)}: {side}"
 
 
 def _hop_lines(hops: Sequence[HopAudit]) -> Iterator[str]:
@@ -169,6 +207,23 @@ def _partition_document(audit: PartitionAudit) -> dict[str, Any]:
         **audit.findings.document(),
         "found": [each.document() for each in audit.findings.differences],
         "windows": [_window_document(window) for window in audit.windows],
+        "read_windows": [_read_document(each) for each in audit.read_windows],
+        "headers": {
+            "pages": audit.headers.pages,
+            "changed_source": [list(each) for each in audit.headers.changed_source],
+            "changed_destination": [list(each) for each in audit.headers.changed_destination],
+        },
+    }
+
+
+def _read_document(count: ReadCount) -> dict[str, Any]:
+    return {
+        "from_ms": count.window.from_ms,
+        "to_ms": count.window.to_ms,
+        "records": count.records,
+        "checksum": count.checksum,
+        "to_records": count.to_records,
+        "to_checksum": count.to_checksum,
     }
 
 

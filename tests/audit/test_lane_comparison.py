@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from broker.types import TopicPartition
-from mirrormaker.audit.alignment import WINDOW, Alignment, Item
+from mirrormaker.audit.alignment import WINDOW, Alignment, Item, Skips
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.findings import Findings, Outcome
-from mirrormaker.audit.lane_comparison import LaneComparison, LaneTerms
-from mirrormaker.audit.lane_runs import Pass, passes_of
+from mirrormaker.audit.lane_comparison import LaneComparison, LaneTerms, Origin
+from mirrormaker.audit.lane_runs import Pass, last_place, passes_of
 from mirrormaker.ledger.page import Page
 from mirrormaker.topology.model import Delivery
 
@@ -60,7 +60,13 @@ def compare(
             comparison.end_destination()
     comparison.take_destination(left)
     comparison.end()
-    comparison.name_strangers({item.content: item.offset for item in reversed(source)})
+    passes = [] if known is None else [known]
+    comparison.name_strangers(
+        {
+            item.content: Origin(SOURCE, item.offset, last_place(passes, item.offset))
+            for item in reversed(source)
+        }
+    )
     findings.sort()
     return findings
 
@@ -155,12 +161,13 @@ def test_records_of_others_are_nobodys_business_where_others_may_write() -> None
 
 def test_where_a_side_begins_later_that_is_found_however_far_it_is() -> None:
     count = 3 * WINDOW
-    alignment = Alignment(skips_destination=Outcome.GONE_AT_SOURCE)
+    equal: list[Item] = []
+    alignment = Alignment(equal.append, Skips(None, Outcome.GONE_AT_SOURCE))
     alignment.take_source(items(range(2 * WINDOW, count), 2 * WINDOW))
     alignment.take_destination(items(range(count)))
     alignment.end_destination()
     alignment.end_source()
-    assert alignment.equal == WINDOW
+    assert len(equal) == WINDOW
     assert len(alignment.pairs) == 2 * WINDOW
     assert {pair.destination.outcome for pair in alignment.pairs if pair.destination} == {
         Outcome.GONE_AT_SOURCE

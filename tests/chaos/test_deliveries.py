@@ -101,7 +101,7 @@ def test_what_each_delivery_says_holds_whatever_happens_to_the_mirrors(
 def assert_audit_agrees(file: Path, options: list[str], written: int, numbers: Counter[int]) -> None:
     """The audit finds no difference, and tells of what is lost or there twice just as much as there is."""
     code, route = audit(file, *options, seconds=AUDIT_SECONDS)
-    assert (code, found(route)) == (0, []), (options, route)
+    assert (code, found(route)) == (0, []), (options, route["outcomes"], found(route)[:20])
     told = {name: route["outcomes"].get(name, 0) for name in ("repeated", "lost", "pending", "unrecorded")}
     assert told == {
         "repeated": numbers.total() - len(numbers),

@@ -1,0 +1,141 @@
+"""One stretch of a lane, read on both sides beside each other. Memory is bounded: some answers of each side,
+and what differs. Batches that are the same bytes on both sides are not looked into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from mirrormaker.audit.alignment import Item
+from mirrormaker.audit.entries import Entry, are_alike, columns_of, items_of
+from mirrormaker.audit.expectation import Expectation
+from mirrormaker.audit.header_check import HeaderCheck
+from mirrormaker.audit.lane_comparison import LaneComparison
+from mirrormaker.audit.lane_runs import Pass
+from mirrormaker.audit.log_reader import LogReader
+from mirrormaker.audit.ranges import Range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A part of a lane that is compared as one."""
+
+    source: Range
+    to: Range
+    known: Pass | None
+    repeated_to: int
+    """Source offsets before this have been compared already."""
+
+
+class StretchReading:
+    """See the module."""
+
+    def __init__(
+        self,
+        stretch: Stretch,
+        comparison: LaneComparison,
+        expectation: Expectation,
+        check: HeaderCheck | None,
+    ) -> None:
+        """`check`: takes in the headers of all batches; None: nobody does."""
+        self._stretch = stretch
+        self._comparison = comparison
+        self._expectation = expectation
+        self._check = check
+
+    async def read(self, one: LogReader, other: LogReader) -> None:
+        """Compare what the two read: source and destination. Raises BrokerError, CorruptRecordsError."""
+        async with aclosing(one.entries()) as entries, aclosing(_Ahead(other.entries())) as there:
+            async for entry in entries:
+                if self._check is not None:
+                    self._check.take_source(entry.header)
+                if await self._is_alike(entry, there):
+                    self._take_alike(entry)
+                    continue
+                self._comparison.take_source(self._expectation.items(entry, self._stretch.source))
+                while self._comparison.wants_destination:
+                    beside = await there.next()
+                    if beside is None:
+                        self._comparison.end_destination()
+                        break
+                    self._take_there(beside)
+            while (beside := await there.next()) is not None:
+                self._take_there(beside)
+        self._comparison.end()
+
+    async def _is_alike(self, entry: Entry, there: _Ahead) -> bool:
+        """Whether the next batch of the destination is this one; then it is taken."""
+        if not self._comparison.is_in_step or not self._expectation.is_plain(entry):
+            return False
+        beside = await there.peek()
+        if beside is None or not _agree(entry, beside, self._stretch):
+            return False
+        if self._check is not None:
+            self._check.take_destination(beside.header)
+        there.take()
+        return True
+
+    def _take_alike(self, entry: Entry) -> None:
+        if self._expectation.with_sums:
+            self._comparison.take_equal_items(self._expectation.items(entry, self._stretch.source))
+        elif entry.header is not None:
+            self._comparison.take_equal(entry.header.base_offset, entry.header.record_count)
+
+    def _take_there(self, entry: Entry) -> None:
+        if self._check is not None:
+            self._check.take_destination(entry.header)
+        within, expectation = self._stretch.to, self._expectation
+        items = items_of(columns_of(entry), with_time=expectation.with_time, with_sums=expectation.with_sums)
+        self._comparison.take_destination(_within(items, within))
+
+
+def _within(items: list[Item], within: Range) -> list[Item]:
+    return [item for item in items if within.first <= item.offset < within.next]
+
+
+class _Ahead:
+    """Entries of which the next can be looked at before it is taken."""
+
+    def __init__(self, entries: AsyncGenerator[Entry]) -> None:
+        self._entries = entries
+        self._held: Entry | None = None
+
+    async def peek(self) -> Entry | None:
+        """The next; None at the end."""
+        if self._held is None:
+            self._held = await anext(self._entries, None)
+        return self._held
+
+    def take(self) -> None:
+        """The one that was looked at is done with."""
+        self._held = None
+
+    async def next(self) -> Entry | None:
+        """Take the next; None at the end."""
+        entry = await self.peek()
+        self.take()
+        return entry
+
+    async def aclose(self) -> None:
+        """End the reading."""
+        await self._entries.aclose()
+
+
+def _agree(entry: Entry, beside: Entry, stretch: Stretch) -> bool:
+    """Whether the two are one batch, where the ledger says that it is."""
+    first, to = entry.header, beside.header
+    if first is None or to is None:
+        return False
+    if first.base_offset < stretch.source.first or entry.next > stretch.source.next:
+        return False
+    if to.base_offset < stretch.to.first or beside.next > stretch.to.next:
+        return False
+    if stretch.known is not None:
+        run = stretch.known.run_at(first.base_offset)
+        if run is None or run.to + first.base_offset - run.source != to.base_offset:
+            return False
+        if entry.next > run.source + run.length:
+            return False
+    return are_alike(entry, beside)

@@ -1,0 +1,79 @@
+"""Checksums in headers beside what the ledger has added up of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from broker.records.batch import BatchHeader, read_header
+from broker.records.builder import BatchBuilder
+from mirrormaker.audit.header_check import HeaderCheck, HeaderFindings
+from mirrormaker.audit.lane_runs import Pass
+from mirrormaker.audit.ranges import Range
+from mirrormaker.ledger.page import Page
+
+PLACED = 100
+"""How much later everything is at the destination."""
+WHOLE, THERE = Range(0, 20), Range(PLACED, PLACED + 20)
+
+
+def header(base_offset: int, crc: int) -> BatchHeader:
+    """Of a batch of five records."""
+    builder = BatchBuilder(size_max=1000)
+    for number in range(5):
+        builder.append(0, None, b"%d" % number)
+    return read_header(builder.build())._replace(base_offset=base_offset, crc=crc)
+
+
+def known() -> Pass:
+    """Two pages of ten records, with sums 3 and 7 at the source, 30 and 70 at the destination."""
+    pages = []
+    for first, crc in ((0, 3), (10, 7)):
+        page = Page(first)
+        page.add_run(first, first + PLACED, 10)
+        page.add_sums(crc * 10, crc)
+        pages.append(page)
+    return Pass(pages)
+
+
+def check(
+    source: Iterable[int], there: Iterable[int], within: Range = WHOLE, **sides: bool
+) -> HeaderFindings:
+    """By the checksums of four batches on either side."""
+    checked = HeaderCheck(known(), within, THERE, **{"here": True, "there": True, **sides})
+    for index, crc in enumerate(source):
+        checked.take_source(header(5 * index, crc))
+    for index, crc in enumerate(there):
+        checked.take_destination(header(PLACED + 5 * index, crc))
+    checked.take_source(header(500, 99))
+    checked.take_destination(header(5, 99))
+    findings = HeaderFindings()
+    checked.end(findings)
+    return findings
+
+
+@pytest.mark.parametrize(
+    ("source", "there", "changed_source", "changed_there"),
+    [
+        ([1, 2, 3, 4], [10, 20, 30, 40], [], []),
+        ([1, 2, 3, 5], [10, 20, 30, 40], [Range(10, 20)], []),
+        ([1, 2, 3, 4], [10, 21, 30, 40], [], [Range(0, 10)]),
+        ([1, 2], [10, 20, 30, 40], [Range(10, 20)], []),
+    ],
+)
+def test_the_side_that_has_changed_is_told(
+    source: list[int], there: list[int], changed_source: list[Range], changed_there: list[Range]
+) -> None:
+    findings = check(source, there)
+    assert (findings.pages, findings.changed_source, findings.changed_destination) == (
+        2,
+        changed_source,
+        changed_there,
+    )
+
+
+def test_pages_that_are_not_read_whole_and_compacted_logs_are_not_judged() -> None:
+    assert check([9] * 4, [9] * 4, Range(5, 20)).changed_source == [Range(10, 20)]
+    findings = check([9] * 4, [9] * 4, here=False, there=False)
+    assert (findings.pages, findings.changed_source, findings.changed_destination) == (0, [], [])
