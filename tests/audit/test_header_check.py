@@ -37,14 +37,12 @@ def known() -> Pass:
     return Pass(pages)
 
 
-def check(
-    source: Iterable[int], there: Iterable[int], within: Range = WHOLE, **sides: bool
-) -> HeaderFindings:
+def check(source: Iterable[int], to: Iterable[int], within: Range = WHOLE, **sides: bool) -> HeaderFindings:
     """By the checksums of four batches on either side."""
     checked = HeaderCheck(known(), within, THERE, **{"here": True, "there": True, **sides})
     for index, crc in enumerate(source):
         checked.take_source(header(5 * index, crc))
-    for index, crc in enumerate(there):
+    for index, crc in enumerate(to):
         checked.take_destination(header(PLACED + 5 * index, crc))
     checked.take_source(header(500, 99))
     checked.take_destination(header(5, 99))

@@ -174,7 +174,7 @@ def test_without_a_ledger_records_are_compared_by_content_and_order(
         write(side, at, numbered(numbers))
     file = topology(tmp_path, sides, topic)
     code, route = audit(file)
-    assert code == 1
+    assert code == 1, route
     assert "nothing of it is in the ledger" in route["partitions"][0]["problem"]
     code, route = audit(file, "--deep")
     assert (code, found(route)) == (2, differences)
