@@ -20,7 +20,7 @@ from broker.records.compression import decompress_view
 from broker.records.reader import iterate_entries, read_batches
 from broker.types import Buffer
 from mirrormaker.spark.arrow import fields_to_arrow, to_arrow
-from mirrormaker.spark.offsets import OffsetRange
+from mirrormaker.spark.offsets import OffsetRange, TimeRange
 from mirrormaker.spark.record_fields import Section, find_fields
 
 _UNIT_BYTES = 4 * 1024 * 1024
@@ -37,6 +37,7 @@ class DecodingTerms:
     """What becomes of an answer's records."""
 
     wanted: OffsetRange
+    times: TimeRange
     committed_only: bool
     check_crcs: bool
     include_headers: bool
@@ -118,6 +119,8 @@ def _visible_entries(fetched: FetchedBatches, terms: DecodingTerms) -> Iterator[
             continue
         if header.next_offset <= terms.wanted.start or header.base_offset >= terms.wanted.end:
             continue
+        if header.is_log_append_time and not terms.times.has(header.max_timestamp):
+            continue
         if terms.check_crcs:
             verify_crc(entry, 0, header)
         yield _Entry(position, entry, header)
@@ -131,14 +134,16 @@ def _decode_unit(unit: _Unit, answer: memoryview, terms: DecodingTerms) -> Itera
     if fields is None:
         yield from _decode_slowly(unit.entries, terms)
         return
-    fields = fields.between(terms.wanted.start, terms.wanted.end)
+    rows = max(1, min(_ARROW_ROWS_MAX, len(fields.offsets) * _ARROW_BYTES // unit.size))
+    fields = fields.between(terms.wanted.start, terms.wanted.end).at_times(terms.times)
+    if not len(fields.offsets):
+        return
     try:
         topic, partition = terms.wanted.partition
         batch = fields_to_arrow(data, fields, topic, partition, include_headers=terms.include_headers)
     except (IndexError, pa.ArrowInvalid):
         yield from _decode_slowly(unit.entries, terms)
         return
-    rows = max(1, min(_ARROW_ROWS_MAX, batch.num_rows * _ARROW_BYTES // unit.size))
     for first in range(0, batch.num_rows, rows):
         yield batch.slice(first, rows)
 
@@ -148,6 +153,10 @@ def _decode_slowly(entries: list[_Entry], terms: DecodingTerms) -> Iterator[pa.R
         for batch in read_batches(
             entry.data, start_offset=terms.wanted.start, size_max=_BATCH_SIZE_MAX, check_crc=terms.check_crcs
         ):
-            records = [record for record in batch.records if record.offset < terms.wanted.end]
+            records = [
+                record
+                for record in batch.records
+                if record.offset < terms.wanted.end and terms.times.has(record.timestamp)
+            ]
             if records:
                 yield to_arrow(records, *terms.wanted.partition, include_headers=terms.include_headers)

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from broker.types import TopicPartition
 from mirrormaker.spark.filters import Narrowing, push_filters
 from mirrormaker.spark.lookups import START_TIMEOUT_MS, LogLookup, new_cluster
-from mirrormaker.spark.offsets import OffsetRange, plan_ranges, split_ranges
+from mirrormaker.spark.offsets import ANY_TIME, OffsetRange, TimeRange, plan_ranges, split_ranges
 from mirrormaker.spark.options import SourceOptions
 from mirrormaker.spark.range_reader import read_range
 
@@ -41,7 +41,7 @@ class MirrorReader(DataSourceReader):
         return [RangePartition(offset_range) for offset_range in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(self._options, partition)
+        return read_partition(self._options, partition, self._narrowing.times)
 
 
 class PushingReader(MirrorReader):
@@ -53,10 +53,12 @@ class PushingReader(MirrorReader):
         return left
 
 
-def read_partition(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_partition(
+    options: SourceOptions, partition: InputPartition, times: TimeRange = ANY_TIME
+) -> Iterator[pa.RecordBatch]:
     """The records of one Spark partition. Where there is nothing to read, Spark makes one partition up."""
     if isinstance(partition, RangePartition):
-        yield from read_range(options, partition.offset_range)
+        yield from read_range(options, partition.offset_range, times)
 
 
 async def _plan(options: SourceOptions, narrowing: Narrowing) -> list[OffsetRange]:
@@ -68,8 +70,8 @@ async def _plan(options: SourceOptions, narrowing: Narrowing) -> list[OffsetRang
         starts, ends = await lookup.starts(logs), await lookup.ends(logs)
         ranges = plan_ranges(starts, ends, logs, fail_on_data_loss=options.fail_on_data_loss)
         since: dict[TopicPartition, int] = {}
-        if narrowing.time_min_ms is not None:
-            since = await lookup.since(narrowing.time_min_ms, logs)
+        if narrowing.times.start is not None:
+            since = await lookup.since(narrowing.times.start, logs)
     finally:
         await cluster.close()
     wanted = _narrowed(ranges, narrowing, since)

@@ -1,8 +1,9 @@
 """Filters of a query that Spark hands to the source, turned into fewer partitions and shorter offset ranges.
 
-Topic, partition and offset are decided here for good. A lower bound on the timestamp becomes an offset by the
-time index of the nodes, and Spark looks at each record once more; an upper bound becomes nothing, as records
-of a partition need not come in the order of their timestamps. Pure.
+Topic, partition and offset are decided here for good. Bounds on the timestamp leave records out where they
+are decoded, and the lower one becomes an offset by the time index of the nodes; Spark looks at each record
+once more. An upper bound becomes no offset: records need not come in the order of their timestamps, and what
+the index knows is the first record that is younger, not the last that is older. Pure.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pyspark.sql.datasource import (
 )
 
 from broker.types import TopicPartition
+from mirrormaker.spark.offsets import ANY_TIME, TimeRange
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Test = Callable[[Any], bool]
@@ -42,7 +44,7 @@ class Narrowing:
     offset_min: int = 0
     offset_end: int | None = None
     """Exclusive."""
-    time_min_ms: int | None = None
+    times: TimeRange = ANY_TIME
 
     def wants(self, partition: TopicPartition) -> bool:
         """Whether any record of the partition can be wanted."""
@@ -130,12 +132,22 @@ def _within(narrowing: Narrowing, low: int, end: int | None) -> Narrowing:
 
 
 def _narrow_time(narrowing: Narrowing, given: Filter) -> Narrowing:
+    start: datetime | None = None
+    end: datetime | None = None
     match given:
-        case GreaterThan(value=datetime() as time) | GreaterThanOrEqual(value=datetime() as time):
+        case GreaterThan(value=datetime() as start) | GreaterThanOrEqual(value=datetime() as start):
             pass
-        case EqualTo(value=datetime() as time) | EqualNullSafe(value=datetime() as time):
+        case LessThan(value=datetime() as end) | LessThanOrEqual(value=datetime() as end):
             pass
+        case EqualTo(value=datetime() as start) | EqualNullSafe(value=datetime() as start):
+            end = start
         case _:
             return narrowing
-    since_ms = (time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH) // timedelta(milliseconds=1)
-    return replace(narrowing, time_min_ms=max(since_ms, narrowing.time_min_ms or 0))
+    low = None if start is None else _milliseconds(start)
+    high = None if end is None else _milliseconds(end) + 1
+    return replace(narrowing, times=narrowing.times.within(low, high))
+
+
+def _milliseconds(time: datetime) -> int:
+    """Since 1970, whole ones."""
+    return (time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH) // timedelta(milliseconds=1)

@@ -29,6 +29,26 @@ class OffsetRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimeRange:
+    """Timestamps from `start` (inclusive) to `end` (exclusive), milliseconds since 1970; None is no bound."""
+
+    start: int | None = None
+    end: int | None = None
+
+    def within(self, start: int | None, end: int | None) -> TimeRange:
+        """What is also within these bounds."""
+        starts = [bound for bound in (start, self.start) if bound is not None]
+        ends = [bound for bound in (end, self.end) if bound is not None]
+        return TimeRange(start=max(starts, default=None), end=min(ends, default=None))
+
+    def has(self, timestamp: int) -> bool:
+        return (self.start is None or timestamp >= self.start) and (self.end is None or timestamp < self.end)
+
+
+ANY_TIME = TimeRange()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Logs:
     """The partitions to read, and from where to where they have records."""
 

@@ -17,7 +17,7 @@ from broker.client.fetch import FetchedBatches
 from broker.client.offsets import earliest_offsets, latest_offsets
 from broker.errors import BrokerError, ErrorCode
 from mirrormaker.spark.answer_decoder import DecodingTerms, decode_answer
-from mirrormaker.spark.offsets import DataLossError, OffsetRange
+from mirrormaker.spark.offsets import ANY_TIME, DataLossError, OffsetRange, TimeRange
 from mirrormaker.spark.options import FetchTerms, SourceOptions
 from mirrormaker.spark.task_process import THIS_PROCESS
 
@@ -29,14 +29,17 @@ _RECORD_BYTES = 1024
 """How large records are taken to be before any has come."""
 
 
-def read_range(options: SourceOptions, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The records of one range, some megabytes at a time; fetched while the next is asked for.
+def read_range(
+    options: SourceOptions, offset_range: OffsetRange, times: TimeRange = ANY_TIME
+) -> Iterator[pa.RecordBatch]:
+    """The records of one range and these times, some megabytes at a time.
 
     Raises DataLossError for records that are gone with `failOnDataLoss`, TimeoutError for a cluster that does
     not deliver, CorruptRecordsError.
     """
     terms = DecodingTerms(
         wanted=offset_range,
+        times=times,
         committed_only=options.terms.isolation is Isolation.READ_COMMITTED,
         check_crcs=options.terms.check_crcs,
         include_headers=options.include_headers,

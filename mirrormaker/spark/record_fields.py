@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.records.batch import BatchHeader
+from mirrormaker.spark.offsets import ANY_TIME, TimeRange
 from mirrormaker.spark.varints import SPANS, NumberBuffer, Numbers, Positions
 
 _RECORD_SIZE_MIN = 7
@@ -56,7 +57,21 @@ class Fields:
         low, high = np.searchsorted(self.offsets, (start_offset, end_offset)).tolist()
         if (low, high) == (0, len(self.offsets)):
             return self
-        return Fields(**{name: getattr(self, name)[low:high] for name in Fields.__slots__})
+        return self._taken(slice(low, high))
+
+    def at_times(self, times: TimeRange) -> Fields:
+        """The records of these times."""
+        if times == ANY_TIME:
+            return self
+        wanted = np.full(len(self.timestamps), True)
+        if times.start is not None:
+            wanted &= self.timestamps >= times.start
+        if times.end is not None:
+            wanted &= self.timestamps < times.end
+        return self if wanted.all() else self._taken(wanted)
+
+    def _taken(self, which: slice | NDArray[np.bool_]) -> Fields:
+        return Fields(**{name: getattr(self, name)[which] for name in Fields.__slots__})
 
 
 def find_fields(data: bytes | memoryview, sections: Sequence[Section]) -> Fields | None:

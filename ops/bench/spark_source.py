@@ -63,7 +63,7 @@ def main() -> None:
     ]
     with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
         folder = Path(directory)
-        jars = _jars(arguments.jars or folder / "jars")
+        jars = source_jars(arguments.jars or folder / "jars")
         spec_folder = folder / "node"
         with (
             EmbeddedZooKeeper(folder / "zookeeper", fsync=False) as zookeeper,
@@ -112,8 +112,8 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _jars(folder: Path) -> list[str]:
-    """Those of Spark's own source, fetched once."""
+def source_jars(folder: Path) -> list[str]:
+    """The jars of Spark's own source, put into the folder unless they are there."""
     if not list(folder.glob("spark-sql-kafka*.jar")):
         command = ["mvn", "-q", "-B", "-f", str(HERE / "spark_kafka.xml"), "dependency:copy-dependencies"]
         subprocess.run([*command, f"-DoutputDirectory={folder}"], check=True, timeout=600)

@@ -138,6 +138,8 @@ def test_filters_become_fewer_partitions_and_shorter_ranges(spark: SparkSession,
     late = frame.where(frame.timestamp >= since).where("topic like 'topic%' and partition in (0, 1)")
     assert late.rdd.getNumPartitions() == 2
     assert sorted(row.offset for row in late.collect()) == [98, 98, 99, 99]
+    until = datetime.fromtimestamp((NOW_MS + 8) / 1000, UTC)
+    assert sorted(row.offset for row in frame.where(frame.timestamp < until).collect()) == [0] * 4 + [1] * 4
 
 
 def test_sessions_that_keep_their_filters_read_all_and_filter_it(spark: SparkSession, bootstrap: str) -> None:

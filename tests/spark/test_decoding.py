@@ -21,7 +21,7 @@ from broker.records.record import Header
 from broker.types import TopicPartition
 from mirrormaker.spark.answer_decoder import DecodingTerms, decode_answer
 from mirrormaker.spark.arrow import arrow_schema
-from mirrormaker.spark.offsets import OffsetRange
+from mirrormaker.spark.offsets import ANY_TIME, OffsetRange, TimeRange
 
 PARTITION = TopicPartition("flights", 3)
 Row = tuple[int, bytes | None, bytes | None, Sequence[Header]]
@@ -60,10 +60,16 @@ def answer(
 
 
 def decode(
-    fetched: FetchedBatches, start: int = 0, end: int = 1 << 40, *, committed_only: bool = False
+    fetched: FetchedBatches,
+    start: int = 0,
+    end: int = 1 << 40,
+    *,
+    times: TimeRange = ANY_TIME,
+    committed_only: bool = False,
 ) -> list[dict[str, Any]]:
     terms = DecodingTerms(
         wanted=OffsetRange(partition=PARTITION, start=start, end=end),
+        times=times,
         committed_only=committed_only,
         check_crcs=True,
         include_headers=True,
@@ -111,6 +117,11 @@ def test_what_is_decoded_is_what_the_parser_reads(
     end = data.draw(st.integers(start, offset))
     assert plain(decode(fetched)) == expected(fetched)
     assert plain(decode(fetched, start, end)) == expected(fetched, start, end)
+    moments = st.one_of(st.none(), st.sampled_from([row[0] for each in batches for row in each]))
+    times = TimeRange(start=data.draw(moments), end=data.draw(moments))
+    assert plain(decode(fetched, times=times)) == [
+        row for row in expected(fetched) if times.has(row["timestamp"] // 1000)
+    ]
 
 
 def test_times_of_appending_are_those_of_the_batch() -> None:
@@ -120,6 +131,9 @@ def test_times_of_appending_are_those_of_the_batch() -> None:
     found = decode(answer([batch]))
     assert plain(found) == expected(answer([batch]))
     assert {row["timestampType"] for row in found} == {1}
+    assert len(decode(answer([batch]), times=TimeRange(start=7777, end=7778))) == 2
+    assert not decode(answer([batch]), times=TimeRange(end=7777))
+    assert not decode(answer([batch]), times=TimeRange(start=7778))
 
 
 def test_records_of_aborted_transactions_and_markers_are_left_out_where_committed_ones_are_wanted() -> None:
