@@ -7,7 +7,7 @@ does not fit what was asked for comes torn from old nodes: the next fetch of tha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from broker.client.aborted import AbortedTransaction, aborted_transactions
@@ -120,17 +120,20 @@ def version_limit(positions: Iterable[PartitionPosition], metadata: ClusterMetad
 
 
 def read_fetch(
-    response: FetchResponse, request: FetchRequest
+    response: FetchResponse, request: FetchRequest, names: Mapping[TopicId, str] | None = None
 ) -> Iterator[tuple[TopicPartition, PartitionData]]:
-    """The answers about partitions that were asked for.
+    """The answers about partitions that were asked for. `names`: of topics by their ids, where the request
+    does not name all that the answer may be about.
 
     Raises ProtocolError for an error of the whole request.
     """
     if response.error_code:
         raise ProtocolError(ErrorCode.of(response.error_code), "fetch")
-    names = {topic.topic_id: topic.topic for topic in request.topics if topic.topic_id != NO_TOPIC_ID}
+    if names is None:
+        topics = [topic for topic in request.topics if topic.topic_id != NO_TOPIC_ID]
+        names = {TopicId(topic.topic_id): topic.topic for topic in topics}
     for topic in response.responses:
-        name = topic.topic or names.get(topic.topic_id)
+        name = topic.topic or names.get(TopicId(topic.topic_id))
         if name is None:
             continue
         for answer in topic.partitions:

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from uuid import UUID
 
 from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch
 from broker.client.metadata import ClusterMetadata
 from broker.errors import ErrorCode
-from broker.types import NO_TOPIC_ID, TopicPartition
+from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from broker.wire.messages.fetch import FetchRequest, FetchResponse, ForgottenTopic
 
 SESSIONS_FROM = 7
@@ -44,7 +43,7 @@ class FetchSession:
     def __init__(self) -> None:
         self.added: frozenset[TopicPartition] = frozenset()
         """What the last request asked for and the one before it did not."""
-        self.names: dict[UUID, str] = {}
+        self.names: Mapping[TopicId, str] = {}
         """Of the topics, by their ids: answers from version 13 on tell no more."""
         self._id = NO_SESSION
         self._epoch = FULL_EPOCH
@@ -78,11 +77,7 @@ class FetchSession:
         if metadata is not self._metadata or version != self._version:
             self.lost()
             self._metadata, self._version = metadata, version
-            self.names = {
-                topic.topic_id: name
-                for name, topic in metadata.topics.items()
-                if topic.topic_id != NO_TOPIC_ID
-            }
+            self.names = metadata.topic_names
         if not self.is_open:
             self._known = {position.topic_partition: position for position in wanted}
             self.added = frozenset(self._known)
@@ -147,6 +142,6 @@ class FetchSession:
         ]
 
 
-def _id_of(metadata: ClusterMetadata, name: str) -> UUID:
+def _id_of(metadata: ClusterMetadata, name: str) -> TopicId:
     topic = metadata.topics.get(name)
     return topic.topic_id if topic is not None else NO_TOPIC_ID

@@ -58,11 +58,21 @@ class EndHistory:
         self._seen: list[int] = []
         """When it was asked for last and was still the end."""
 
-    def observe(self, end: int, now_ms: int, asked_ms: int | None = None) -> None:
+    def hear(self, now_ms: int, asked_ms: int) -> None:
+        """The source told at `now_ms` that nothing had come when it was asked at `asked_ms`."""
+        self.heard_ms = now_ms
+        if self._seen:
+            self._seen[-1] = asked_ms
+
+    def observe(
+        self, end: int, now_ms: int, asked_ms: int | None = None, *, unchanged_ms: int | None = None
+    ) -> None:
         """The partition ends at `end`, seen at `now_ms` in the answer to what was asked at `asked_ms`. A
-        source that shrank starts anew.
+        source that shrank starts anew. `unchanged_ms`: when it was asked before, and had nothing new to tell.
         """
         asked_ms = now_ms if asked_ms is None else asked_ms
+        if unchanged_ms is not None and self._seen:
+            self._seen[-1] = max(self._seen[-1], unchanged_ms)
         self.heard_ms = now_ms
         if self._ends and end < self._ends[-1]:
             self._ends.clear()

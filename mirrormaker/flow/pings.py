@@ -37,22 +37,22 @@ class Pings:
         for broker in used:
             asked_at_ms = self._asked_at_ms.get(broker)
             if asked_at_ms is None or now_ms - asked_at_ms >= PING_INTERVAL_MS:
-                self._asked_at_ms[broker] = now_ms
-                await self._ask(broker)
+                await self._ask(broker, now_ms)
 
-    async def _ask(self, broker: int) -> None:
+    async def _ask(self, broker: int, now_ms: int) -> None:
         request = ApiVersionsRequest(
             client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
         )
         try:
             connection = await self._cluster.connection(broker, CONTROL_LANE)
-            if connection.in_flight:
-                return  # it would wait for other answers
-            started_ms = self._clock.monotonic_ms()
             if broker not in self.round_trips.by_broker:  # from before anything was copied
-                self.round_trips.observe(broker, connection.round_trip_ms, started_ms)
+                self.round_trips.observe(broker, connection.round_trip_ms, now_ms)
+            if connection.in_flight:
+                return  # it would wait for other answers: soon again
+            self._asked_at_ms[broker] = started_ms = self._clock.monotonic_ms()
             await connection.request(request)
         except BrokerError:
+            self._asked_at_ms[broker] = now_ms
             return
         now_ms = self._clock.monotonic_ms()
         self.round_trips.observe(broker, now_ms - started_ms, now_ms)

@@ -12,13 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from broker.client.aborted import aborted_transactions
 from broker.client.cluster import Cluster
-from broker.client.connection import Connection
-from broker.client.fetch import FetchTerms, build_fetch, read_fetch, version_limit
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.client.read_replicas import ReadReplicas
 from broker.clock import Clock
@@ -32,10 +30,9 @@ from broker.errors import (
 )
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
-from broker.wire.features import FETCH_FILTER
-from broker.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
-from mirrormaker.flow.answer_size import AnswerSize
+from broker.wire.messages.fetch import EpochEndOffset, PartitionData
 from mirrormaker.flow.exchange import FetchedPartition, FetchPlan, Remainder
+from mirrormaker.flow.fetcher import Answered, Fetcher
 from mirrormaker.flow.lag import EndHistory
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
@@ -54,43 +51,11 @@ from mirrormaker.flow.trouble import (
     refused,
 )
 
-FETCH_LANE = "fetch"
-FETCH_WAIT_MS = 500
-PRESSED_WAIT_MS = 5
-"""How long a fetch may wait for data while other partitions of the broker wait for room in the buffer."""
-THROTTLED_WAIT_MS = 100
-"""The same while others wait for bandwidth."""
 NOTHING_TO_FETCH_WAIT_MS = 100
 OUT_OF_RANGE_HOLD_MS = 5_000
 REFRESH_SPACING_MS = 100
 
 _log = logger("reader")
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Fetcher:
-    """One fetch loop: its broker and its number among those of the broker, what it fetches and how much."""
-
-    node_id: int
-    lane: int
-    answer: AnswerSize
-    sources: list[TopicPartition]
-    is_running: bool = False
-    has_more: bool = False
-    """Its last answer brought something."""
-
-    @property
-    def connection_lane(self) -> str:
-        return FETCH_LANE if not self.lane else f"{FETCH_LANE}-{self.lane}"
-
-
-class _Answered(NamedTuple):
-    """A fetch and its answer."""
-
-    response: FetchResponse
-    request: FetchRequest
-    started_ms: int
-    elapsed_ms: int
 
 
 class _Taken(NamedTuple):
@@ -134,7 +99,7 @@ class SourceReader:
         self._on_trouble = on_trouble
         self._fetching = fetching or Fetching()
         self._round_trip_ms = 0.0
-        self._fetchers: dict[tuple[int, int], _Fetcher] = {}
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}
         """By broker and number of the loop."""
         self._filter_text = filter_text
         self._read_committed = read_committed
@@ -168,7 +133,7 @@ class SourceReader:
         return self._fetching.lanes
 
     @property
-    def _active(self) -> list[_Fetcher]:
+    def _active(self) -> list[Fetcher]:
         return [fetcher for fetcher in self._fetchers.values() if fetcher.sources]
 
     def configure(self, fetching: Fetching, round_trip_ms: float) -> None:
@@ -226,9 +191,15 @@ class SourceReader:
         source = sources[lane % len(sources)]
         return [] if self._filter_text([source.topic]) else [source]  # filtered answers have holes
 
-    def _make_fetcher(self, node_id: int, lane: int) -> _Fetcher:
-        fetcher = self._fetchers[node_id, lane] = _Fetcher(
-            node_id=node_id, lane=lane, answer=AnswerSize(self._fetching.answer_bytes), sources=[]
+    def _make_fetcher(self, node_id: int, lane: int) -> Fetcher:
+        fetcher = self._fetchers[node_id, lane] = Fetcher(
+            self._cluster,
+            self._clock,
+            node_id,
+            lane,
+            self._fetching.answer_bytes,
+            filter_text=self._filter_text,
+            read_committed=self._read_committed,
         )
         return fetcher
 
@@ -264,7 +235,7 @@ class SourceReader:
             wait_ms = self._cluster.backoff.delay_ms(failures, self._cluster.random) if failures else 0
             await asyncio.sleep(max(wait_ms, REFRESH_SPACING_MS) / 1000)
 
-    async def _fetch_from(self, fetcher: _Fetcher) -> None:
+    async def _fetch_from(self, fetcher: Fetcher) -> None:
         """One loop; ends when its broker leads nothing for it any more."""
         try:
             failures = 0
@@ -292,19 +263,19 @@ class SourceReader:
         finally:
             fetcher.is_running = False
 
-    async def _fetch(self, fetcher: _Fetcher, plan: FetchPlan) -> None:
+    async def _fetch(self, fetcher: Fetcher, plan: FetchPlan) -> None:
         ahead = self._ahead.get(plan.positions[0].topic_partition)
         if ahead is not None:
             await self._fetch_ahead(fetcher, plan, ahead)
             return
-        answered = await self._ask(fetcher, plan)
+        answered = await fetcher.ask(plan)
         taken = self._take(answered, plan)
         fetcher.has_more = bool(taken.served)
         self._note_size(fetcher, plan, taken.size, answered.elapsed_ms)
-        _serve_last(fetcher, taken.served)
+        fetcher.serve_last(taken.served)
         await self._take_on(taken.remainder)
 
-    async def _fetch_ahead(self, fetcher: _Fetcher, plan: FetchPlan, ahead: ReadAhead) -> None:
+    async def _fetch_ahead(self, fetcher: Fetcher, plan: FetchPlan, ahead: ReadAhead) -> None:
         """One of several fetches of a partition that are under way together."""
         (wanted,) = plan.positions
         source = wanted.topic_partition
@@ -317,18 +288,18 @@ class SourceReader:
         wanted = replace(wanted, offset=stretch.start, max_bytes=stretch.size, leader_epoch=epoch)
         plan = replace(plan, positions=[wanted])
         try:
-            answered = await self._ask(fetcher, plan)
+            answered = await fetcher.ask(plan, is_alone=False)
         except BrokerError:
             ahead.failed(stretch)
             raise
-        data = dict(read_fetch(answered.response, answered.request)).get(source)
+        data = dict(answered.parts).get(source)
         if data is None or not _is_answered(data):
             ahead.failed(stretch)
             if not stretch.is_ahead:
                 self._take(answered, plan)
             return
         answer = _answer_of(source, stretch.start, data, read_committed=self._read_committed)
-        self._observe(answer, data, answered.started_ms)
+        self._observe(answer, data, answered)
         fetcher.has_more = bool(answer.records)
         self._note_size(fetcher, plan, len(answer.records), answered.elapsed_ms)
         ahead.arrived(stretch, answer)
@@ -351,18 +322,7 @@ class SourceReader:
             finally:
                 ahead.is_taken_on = False
 
-    async def _ask(self, fetcher: _Fetcher, plan: FetchPlan) -> _Answered:
-        """Send a fetch. Raises BrokerError."""
-        metadata = self._cluster.metadata
-        connection = await self._cluster.connection(fetcher.node_id, fetcher.connection_lane)
-        version = connection.version_of(FetchRequest, at_most=version_limit(plan.positions, metadata))
-        terms = self._terms(fetcher, plan, connection)
-        request = build_fetch(plan.positions, terms, metadata, version)
-        started_ms = self._clock.monotonic_ms()
-        response = await connection.request(request, version)
-        return _Answered(response, request, started_ms, self._clock.monotonic_ms() - started_ms)
-
-    def _note_size(self, fetcher: _Fetcher, plan: FetchPlan, size: int, elapsed_ms: int) -> None:
+    def _note_size(self, fetcher: Fetcher, plan: FetchPlan, size: int, elapsed_ms: int) -> None:
         fetcher.answer.took(
             plan.answer_bytes,
             size,
@@ -380,28 +340,13 @@ class SourceReader:
                 remainder = self._machine.take_on(remainder, self._clock.monotonic_ms())
                 self._on_progress()
 
-    def _terms(self, fetcher: _Fetcher, plan: FetchPlan, connection: Connection) -> FetchTerms:
-        """While records keep coming an answer may wait until there are enough to put together; the first
-        after a silence goes on at once.
-        """
-        gathers = bool(plan.linger_ms) and fetcher.has_more
-        wait_ms = _wait_ms(plan)
-        topics = {each.topic_partition.topic for each in plan.positions}
-        return FetchTerms(
-            max_wait_ms=min(wait_ms, plan.linger_ms) if gathers else wait_ms,
-            min_bytes=max(plan.gather_bytes, 1) if gathers else 1,
-            max_bytes=plan.answer_bytes,
-            read_committed=self._read_committed,
-            record_filter=self._filter_text(topics) if FETCH_FILTER in connection.supported_features else "",
-        )
-
-    def _take(self, answered: _Answered, plan: FetchPlan) -> _Taken:
+    def _take(self, answered: Answered, plan: FetchPlan) -> _Taken:
         """Hand an answer to the machine."""
         now_ms = self._clock.monotonic_ms()
         offsets = {position.topic_partition: position.offset for position in plan.positions}
         answers: list[FetchedPartition] = []
         frame_bytes, passed_bytes, is_moved = 0, 0, False
-        for source, data in read_fetch(answered.response, answered.request):
+        for source, data in answered.parts:
             if source not in offsets:
                 continue
             if data.preferred_read_replica >= 0:
@@ -416,8 +361,11 @@ class SourceReader:
             answer = _answer_of(source, offsets[source], data, read_committed=self._read_committed)
             frame_bytes += len(answer.records)
             passed_bytes += answer.bytes_passed
-            self._observe(answer, data, answered.started_ms)
+            self._observe(answer, data, answered)
             answers.append(answer)
+        for source in answered.heard_of:
+            if (history := self.histories.get(source)) is not None:
+                history.hear(now_ms, answered.started_ms)
         remainder = self._machine.fetched(answers, frame_bytes, now_ms)
         if is_moved:
             self.spread()
@@ -426,9 +374,13 @@ class SourceReader:
         served = {answer.source for answer in answers if len(answer.records)}
         return _Taken(served, passed_bytes, remainder)
 
-    def _observe(self, answer: FetchedPartition, data: PartitionData, asked_ms: int) -> None:
-        history = self.histories.setdefault(answer.source, EndHistory())
-        history.observe(answer.source_end, self._clock.monotonic_ms(), asked_ms)
+    def _observe(self, answer: FetchedPartition, data: PartitionData, answered: Answered) -> None:
+        source = answer.source
+        history = self.histories.setdefault(source, EndHistory())
+        unchanged_ms = answered.unchanged_ms if source not in answered.added else None
+        history.observe(
+            answer.source_end, self._clock.monotonic_ms(), answered.started_ms, unchanged_ms=unchanged_ms
+        )
         history.start = data.log_start_offset
 
     def _read_elsewhere(self, source: TopicPartition, node_id: int, now_ms: int) -> bool:
@@ -517,19 +469,6 @@ class SourceReader:
 def _is_answered(data: PartitionData) -> bool:
     """Whether the broker told what it has there."""
     return not data.error_code and data.preferred_read_replica < 0 and data.diverging_epoch.epoch < 0
-
-
-def _wait_ms(plan: FetchPlan) -> int:
-    """How long the broker may wait for records."""
-    if plan.pressed:
-        return PRESSED_WAIT_MS
-    return THROTTLED_WAIT_MS if plan.throttled else FETCH_WAIT_MS
-
-
-def _serve_last(fetcher: _Fetcher, served: set[TopicPartition]) -> None:
-    """Brokers fill an answer in the order asked: whoever got something stands back for the others next."""
-    if 0 < len(served) < len(fetcher.sources):
-        fetcher.sources.sort(key=served.__contains__)
 
 
 def _answer_of(

@@ -16,6 +16,8 @@ class Room:
 
     def for_one_of(self, fetchers: int) -> Room:
         """The part of one of several fetches at a time."""
+        if self.live is None and self.behind is None:
+            return self
         return Room(live=_part(self.live, fetchers), behind=_part(self.behind, fetchers))
 
     def bound(self, wanted: int, *, is_behind: bool) -> int:

@@ -1,14 +1,15 @@
 """How much of a long, narrow way a route uses, and how it catches up after the way was down.
 
     python -m ops.bench long_links [--megabytes-per-second N] [--round-trips MS ...] [--seconds S]
-        [--partitions P ...] [--batch-kibibytes K ...] [--kafka] [--only use|catch_up]
+        [--partitions P ...] [--batch-kibibytes K ...] [--record-bytes N ...] [--kafka] [--only use|catch_up]
 
 The way is a proxy (`_far_away`) between the mirror and one of the clusters: `produce`, the destination is
 far; `fetch`, the source is. The source is filled before the mirror starts with what the way carries in S
 seconds. Printed: bytes of batches a second that came to the logs of the destination between a tenth and nine
 tenths of the records, as a share of what the way carries; batches are as they were produced, so where small
-ones are gathered their records take fewer bytes. With --kafka Apache Kafka 3.9.1 is the far destination as
-well. Catching up is told in `_catch_up`.
+ones are gathered their records take fewer bytes. Records are of some 60 bytes as they are compressed, or of
+as many more as --record-bytes says: gathering costs by the record. With --kafka Apache Kafka 3.9.1 is the far
+destination as well. Catching up is told in `_catch_up`.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Case:
     """`destination` or `source`."""
     partitions: int
     batch_kibibytes: int
+    record_bytes: int
     seconds: float
     is_kafka: bool = False
     """Whether Apache Kafka is the destination."""
@@ -56,7 +58,8 @@ class Case:
     @property
     def name(self) -> str:
         who = f"far {self.far}" + (", Apache Kafka" if self.is_kafka else "")
-        return f"{self.way.round_trip_ms:g} ms | {self.batch_kibibytes} KiB, {self.partitions} | {who}"
+        size = f"{self.batch_kibibytes} KiB of {60 + self.record_bytes} B, {self.partitions}"
+        return f"{self.way.round_trip_ms:g} ms | {size} | {who}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=12.0, help="how much there is to copy")
     parser.add_argument("--partitions", type=int, nargs="+", default=[1, 12])
     parser.add_argument("--batch-kibibytes", type=int, nargs="+", default=[4, 64], help="compressed size")
+    parser.add_argument(
+        "--record-bytes", type=int, nargs="+", default=[0], help="that cannot be compressed, in each record"
+    )
     parser.add_argument("--kafka", action="store_true", help="toward Apache Kafka as well")
     parser.add_argument("--only", choices=("use", "catch_up"), help="one of the two parts")
     options = parser.parse_args()
@@ -97,14 +103,15 @@ def main() -> None:
 def _cases(options: argparse.Namespace) -> Iterator[Case]:
     rate = options.megabytes_per_second * 1e6
     ends = [("destination", False), *([("destination", True)] if options.kafka else []), ("source", False)]
-    for round_trip_ms, (far, is_kafka), kibibytes, partitions in itertools.product(
-        options.round_trips, ends, options.batch_kibibytes, options.partitions
+    for round_trip_ms, (far, is_kafka), kibibytes, record_bytes, partitions in itertools.product(
+        options.round_trips, ends, options.batch_kibibytes, options.record_bytes, options.partitions
     ):
         yield Case(
             way=Way(round_trip_ms=round_trip_ms, bytes_per_second=rate),
             far=far,
             partitions=partitions,
             batch_kibibytes=kibibytes,
+            record_bytes=record_bytes,
             seconds=options.seconds,
             is_kafka=is_kafka,
         )
@@ -137,7 +144,8 @@ def run(home: Path, zookeeper: EmbeddedZooKeeper, case: Case, classpath: str | N
         far_away({node.far.port: (node.behind, case.way) for node in (source, destination)}),
     ):
         size = int(case.way.bytes_per_second * case.seconds)
-        asyncio.run(fill(source.near, case.partitions, size, case.batch_kibibytes << 10))
+        batch_bytes = case.batch_kibibytes << 10
+        asyncio.run(fill(source.near, case.partitions, size, batch_bytes, case.record_bytes))
         found = source.far if case.far == "source" else source.near
         reached = destination.far if case.far == "destination" else destination.near
         route = {"from": "source", "to": "destination", "topics": {"include": [TOPIC]}}

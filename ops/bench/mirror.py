@@ -133,9 +133,11 @@ def _log_bytes(folder: Path) -> int:
 # ---- filling the source
 
 
-async def fill(bootstrap: HostPort, partitions: int, size: int, batch_bytes: int) -> None:
-    """Produce about `size` bytes of compressed batches of about `batch_bytes` each."""
-    batches = [batch_of(index, batch_bytes) for index in range(16)]
+async def fill(
+    bootstrap: HostPort, partitions: int, size: int, batch_bytes: int, record_bytes: int = 0
+) -> None:
+    """Produce about `size` bytes of compressed batches of about `batch_bytes` each (see `batch_of`)."""
+    batches = [batch_of(index, batch_bytes, record_bytes) for index in range(16)]
     async with Cluster([bootstrap]) as cluster:
         await create_topic(cluster, TOPIC, partitions)
         per_request = max(REQUEST_BYTES // batch_bytes // partitions, 1)
@@ -169,11 +171,14 @@ async def produce_batches(cluster: Cluster, topic: str, records: Sequence[bytes]
         assert not answer.error_code, ErrorCode.of(answer.error_code)
 
 
-def batch_of(seed: int, batch_bytes: int) -> bytes:
-    """JSON-like records, snappy-compressed to about `batch_bytes`."""
+def batch_of(seed: int, batch_bytes: int, record_bytes: int = 0) -> bytes:
+    """JSON-like records, snappy-compressed to about `batch_bytes`. With `record_bytes` each has as many more
+    that cannot be compressed; some 60 are left of the others.
+    """
     source = random.Random(seed)
     builder, now_ms = BatchBuilder(Codec.SNAPPY, size_max=64 << 20), int(time.time() * 1000)
-    while builder.size < batch_bytes * SNAPPY_RATIO:
+    count = batch_bytes // record_bytes if record_bytes else 0
+    while builder.count < count if count else builder.size < batch_bytes * SNAPPY_RATIO:
         tail = f"N{source.randrange(10_000, 99_999)}"
         record = (
             f'{{"year":2013,"month":{source.randrange(1, 13)},"day":{source.randrange(1, 29)},'
@@ -182,7 +187,7 @@ def batch_of(seed: int, batch_bytes: int) -> bytes:
             f'"origin":"JFK","dest":"LAX","air_time":{source.randrange(20, 600)},'
             f'"distance":{source.randrange(80, 4900)}}}'
         )
-        builder.append(now_ms, tail.encode(), record.encode())
+        builder.append(now_ms, tail.encode(), record.encode() + source.randbytes(record_bytes))
     return bytes(builder.build())
 
 

@@ -79,3 +79,19 @@ def test_a_total_adds_messages_and_bytes_and_takes_the_oldest() -> None:
         messages=8, bytes=None, seconds=None
     )
     assert Lag.total([]) == NO_LAG
+
+
+def test_what_had_nothing_new_to_tell_when_it_was_asked_before_was_absent_until_then() -> None:
+    history = EndHistory()
+    history.observe(10, 1_000, 900)
+    history.observe(20, 5_000, 4_500, unchanged_ms=4_000)
+    assert history.absent_until_ms(15) == 4_000
+    assert history.arrived_ms(15, 3_000) == 4_000
+
+
+def test_a_source_that_tells_nothing_new_is_heard_of() -> None:
+    history = EndHistory()
+    history.observe(10, 1_000, 900)
+    history.hear(2_000, 1_900)
+    assert history.heard_ms == 2_000
+    assert history.absent_until_ms(10) == 1_900
