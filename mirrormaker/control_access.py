@@ -16,6 +16,7 @@ from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.reconcile.control import CONTROL_TOPIC, Pause, RouteWishes, read_wishes
 from mirrormaker.reconcile.control_board import TIMEOUT_MS
+from mirrormaker.reconcile.control_records import read_control_records
 from mirrormaker.reconcile.halts import Release
 from mirrormaker.reconcile.pauses import find_route, pause_records, resume_records
 from mirrormaker.topology.model import ClusterSpec, RouteName, Topology
@@ -23,12 +24,7 @@ from mirrormaker.topology.model import ClusterSpec, RouteName, Topology
 
 async def read_control(destination: ClusterSpec) -> dict[RouteName, RouteWishes]:
     """What is said of the routes to a destination. Raises BrokerError."""
-    async with open_cluster(destination) as cluster:
-        if CONTROL_TOPIC not in (await cluster.refresh()).topics:
-            return {}  # looking makes no topic
-        async with KeptTopic(cluster, CONTROL_TOPIC, timeout_ms=TIMEOUT_MS) as topic:
-            await topic.read_to_end()
-            return read_wishes(topic.entries())
+    return read_wishes(await read_control_records(destination))
 
 
 async def pause(

@@ -20,6 +20,7 @@ from broker.errors import BrokerError, ConfigurationError
 from broker.telemetry import logger
 from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.failover.last_known import LastKnownEnds
+from mirrormaker.failover.tail_watch import TailWatch
 from mirrormaker.heartbeat_writers import HeartbeatWriters
 from mirrormaker.pipelines.pool import PipelinePool
 from mirrormaker.process_figures import cpu_seconds, resident_bytes
@@ -83,6 +84,7 @@ class Daemon:
         """What routes run by; `live` follows."""
         self._declared = DeclaredTopics(lambda: self._in_force)
         self._heartbeats = HeartbeatWriters(lambda: self._in_force, self._state, self._clock)
+        self._tails = TailWatch(lambda: self._in_force, self._clock)
         self._started_ms = self._clock.now_ms()
 
     @property
@@ -127,6 +129,7 @@ class Daemon:
             tasks.create_task(self._heed_reloads(), name="reload"),
             tasks.create_task(self._declared.run(), name="declared topics"),
             tasks.create_task(self._heartbeats.run(), name="heartbeats"),
+            tasks.create_task(self._tails.run(), name="tails"),
         ]
         await self._stopping.wait()
         await asyncio.gather(pipelines.close(), workers.close(), host.close())
@@ -192,6 +195,7 @@ class Daemon:
         self._run_routes(loaded)
         self._declared.look_again()
         self._heartbeats.look_again()
+        self._tails.look_again()
         return steps
 
     async def _heed_reloads(self) -> None:
@@ -240,6 +244,7 @@ class Daemon:
             "workers": self._workers.describe() if self._workers is not None else [],
             "clusters": self._declared.describe(),
             "heartbeats": self._heartbeats.describe(),
+            "failover_groups": self._tails.describe(),
             "links": self._describe_links(),
             "routes": self._describe_routes(),
             "pipelines": self._pipelines.describe() if self._pipelines is not None else {},

@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,17 @@ from broker.clock import SystemClock
 from broker.errors import ConfigurationError
 from mirrormaker.plan.diff import make_plan
 from mirrormaker.plan.document import differences, plan_document, read_plan
+from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.plan import Plan
 from mirrormaker.plan.render import describe_step, render_plan
 from mirrormaker.plan.simulation.forecast import simulate
 from mirrormaker.plan.simulation.report import forecast_document, is_well, render_forecast
 from mirrormaker.plan.steps import ChangeRoute, RestartRoute, StartRoute, StopRoute
+from mirrormaker.reconcile.active_sides import ActiveSide, as_switched, find_active_sides
 from mirrormaker.reconcile.apply import apply_steps
 from mirrormaker.reconcile.observe import observe
 from mirrormaker.reconcile.running import await_in_force, find_daemon, plan_routes
+from mirrormaker.reconcile.switches import Stage
 from mirrormaker.reconcile.topology_file import TopologyFile
 from mirrormaker.topology.kinds.numbers import amount
 from mirrormaker.topology.loader import load_topology
@@ -125,9 +129,24 @@ async def _follow_routes(file: Path, topology: Topology, plan: Plan) -> int:
 
 async def _make_plan(file: Path) -> tuple[Topology, Plan]:
     source = TopologyFile(file).read()
-    topology = source.parse()
+    written = source.parse()
+    groups = await find_active_sides(written)
+    topology = as_switched(written, groups)
     world = await observe(topology, SystemClock())
-    return topology, make_plan(topology, world, source.digest, plan_routes(topology, find_daemon(topology)))
+    plan = make_plan(topology, world, source.digest, plan_routes(written, find_daemon(written)))
+    return topology, replace(plan, notices=(*plan.notices, *map(_notice_of, groups.values())))
+
+
+def _notice_of(where: ActiveSide) -> Notice:
+    """Which side of a failover group is at work."""
+    now = where.switch
+    told = f"is at work at {where.cluster}"
+    if now.epoch:
+        told += f", epoch {now.epoch}, by {now.by}"
+    if now.stage is not Stage.SETTLED:
+        told += f"; its switch is not settled: {now.stage.value}"
+    told += "".join(f"; {name} did not tell" for name in where.problems)
+    return Notice(kind=NoticeKind.FAILOVER, about=f"failover group {where.group.name}", message=told)
 
 
 def _save(file: Path, document: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -14,7 +13,8 @@ from mirrormaker.flow.lag import Lag
 from mirrormaker.partition_status import PartitionStatus
 from mirrormaker.sizes import format_bytes
 from mirrormaker.status import RouteStatus, Status, TopologyStatus
-from mirrormaker.timing_report import describe_latency, timing_lines
+from mirrormaker.switch_report import switch_lines
+from mirrormaker.timing_report import describe_latency, describe_time, timing_lines
 
 QUIET_STATES = frozenset({"copying", "unassigned"})
 WIDTH_WITHOUT_TERMINAL = 160
@@ -45,7 +45,7 @@ def render_text(status: Status, stream: TextIO) -> None:
         *_cluster_lines(status.clusters),
         *_heartbeat_lines(status.heartbeats),
         *_pipeline_lines(status.pipelines),
-        *_switch_lines(status.routes),
+        *switch_lines(status),
         *attention(status.routes),
     )
     for line in lines:
@@ -101,27 +101,6 @@ def _heartbeat_lines(clusters: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _switch_lines(routes: Sequence[RouteStatus]) -> list[str]:
-    """A line for each failover group that is not at home, or on its way."""
-    switches = {route.switch["group"]: route.switch for route in routes if route.switch is not None}
-    return [_switch_line(switch) for switch in switches.values() if _is_news(switch)]
-
-
-def _is_news(switch: Mapping[str, Any]) -> bool:
-    return (switch["side"], switch["stage"]) != ("home", "settled")
-
-
-def _switch_line(switch: Mapping[str, Any]) -> str:
-    line = f"failover group {switch['group']}: at {switch['cluster']} since {_time(switch['at_ms'])}"
-    if switch["stage"] != "settled":
-        line += f", {switch['stage']}"
-    if switch["stage"] == "away":
-        back = switch["standby"] if switch["side"] == "home" else switch["home"]
-        verb = "failback" if switch["side"] == "home" else "failover"
-        line += f": nothing is copied until {back} is back: mirrormaker {verb} FILE {switch['group']}"
-    return f"{line}, by {switch['by']}"
-
-
 def attention(routes: Sequence[RouteStatus]) -> list[str]:
     """A line for everything that does not go as it should, and whom to ask about it."""
     lines: list[str] = []
@@ -173,7 +152,7 @@ def _audit_lines(route: RouteStatus) -> list[str]:
 
 def describe_halt(route: str, halt: Mapping[str, Any]) -> str:
     """What stands, since when and why, and what helps."""
-    since = _time(halt["at_ms"])
+    since = describe_time(halt["at_ms"])
     where = halt["topic"] if halt["partition"] < 0 else f"{halt['topic']}-{halt['partition']}"
     if halt["released"] is not None:
         outlook = f"released by {halt['released']['by']}"
@@ -186,13 +165,9 @@ def describe_halt(route: str, halt: Mapping[str, Any]) -> str:
 
 def describe_pause(pause: Mapping[str, Any]) -> str:
     """By whom, since when, and why."""
-    since = _time(pause["at_ms"])
+    since = describe_time(pause["at_ms"])
     reason = f": {pause['reason']}" if pause.get("reason") else ""
     return f"by {pause['by']} since {since}{reason}"
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def render_json(status: Status) -> dict[str, Any]:
@@ -202,6 +177,7 @@ def render_json(status: Status) -> dict[str, Any]:
         "workers": [dict(worker) for worker in status.workers],
         "clusters": {name: dict(told) for name, told in status.clusters.items()},
         "heartbeats": {name: dict(told) for name, told in status.heartbeats.items()},
+        "failover_groups": {name: dict(told) for name, told in status.failover_groups.items()},
         "routes": [_route_json(route) for route in status.routes],
         "pipelines": {name: dict(told) for name, told in status.pipelines.items()},
     }

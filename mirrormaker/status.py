@@ -21,8 +21,10 @@ from mirrormaker.clusters import OPEN_TIMEOUT_MS, open_cluster
 from mirrormaker.control_access import read_control
 from mirrormaker.flow.lag import NO_LAG, Lag
 from mirrormaker.partition_status import PartitionStatus, observe_partitions
+from mirrormaker.reconcile.active_sides import ActiveSide, find_active_sides
 from mirrormaker.reconcile.control import RouteWishes
 from mirrormaker.reconcile.halts import describe_halts
+from mirrormaker.reconcile.switch_board import describe_switch
 from mirrormaker.route_groups import route_group
 from mirrormaker.state import StateDirectory
 from mirrormaker.timing_report import judge_objective, summarize_latency
@@ -110,6 +112,8 @@ class Status:
     """
     heartbeats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """For clusters where the daemon here writes heartbeats: how many, and the `problem` where it cannot."""
+    failover_groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the daemon here found that only the idle side of a group has (`failover/tail_watch`)."""
 
 
 def load_for_status(file: Path) -> Topology:
@@ -145,8 +149,9 @@ async def read_status(topology: Topology, clock: Clock, state: Mapping[str, Any]
     if state is None:
         directory = StateDirectory(topology.data_dir)
         state = (directory.read() if directory.is_locked() else None) or {}
+    groups = {} if state.get("routes") else await find_active_sides(topology)
     routes = await asyncio.gather(
-        *(_observe_or_tell(topology, route, state, clock) for route in topology.routes)
+        *(_observe_or_tell(topology, route, state, groups, clock) for route in topology.routes)
     )
     return Status(
         topology=_topology_status(state.get("topology")),
@@ -154,6 +159,7 @@ async def read_status(topology: Topology, clock: Clock, state: Mapping[str, Any]
         workers=tuple(state.get("workers", ())),
         clusters=state.get("clusters", {}),
         heartbeats=state.get("heartbeats", {}),
+        failover_groups=state.get("failover_groups", {}),
         pipelines=state.get("pipelines", {}),
     )
 
@@ -175,9 +181,16 @@ def _topology_status(told: Mapping[str, Any] | None) -> TopologyStatus | None:
 
 
 async def _observe_or_tell(
-    topology: Topology, route: RouteSpec, state: Mapping[str, Any], clock: Clock
+    topology: Topology,
+    route: RouteSpec,
+    state: Mapping[str, Any],
+    groups: Mapping[str, ActiveSide],
+    clock: Clock,
 ) -> RouteStatus:
+    """`groups`: where failover groups are, where no daemon tells."""
     told: Mapping[str, Any] = state.get("routes", {}).get(route.name) or await _tell_wishes(topology, route)
+    if (where := groups.get(route.failover_group or "")) is not None:
+        told = {**told, **_tell_switch(route, where)}
     spec = topology.clusters[route.source]
     if _state_of(route, told) == STANDING_BY:
         return _route_status(route, told, None, NO_LAG, ())
@@ -208,6 +221,16 @@ async def _tell_wishes(topology: Topology, route: RouteSpec) -> Mapping[str, Any
         "halts": describe_halts(wishes.halts),
     }
     return told if wishes.pause is None else {**told, "pause": asdict(wishes.pause), "state": "paused"}
+
+
+def _tell_switch(route: RouteSpec, where: ActiveSide) -> Mapping[str, Any]:
+    """As a daemon would."""
+    told: dict[str, Any] = {"switch": describe_switch(where.group, where.switch)}
+    if not where.runs(route):
+        told["state"] = STANDING_BY
+    elif not route.enabled:
+        told["state"] = "stopped"
+    return told
 
 
 def _state_of(route: RouteSpec, told: Mapping[str, Any]) -> str:

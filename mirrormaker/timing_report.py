@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from mirrormaker.flow.lag import Lag
@@ -11,6 +12,11 @@ from mirrormaker.partition_status import PartitionStatus
 from mirrormaker.topology.model import Objectives
 
 PERCENTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
+
+
+def describe_time(at_ms: int) -> str:
+    """For people, in UTC."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def summarize_latency(told: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -56,7 +56,9 @@ class LedgerAudit:
         ]
         audit.has_ledger = bool(lanes)
         if not lanes:
-            if view.windows[source].length:
+            own = total(outside(view.returned.get(source, ()), audit.window))
+            findings.outcomes[Outcome.RETURNED] += audit.window.length - own
+            if own:
                 audit.problem = self._why_no_ledger(source)
             return audit
         found: list[int] = []
@@ -112,10 +114,14 @@ def judge_source(
     window = view.windows[source]
     passes = [each for _, known in lanes for each in known]
     first, reached = view.begun_at(source, passes), max(each.source.next for each in passes)
-    pending = Range(reached, window.next).within(window)
+    before, pending = Range(window.first, first).within(window), Range(reached, window.next).within(window)
     early = total(each.within(pending) for each in found)
-    findings.outcomes[Outcome.BEFORE_START] += Range(window.first, first).within(window).length
-    findings.outcomes[Outcome.PENDING] += pending.length - early
+    returned = view.returned.get(source, ())
+    findings.outcomes[Outcome.BEFORE_START] += total(outside(returned, before))
+    findings.outcomes[Outcome.PENDING] += total(outside(returned, pending)) - early
+    findings.outcomes[Outcome.RETURNED] += total(
+        each.within(part) for each in returned for part in (before, pending)
+    )
     judged = Range(first, reached).within(window)
     found = [each.within(judged) for each in found]
     dealt_with = joined([*(part for each in passes for part in each.covered_parts(judged)), *found])
@@ -123,8 +129,10 @@ def judge_source(
     notes = view.notes.get(source, ())
     for hole in holes:
         findings.outcomes[Outcome.NOTED] += sum(each.within(hole).length for each in notes)
-        for part in outside(notes, hole):
-            _judge_hole(view, source, lanes[0], part, findings)
+        for unnoted in outside(notes, hole):
+            findings.outcomes[Outcome.RETURNED] += total(each.within(unnoted) for each in returned)
+            for part in outside(returned, unnoted):
+                _judge_hole(view, source, lanes[0], part, findings)
     copied = sum(each.count(judged) for each in passes) + total(found)
     distinct = total(joined([*(part for each in passes for part in each.copied_parts(judged)), *found]))
     findings.records += distinct + early

@@ -19,6 +19,7 @@ from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.lane_runs import Pass, passes_of
 from mirrormaker.audit.notes import noted_ranges
 from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.returned import read_returned
 from mirrormaker.audit.stored_positions import read_positions
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.flow.batch_limits import BatchLimits
@@ -64,6 +65,8 @@ class RouteView:
     indexes: Mapping[TopicPartition, DestinationIndex]
     """By partition of the destination."""
     notes: Mapping[TopicPartition, list[Range]] = field(default_factory=dict)
+    returned: Mapping[TopicPartition, list[Range]] = field(default_factory=dict)
+    """Source offsets of what came there from the destination."""
     carried_ids: frozenset[int] = frozenset()
     compacted_sources: frozenset[str] = frozenset()
     compacted_destinations: frozenset[str] = frozenset()
@@ -150,6 +153,10 @@ async def view_route(
     ends = await _stable_ends(source, partitions)
     windows = await offsets_of_window(source, partitions, window)
     passes, indexes = _read_lanes(view, source, lanes, existing)
+    is_exact = route.delivery is Delivery.EXACTLY_ONCE
+    returned = (
+        await read_returned(source, destination, lanes, has_markers=is_exact) if route.provenance else {}
+    )
     return RouteView(
         route=route,
         source=source,
@@ -166,6 +173,7 @@ async def view_route(
         passes=passes,
         indexes=indexes,
         notes=noted_ranges(await _read_kept(destination, SKIPPED_TOPIC), route.name),
+        returned=returned,
         carried_ids=await _carried_ids(source) if route.provenance else frozenset(),
         compacted_sources=await _topics_with(source, wanted, _POLICY, "compact"),
         compacted_destinations=await _topics_with(

@@ -8,8 +8,12 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 
-def failover_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
-    """Of the groups that these routes, as `Daemon.describe` tells them, are in."""
+def failover_metrics(
+    routes: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Mapping[str, Any]]
+) -> Iterable[Metric]:
+    """Of the groups that these routes, as `Daemon.describe` tells them, are in; `groups`: what it tells of
+    these itself.
+    """
     side = GaugeMetricFamily(
         "mirrormaker_failover_side",
         "1 for the cluster where the group is at work, and the stage of its last switch.",
@@ -22,4 +26,12 @@ def failover_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric
     for group, told in switches.items():
         side.add_metric([group, told["cluster"], told["stage"]], 1)
         epoch.add_metric([group], told["epoch"])
-    yield from (side, epoch)
+    tail = GaugeMetricFamily(
+        "mirrormaker_failover_tail_records",
+        "Records found at the idle side of the group that the other side lacks.",
+        labels=["group", "cluster"],
+    )
+    for group, told in groups.items():
+        if told["looked_at_ms"] is not None:
+            tail.add_metric([group, told["idle"]], told["tail_records"])
+    yield from (side, epoch, tail)

@@ -91,7 +91,7 @@ class _Pictured(Collector):
         yield from group_metrics(routes)
         yield from timing_metrics(routes, self._picture["at_ms"])
         yield from writer_metrics(self._picture.get("heartbeats", {}))
-        yield from failover_metrics(routes)
+        yield from failover_metrics(routes, self._picture.get("failover_groups", {}))
         yield from _way_metrics(routes)
         yield from _link_metrics(self._picture.get("links", ()))
         yield from pipeline_metrics(self._picture.get("pipelines", {}))

@@ -18,6 +18,7 @@ from mirrormaker.ledger.group_mark import GroupMark, GroupMarkId
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC
 from mirrormaker.ledger.return_ledger import ReturnLedger
 from mirrormaker.ledger.route_ledger import RouteLedger
+from mirrormaker.ledger.two_way import read_again
 from mirrormaker.reconcile.switches import Side
 from mirrormaker.topology.failover_groups import return_route
 from mirrormaker.topology.model import RouteSpec
@@ -42,6 +43,8 @@ class GroupPlace:
     is_exact: bool
     unread: int
     """Records that the route has not copied yet and that the group has read: see `GroupStanding.AHEAD`."""
+    again: int | None
+    """Records that it has read and finds there once more, at the most; None: nobody knows where it begins."""
 
     def describe(self) -> dict[str, Any]:
         """Plain data."""
@@ -56,7 +59,24 @@ class GroupPlace:
             "standing": self.standing,
             "exact": self.is_exact,
             "ahead": self.unread,
+            "read_again": self.again,
         }
+
+    def line(self) -> str:
+        """For people."""
+        at = "its first record" if self.continues_at is None else f"offset {self.continues_at}"
+        ahead = f", {self.unread:,} records ahead of the copy" if self.unread else ""
+        again = f", reads up to {self.again:,} records again" if self.again else ""
+        exactness = "" if self.is_exact else f" ({self.standing})"
+        return f"group {self.group}: {self.source} at {self.at}{ahead} goes on at {at}{again}{exactness}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """What the ledgers say of a route, and of the one that leads back."""
+
+    there: RouteLedger
+    back: ReturnLedger | None
 
 
 async def look_at_groups(sides: Sides, side: Side, places: list[PartitionPlace]) -> list[GroupPlace]:
@@ -67,9 +87,9 @@ async def look_at_groups(sides: Sides, side: Side, places: list[PartitionPlace])
     found: list[GroupPlace] = []
     for route in _carrying(sides, side):
         if LEDGER_TOPIC in (await sides.cluster(side.other).refresh()).topics:
-            async with _carriage(sides, side, route, places) as (carrier, _):
+            async with _carriage(sides, side, route, places) as (carrier, lanes):
                 await carrier.carry(moves=False)
-                found += _told(route, carrier.groups)
+                found += _told(route, carrier.groups, lanes)
     return found
 
 
@@ -79,12 +99,12 @@ async def carry_groups(sides: Sides, side: Side, places: list[PartitionPlace]) -
     """
     found: list[GroupPlace] = []
     for route in _carrying(sides, side):
-        async with _carriage(sides, side, route, places) as (carrier, back):
+        async with _carriage(sides, side, route, places) as (carrier, lanes):
             await carrier.carry()
             await carrier.carry()  # says where they are now
-            if back is not None:
-                await _note(carrier.groups, back)
-            found += _told(route, carrier.groups)
+            if lanes.back is not None:
+                await _note(carrier.groups, lanes.back)
+            found += _told(route, carrier.groups, lanes)
     return found
 
 
@@ -95,7 +115,7 @@ def _carrying(sides: Sides, side: Side) -> list[RouteSpec]:
 @asynccontextmanager
 async def _carriage(
     sides: Sides, side: Side, route: RouteSpec, places: list[PartitionPlace]
-) -> AsyncIterator[tuple[GroupCarrier, ReturnLedger | None]]:
+) -> AsyncIterator[tuple[GroupCarrier, _Lanes]]:
     """A carrier for all partitions of the route, with ledgers that have been read."""
     assert route.sync.groups is not None
     source, destination = sides.cluster(side), sides.cluster(side.other)
@@ -108,7 +128,10 @@ async def _carriage(
     tasks = [asyncio.create_task(each.run()) for each in (ledger, back) if each is not None]
     try:
         await _await_read(ledger, back)
-        yield GroupCarrier(route.sync.groups, source, destination, ledger, lambda: owned, back), back
+        yield (
+            GroupCarrier(route.sync.groups, source, destination, ledger, lambda: owned, back),
+            _Lanes(ledger, back),
+        )
     finally:
         for task in tasks:
             task.cancel()
@@ -137,21 +160,31 @@ async def _note(groups: Mapping[str, tuple[Crossing, ...]], back: ReturnLedger) 
         await back.put(records)
 
 
-def _told(route: RouteSpec, groups: Mapping[str, tuple[Crossing, ...]]) -> list[GroupPlace]:
+def _told(route: RouteSpec, groups: Mapping[str, tuple[Crossing, ...]], lanes: _Lanes) -> list[GroupPlace]:
     return [
-        GroupPlace(
-            route=route.name,
-            group=name,
-            source=each.source,
-            at=each.position.offset,
-            to=each.to,
-            continues_at=each.committed if each.decision.to is None else each.decision.to,
-            standing=each.decision.standing.value,
-            is_exact=each.translation is not None
-            and each.translation.is_exact
-            and each.decision.standing in _AT_THE_END,
-            unread=each.behind,
-        )
+        _place_of(route, name, each, lanes)
         for name, crossings in sorted(groups.items())
         for each in crossings
     ]
+
+
+def _place_of(route: RouteSpec, group: str, each: Crossing, lanes: _Lanes) -> GroupPlace:
+    continues_at = each.committed if each.decision.to is None else each.decision.to
+    again = None
+    if continues_at is not None:
+        there = lanes.there.pages(each.source, each.to)
+        back = None if lanes.back is None else lanes.back.pages(each.source, each.to)
+        again = read_again(each.position.offset, continues_at, there, back)
+    is_exact = each.translation is not None and each.translation.is_exact
+    return GroupPlace(
+        route=route.name,
+        group=group,
+        source=each.source,
+        at=each.position.offset,
+        to=each.to,
+        continues_at=continues_at,
+        standing=each.decision.standing.value,
+        is_exact=is_exact and each.decision.standing in _AT_THE_END,
+        unread=each.behind,
+        again=again,
+    )

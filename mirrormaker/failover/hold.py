@@ -99,21 +99,22 @@ async def _await_the_end_of_others(
     sides: Sides, key: Document, target: Side, tell: Callable[[str], None]
 ) -> None:
     """Until those that are said to be at work have gone, or are seen to be dead. Raises FailoverError."""
-    for topic in sides.control.values():
-        before = topic.get(key)
-        if before is None:
-            continue
-        tell(f"{_name(before)} did not end: looking whether it is still at work")
-        waited_ms = 0
-        while (now := topic.get(key)) == before and waited_ms < DEAD_MS:
-            await asyncio.sleep(_LOOK_MS / 1000)
-            waited_ms += _LOOK_MS
-        sides.look()
-        if now is None or now == before or _calls_off(sides, target):
-            continue
+    before = {side: told for side, topic in sides.control.items() if (told := topic.get(key)) is not None}
+    if not before:
+        return
+    tell(f"{_name(next(iter(before.values())))} did not end: looking whether it is still at work")
+    now: dict[Side, Document | None] = {**before}
+    waited_ms = 0
+    while now == before and waited_ms < DEAD_MS:
+        await asyncio.sleep(_LOOK_MS / 1000)
+        waited_ms += _LOOK_MS
+        now = {side: sides.control[side].get(key) for side in before}
+    sides.look()
+    alive = [told for side, told in now.items() if told is not None and told != before[side]]
+    if alive and not _calls_off(sides, target):
         raise FailoverError(
-            f"the group {sides.group.name!r} is being switched to {now.get('to')!r} by {_name(now)} just now:"
-            " wait until that has ended"
+            f"the group {sides.group.name!r} is being switched to {alive[0].get('to')!r} by {_name(alive[0])}"
+            " just now: wait until that has ended"
         )
 
 

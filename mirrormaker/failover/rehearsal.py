@@ -12,6 +12,7 @@ from broker.client.acl_admin import AclAdmin
 from broker.client.cluster import Cluster
 from broker.errors import BrokerError
 from broker.types import TopicPartition
+from mirrormaker.failover.carried_groups import groups_as_carried
 from mirrormaker.failover.groups import GroupPlace, look_at_groups
 from mirrormaker.failover.last_known import read_last_known
 from mirrormaker.failover.partitions import PartitionPlace, lane_of, ledger_at, read_places
@@ -19,6 +20,7 @@ from mirrormaker.failover.sides import Sides
 from mirrormaker.failover.tail import Tail, find_tail, read_paths
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.two_way import mirrored_until
+from mirrormaker.ledger.view import LedgerView
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.reconcile.switches import Side
 from mirrormaker.status import read_status
@@ -80,6 +82,11 @@ class Rehearsal:
         counts = [each.records for each in self.missing]
         return None if None in counts else sum(count for count in counts if count is not None)
 
+    @property
+    def records_read_again(self) -> int:
+        """That groups have read and find once more, at the most, all together."""
+        return sum(place.again or 0 for place in self.groups)
+
     def describe(self) -> dict[str, Any]:
         """Plain data."""
         return {
@@ -91,6 +98,7 @@ class Rehearsal:
             "records_missing": self.records_missing,
             "partitions": [each.describe() for each in self.missing],
             "groups": [each.describe() for each in self.groups],
+            "records_read_again": self.records_read_again,
             "tail": [each.describe() for each in self.tail],
             "notes": list(self.notes),
         }
@@ -104,13 +112,7 @@ class Rehearsal:
         count = self.records_missing
         lines.append(f"  not copied yet: {'unknown' if count is None else f'{count:,} records'}")
         lines += (_line_of(each) for each in self.missing if each.records != 0)
-        for place in self.groups:
-            at = "its first record" if place.continues_at is None else f"offset {place.continues_at}"
-            exactness = "" if place.is_exact else f" ({place.standing}: it may read records again)"
-            ahead = f", {place.unread:,} records ahead of the copy" if place.unread else ""
-            lines.append(
-                f"  group {place.group}: {place.source} at {place.at}{ahead} goes on at {at}{exactness}"
-            )
+        lines += (f"  {place.line()}" for place in self.groups)
         lines += (f"  only at {self.to}: {each.line()}" for each in self.tail)
         return [*lines, *(f"  {note}" for note in self.notes)]
 
@@ -137,21 +139,29 @@ async def rehearse(sides: Sides, target: Side) -> Rehearsal:
         problem=sides.problems.get(old),
     )
     if not is_planned:
-        missing = await _missing_as_known(sides, target)
-        notes = ("groups go on where they were carried last",)
-        return replace(rehearsal, missing=tuple(missing), notes=(*notes, *_standing_notes(sides, old)))
+        view = await ledger_at(sides.cluster(target))
+        return replace(
+            rehearsal,
+            missing=tuple(await _missing_as_known(sides, target, view)),
+            groups=tuple(await groups_as_carried(sides.cluster(target), sides.leaving(old), view)),
+            notes=("groups go on where they were carried last", *_standing_notes(sides, old)),
+        )
     places = await read_places(sides, old)
     return replace(
         rehearsal,
         missing=tuple(await _missing_now(sides, old)),
         groups=tuple(await look_at_groups(sides, old, places)),
-        tail=tuple(await find_tails(sides, target)),
+        tail=tuple((await find_tails(sides, target))[0]),
         notes=(*_transaction_notes(places), *await _rule_notes(sides, old), *_standing_notes(sides, old)),
     )
 
 
-async def find_tails(sides: Sides, side: Side) -> list[Tail]:
-    """What `side` has that the other one lacks, and no route that runs brings there. Raises BrokerError."""
+async def find_tails(
+    sides: Sides, side: Side, after: Mapping[TopicPartition, int] | None = None
+) -> tuple[list[Tail], dict[TopicPartition, int]]:
+    """What `side` has that the other one lacks, and no route that runs brings there; and how far was looked.
+    `after`: offsets before which that has been done. Raises BrokerError.
+    """
     cluster, other = sides.cluster(side), sides.clusters.get(side.other)
     places = await read_places(sides, side)
     came, went = await ledger_at(cluster), None if other is None else await ledger_at(other)
@@ -164,10 +174,11 @@ async def find_tails(sides: Sides, side: Side) -> list[Tail]:
             position = max(known, position or 0)
         if position is None:
             position = mirrored_or_start(lane, place)
-        begun = replace(place, committed=max(position, place.start))
+        begin = max(position, place.start, (after or {}).get(place.source, 0))
+        begun = replace(place, committed=begin)
         tail = await find_tail(cluster, begun, lane, paths, None if other is None else other.cluster_id)
         tails += [] if tail is None else [tail]
-    return tails
+    return tails, {place.source: place.stable_end for place in places}
 
 
 def mirrored_or_start(lane: LaneLedger, place: PartitionPlace) -> int:
@@ -195,10 +206,10 @@ async def _missing_now(sides: Sides, old: Side) -> list[Missing]:
     ]
 
 
-async def _missing_as_known(sides: Sides, target: Side) -> list[Missing]:
+async def _missing_as_known(sides: Sides, target: Side, view: LedgerView) -> list[Missing]:
     """From what the daemon saw of the source last, and the ledger at the side that answers."""
     cluster = sides.cluster(target)
-    view, kept, now_ms = await ledger_at(cluster), read_last_known(sides.topology), sides.clock.now_ms()
+    kept, now_ms = read_last_known(sides.topology), sides.clock.now_ms()
     metadata = await cluster.refresh()
     found: list[Missing] = []
     for route in sides.leaving(target.other):

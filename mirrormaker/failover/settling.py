@@ -65,7 +65,7 @@ class TailSettling:
             await self._copy(side, now)
             return
         await self._advance(side)
-        tails = tuple(await find_tails(sides, side))
+        tails = tuple((await find_tails(sides, side))[0])
         self.found += tails
         choice = self._terms.tail
         if not tails:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -14,8 +14,8 @@ from mirrormaker.clusters import open_cluster
 from mirrormaker.control_access import this_user
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
-from mirrormaker.reconcile.control import CONTROL_TOPIC, RouteWishes, read_wishes
-from mirrormaker.reconcile.control_board import TIMEOUT_MS
+from mirrormaker.reconcile.control import RouteWishes, read_wishes
+from mirrormaker.reconcile.control_records import control_records
 from mirrormaker.reconcile.switches import Side, Switch, latest, read_switches, switch_key, switch_value
 from mirrormaker.topology.failover_groups import FailoverGroup, failover_groups
 from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Topology
@@ -125,7 +125,7 @@ async def open_sides(topology: Topology, group: FailoverGroup, clock: Clock) -> 
             spec = topology.clusters[sides.name(side)]
             try:
                 cluster = await stack.enter_async_context(open_cluster(spec))
-                records = await _read_control(cluster)
+                records = await control_records(cluster)
             except BrokerError as error:
                 sides.problems[side] = str(error)
                 continue
@@ -138,14 +138,6 @@ async def open_sides(topology: Topology, group: FailoverGroup, clock: Clock) -> 
         _check_generation(sides)
         sides.look()
         yield sides
-
-
-async def _read_control(cluster: Cluster) -> Collection[tuple[dict[str, object], dict[str, object]]]:
-    if CONTROL_TOPIC not in (await cluster.refresh()).topics:
-        return []  # looking makes no topic
-    async with KeptTopic(cluster, CONTROL_TOPIC, timeout_ms=TIMEOUT_MS) as topic:
-        await topic.read_to_end()
-        return [(dict(key), dict(value)) for key, value in topic.entries()]
 
 
 def _check_generation(sides: Sides) -> None:

@@ -21,9 +21,11 @@ async def read_ledger(destination: Cluster) -> LedgerView:
     return await find_ledger(destination)
 
 
-async def find_ledger(destination: Cluster) -> LedgerView:
-    """The same, nothing where there is none. Raises BrokerError."""
-    view = LedgerView()
+async def find_ledger(destination: Cluster, source: str | None = None) -> LedgerView:
+    """The same, nothing where there is none; of lanes from the cluster with the id `source`, or from any.
+    Raises BrokerError.
+    """
+    view = LedgerView(source)
     if LEDGER_TOPIC not in (await destination.refresh()).topics:
         return view
     async with KeptTopic(destination, LEDGER_TOPIC, timeout_ms=READ_TIMEOUT_MS, view=view) as topic:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.lane_map import NOTHING_KNOWN, Standing, Translation
-from mirrormaker.ledger.page import NOWHERE_KNOWN
+from mirrormaker.ledger.page import NOWHERE_KNOWN, PageRun
 
 _ENDS = frozenset({Standing.END, Standing.BEYOND})
 
@@ -90,7 +90,26 @@ def mirrored_until(ledgers: Iterable[LaneLedger], start: int | None) -> int | No
     return reached
 
 
+def read_again(offset: int, continues_at: int, there: LaneLedger | None, back: LaneLedger | None) -> int:
+    """How many records, at the most, whoever has passed all before `offset` here finds once more when he goes
+    on at `continues_at` at the other side.
+    """
+    passed = [
+        *((run.to, min(run.length, offset - run.source)) for run in _page_runs(there)),
+        *((run.source, min(run.length, offset - run.to)) for run in _page_runs(back)),
+    ]
+    return sum(
+        first + length - max(first, continues_at)
+        for first, length in passed
+        if length > 0 and first + length > continues_at
+    )
+
+
+def _page_runs(ledger: LaneLedger | None) -> Iterator[PageRun]:
+    for page in () if ledger is None else ledger.pages():
+        yield from (run for run in page.runs() if run.to != NOWHERE_KNOWN)
+
+
 def _runs(ledgers: Iterable[LaneLedger]) -> Iterator[tuple[int, int]]:
     for ledger in ledgers:
-        for page in ledger.pages():
-            yield from ((run.to, run.to + run.length) for run in page.runs() if run.to != NOWHERE_KNOWN)
+        yield from ((run.to, run.to + run.length) for run in _page_runs(ledger))

@@ -53,6 +53,11 @@ class LedgerView:
         """All that is known; not to be changed."""
         return self._lanes
 
+    @property
+    def marks(self) -> Mapping[GroupMarkId, GroupMark]:
+        """How groups stood when they were last carried; not to be changed."""
+        return self._marks
+
     def of_source(self, source: TopicPartition, to: str) -> Iterator[LaneId]:
         """The lanes of a source partition to a topic of the destination."""
         return (lane for lane in self._lanes if lane.source == source and lane.to == to)

@@ -25,6 +25,7 @@ class NoticeKind(Enum):
     LAG = "lag"
     LOST = "lost"
     DAEMON = "daemon"
+    FAILOVER = "failover"
 
 
 _BLOCKING = frozenset({NoticeKind.ONE_CLUSTER, NoticeKind.CIRCLE})

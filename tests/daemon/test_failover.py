@@ -6,7 +6,8 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -25,6 +26,7 @@ from tests.daemon.test_mirror import _count, address, create, produce
 
 TOPIC = "orders"
 KILLED = -signal.SIGKILL
+SECONDS = 3 * PATIENCE_SECONDS
 Clusters = Mapping[str, EmbeddedCluster]
 
 
@@ -33,7 +35,8 @@ def clusters(cluster: ClusterFactory) -> Clusters:
     return {"primary": cluster("primary"), "standby": cluster("standby")}
 
 
-def group_file(folder: Path, clusters: Mapping[str, Brokers], **given: Any) -> Path:
+def group_file(folder: Path, clusters: Mapping[str, Brokers], **route: Any) -> Path:
+    """`route`: what all routes have."""
     file = folder / "recovery.yaml"
     topics = {"include": [TOPIC], "name": "{topic}"}
     topology = {
@@ -46,6 +49,7 @@ def group_file(folder: Path, clusters: Mapping[str, Brokers], **given: Any) -> P
             "refresh_interval_ms": 300,
             "commit_interval_ms": 100,
             "sync": {"groups": {"include": ["read.*"], "interval_ms": 200}},
+            **route,
         },
         "routes": [
             {"name": "forth", "from": "primary", "to": "standby", "topics": topics},
@@ -53,12 +57,14 @@ def group_file(folder: Path, clusters: Mapping[str, Brokers], **given: Any) -> P
         ],
         "data_dir": "data",
     }
-    file.write_text(yaml.safe_dump(topology | given))
+    file.write_text(yaml.safe_dump(topology))
     return file
 
 
 def switch(verb: str, file: Path, *options: str) -> dict[str, Any]:
-    done = mirrormaker(verb, str(file), "orders", "--output", "json", "--timeout", "30", *options)
+    done = mirrormaker(
+        verb, str(file), "orders", "--output", "json", "--timeout", "30", *options, seconds=SECONDS
+    )
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     return told
@@ -67,13 +73,24 @@ def switch(verb: str, file: Path, *options: str) -> dict[str, Any]:
 def kill_at_write(number: int, verb: str, file: Path) -> subprocess.CompletedProcess[str]:
     """The same, killed in place of one of its writes, if it has so many."""
     command = [sys.executable, "-m", "tests.daemon.killed_command", str(number), verb, str(file), "orders"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3 * PATIENCE_SECONDS, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode in (0, KILLED), done.stderr
     return done
 
 
+@contextmanager
+def begun(verb: str, file: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A command at work."""
+    command = [sys.executable, "-m", "mirrormaker.cli", verb, str(file), "orders", *options]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def refused(verb: str, file: Path, *options: str) -> str:
-    done = mirrormaker(verb, str(file), *options)
+    done = mirrormaker(verb, str(file), *options, seconds=SECONDS)
     assert (done.returncode, done.stdout) == (1, ""), done.stdout
     assert "Traceback" not in done.stderr
     return done.stderr
@@ -89,6 +106,10 @@ def ask(port: int, path: str, body: bytes | None = None) -> str:
 def states(running: MirrorProcess) -> dict[str, str]:
     told = json.loads(mirrormaker("status", str(running.file), "--output", "json").stdout)
     return {route["name"]: route["state"] for route in told["routes"]}
+
+
+def status_text(file: Path) -> str:
+    return mirrormaker("status", str(file)).stdout
 
 
 def wait_states(running: MirrorProcess, **wanted: str) -> None:
@@ -138,6 +159,8 @@ def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both
     had += read(standby, "readers", TOPIC, 100)
     wait_count(primary, 150)
     running.kill()
+    assert states(running) == {"forth": "standing by", "back": "stopped"}, "told by the clusters"
+    assert "failover group orders: is at work at standby, epoch 1" in mirrormaker("plan", str(file)).stdout
     running.start()
     produce(standby, TOPIC, range(150, 160), 1)
     wait_until(lambda: running.log.read_text().count("\nhttp\t") == 2, "served again")
@@ -159,8 +182,9 @@ def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both
 
 @pytest.mark.timeout(240)
 @pytest.mark.long
+@pytest.mark.parametrize("choice", ["copy", "report"])
 def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(
-    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path, choice: str
 ) -> None:
     primary, standby = clusters["primary"], clusters["standby"]
     create(primary, TOPIC, 1)
@@ -178,6 +202,13 @@ def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(
     assert "say --force" in refused("failover", file, "orders")
     rehearsed = switch("failover", file, "--dry-run")
     assert (rehearsed["planned"], rehearsed["partitions"][0]["copied_to"]) == (False, 50)
+    (group,) = rehearsed["groups"]
+    assert (group["group"], group["at"], group["continues_at"], group["read_again"]) == (
+        "readers",
+        40,
+        40,
+        10,
+    )
     done = switch("failover", file, "--force")
     assert (done["cluster"], done["stage"], done["forced"]) == ("standby", "away", True)
     assert "is still away" in refused("failover", file, "orders")
@@ -190,15 +221,22 @@ def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(
         lambda: "orders-0: 8 records, offsets 50 to 57" in refused("failover", file, "orders"), "found"
     )
     wait_until(lambda: states(running)["back"] == "standing by", "back stands by")
-    done = switch("failback", file, "--tail", "copy")
+    wait_until(lambda: "primary has 8 records that never came" in status_text(file), "told by the daemon")
+    done = switch("failback", file, "--tail", choice)
     assert done["cluster"] == "primary"
     wait_states(running, forth="running", back="standing by")
     produce(primary, TOPIC, range(70, 80), 1)
-    wait_count(standby, 80)
+    wait_count(standby, 80 if choice == "copy" else 72)
     assert records_at(primary) == list(range(80))
-    assert records_at(standby) == [*range(50), *range(58, 70), *range(50, 58), *range(70, 80)]
-    had += read(primary, "readers", TOPIC, 30)
-    assert sorted(set(had)) == list(range(40, 80)), "nothing is missed"
+    tail = list(range(50, 58)) if choice == "copy" else []
+    assert records_at(standby) == [*range(50), *range(58, 70), *tail, *range(70, 80)]
+    had += read(primary, "readers", TOPIC, 30 if choice == "copy" else 10)
+    assert {*had, *range(50, 58)} == set(range(40, 80)), "nothing else is missed"
+    if choice == "copy":
+        assert set(had) == set(range(40, 80))
+    for options in ([], ["--deep"]):
+        audited = mirrormaker("audit", str(file), *options)
+        assert audited.returncode == 0, audited.stdout
     assert running.stop() == 0
 
 
@@ -218,10 +256,14 @@ def test_a_side_that_is_left_takes_no_records_while_the_switch_is_under_way_and_
     producer.begin_transaction()
     producer.produce(TOPIC, b"10", partition=0)
     producer.flush(30)
-    done = mirrormaker("failover", str(file), "orders", "--timeout", "2")
-    assert done.returncode == 1
-    assert "1 records of 1 partitions are still to be copied" in done.stderr
-    assert "is fenced: orders" in done.stderr
+    with begun("failover", file, "--timeout", "60") as first:
+        assert first.stderr is not None
+        assert "is fenced: orders" in first.stderr.readline()
+        assert "is being switched to 'standby' by a command of" in refused("failover", file, "orders")
+        assert switch("failback", file)["cluster"] == "primary"
+        assert "was switched by another command meanwhile" in first.communicate(timeout=PATIENCE_SECONDS)[1]
+    told = refused("failover", file, "orders", "--timeout", "2")
+    assert "1 records of 1 partitions are still to be copied" in told
     producer.produce(TOPIC, b"11", partition=0)
     producer.commit_transaction(30)
     assert switch("failover", file)["cluster"] == "standby"

@@ -1,92 +1,49 @@
-"""Commands that switch a failover group, killed at each of their writes and run again."""
+"""Commands that switch a failover group, killed at their writes and run again; routes of every delivery."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker
-from tests.daemon.test_carried_groups import read
-from tests.daemon.test_failover import (
-    KILLED,
-    TOPIC,
-    Clusters,
-    group_file,
-    kill_at_write,
-    records_at,
-    wait_count,
-)
-from tests.daemon.test_mirror import create, produce
+from tests.daemon.conftest import MirrorFactory
+from tests.daemon.switch_drill import SIDES, Drill
+from tests.daemon.test_failover import TOPIC, group_file
+from tests.daemon.test_mirror import create
 
+pytestmark = pytest.mark.long
 WRITES_MAX = 40
-SIDES = {"failover": "standby", "failback": "primary"}
+ROUTES: dict[str, dict[str, Any]] = {
+    "exactly once": {"delivery": "exactly_once"},
+    "several workers": {"resources": {"workers": 2}},
+    "exactly once by several workers": {"delivery": "exactly_once", "resources": {"workers": 2}},
+}
 
 
 @pytest.fixture
-def clusters(cluster: ClusterFactory) -> Clusters:
-    return {"primary": cluster("primary"), "standby": cluster("standby")}
-
-
-class Drill:
-    """A group that is switched there and back while records are written and read where it is at work."""
-
-    def __init__(self, clusters: Clusters, running: MirrorProcess) -> None:
-        self.clusters = clusters
-        self.file = running.file
-        self.at = "primary"
-        self.written = 0
-        self.had: list[int] = []
-
-    def switch(self, verb: str, kill_at: int) -> bool:
-        """Switch, killed at one of the writes and run again; whether it was killed."""
-        self.write(6)
-        self.read(4)
-        killed = kill_at_write(kill_at, verb, self.file)
-        again = mirrormaker(verb, str(self.file), "orders", "--output", "json", "--timeout", "30")
-        where = f"{verb} {killed.stderr}{again.stderr}"
-        if again.returncode:
-            assert f"is at {SIDES[verb]!r} already" in again.stderr, where
-        else:
-            told = json.loads(again.stdout)
-            assert (told["cluster"], told["stage"], told["fenced"]) == (SIDES[verb], "settled", []), where
-        self.at = SIDES[verb]
-        self.read(self.written - len(self.had))
-        assert self.had == list(range(self.written)), where
-        return killed.returncode == KILLED
-
-    def write(self, count: int) -> None:
-        """At the side that is at work."""
-        produce(self.clusters[self.at], TOPIC, range(self.written, self.written + count), 1)
-        self.written += count
-
-    def read(self, count: int) -> None:
-        """The same, by the group."""
-        start = None if self.had else 0
-        self.had += read(self.clusters[self.at], "readers", TOPIC, count, start=start)
-
-    def end(self) -> None:
-        """Both sides have every record once."""
-        for each in self.clusters.values():
-            wait_count(each, self.written)
-            assert records_at(each) == list(range(self.written))
+def route() -> dict[str, Any]:
+    """What all routes of the group have."""
+    return {}
 
 
 @pytest.fixture
-def drill(clusters: Clusters, mirror: MirrorFactory, tmp_path: Path) -> Iterator[Drill]:
+def drill(
+    cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path, route: dict[str, Any]
+) -> Iterator[Drill]:
     """At home, with a daemon at work."""
+    clusters = {"primary": cluster("primary"), "standby": cluster("standby")}
     create(clusters["primary"], TOPIC, 1)
-    running = mirror.of_file(group_file(tmp_path, clusters))
+    running = mirror.of_file(group_file(tmp_path, clusters, **route))
     running.start()
-    produce(clusters["primary"], TOPIC, range(0), 1)
-    yield Drill(clusters, running)
+    drill = Drill(clusters, running)
+    drill.begin()
+    yield drill
     assert running.stop() == 0
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_switch_that_is_killed_at_any_write_is_ended_by_the_same_command(drill: Drill) -> None:
     for number in range(1, WRITES_MAX):
@@ -94,4 +51,13 @@ def test_a_switch_that_is_killed_at_any_write_is_ended_by_the_same_command(drill
         if not any(killed):
             break
     assert 8 < number < WRITES_MAX
+    drill.end()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("route", ROUTES.values(), ids=ROUTES)
+def test_a_group_of_every_delivery_switches_killed_or_not_and_has_every_record_once(drill: Drill) -> None:
+    drill.switch("failover", kill_at=0)
+    drill.switch("failback", kill_at=4)
+    drill.switch("failover", kill_at=6)
     drill.end()

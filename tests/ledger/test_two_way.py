@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.page import Page
-from mirrormaker.ledger.two_way import mirrored_until, translate
+from mirrormaker.ledger.two_way import mirrored_until, read_again, translate
 
 
 @dataclass
@@ -92,6 +92,9 @@ def test_whoever_changes_sides_finds_what_he_has_not_passed_from_the_first_of_it
                 continue
             told = translate(offset, there.ledger, here.ledger)
             assert (told.offset, told.is_exact) == (wanted, True), (offset, here.records, there.records)
+            for start in (0, wanted, len(there.records)):
+                again = sum(record in passed for record in there.records[start:])
+                assert read_again(offset, start, there.ledger, here.ledger) == again
 
 
 @settings(deadline=None)

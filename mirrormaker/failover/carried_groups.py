@@ -1,0 +1,72 @@
+"""Consumer groups of a side that does not answer: where they go on at the other one, by the notes of how they
+were carried there last.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+
+from broker.client.cluster import Cluster
+from broker.client.group_offsets import fetch_offsets
+from mirrormaker.failover.groups import GroupPlace
+from mirrormaker.ledger.group_mark import GroupMark
+from mirrormaker.ledger.lane_id import LaneId
+from mirrormaker.ledger.view import LedgerView
+from mirrormaker.topology.group_selection import GroupSelection
+from mirrormaker.topology.model import RouteSpec
+from mirrormaker.topology.naming import compile_naming
+
+TIMEOUT_MS = 10_000
+AS_CARRIED = "carried_last"
+"""It goes on where it was carried last: how far it had come since nobody can tell."""
+OWN = "own"
+"""It went on there by itself since."""
+
+
+async def groups_as_carried(
+    cluster: Cluster, routes: Collection[RouteSpec], view: LedgerView
+) -> list[GroupPlace]:
+    """Of `routes`, which lead to `cluster`, whose ledger is `view`. Raises BrokerError."""
+    found: list[GroupPlace] = []
+    for route in routes:
+        for group, marks in sorted(_marks_of(route, view).items()):
+            there = await fetch_offsets(cluster, group, timeout_ms=TIMEOUT_MS)
+            for lane, mark in sorted(marks.items()):
+                at = there.get(lane.destination)
+                found.append(_place_of(route, group, lane, mark, None if at is None else at.offset, view))
+    return found
+
+
+def _marks_of(route: RouteSpec, view: LedgerView) -> dict[str, dict[LaneId, GroupMark]]:
+    """By group and lane; of a topic that was made anew, those of the one that was written to last."""
+    selection, naming = GroupSelection(route.sync.groups), compile_naming(route.source, route.topics)
+    found: dict[str, dict[LaneId, GroupMark]] = defaultdict(dict)
+    for (group, lane), mark in sorted(view.marks.items(), key=lambda item: _end(view, item[0].lane)):
+        is_of_route = naming.selects(lane.topic) and naming.destination_of(lane.topic) == lane.to
+        if is_of_route and selection.selects(group):
+            for other in [each for each in found[group] if each.destination == lane.destination]:
+                del found[group][other]
+            found[group][lane] = mark
+    return found
+
+
+def _end(view: LedgerView, lane: LaneId) -> int:
+    return (view.lanes[lane].to_next or 0) if lane in view.lanes else 0
+
+
+def _place_of(
+    route: RouteSpec, group: str, lane: LaneId, mark: GroupMark, committed: int | None, view: LedgerView
+) -> GroupPlace:
+    return GroupPlace(
+        route=route.name,
+        group=group,
+        source=lane.source,
+        at=mark.source,
+        to=lane.destination,
+        continues_at=committed,
+        standing=AS_CARRIED if mark.fits(committed) else OWN,
+        is_exact=False,
+        unread=0,
+        again=None if committed is None else max(_end(view, lane) - committed, 0),
+    )

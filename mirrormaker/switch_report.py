@@ -1,0 +1,42 @@
+"""Failover groups as `status` tells people of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mirrormaker.status import Status
+from mirrormaker.timing_report import describe_time
+
+
+def switch_lines(status: Status) -> list[str]:
+    """A line for each failover group that is not at home, or on its way, and for each with a tail."""
+    switches = {route.switch["group"]: route.switch for route in status.routes if route.switch is not None}
+    lines = [_switch_line(switch) for switch in switches.values() if _is_news(switch)]
+    return lines + [_tail_line(name, told) for name, told in status.failover_groups.items() if told["tail"]]
+
+
+def _is_news(switch: Mapping[str, Any]) -> bool:
+    return (switch["side"], switch["stage"]) != ("home", "settled")
+
+
+def _switch_line(switch: Mapping[str, Any]) -> str:
+    line = f"failover group {switch['group']}: at {switch['cluster']} since {describe_time(switch['at_ms'])}"
+    if switch["stage"] != "settled":
+        line += f", {switch['stage']}"
+    if switch["stage"] == "away":
+        back = switch["standby"] if switch["side"] == "home" else switch["home"]
+        verb = "failback" if switch["side"] == "home" else "failover"
+        line += f": nothing is copied until {back} is back: mirrormaker {verb} FILE {switch['group']}"
+    return f"{line}, by {switch['by']}"
+
+
+def _tail_line(group: str, told: Mapping[str, Any]) -> str:
+    partitions = ", ".join(
+        f"{each['topic']}-{each['partition']}: offsets {each['first']} to {each['last']}"
+        for each in told["tail"]
+    )
+    return (
+        f"failover group {group}: {told['idle']} has {told['tail_records']:,} records that never came to the"
+        f" other side ({partitions}); the next switch asks what becomes of them"
+    )
