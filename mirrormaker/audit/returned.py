@@ -33,12 +33,12 @@ async def read_returned(
         ]
         if found:
             merged = joined(found)
-            returned[partition] = list(_over_markers(merged)) if has_markers else list(merged)
+            returned[partition] = list(over_markers(merged)) if has_markers else list(merged)
     return returned
 
 
-def _over_markers(ranges: Iterable[Range]) -> Iterator[Range]:
-    """Ranges, in their order, with what lies between two of them where that is a single offset."""
+def over_markers(ranges: Iterable[Range]) -> Iterator[Range]:
+    """These ranges, in their order, with what lies between two of them where that is a single offset. Pure."""
     at: Range | None = None
     for each in ranges:
         if at is None:
