@@ -38,7 +38,7 @@ async def read_returned(
 
 
 def over_markers(ranges: Iterable[Range]) -> Iterator[Range]:
-    """These ranges, in their order, with what lies between two of them where that is a single offset. Pure."""
+    """Ranges, in their order, with what lies between two of them where that is a single offset. Pure."""
     at: Range | None = None
     for each in ranges:
         if at is None:
