@@ -133,6 +133,7 @@ class TailSettling:
         await self._settled(now)
 
     async def _has_reached(self, side: Side, now: Switch) -> bool:
+        self._sides.check_alone()
         places = await read_places(self._sides, side)
         return all(place.position >= now.until.get(str(place.source), 0) for place in places)
 

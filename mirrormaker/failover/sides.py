@@ -90,21 +90,28 @@ class Sides:
         """Whether a side that answers does not know of the last switch."""
         return self.switch.revision > 0 and any(self.found[side] != self.switch for side in self.clusters)
 
+    def check_alone(self) -> None:
+        """Raises FailoverError where somebody else has switched the group, as far as read."""
+        before = self.switch
+        self.look()
+        if self.switch.rank < before.rank:
+            self.switch = before  # what was recorded here has not been read again yet
+        if (self.switch.rank, self.switch.by) != (before.rank, before.by):
+            raise FailoverError(
+                f"the group {self.group.name!r} was switched by another command meanwhile: it is"
+                f" {self.switch.stage.value} at {self.name(self.switch.side)!r}, by {self.switch.by}"
+            )
+
     async def record(self, switch: Switch) -> None:
         """Have this hold from now on, at every side that answers. Raises FailoverError where somebody else
         has switched the group meanwhile, or a side cannot be written to.
         """
-        known, side = self.switch, None
-        switch = replace(switch, revision=known.revision + 1, at_ms=self.clock.now_ms(), by=this_user())
+        side = None
+        switch = replace(switch, revision=self.switch.revision + 1, at_ms=self.clock.now_ms(), by=this_user())
         try:
             for side, topic in self.control.items():  # noqa: B007 told where it fails
                 await topic.read_to_end()
-            self.look()
-            if (self.switch.rank, self.switch.by) != (known.rank, known.by):
-                raise FailoverError(
-                    f"the group {self.group.name!r} was switched by another command meanwhile: it is"
-                    f" {self.switch.stage.value} at {self.name(self.switch.side)!r}, by {self.switch.by}"
-                )
+            self.check_alone()
             for side, topic in self.control.items():
                 await topic.put([(switch_key(self.group.name), switch_value(switch))])
                 self.found[side] = switch

@@ -156,6 +156,7 @@ class GroupSwitch:
         """Until all is copied, and nothing more comes."""
         still, ends = 0, None
         while still < STILL_LOOKS:
+            self._sides.check_alone()
             places = await read_places(self._sides, old)
             now = [place.end for place in places]
             is_copied = all(place.position >= place.end for place in places)
