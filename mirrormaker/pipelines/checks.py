@@ -16,13 +16,20 @@ from pyspark.sql.types import StructType
 from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.pipelines.decoding import decode, infer_schema, parse_schema, split
 from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.sinks import database, lake
+from mirrormaker.pipelines.sinks.sink import partition_columns
+from mirrormaker.pipelines.sinks.topic import RECORD_COLUMNS, write_options
 from mirrormaker.pipelines.source import cluster_topics, find_topics, first_records, stream
 from mirrormaker.pipelines.table import probe
 from mirrormaker.pipelines.transforming import apply_step, find_function, gathers_rows, load_tables
+from mirrormaker.spark.sink_options import parse_sink_options
+from mirrormaker.spark.sink_rows import check_columns
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.model import (
     RECORDS,
     FileSink,
+    JdbcSink,
+    LakeSink,
     PipelineSpec,
     RecordFormat,
     SinkSpec,
@@ -30,9 +37,6 @@ from mirrormaker.topology.model import (
     Topology,
 )
 from mirrormaker.topology.step_order import inputs_of, order_steps, source_of, used_names
-
-WINDOW_COLUMNS = ("topic", "date", "hour")
-_TOPIC_COLUMNS = frozenset({"key", "value", "partition", "headers", "topic"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +114,8 @@ class Preparation:
         for number, sink in enumerate(pipeline.sinks):
             frame = frames.get(source_of(sink, pipeline.steps))
             if frame is not None:
-                for problem in sink_problems(sink, frame):
+                problems = list(sink_problems(sink, frame)) or self._kept_from(number, sink, frame)
+                for problem in problems:
                     self._report(f"sinks[{number}]", problem)
 
     def _analyse_steps(self, rows: DataFrame) -> dict[str, DataFrame]:
@@ -137,17 +142,35 @@ class Preparation:
                 self._report(path, error)
         return frames
 
+    def _kept_from(self, number: int, sink: SinkSpec, frame: DataFrame) -> list[str]:
+        """What a database or a table with a log has against these rows."""
+        match sink.target:
+            case JdbcSink():
+                problem = database.reach_problem(self._spark, sink.target, frame)
+            case LakeSink():
+                problem = lake.reach_problem(self._spark, sink.target, frame)
+            case _:
+                return []
+        return [] if problem is None else [problem]
+
     def _reach_sink(self, path: str, sink: SinkSpec) -> None:
         if isinstance(sink.target, FileSink) and (problem := probe(self._spark, sink.target.path)):
             self._report(path, f"cannot be written: {problem}")
         if isinstance(sink.target, TopicSink):
-            name = sink.target.cluster or self._pipeline.cluster
-            assert name is not None
-            try:
-                if sink.target.topic not in cluster_topics(self._topology.clusters[name]):
-                    self._report(path, f"cluster {name!r} has no topic {sink.target.topic!r}")
-            except BrokerError as error:
-                self._report(path, error)
+            self._reach_topic(path, sink.target, write_options(self._topology, self._pipeline, sink))
+
+    def _reach_topic(self, path: str, target: TopicSink, options: dict[str, str]) -> None:
+        name = target.cluster or self._pipeline.cluster
+        assert name is not None
+        try:
+            parse_sink_options(options)
+            if target.topic not in cluster_topics(self._topology.clusters[name]):
+                self._report(path, f"cluster {name!r} has no topic {target.topic!r}")
+        except ConfigurationError as error:
+            for problem in error.problems:
+                self._report(path, problem)
+        except BrokerError as error:
+            self._report(path, error)
 
 
 def sink_problems(sink: SinkSpec, frame: DataFrame) -> Iterator[str]:
@@ -159,20 +182,21 @@ def sink_problems(sink: SinkSpec, frame: DataFrame) -> Iterator[str]:
     for name in sink.partition_by or ():
         if name not in columns:
             yield f"there is no column {name!r} to name subfolders by: there are {', '.join(columns)}"
-    if isinstance(sink.target, TopicSink):
-        if "value" not in columns:
-            yield f"a topic needs a column 'value': there are {', '.join(columns)}"
-        elif dict(frame.dtypes)["value"] not in ("string", "binary"):
-            yield "the column 'value' must be text or bytes: to_json makes text of columns"
-    elif not set(columns) - set(partition_columns(sink, frame)):
-        yield "there are no columns but those that subfolders are named by"
+    match sink.target:
+        case TopicSink():
+            yield from _topic_problems(frame)
+        case FileSink() if not set(columns) - set(partition_columns(sink, frame)):
+            yield "there are no columns but those that subfolders are named by"
 
 
-def partition_columns(sink: SinkSpec, frame: DataFrame) -> tuple[str, ...]:
-    """The columns that subfolders are named by."""
-    if sink.partition_by is not None:
-        return sink.partition_by
-    return tuple(name for name in WINDOW_COLUMNS if name in frame.columns)
+def _topic_problems(frame: DataFrame) -> Iterator[str]:
+    if "value" in frame.columns and dict(frame.dtypes)["value"] not in ("string", "binary"):
+        yield "the column 'value' must be text or bytes: to_json makes text of columns"
+        return
+    try:
+        check_columns(frame.select(*(name for name in frame.columns if name in RECORD_COLUMNS)).schema, "")
+    except ConfigurationError as error:
+        yield from error.problems
 
 
 def check_job(pipeline: PipelineSpec, path: str) -> list[Finding]:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from mirrormaker.pipelines.runner import Runner, RunRequest
 
 AddVerb = Callable[[Any, str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-_FAR_MS = 253_402_300_799_999
-"""The end of the year 9999: no window is later."""
+_FAR_MS = 253_402_214_400_000
+"""The last day of the year 9999: no window is later."""
 
 
 def add_pipeline_verbs(verbs: Any, add_verb: AddVerb) -> None:

@@ -2,7 +2,7 @@
 
 Spark notes in the checkpoint which offsets a batch has before it begins, and that it is done after; a batch
 that a crash cut off comes again with the same records. What it writes is known again by its number
-(`table`, or transactions of a topic's producer), so every record is in every sink once.
+(`sinks`), so every record is in every sink once.
 
 A pipeline without `watermark` is one query: each batch goes through all steps and into all sinks. With one,
 each sink is a query, since its steps keep state between batches; quarantine is one more.
@@ -22,16 +22,17 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from broker.errors import BrokerError
-from mirrormaker.pipelines.checks import Prepared, brief, partition_columns
+from mirrormaker.pipelines.checks import Prepared, brief
 from mirrormaker.pipelines.decoding import decode, split
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import add_counts, merge_offsets
-from mirrormaker.pipelines.session import source_options
+from mirrormaker.pipelines.sinks.opening import open_sink
+from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_name
 from mirrormaker.pipelines.source import Offsets, stream
 from mirrormaker.pipelines.table import Table, TableLayout
 from mirrormaker.pipelines.table_files import TableFiles
 from mirrormaker.pipelines.transforming import apply_steps
-from mirrormaker.topology.model import FileSink, PipelineSpec, SinkSpec, TopicSink, Topology
+from mirrormaker.topology.model import PipelineSpec, SinkSpec, Topology
 from mirrormaker.topology.step_order import source_of
 
 QUARANTINE = "quarantine"
@@ -78,7 +79,7 @@ class Load:
         self._checkpoint = TableFiles(spark, pipeline.checkpoint or str(folder.checkpoint))
         self._quarantine = Table(spark, pipeline.quarantine or str(folder.quarantine), _QUARANTINE_LAYOUT)
         self._generation = self._find_generation()
-        self._tables: dict[int, Table] = {}
+        self._sinks: dict[int, Sink] = {}
         self._queries: list[StreamingQuery] = []
         self._counted: dict[str, int] = {}
         self._failure: Exception | None = None
@@ -152,11 +153,17 @@ class Load:
     def _write_all(self, decoded: DataFrame, number: int) -> None:
         decoded.persist()
         try:
+            frames = apply_steps(self._pipeline, split(decoded).rows)
+            sinks = [
+                (index, sink, frames[source_of(sink, self._pipeline.steps)])
+                for index, sink in enumerate(self._pipeline.sinks)
+            ]
+            for index, sink, frame in sinks:
+                self._opened(index, sink, frame)
             self._count(decoded)
             self._write_malformed(decoded, number)
-            frames = apply_steps(self._pipeline, split(decoded).rows)
-            for index, sink in enumerate(self._pipeline.sinks):
-                self._writer_of(index, sink)(frames[source_of(sink, self._pipeline.steps)], number)
+            for index, sink, frame in sinks:
+                self._writer_of(index, sink)(frame, number)
         finally:
             decoded.unpersist()
 
@@ -172,38 +179,28 @@ class Load:
         name = sink_name(index, sink)
 
         def write(frame: DataFrame, number: int) -> None:
-            match sink.target:
-                case FileSink():
-                    table = self._table(index, sink, frame)
-                    rows = table.append(f"{self._generation}-{name}", number, frame)
-                case TopicSink():
-                    rows = self._write_topic(sink.target, sink, name, frame, number)
-                case _:
-                    raise AssertionError(f"no such sink: {sink.target}")
+            rows = self._opened(index, sink, frame).append(number, frame)
             written = self.figures.rows_written
             written[name] = written.get(name, 0) + rows
 
         return write
 
-    def _table(self, index: int, sink: SinkSpec, frame: DataFrame) -> Table:
-        if index not in self._tables:
-            table = table_of(self._spark, sink, frame)
-            table.claim(self._pipeline.name, self._generation)
-            table.recover()
-            self._tables[index] = table
-        return self._tables[index]
+    def _opened(self, index: int, sink: SinkSpec, frame: DataFrame) -> Sink:
+        if index not in self._sinks:
+            opened = open_sink(self._place(sink_name(index, sink)), sink, frame)
+            opened.claim()
+            self._sinks[index] = opened
+        return self._sinks[index]
 
-    def _write_topic(
-        self, target: TopicSink, sink: SinkSpec, name: str, frame: DataFrame, number: int
-    ) -> int:
-        cluster = self._topology.clusters[target.cluster or self._pipeline.cluster or ""]  # type: ignore[index]
-        rows = frame.persist()
-        try:
-            writer = rows.write.format("mirror").options(**source_options(cluster)).options(**sink.options)
-            writer.option("topic", target.topic).mode("append").save()
-            return rows.count()
-        finally:
-            rows.unpersist()
+    def _place(self, name: str) -> SinkPlace:
+        return SinkPlace(
+            spark=self._spark,
+            topology=self._topology,
+            pipeline=self._pipeline,
+            name=name,
+            generation=self._generation,
+            checkpoint=self._checkpoint,
+        )
 
     def _count(self, decoded: DataFrame) -> None:
         """What a batch has read: rows by hour, and between which offsets."""
@@ -241,28 +238,6 @@ class Load:
                     self.figures.batches += 1
                 late = (each.get("numRowsDroppedByWatermark", 0) for each in told.get("stateOperators", ()))
                 self.figures.rows_late += sum(late)
-
-
-def table_of(spark: SparkSession, sink: SinkSpec, frame: DataFrame) -> Table:
-    """The table that a sink writes."""
-    assert isinstance(sink.target, FileSink)
-    layout = TableLayout(
-        format=sink.target.format.value,
-        partition_by=partition_columns(sink, frame),
-        options=sink.options,
-    )
-    return Table(spark, sink.target.path, layout)
-
-
-def sink_name(number: int, sink: SinkSpec) -> str:
-    """What a sink is called in records, and in its checkpoint."""
-    match sink.target:
-        case FileSink(format=kind):
-            return f"{number}-{kind.value}"
-        case TopicSink():
-            return f"{number}-topic"
-        case _:
-            raise AssertionError(f"no such sink: {sink.target}")
 
 
 def loaded_ends(spark: SparkSession, checkpoint: str) -> Offsets:

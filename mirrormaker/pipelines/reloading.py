@@ -20,12 +20,15 @@ from broker.types import TopicPartition
 from mirrormaker.clusters import open_cluster
 from mirrormaker.pipelines.checks import Prepared
 from mirrormaker.pipelines.decoding import decode, split
-from mirrormaker.pipelines.loading import generation_of, loaded_ends, sink_name, table_of
+from mirrormaker.pipelines.loading import generation_of, loaded_ends
 from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.sinks.opening import open_sink
+from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_name
 from mirrormaker.pipelines.source import Offsets, between
+from mirrormaker.pipelines.table_files import TableFiles
 from mirrormaker.pipelines.transforming import apply_steps
 from mirrormaker.pipelines.windows import DATE, HOUR, Span, widen
-from mirrormaker.topology.model import ClusterSpec, FileSink, PipelineSpec, Topology
+from mirrormaker.topology.model import ClusterSpec, PipelineSpec, TopicSink, Topology
 from mirrormaker.topology.step_order import source_of
 
 
@@ -61,28 +64,25 @@ def reload_windows(
         raise ConfigurationError([f"pipeline {pipeline.name!r} has not loaded anything yet"])
     assert pipeline.cluster is not None
     cluster = topology.clusters[pipeline.cluster]
-    span = widen(asked, has_hours=_have_hours(pipeline))
+
+    def rows_from(start_ms: int | None) -> DataFrame:
+        records = between(spark, cluster, start_ms=start_ms, ends=ends)
+        return split(decode(records, pipeline, prepared.schema)).rows
+
+    frames = apply_steps(pipeline, rows_from(None))
+    sinks = _open_windowed(spark, topology, pipeline, folder, generation, frames)
+    span = widen(asked, has_hours=all(HOUR in sink.window_columns for _, sink in sinks))
     start_ms = span.start_ms if pipeline.time is None else None
     starts = asyncio.run(_find_starts(cluster, ends, span, start_ms))
-    records = between(spark, cluster, start_ms=start_ms, ends=ends)
-    rows = split(decode(records, pipeline, prepared.schema)).rows
-    frames = apply_steps(pipeline, rows.where(_inside(f.col("time"), span)))
+    frames = apply_steps(pipeline, rows_from(start_ms).where(_inside(f.col("time"), span)))
     windows: list[str] = []
     written: dict[str, int] = {}
-    for number, sink in enumerate(pipeline.sinks):
-        if not isinstance(sink.target, FileSink):
-            continue
-        frame = frames[source_of(sink, pipeline.steps)]
-        table = table_of(spark, sink, frame)
-        if DATE not in table.layout.partition_by:
-            raise ConfigurationError([f"sinks[{number}]: has no windows: its subfolders do not say a 'date'"])
-        table.claim(pipeline.name, generation)
-        table.recover()
-        replaced, count = table.replace(span, _within(frame, span, table.layout.partition_by))
-        windows += [f"{table.files.root}/{window}" for window in replaced]
-        written[sink_name(number, sink)] = count
-    if not written:
-        raise ConfigurationError([f"pipeline {pipeline.name!r} has no table that could be written anew"])
+    for number, sink in sinks:
+        frame = frames[source_of(pipeline.sinks[number], pipeline.steps)]
+        sink.claim()
+        replaced, count = sink.replace(span, _within(frame, span, sink.window_columns))
+        windows += replaced
+        written[sink_name(number, pipeline.sinks[number])] = count
     offsets = {
         topic: {number: (starts[TopicPartition(topic, int(number))], end) for number, end in parts.items()}
         for topic, parts in ends.items()
@@ -90,13 +90,35 @@ def reload_windows(
     return Reloaded(windows=tuple(sorted(windows)), rows=written, offsets=offsets)
 
 
-def _have_hours(pipeline: PipelineSpec) -> bool:
-    """Whether all windows are hours: then no more than these hours are written anew, else days."""
-    return all(
-        sink.partition_by is None or HOUR in sink.partition_by
-        for sink in pipeline.sinks
-        if isinstance(sink.target, FileSink)
-    )
+def _open_windowed(
+    spark: SparkSession,
+    topology: Topology,
+    pipeline: PipelineSpec,
+    folder: PipelineFolder,
+    generation: str,
+    frames: Mapping[str, DataFrame],
+) -> list[tuple[int, Sink]]:
+    """All sinks but topics, by their numbers. Raises ConfigurationError when one has no windows."""
+    found = []
+    checkpoint = TableFiles(spark, pipeline.checkpoint or str(folder.checkpoint))
+    for number, sink in enumerate(pipeline.sinks):
+        if isinstance(sink.target, TopicSink):
+            continue
+        place = SinkPlace(
+            spark=spark,
+            topology=topology,
+            pipeline=pipeline,
+            name=sink_name(number, sink),
+            generation=generation,
+            checkpoint=checkpoint,
+        )
+        opened = open_sink(place, sink, frames[source_of(sink, pipeline.steps)])
+        if not opened.window_columns:
+            raise ConfigurationError([f"sinks[{number}]: has no windows: its columns do not say a 'date'"])
+        found.append((number, opened))
+    if not found:
+        raise ConfigurationError([f"pipeline {pipeline.name!r} has no table that could be written anew"])
+    return found
 
 
 def _within(frame: DataFrame, span: Span, columns: tuple[str, ...]) -> DataFrame:

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from broker.errors import ConfigurationError
 from mirrormaker.spark import MirrorDataSource
-from mirrormaker.topology.model import LOOPBACK, ClusterSpec, PipelineSpec
+from mirrormaker.spark.given_options import BOOTSTRAP, KAFKA
+from mirrormaker.topology.model import LOOPBACK, ClusterSpec, LakeFormat, LakeSink, PipelineSpec
 
 _LOCAL = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
 _USUAL = {
@@ -20,6 +21,10 @@ _USUAL = {
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.python.filterPushdown.enabled": "true",
+}
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 OWN_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 
@@ -32,7 +37,7 @@ def opened_session(pipeline: PipelineSpec) -> Iterator[SparkSession]:
     """
     local = _LOCAL if pipeline.master.startswith("local") else {}
     builder = SparkSession.builder.master(pipeline.master).appName(f"mirrormaker {pipeline.name}")
-    for name, value in {**local, **_USUAL, **pipeline.spark, **OWN_SETTINGS}.items():
+    for name, value in {**local, **_USUAL, **_lake(pipeline), **pipeline.spark, **OWN_SETTINGS}.items():
         builder = builder.config(name, value)
     try:
         session = builder.getOrCreate()
@@ -45,6 +50,16 @@ def opened_session(pipeline: PipelineSpec) -> Iterator[SparkSession]:
         session.stop()
 
 
+def _lake(pipeline: PipelineSpec) -> dict[str, str]:
+    """What the tables of a pipeline need of Spark."""
+    targets = [sink.target for sink in pipeline.sinks]
+    is_delta = any(isinstance(each, LakeSink) and each.format is LakeFormat.DELTA for each in targets)
+    return _DELTA if is_delta else {}
+
+
 def source_options(cluster: ClusterSpec) -> dict[str, str]:
-    """How the data source reaches a cluster."""
-    return {"kafka.bootstrap.servers": ",".join(map(str, cluster.bootstrap))}
+    """How the data source reaches a cluster. Secrets are in it as references, which every process of Spark
+    follows for itself: they are in no plan and in no log.
+    """
+    security = {f"{KAFKA}{name}": text for name, text in cluster.security.references.items()}
+    return {BOOTSTRAP: ",".join(map(str, cluster.bootstrap)), **security}

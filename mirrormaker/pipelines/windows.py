@@ -85,6 +85,12 @@ def widen(asked: Span, *, has_hours: bool) -> Span:
     )
 
 
+def day_and_hour(moment_ms: int) -> tuple[str, int]:
+    """The day (such as 2013-01-31) and the hour, both of UTC, that a moment is in."""
+    moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
+    return moment.strftime("%Y-%m-%d"), moment.hour
+
+
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 

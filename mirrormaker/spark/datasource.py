@@ -73,7 +73,12 @@ class MirrorDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from mirrormaker.spark.sink import MirrorStreamWriter
 
-        return MirrorStreamWriter(self._sink_options(schema))
+        options = self._sink_options(schema)
+        if options.write_id is not None:
+            raise ConfigurationError(
+                ["option txnAppId: is for df.write; queries and triggers are known by themselves"]
+            )
+        return MirrorStreamWriter(options)
 
     def _sink_options(self, schema: StructType) -> SinkOptions:
         from mirrormaker.spark.sink_options import parse_sink_options

@@ -51,7 +51,9 @@ class MirrorWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
         """Write the rows of one task. Raises RowError, BrokerError."""
-        identity = TaskIdentity(job=self._name, epoch=0, partition=_task().partitionId())
+        known = self._options.write_id
+        job, epoch = (self._name, 0) if known is None else (known.app, known.version)
+        identity = TaskIdentity(job=job, epoch=epoch, partition=_task().partitionId())
         return _write(self._options, identity, iterator)
 
 

@@ -30,6 +30,8 @@ OPTION_NAMES = (
     "includeHeaders",
     "delivery",
     "transactionalIdPrefix",
+    "txnAppId",
+    "txnVersion",
     "kafka.acks",
     "kafka.batch.size",
     "kafka.buffer.memory",
@@ -93,6 +95,14 @@ class SinkDelivery(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriteId:
+    """What a `df.write` is known by when it is repeated: who writes, and which of its writes it is."""
+
+    app: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
     """What one write was asked to do."""
 
@@ -102,6 +112,7 @@ class SinkOptions:
     include_headers: bool
     delivery: SinkDelivery
     id_prefix: str
+    write_id: WriteId | None
     batches: BatchTerms
     producer: ProducerSettings
 
@@ -125,14 +136,24 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         include_headers=given.read("includeHeaders", parse_boolean, True),
         delivery=delivery,
         id_prefix=given.read("transactionalIdPrefix", parse_text, CLIENT_ID),
+        write_id=_read_write_id(given),
         batches=_read_batches(given),
         producer=_read_producer(given, delivery),
     )
     if delivery is SinkDelivery.AT_LEAST_ONCE:
         no_effect = "has no effect without delivery=exactly_once"
-        given.refuse(dict.fromkeys(("transactionalIdPrefix", "kafka.transaction.timeout.ms"), no_effect))
+        names = ("transactionalIdPrefix", "txnAppId", "txnVersion", "kafka.transaction.timeout.ms")
+        given.refuse(dict.fromkeys(names, no_effect))
     given.raise_problems()
     return parsed
+
+
+def _read_write_id(given: GivenOptions) -> WriteId | None:
+    app = given.read("txnAppId", parse_text, "")
+    version = given.read("txnVersion", parse_count, 0)
+    if given.has("txnAppId") != given.has("txnVersion"):
+        given.problems.append("option txnAppId and option txnVersion: one has no effect without the other")
+    return WriteId(app=app, version=version) if app else None
 
 
 def _read_batches(given: GivenOptions) -> BatchTerms:

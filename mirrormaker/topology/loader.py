@@ -8,7 +8,6 @@ from mirrormaker.topology.document import Problems, read_document, read_text
 from mirrormaker.topology.kinds.records import Given
 from mirrormaker.topology.loops import with_provenance
 from mirrormaker.topology.model import RouteSpec, Topology
-from mirrormaker.topology.not_built import find_not_built
 from mirrormaker.topology.readers.document import document
 from mirrormaker.topology.readers.routes import ROUTE
 from mirrormaker.topology.validate import check
@@ -26,7 +25,7 @@ def parse_topology(text: str, file: Path) -> Topology:
     """Check what `file` holds, or is to hold. As `load_topology`."""
     problems = Problems()
     topology = _read_topology(text, file, problems)
-    for finding in (*check(topology), *find_not_built(topology)):
+    for finding in check(topology):
         if not problems.covers(finding.path):
             problems.report(finding.path, finding.message, _line_of(finding.path, problems))
     problems.raise_if_any(str(file))

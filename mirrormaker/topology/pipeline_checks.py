@@ -13,6 +13,7 @@ from mirrormaker.topology.model import (
     RECORDS,
     Completeness,
     FileSink,
+    JdbcSink,
     LakeFormat,
     LakeSink,
     PipelineSpec,
@@ -26,6 +27,8 @@ from mirrormaker.topology.step_order import StepCircleError, inputs_of, order_st
 
 PIPELINE_NAME_SIZE_MAX = 80
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_TABLE = re.compile(r"([A-Za-z]\w*\.){0,2}[A-Za-z]\w*", re.ASCII)
+"""A table that needs no quotes: those beside it are called after it."""
 _LOADING_KEYS = ("topics", "steps", "sinks", "tables", "watermark", "time", "schema", "quarantine")
 """What a pipeline says that loads topics, and one with a `job` does not."""
 _OWN_SETTINGS = frozenset({"spark.master", "spark.app.name"})
@@ -136,6 +139,9 @@ def _check_sink(path: str, sink: SinkSpec, pipeline: PipelineSpec, topology: Top
         yield Finding(path=f"{path}.from", message=f"there is no step {source!r}{_hint(source, known)}")
     if isinstance(sink.target, TopicSink):
         yield from _check_topic(path, sink.target, pipeline, topology)
+    if isinstance(sink.target, JdbcSink) and not _TABLE.fullmatch(sink.target.table):
+        message = f"{sink.target.table!r} is not TABLE or SCHEMA.TABLE, of letters, digits and '_'"
+        yield Finding(path=f"{path}.jdbc.table", message=message)
     partitioned = isinstance(sink.target, FileSink) or (
         isinstance(sink.target, LakeSink) and sink.target.format is LakeFormat.DELTA
     )

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.pipelines.place import Place
 from tests.spark.conftest import bootstrap, spark
 
 __all__ = ["bootstrap", "spark"]
+
+
+@pytest.fixture
+def place(spark: SparkSession, bootstrap: str, tmp_path: Path) -> Place:
+    return Place(spark, bootstrap, tmp_path)

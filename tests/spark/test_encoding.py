@@ -19,7 +19,7 @@ from broker.records.reader import read_records
 from broker.types import TopicPartition
 from mirrormaker.spark.key_hashes import choose_partitions
 from mirrormaker.spark.row_encoder import BatchTerms, Rows, encode_rows
-from mirrormaker.spark.sink_options import SinkDelivery, parse_sink_options
+from mirrormaker.spark.sink_options import SinkDelivery, WriteId, parse_sink_options
 from mirrormaker.spark.sink_rows import RowError, check_columns, target_rows
 from mirrormaker.spark.varints import NumberBuffer, pack_numbers
 
@@ -171,3 +171,14 @@ def test_options_of_writing_are_those_of_the_producer() -> None:
     assert options.delivery is SinkDelivery.AT_LEAST_ONCE
     with pytest.raises(ConfigurationError, match="idempotent"):
         parse_sink_options({**SERVERS, "kafka.acks": "1", "delivery": "exactly_once"})
+
+
+def test_a_write_is_known_by_both_its_options() -> None:
+    exactly = {**SERVERS, "delivery": "exactly_once"}
+    assert parse_sink_options({**exactly, "txnAppId": "a", "txnVersion": "7"}).write_id == WriteId(
+        app="a", version=7
+    )
+    with pytest.raises(ConfigurationError, match="one has no effect without the other"):
+        parse_sink_options({**exactly, "txnAppId": "a"})
+    with pytest.raises(ConfigurationError, match="without delivery=exactly_once"):
+        parse_sink_options({**SERVERS, "txnAppId": "a", "txnVersion": "7"})

@@ -6,7 +6,6 @@ import re
 import tempfile
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -46,7 +45,6 @@ def load(text: str) -> None:
             assert place[1] is None or 1 <= int(place[1]) <= lines + 1, problem
 
 
-@pytest.mark.usefixtures("all_built")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=300)
 @given(changes=st.lists(st.tuples(st.sampled_from(TOKENS), st.sampled_from(ODD)), min_size=1, max_size=3))
 def test_any_word_may_be_any_other_thing(changes: list[tuple[tuple[int, int], str]]) -> None:
@@ -56,7 +54,6 @@ def test_any_word_may_be_any_other_thing(changes: list[tuple[tuple[int, int], st
     load(text)
 
 
-@pytest.mark.usefixtures("all_built")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
 @given(lines=st.data())
 def test_any_line_may_be_missing_or_elsewhere(lines: st.DataObject) -> None:

@@ -8,8 +8,6 @@ import pytest
 
 from tests.topology.files import CLUSTERS, load, load_route, problem_of_route, problems_of
 
-pytestmark = pytest.mark.usefixtures("all_built")
-
 
 @pytest.mark.parametrize("other", ["localhost", "LOCALHOST", "127.0.0.1", "127.0.1.1", "[::1]"])
 def test_one_address_written_in_two_ways_is_one_cluster(tmp_path: Path, other: str) -> None:
@@ -188,3 +186,17 @@ def test_a_mesh_of_many_clusters_is_checked_in_no_time(tmp_path: Path) -> None:
     topology = load(tmp_path, f"clusters:\n{clusters}routes:\n{routes}")
     assert len(topology.routes) == 600
     assert all(route.provenance for route in topology.routes)
+
+
+MESH = """\
+clusters: {a: {bootstrap: ["a:1"]}, b: {bootstrap: ["b:1"]}, c: {bootstrap: ["c:1"]}}
+defaults: {delivery: exactly_once}
+routes:
+"""
+LINE = '  - {{from: {}, to: {}, topics: {{include: [orders], name: "{{topic}}", merge: true}}}}\n'
+
+
+@pytest.mark.parametrize("lines", [["ab", "ba"], ["ab", "bc", "ca"], ["ab", "ba", "bc", "cb"]])
+def test_exactly_once_is_also_for_what_was_born_elsewhere(tmp_path: Path, lines: list[str]) -> None:
+    text = MESH + "".join(LINE.format(*line) for line in lines)
+    assert all(route.provenance for route in load(tmp_path, text).routes)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from mirrormaker.topology.model import CopyMode, Resources, Start, StartAtOffsets
 from tests.topology.files import CLUSTERS, load_route, problems_of
 
@@ -17,7 +15,6 @@ def test_a_routes_own_value_wins_key_by_key(tmp_path: Path) -> None:
     assert route.resources == Resources(fetch_bytes=2 << 20, produce_bytes=3 << 20)
 
 
-@pytest.mark.usefixtures("all_built")
 def test_lists_and_values_of_another_shape_are_replaced_and_not_merged(tmp_path: Path) -> None:
     defaults = (
         "defaults: {start: {offsets: {x: {0: 1}}}, sync: {config: [a, b], groups: {include: [g]}}, "

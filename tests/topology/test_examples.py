@@ -35,7 +35,6 @@ def test_there_are_no_others() -> None:
     assert {example.stem for example in EXAMPLES} == set(SHOWN)
 
 
-@pytest.mark.usefixtures("all_built")
 @pytest.mark.parametrize("name", SHOWN)
 def test_an_example_is_valid_and_shows_what_it_is_there_for(name: str) -> None:
     topology: Topology = load_topology(FOLDER / f"{name}.yaml")

@@ -141,7 +141,6 @@ data_dir: state
 """
 
 
-@pytest.mark.usefixtures("all_built")
 def test_every_key_is_read(tmp_path: Path) -> None:
     topology = load(tmp_path, EVERYTHING)
     assert topology.generation == 7
@@ -194,7 +193,6 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (route.provenance, route.failover_group) == (True, "orders")
 
 
-@pytest.mark.usefixtures("all_built")
 @pytest.mark.parametrize(
     ("said", "start"),
     [
@@ -230,12 +228,10 @@ def test_a_route_starts_where_it_says(tmp_path: Path, said: str, start: object) 
         ("{offsets: {y: {0: 1}}}", "start.offsets.y: the route does not take this topic"),
     ],
 )
-@pytest.mark.usefixtures("all_built")
 def test_a_start_that_is_none_is_told(tmp_path: Path, said: str, told: str) -> None:
     assert problem_of_route(tmp_path, f"start: {said}") == told
 
 
-@pytest.mark.usefixtures("all_built")
 def test_filters_and_transforms_are_read_in_their_order(tmp_path: Path) -> None:
     route = load_route(
         tmp_path,
@@ -314,7 +310,6 @@ def test_filters_and_transforms_are_read_in_their_order(tmp_path: Path) -> None:
         ),
     ],
 )
-@pytest.mark.usefixtures("all_built")
 def test_a_step_that_is_none_is_told(tmp_path: Path, keys: str, told: str) -> None:
     assert told in problems_of_route(tmp_path, keys)
 
@@ -324,7 +319,6 @@ def problems_of_route(folder: Path, keys: str) -> list[str]:
     return [told.removeprefix("3: routes[0].") for told in problems_of(folder, text)]
 
 
-@pytest.mark.usefixtures("all_built")
 def test_groups_are_carried_over_where_a_route_says_so(tmp_path: Path) -> None:
     assert load_route(tmp_path, "buckets: 1").sync.groups is None
     assert load_route(tmp_path, "sync: {groups: {}}").sync.groups == GroupSync()
@@ -347,7 +341,6 @@ def test_a_window_over_midnight_belongs_to_the_day_on_which_it_starts() -> None:
     assert {found for found in Day for minute in (0, 1439) if day.holds(found, minute)} == {Day.TUE}
 
 
-@pytest.mark.usefixtures("all_built")
 def test_what_a_simulation_assumes_stands_beside_what_it_is_about(tmp_path: Path) -> None:
     text = """\
 clusters:

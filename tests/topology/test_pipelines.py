@@ -48,7 +48,6 @@ def problem_of(folder: Path, keys: str) -> list[str]:
     return [problem.removeprefix("4: pipelines[0]").lstrip(".: ") for problem in problems_of(folder, text)]
 
 
-@pytest.mark.usefixtures("all_built")
 def test_every_key_is_read(tmp_path: Path) -> None:
     hourly, upkeep = load(tmp_path, EVERYTHING).pipelines
     assert (hourly.name, hourly.owner, hourly.enabled, hourly.cluster) == (
@@ -168,11 +167,12 @@ known by its columns 'date' and 'hour'
 {TO}{jdbc: {url: x, table: t}}] ==> sinks[0].jdbc.url: 'x' is no URL of a database: it starts with 'jdbc:'
 {TO}{jdbc: {url: 'jdbc:x', table: t, password: a}}] ==> sinks[0].jdbc.password: no reference to a secret: \
 write env:NAME or file:/PATH
+{TO}{jdbc: {url: 'jdbc:x', table: 'a b'}}] ==> sinks[0].jdbc.table: 'a b' is not TABLE or SCHEMA.TABLE, \
+of letters, digits and '_'
 """
 TO = "name: p, cluster: a, topics: {include: [x]}, sinks: ["
 
 
-@pytest.mark.usefixtures("all_built")
 @pytest.mark.parametrize("line", WRONG.replace("\\\n", "").strip().splitlines())
 def test_what_is_wrong_is_told_by_its_path(tmp_path: Path, line: str) -> None:
     keys, told = line.replace("{LOAD}", LOAD).replace("{TO}", TO).split(" ==> ")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.security.connection_security import PLAINTEXT
+from broker.client.security.connection_security import PLAINTEXT, ConnectionSecurity
 from broker.client.security.settings import ScramCredentials
 from broker.errors import AuthenticationError, ConfigurationError
 from mirrormaker.clusters import open_cluster
@@ -123,3 +123,22 @@ def test_who_a_mirror_is_is_said_with_the_secret_of_the_moment(tmp_path: Path) -
                 assert guard.logins == ["mirror"]
 
     asyncio.run(main())
+
+
+def test_references_say_the_same_from_any_folder_and_hold_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets/password").write_text("pencil")
+    trusted = "      ssl.truststore.location: ca.pem\n"
+    text = secured().replace("      sasl.username", f"{trusted}      sasl.username")
+    security = cluster(tmp_path, text).security
+    assert security.references["ssl.truststore.location"] == str(tmp_path / "ca.pem")
+    assert security.references["sasl.password"] == f"file:{tmp_path / 'secrets/password'}"
+    assert ConnectionSecurity.from_options(security.references) == security
+    jaas = "org.apache.kafka.common.security.scram.ScramLoginModule required username=me"
+    lines = secured().splitlines()
+    kept = [line for line in lines if "sasl.username" not in line and "sasl.password" not in line]
+    at = next(number for number, line in enumerate(kept) if "sasl.mechanism" in line)
+    kept.insert(at, f"      sasl.jaas.config: '{jaas} password=\"file:secrets/password\";'")
+    security = cluster(tmp_path, "\n".join(kept)).security
+    assert f'password="file:{tmp_path}/secrets/password"' in security.references["sasl.jaas.config"]
+    assert ConnectionSecurity.from_options(security.references) == security

@@ -10,7 +10,6 @@ from mirrormaker.topology.model import FailurePolicy
 from tests.topology.files import load, load_route, problem_of_route
 
 
-@pytest.mark.usefixtures("all_built")
 def test_on_is_a_key_like_any_other(tmp_path: Path) -> None:
     assert load_route(tmp_path, "on: {source_gap: fail}").on.source_gap is FailurePolicy.FAIL
     assert load_route(tmp_path, "'on': {source_gap: fail}").on.source_gap is FailurePolicy.FAIL
@@ -82,7 +81,6 @@ def test_whole_numbers_are_read_in_every_way_that_is_clear(tmp_path: Path, said:
         ),
     ],
 )
-@pytest.mark.usefixtures("all_built")
 def test_what_could_be_read_in_two_ways_is_told(tmp_path: Path, keys: str, told: str) -> None:
     assert problem_of_route(tmp_path, keys) == told
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -18,6 +18,8 @@ class ConnectionSecurity:
 
     tls: TlsSettings | None = None
     credentials: Credentials | None = None
+    references: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """The options that say the same to a program elsewhere on this machine, where they hold no secret."""
 
     @classmethod
     def from_options(cls, options: Mapping[str, str], *, folder: Path | None = None) -> Self:

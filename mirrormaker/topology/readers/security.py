@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import yaml
@@ -11,6 +12,11 @@ from broker.client.security.given_options import OPTION_NAMES
 from broker.client.security.options import read_options
 from mirrormaker.topology.document import STR, Place, describe_hidden
 from mirrormaker.topology.kinds.kind import JsonSchema, Kind, UnreadableError
+
+_OF_PATHS = ".location"
+"""Options whose names end so are paths."""
+_REFERENCE = re.compile(r"""((?:^|["'=])file:)([^/"'\s;][^"';]*)""")
+"""A relative path that is referred to, by a value as a whole or by one in a login module's options."""
 
 
 class Security(Kind[ConnectionSecurity]):
@@ -38,7 +44,8 @@ class Security(Kind[ConnectionSecurity]):
                 entries[option].report(message)
             else:
                 place.report(f"{option} {message}")
-        return ConnectionSecurity(tls=read.tls, credentials=read.credentials)
+        references = {name: _absolute(name, text, self._folder) for name, text in options.items()}
+        return ConnectionSecurity(tls=read.tls, credentials=read.credentials, references=references)
 
     def schema(self) -> JsonSchema:
         return {
@@ -49,6 +56,13 @@ class Security(Kind[ConnectionSecurity]):
 
     def render(self, value: ConnectionSecurity) -> str:
         return "plaintext" if value == PLAINTEXT else "secured"
+
+
+def _absolute(name: str, text: str, folder: Path) -> str:
+    """An option that is the same wherever it is read: paths below `folder` in full."""
+    if name.endswith(_OF_PATHS):
+        return str(folder / text)
+    return _REFERENCE.sub(lambda found: f"{found[1]}{folder / found[2]}", text)
 
 
 def _hidden_text(place: Place) -> str:

@@ -1,0 +1,40 @@
+"""Files in folders: `pipelines/table` has them change by whole batches and whole windows alone."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from mirrormaker.pipelines.sinks.sink import SinkPlace, partition_columns
+from mirrormaker.pipelines.table import Table, TableLayout
+from mirrormaker.pipelines.windows import DATE, Span
+from mirrormaker.topology.model import FileSink, SinkSpec
+
+
+class FilesSink:
+    """A sink `parquet`, `json` or `csv`."""
+
+    def __init__(self, place: SinkPlace, sink: SinkSpec, frame: DataFrame) -> None:
+        assert isinstance(sink.target, FileSink)
+        layout = TableLayout(
+            format=sink.target.format.value,
+            partition_by=partition_columns(sink, frame),
+            options=sink.options,
+        )
+        self._place = place
+        self._table = Table(place.spark, sink.target.path, layout)
+
+    @property
+    def window_columns(self) -> tuple[str, ...]:
+        columns = self._table.layout.partition_by
+        return columns if DATE in columns else ()
+
+    def claim(self) -> None:
+        self._table.claim(self._place.pipeline.name, self._place.generation)
+        self._table.recover()
+
+    def append(self, number: int, frame: DataFrame) -> int:
+        return self._table.append(f"{self._place.generation}-{self._place.name}", number, frame)
+
+    def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
+        windows, rows = self._table.replace(asked, frame)
+        return [f"{self._table.files.root}/{window}" for window in windows], rows

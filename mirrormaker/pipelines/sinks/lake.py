@@ -1,0 +1,229 @@
+"""Tables with a log of their own: Delta by their path, Iceberg by their name in a catalog of Spark's.
+
+The log of the table notes the batch with its rows, in one commit: Delta as the transaction of an application
+(`txnAppId`, `txnVersion`), Iceberg as a property of the snapshot. A property of the table says which
+checkpoint counts the batches.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from broker.errors import BrokerError, ConfigurationError
+from mirrormaker.pipelines.sinks.jdbc_connection import message_of
+from mirrormaker.pipelines.sinks.sink import SinkPlace, partition_columns, span_condition
+from mirrormaker.pipelines.table_files import TableFiles
+from mirrormaker.pipelines.windows import DATE, HOUR, Span
+from mirrormaker.topology.model import LakeFormat, LakeSink, SinkSpec
+
+_NO_SOURCE = ("DATA_SOURCE_NOT_FOUND", "Failed to find data source")
+_JARS = {
+    LakeFormat.DELTA: "io.delta:delta-spark_SPARK_SCALA:VERSION",
+    LakeFormat.ICEBERG: "org.apache.iceberg:iceberg-spark-runtime-SPARK_SCALA:VERSION",
+}
+
+
+class LakeError(BrokerError):
+    """The table, or the way to it, refused."""
+
+
+class LakeTable(ABC):
+    """One table; the two kinds say how."""
+
+    def __init__(self, place: SinkPlace, sink: SinkSpec, frame: DataFrame) -> None:
+        assert isinstance(sink.target, LakeSink)
+        self._place = place
+        self._spark = place.spark
+        self._table = sink.target.table
+        self._options = dict(sink.options)
+        self._frame = frame
+        self._layout = partition_columns(sink, frame)
+        self._app = f"{place.owner}/{place.generation}"
+        self._property = f"mirrormaker.{place.owner.replace('/', '.')}"
+
+    @property
+    def window_columns(self) -> tuple[str, ...]:
+        columns = self._frame.columns
+        return tuple(name for name in (DATE, HOUR) if name in columns) if DATE in columns else ()
+
+    def claim(self) -> None:
+        with _translated(self._table):
+            if not self._exists():
+                self._create()
+            known = self._properties().get(self._property)
+            if known is None:
+                pair = f"{_quoted(self._property)} = {_quoted(self._place.generation)}"
+                self._spark.sql(f"ALTER TABLE {self._identifier} SET TBLPROPERTIES ({pair})")
+            elif known != self._place.generation:
+                raise ConfigurationError(
+                    [
+                        f"{self._table}: was loaded by this pipeline with another checkpoint: bring it back,"
+                        f" or delete its rows and the table's property {self._property}"
+                    ]
+                )
+
+    def append(self, number: int, frame: DataFrame) -> int:
+        rows = frame.persist()
+        try:
+            with _translated(self._table):
+                if not self._has(number):
+                    self._add(number, rows)
+                return rows.count()
+        finally:
+            rows.unpersist()
+
+    def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
+        condition = span_condition(asked, self.window_columns, lambda name: f"`{name}`")
+        rows = frame.persist()
+        try:
+            with _translated(self._table):
+                self._overwrite(condition, rows)
+                return [f"{self._table} {asked}"], rows.count()
+        finally:
+            rows.unpersist()
+
+    def _properties(self) -> dict[str, str]:
+        told = self._spark.sql(f"SHOW TBLPROPERTIES {self._identifier}").collect()
+        return {row["key"]: row["value"] for row in told}
+
+    @property
+    @abstractmethod
+    def _identifier(self) -> str:
+        """The table as SQL has it."""
+
+    @abstractmethod
+    def _exists(self) -> bool: ...
+
+    @abstractmethod
+    def _create(self) -> None: ...
+
+    @abstractmethod
+    def _has(self, number: int) -> bool:
+        """Whether the batch is in the table; a kind that passes it over by itself says no."""
+
+    @abstractmethod
+    def _add(self, number: int, rows: DataFrame) -> None: ...
+
+    @abstractmethod
+    def _overwrite(self, condition: str, rows: DataFrame) -> None: ...
+
+
+class DeltaTable(LakeTable):
+    """Delta."""
+
+    @property
+    def _identifier(self) -> str:
+        return f"delta.`{self._table}`"
+
+    def _exists(self) -> bool:
+        return TableFiles(self._spark, self._table).exists("_delta_log")
+
+    def _create(self) -> None:
+        writer = self._frame.sparkSession.createDataFrame([], self._frame.schema).write.format("delta")
+        writer.options(**self._options).partitionBy(*self._layout).mode("append").save(self._table)
+
+    def _has(self, number: int) -> bool:
+        return False  # Delta knows its transactions by itself
+
+    def _add(self, number: int, rows: DataFrame) -> None:
+        writer = rows.write.format("delta").options(**self._options).mode("append")
+        writer.option("txnAppId", self._app).option("txnVersion", str(number)).save(self._table)
+
+    def _overwrite(self, condition: str, rows: DataFrame) -> None:
+        writer = rows.write.format("delta").options(**self._options).mode("overwrite")
+        writer.option("replaceWhere", condition).save(self._table)
+
+
+class IcebergTable(LakeTable):
+    """Iceberg. A batch is looked for in the snapshots that the table still has."""
+
+    @property
+    def _identifier(self) -> str:
+        return self._table
+
+    def _exists(self) -> bool:
+        return self._spark.catalog.tableExists(self._table)
+
+    def _create(self) -> None:
+        empty = self._spark.createDataFrame([], self._frame.schema)
+        empty.writeTo(self._table).using("iceberg").create()
+
+    def _has(self, number: int) -> bool:
+        noted = f.col("summary").getItem(f"mirrormaker.{self._app}").cast("long")
+        found = self._spark.table(f"{self._table}.snapshots").select(f.max(noted).alias("last")).first()
+        return found is not None and found["last"] is not None and int(found["last"]) >= number
+
+    def _add(self, number: int, rows: DataFrame) -> None:
+        mark = f"snapshot-property.mirrormaker.{self._app}"
+        rows.writeTo(self._table).options(**self._options).option(mark, str(number)).append()
+
+    def _overwrite(self, condition: str, rows: DataFrame) -> None:
+        rows.writeTo(self._table).options(**self._options).overwrite(f.expr(condition))
+
+
+def open_lake(place: SinkPlace, sink: SinkSpec, frame: DataFrame) -> LakeTable:
+    """The table of a sink `delta` or `iceberg`."""
+    assert isinstance(sink.target, LakeSink)
+    match sink.target.format:
+        case LakeFormat.DELTA:
+            return DeltaTable(place, sink, frame)
+        case LakeFormat.ICEBERG:
+            return IcebergTable(place, sink, frame)
+
+
+def reach_problem(spark: SparkSession, sink: LakeSink, frame: DataFrame) -> str | None:
+    """Why the table cannot be written, None when it can; writes nothing."""
+    missing = (
+        f"Spark has no {sink.format.value}: name the jars for its version in 'spark', as"
+        f" spark.jars.packages: {_JARS[sink.format]}"
+    )
+    try:
+        match sink.format:
+            case LakeFormat.DELTA:
+                columns = spark.read.format("delta").load(sink.table).columns
+            case LakeFormat.ICEBERG:
+                if not _has_class(spark, "org.apache.iceberg.spark.SparkCatalog"):
+                    return missing
+                if not spark.catalog.tableExists(sink.table):
+                    return None
+                columns = spark.table(sink.table).columns
+    except (PySparkException, Py4JError) as error:
+        text = message_of(error) if isinstance(error, Py4JError) else str(error).split("\n")[0]
+        if any(word in text for word in _NO_SOURCE):
+            return missing
+        return None if "DELTA_TABLE_NOT_FOUND" in text or "PATH_NOT_FOUND" in text else text
+    if strange := [name for name in frame.columns if name.lower() not in map(str.lower, columns)]:
+        return f"{sink.table}: has no column {', '.join(strange)}: there are {', '.join(columns)}"
+    return None
+
+
+@contextmanager
+def _translated(table: str) -> Iterator[None]:
+    """Raises LakeError for what Spark and the table's format say."""
+    try:
+        yield
+    except PySparkException as error:
+        raise LakeError(f"{table}: {error}") from error
+    except Py4JError as error:
+        raise LakeError(f"{table}: {message_of(error)}") from error
+
+
+def _has_class(spark: SparkSession, name: str) -> bool:
+    jvm = spark._jvm
+    assert jvm is not None
+    try:
+        jvm.org.apache.spark.util.Utils.classForName(name, False, False)
+    except (Py4JError, TypeError):
+        return False
+    return True
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

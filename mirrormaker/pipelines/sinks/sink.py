@@ -1,0 +1,96 @@
+"""What all kinds of sinks have in common.
+
+Spark repeats the batch that a crash has cut off, with the number and the records that it had. A sink knows a
+number again and so holds every batch once, whatever died between. Whoever writes holds the pipeline's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from mirrormaker.pipelines.table_files import TableFiles
+from mirrormaker.pipelines.windows import DATE, HOUR, Span, day_and_hour
+from mirrormaker.topology.model import (
+    FileSink,
+    JdbcSink,
+    LakeSink,
+    PipelineSpec,
+    SinkSpec,
+    TopicSink,
+    Topology,
+)
+
+WINDOW_COLUMNS = ("topic", DATE, HOUR)
+
+
+class Sink(Protocol):
+    """One sink of a pipeline at work."""
+
+    @property
+    def window_columns(self) -> tuple[str, ...]:
+        """The columns that its windows are known by; () when it has none that could be written anew."""
+
+    def claim(self) -> None:
+        """Be the one that loads it, and end what a crash left half done; before anything is written.
+
+        Raises ConfigurationError when another checkpoint has loaded it, BrokerError.
+        """
+
+    def append(self, number: int, frame: DataFrame) -> int:
+        """Add the rows of a batch unless it has; returns how many these are. Raises BrokerError."""
+
+    def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
+        """Have the windows inside `asked` hold the rows of `frame`, all of which are inside, and nothing
+        else. Returns the windows that were or are there, and the rows. Raises BrokerError.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkPlace:
+    """One sink, where it stands, and what writes it."""
+
+    spark: SparkSession
+    topology: Topology
+    pipeline: PipelineSpec
+    name: str
+    """What it is called in records of runs, and in the checkpoint."""
+    generation: str
+    """What the checkpoint is called: batches are counted anew with another."""
+    checkpoint: TableFiles
+
+    @property
+    def owner(self) -> str:
+        """Which sink of which pipeline it is, whatever checkpoint it has."""
+        return f"{self.pipeline.name}/{self.name}"
+
+
+def sink_name(number: int, sink: SinkSpec) -> str:
+    """What a sink is called in records, and in its checkpoint."""
+    match sink.target:
+        case FileSink(format=kind) | LakeSink(format=kind):
+            return f"{number}-{kind.value}"
+        case TopicSink():
+            return f"{number}-topic"
+        case JdbcSink():
+            return f"{number}-jdbc"
+
+
+def partition_columns(sink: SinkSpec, frame: DataFrame) -> tuple[str, ...]:
+    """The columns that subfolders are named by, or windows are known by where there are none."""
+    if sink.partition_by is not None:
+        return sink.partition_by
+    return tuple(name for name in WINDOW_COLUMNS if name in frame.columns)
+
+
+def span_condition(span: Span, columns: tuple[str, ...], quote: Callable[[str], str]) -> str:
+    """In SQL: that a row's window is inside a span. Without hours the span is of whole days."""
+    day, hour = quote(DATE), quote(HOUR)
+    (first_day, first_hour), (end_day, end_hour) = day_and_hour(span.start_ms), day_and_hour(span.end_ms)
+    if HOUR not in columns:
+        return f"{day} >= '{first_day}' AND {day} < '{end_day}'"
+    begun = f"({day} > '{first_day}' OR ({day} = '{first_day}' AND {hour} >= {first_hour}))"
+    return f"{begun} AND ({day} < '{end_day}' OR ({day} = '{end_day}' AND {hour} < {end_hour}))"

@@ -1,0 +1,147 @@
+"""Sinks beside files: each batch is in them once, whatever has been cut off."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from broker.errors import ConfigurationError
+from mirrormaker.pipelines.runner import RunFailedError
+from mirrormaker.pipelines.sinks.database import NOTES, DatabaseSink, match_columns
+from mirrormaker.pipelines.sinks.jdbc_connection import JdbcConnection
+from mirrormaker.pipelines.sinks.topic import OutboxSink
+from tests.pipelines.place import Place, order
+from tests.spark.topics import new_topic
+
+SCHEMA = "format: json\n    schema: id int, price double\n"
+FLAT = "{name: flat, sql: 'select value.id, value.price, topic, date, hour from records'}"
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Of a database in the memory of Spark's Java."""
+    monkeypatch.chdir(tmp_path)  # where Derby keeps its log
+    return f"jdbc:derby:memory:{uuid.uuid4().hex};create=true"
+
+
+def rows(spark: SparkSession, url: str, table: str) -> list[Any]:
+    return list(spark.read.format("jdbc").options(url=url, dbtable=table).load().collect())
+
+
+def test_a_database_has_every_record_once_whatever_was_cut_off(
+    place: Place, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.keys = f"{SCHEMA}    steps: [{FLAT}]\n    sinks: [{{jdbc: {{url: '{url}', table: orders}}}}]\n"
+    place.produce(order(number, number // 10) for number in range(30))
+    append = DatabaseSink.append
+
+    def cut_off(sink: DatabaseSink, number: int, frame: Any) -> int:
+        append(sink, number, frame)
+        raise OSError("cut off")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DatabaseSink, "append", cut_off)
+        with pytest.raises(RunFailedError, match="cut off"):
+            place.run()
+    with monkeypatch.context() as patched:
+        patched.setattr(JdbcConnection, "change", dying_at("INSERT INTO orders"))
+        place.produce([order(30, 2)])
+        with pytest.raises(RunFailedError, match="cut off"):
+            place.run()
+    assert len(rows(place.spark, url, "orders")) == 30
+    assert place.run().rows_written == {"0-jdbc": 1}
+    assert sorted(row.id for row in rows(place.spark, url, "orders")) == list(range(31))
+    (note,) = rows(place.spark, url, NOTES)
+    assert (note.SINK, note.BATCH, note.STAGING) == ("p/0-jdbc", 1, None)
+
+    place.keys = place.keys.replace("value.price", "-value.price as price")
+    record = place.reload(1, 2)
+    assert record.rows_written == {"0-jdbc": 10}
+    negative = sorted(row.id for row in rows(place.spark, url, "orders") if row.price < 0)
+    assert negative == list(range(10, 20))
+    assert len(rows(place.spark, url, "orders")) == 31
+
+    place.keys = place.keys.replace("topic, date", "topic, 1 as version, date")
+    with pytest.raises(RunFailedError, match=r"sinks\[0\]: orders: has no column version: there are"):
+        place.run()
+    shutil.rmtree(place.folder / "data/pipelines/p/checkpoint")
+    place.keys = place.keys.replace("1 as version, ", "")
+    with pytest.raises(RunFailedError, match="another checkpoint"):
+        place.run()
+
+
+def dying_at(beginning: str) -> Any:
+    change = JdbcConnection.change
+
+    def changed(connection: JdbcConnection, statement: str, *values: object) -> int:
+        done = change(connection, statement, *values)
+        if statement.startswith(beginning):
+            raise OSError("cut off")
+        return done
+
+    return changed
+
+
+def test_columns_are_found_as_databases_spell_them() -> None:
+    assert match_columns("t", ("id", "Name"), ["ID", "Name"]) == {"id": "ID", "Name": "Name"}
+    with pytest.raises(ConfigurationError, match="t: has no column y: there are x"):
+        match_columns("t", ("x", "y"), ["x"])
+
+
+def test_a_topic_has_every_record_once_for_readers_of_what_is_committed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = new_topic(place.bootstrap, partitions=2)
+    step = "{name: s, sql: 'select to_json(value) as value, uuid() as key from records'}"
+    place.keys = f"{SCHEMA}    steps: [{step}]\n    sinks: [{{topic: {sink}}}]\n"
+    place.produce(order(number, 0) for number in range(40))
+    send = OutboxSink._send
+
+    def cut_off(self: OutboxSink, number: int, frame: Any, staged: str) -> None:
+        send(self, number, frame, staged)
+        raise OSError("cut off")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OutboxSink, "_send", cut_off)
+        for _ in range(2):
+            with pytest.raises(RunFailedError, match="cut off"):
+                place.run()
+    assert place.run().rows_written == {"0-topic": 40}
+    place.produce([order(40, 0)])
+    assert place.run().rows_written == {"0-topic": 1}
+    options = {"kafka.bootstrap.servers": place.bootstrap, "kafka.isolation.level": "read_committed"}
+    frame = place.spark.read.format("mirror").options(subscribe=sink, **options).load()
+    ids = [json.loads(row.value)["id"] for row in frame.collect()]
+    assert sorted(ids) == list(range(41))
+    outbox = place.folder / "data/pipelines/p/checkpoint/outbox"
+    assert not list(outbox.glob("**/*.parquet"))
+
+
+def test_sinks_that_cannot_be_written_are_told_before_anything_is(place: Place, url: str) -> None:
+    assert url
+    place.produce([order(1, 0)])
+    step = "{name: s, sql: 'select to_json(value) as value from records'}"
+    sinks = {
+        "{jdbc: {url: 'jdbc:derby:nowhere', table: t}}": "cannot be reached: java.sql.SQLException",
+        "{jdbc: {url: 'jdbc:what:x', table: t}}": "Spark has no driver for jdbc:what: name its jar",
+        "{jdbc: {url: 'jdbc:x', driver: a.B, table: t}}": "Spark has no driver 'a.B' for jdbc:x",
+        "{jdbc: {url: 'jdbc:x', table: t, password: env:NOT}}": "password: the environment has no variable",
+        "{jdbc: {url: 'jdbc:x', table: t}, from: records}": "column 'value' is struct",
+        "{delta: out-2}": "Spark has no delta: name the jars",
+        "{iceberg: a.b.c}": "Spark has no iceberg: name the jars",
+        "{topic: t, options: {delivery: sometimes}}": "option delivery: 'sometimes' is none of",
+        "{topic: u, options: {akcs: all}}": "option akcs is unknown",
+        "{topic: v, from: records}": "the column 'value' must be text or bytes",
+    }
+    listed = ", ".join(["{parquet: out}", *sinks])
+    place.keys = f"{SCHEMA}    steps: [{step}]\n    sinks: [{listed}]\n"
+    problems = "\n".join(place.runner().check())
+    for number, told in enumerate(sinks.values(), start=1):
+        assert f"sinks[{number}]: {told}" in problems
+    assert not place.files()
