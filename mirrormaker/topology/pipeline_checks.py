@@ -14,7 +14,6 @@ from mirrormaker.topology.model import (
     Completeness,
     FileSink,
     JdbcSink,
-    LakeFormat,
     LakeSink,
     PipelineSpec,
     RecordFormat,
@@ -142,10 +141,7 @@ def _check_sink(path: str, sink: SinkSpec, pipeline: PipelineSpec, topology: Top
     if isinstance(sink.target, JdbcSink) and not _TABLE.fullmatch(sink.target.table):
         message = f"{sink.target.table!r} is not TABLE or SCHEMA.TABLE, of letters, digits and '_'"
         yield Finding(path=f"{path}.jdbc.table", message=message)
-    partitioned = isinstance(sink.target, FileSink) or (
-        isinstance(sink.target, LakeSink) and sink.target.format is LakeFormat.DELTA
-    )
-    if sink.partition_by and not partitioned:
+    if sink.partition_by and not isinstance(sink.target, FileSink | LakeSink):
         message = "this sink has no subfolders; its windows are known by its columns 'date' and 'hour'"
         yield Finding(path=f"{path}.partition_by", message=message)
 

@@ -161,7 +161,7 @@ name: p, job: a:b, steps: [{name: s, sql: x}] ==> steps: a job reads and writes 
 {TO}{topic: x}] ==> sinks[0].topic: the pipeline reads this topic: it would go round
 {TO}{topic: {topic: y, cluster: c}}] ==> sinks[0].topic.cluster: there is no cluster 'c'
 {TO}{parquet: out, from: s}] ==> sinks[0].from: there is no step 's'
-{TO}{iceberg: a.b, partition_by: [x]}] ==> \\
+{TO}{topic: y, partition_by: [x]}] ==> \\
 sinks[0].partition_by: this sink has no subfolders; its windows are \
 known by its columns 'date' and 'hour'
 {TO}{jdbc: {url: x, table: t}}] ==> sinks[0].jdbc.url: 'x' is no URL of a database: it starts with 'jdbc:'

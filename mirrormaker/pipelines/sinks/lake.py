@@ -153,7 +153,10 @@ class IcebergTable(LakeTable):
 
     def _create(self) -> None:
         empty = self._spark.createDataFrame([], self._frame.schema)
-        empty.writeTo(self._table).using("iceberg").create()
+        writer = empty.writeTo(self._table).using("iceberg")
+        if self._layout:  # windows are replaced by whole files
+            writer = writer.partitionedBy(*map(f.col, self._layout))
+        writer.create()
 
     def _has(self, number: int) -> bool:
         noted = f.col("summary").getItem(f"mirrormaker.{self._app}").cast("long")
