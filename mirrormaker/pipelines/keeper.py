@@ -20,6 +20,7 @@ from mirrormaker.pipelines.alerting import alert
 from mirrormaker.pipelines.orders import RunEnd, RunOrder, decode_end
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.schedule import due_run, next_due, retry_delay_ms
+from mirrormaker.pipelines.turns import Turns
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.topology.model import AlertOccasion, PipelineSpec
 
@@ -81,7 +82,7 @@ class PipelineKeeper:
         clock: Clock,
         log_level: str,
         *,
-        turns: asyncio.Semaphore,
+        turns: Turns,
         start: Callable[[RunOrder], Awaitable[RunProcess]] = RunProcess.start,
     ) -> None:
         self.pipeline = pipeline

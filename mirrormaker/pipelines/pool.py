@@ -11,11 +11,9 @@ from typing import Any
 from broker.clock import Clock
 from mirrormaker.pipelines.keeper import PipelineKeeper
 from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.turns import Turns
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.topology.model import PipelineName, PipelineSpec, Topology
-
-RUNS_AT_ONCE = 4
-"""Runs of pipelines side by side: each is a JVM. Others wait."""
 
 
 class PipelinePool:
@@ -25,13 +23,14 @@ class PipelinePool:
         self._clock = clock
         self._log_level = log_level
         self._tasks = tasks
-        self._turns = asyncio.Semaphore(RUNS_AT_ONCE)
+        self._turns = Turns(1)
         self._keepers: dict[PipelineName, PipelineKeeper] = {}
         self._running: dict[PipelineName, asyncio.Task[None]] = {}
         self._ending: list[asyncio.Task[None]] = []
 
     def desire(self, topology: Topology, source: TopologyText) -> None:
         """Keep these from now on: those that are enabled and have a schedule."""
+        self._turns.limit = topology.pipelines_at_once
         wanted = {
             each.name: each for each in topology.pipelines if each.enabled and each.schedule is not None
         }

@@ -48,6 +48,7 @@ def _read_topology(text: str, file: Path, problems: Problems) -> Topology:
         links=read.links,
         routes=with_provenance(routes),
         pipelines=read.pipelines,
+        pipelines_at_once=read.pipelines_at_once,
         data_dir=(folder / read.data_dir).resolve(),
         generation=read.generation,
     )

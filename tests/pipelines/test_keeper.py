@@ -11,6 +11,7 @@ from broker.clock import SystemClock
 from mirrormaker.pipelines.keeper import PipelineKeeper
 from mirrormaker.pipelines.orders import RunEnd, RunOrder
 from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.turns import Turns
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.topology.model import AlertSpec, PipelineName, PipelineSpec, RetrySpec, ScheduleSpec
 
@@ -59,7 +60,7 @@ class Stage:
             PipelineFolder(folder, self.pipeline.name),
             SystemClock(),
             "info",
-            turns=asyncio.Semaphore(1),
+            turns=Turns(1),
             start=self._start,  # type: ignore[arg-type]
         )
 

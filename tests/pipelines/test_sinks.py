@@ -24,9 +24,10 @@ FLAT = "{name: flat, sql: 'select value.id, value.price, topic, date, hour from 
 
 
 @pytest.fixture
-def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(spark: SparkSession, tmp_path: Path) -> str:
     """Of a database in the memory of Spark's Java."""
-    monkeypatch.chdir(tmp_path)  # where Derby keeps its log
+    java: Any = spark._jvm
+    java.System.setProperty("derby.system.home", str(tmp_path))  # where it keeps its log
     return f"jdbc:derby:memory:{uuid.uuid4().hex};create=true"
 
 

@@ -137,13 +137,14 @@ pipelines:
     job: mirrormaker.spark.jobs.compaction:run
     arguments: {path: out/orders}
     schedule: {every: 1d}
+pipelines_at_once: 2
 data_dir: state
 """
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
     topology = load(tmp_path, EVERYTHING)
-    assert topology.generation == 7
+    assert (topology.generation, topology.pipelines_at_once) == (7, 2)
     jfk, _ = topology.clusters.values()
     assert (jfk.cluster_id, jfk.datacenter, jfk.round_trip_ms) == ("Jfk-0_1", "new-york", 40)
     config = {"retention.ms": "86400000", "unclean.leader.election.enable": "false"}

@@ -27,6 +27,8 @@ class Topology:
     """Limits that all routes between two clusters share."""
     pipelines: tuple[PipelineSpec, ...] = ()
     """What Spark does with the topics."""
+    pipelines_at_once: int = 4
+    """Runs of pipelines that the daemon has side by side, each with a JVM of its own; others wait."""
     generation: int = 1
     """Raise it with every edit, and when another daemon is to take over: where a higher one is in force, the
     file is refused.

@@ -18,6 +18,7 @@ from mirrormaker.topology.readers.pipelines import pipelines
 from mirrormaker.topology.readers.routes import NOT_IN_DEFAULTS, ROUTE
 
 DEFAULT_DATA_DIR = "./data"
+PIPELINES_AT_ONCE_MAX = 1000
 GENERATION_MAX = (1 << 31) - 1
 
 
@@ -38,6 +39,8 @@ class Document:
     """The mirrors."""
     pipelines: tuple[PipelineSpec, ...] = ()
     """What Spark does with the topics."""
+    pipelines_at_once: int = 4
+    """Runs of pipelines that the daemon has side by side, each with a JVM of its own; others wait."""
     data_dir: str = DEFAULT_DATA_DIR
     """Where embedded clusters and the daemon keep state; relative to the file's folder."""
     generation: int = 1
@@ -56,6 +59,7 @@ def document(folder: Path) -> Record[Document]:
             "links": LINKS,
             "routes": ListOf(Taken(ROUTE), keeps_numbers=True),
             "pipelines": pipelines(folder),
+            "pipelines_at_once": Integer(1, PIPELINES_AT_ONCE_MAX),
             "data_dir": Checked(Text("path"), _check_path),
             "generation": Integer(1, GENERATION_MAX),
         },
