@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mirrormaker.pipelines import run_log
-from mirrormaker.pipelines.report import render_report
+from mirrormaker.pipelines.report import BARS_MAX, bin_hours, render_report
 from mirrormaker.pipelines.run_log import PipelineBusyError, PipelineFolder
 from mirrormaker.pipelines.run_record import RunKind, RunRecord, RunState, decode_record, encode_record
 from mirrormaker.topology.model import PipelineName, PipelineSpec
@@ -87,3 +87,15 @@ def test_the_page_of_a_pipeline_needs_nothing_else(folder: PipelineFolder) -> No
     assert "<circle" in page
     assert "jfk: &lt;b&gt; is missing" in page
     assert "http" not in page
+
+
+def test_bars_are_hours_days_or_weeks_without_a_gap() -> None:
+    by_hour = bin_hours({"t": {"2013-01-01T07": 4, "2013-01-02T09": 1}, "s": {"2013-01-01T07": 2}})
+    assert (by_hour.unit, len(by_hour.times_ms)) == ("hour", 27)
+    assert [sum(counts.values()) for counts in by_hour.counts.values()] == [2, 5]
+    by_day = bin_hours({"t": {"2013-01-01T07": 4, "2013-01-01T23": 3, "2013-03-01T00": 1}})
+    assert (by_day.unit, len(by_day.times_ms)) == ("day", 60)
+    assert by_day.counts["t"][by_day.times_ms[0]] == 7
+    latest = bin_hours({"t": {"1970-01-01T00": 4, "2026-01-01T00": 3}})
+    assert (latest.unit, len(latest.times_ms)) == ("four weeks", BARS_MAX)
+    assert bin_hours({}).times_ms == []
