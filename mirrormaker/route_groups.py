@@ -17,8 +17,11 @@ CONNECT_TIMEOUT_MS = 5_000
 
 
 @asynccontextmanager
-async def meeting_place(route: RouteSpec, source: ClusterSpec) -> AsyncIterator[Coordination | None]:
-    """A session with the source's ZooKeeper where the route's group meets there, else None.
+async def meeting_place(
+    route: RouteSpec, source: ClusterSpec, *, reads_only: bool = False
+) -> AsyncIterator[Coordination | None]:
+    """A session with the source's ZooKeeper where the route's group meets there, else None. Who `reads_only`
+    makes nothing there, not even what the address names.
 
     Raises CoordinationError that names the cluster.
     """
@@ -28,7 +31,7 @@ async def meeting_place(route: RouteSpec, source: ClusterSpec) -> AsyncIterator[
     from broker.coordination.zookeeper import ZooKeeper  # here alone: few routes meet there
 
     assert source.zookeeper is not None, "checked with the topology"
-    session = ZooKeeper(source.zookeeper, session_timeout_ms=SESSION_TIMEOUT_MS)
+    session = ZooKeeper(source.zookeeper, session_timeout_ms=SESSION_TIMEOUT_MS, makes_chroot=not reads_only)
     try:
         await session.start(timeout_ms=CONNECT_TIMEOUT_MS)
     except CoordinationError as error:
@@ -41,10 +44,17 @@ async def meeting_place(route: RouteSpec, source: ClusterSpec) -> AsyncIterator[
 
 @asynccontextmanager
 async def route_group(
-    route: RouteSpec, source: ClusterSpec, cluster: Cluster, *, timeout_ms: int = 30_000
+    route: RouteSpec,
+    source: ClusterSpec,
+    cluster: Cluster,
+    *,
+    timeout_ms: int = 30_000,
+    reads_only: bool = False,
 ) -> AsyncIterator[GroupOffsetAdmin]:
-    """Administration of the route's group; `cluster` is the source. Raises CoordinationError."""
-    async with meeting_place(route, source) as coordination:
+    """Administration of the route's group; `cluster` is the source. `reads_only`: see `meeting_place`.
+    Raises CoordinationError.
+    """
+    async with meeting_place(route, source, reads_only=reads_only) as coordination:
         if coordination is None:
             yield GroupOffsetAdmin(cluster, timeout_ms=timeout_ms)
         else:

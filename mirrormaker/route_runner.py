@@ -36,6 +36,7 @@ from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.timing.route_timing import RouteTiming
 from mirrormaker.ledger.return_ledger import ReturnLedger
 from mirrormaker.ledger.route_ledger import RouteLedger
+from mirrormaker.reconcile.adoption import Adoption
 from mirrormaker.reconcile.claims import DestinationClaims
 from mirrormaker.reconcile.control import (
     Claim,
@@ -321,9 +322,16 @@ class RouteRunner:
                 self._clock,
             )
             reconciler = self._reconciler = TopicReconciler(
-                self.work, source, destination, self._claims, carriage.set_topics, watch
+                self.work,
+                source,
+                destination,
+                self._claims,
+                carriage.set_topics,
+                watch,
+                Adoption(self.work.source, source, destination, halts),
+                self._events,
             )
-            self._rules = RuleKeeper(route, source, destination, lambda: reconciler.topics, copier.note)
+            self._rules = RuleKeeper(route, source, destination, lambda: reconciler.topics, self._events)
             try:
                 reconciler.pause(self._wishes.topics)
                 if route.heartbeats:

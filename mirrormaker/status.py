@@ -198,7 +198,7 @@ async def _observe_or_tell(
         async with (
             asyncio.timeout(QUERY_TIMEOUT_MS / 1000),
             open_cluster(spec) as source,
-            route_group(route, spec, source, timeout_ms=QUERY_TIMEOUT_MS) as group,
+            route_group(route, spec, source, timeout_ms=QUERY_TIMEOUT_MS, reads_only=True) as group,
         ):
             partitions = await observe_partitions(route, source, group, told, state.get("at_ms"), clock)
     except (BrokerError, TimeoutError) as error:

@@ -77,12 +77,14 @@ class _Watch:
 class ZooKeeper:
     """One ZooKeeper session below the chroot of `connect` (`host:port,host:port/chroot`).
 
-    Raises ConfigurationError when `connect` cannot be read.
+    The chroot is made when there is none, unless the session is of somebody who only reads: below a chroot
+    that is not there is nothing. Raises ConfigurationError when `connect` cannot be read.
     """
 
-    def __init__(self, connect: str, *, session_timeout_ms: int) -> None:
+    def __init__(self, connect: str, *, session_timeout_ms: int, makes_chroot: bool = True) -> None:
         self._connect = ConnectString.parse(connect)
         self._session_timeout_ms = session_timeout_ms
+        self._makes_chroot = makes_chroot
         self._reports = KazooReports()
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -295,7 +297,7 @@ class ZooKeeper:
             await self._create_if_absent(self._absolute(parent))
 
     async def _create_chroot(self) -> None:
-        if self._connect.chroot:
+        if self._connect.chroot and self._makes_chroot:
             for path in (*_ancestors(self._connect.chroot), self._connect.chroot):
                 await self._create_if_absent(path)
 

@@ -51,7 +51,7 @@ async def read_places(sides: Sides, side: Side) -> list[PartitionPlace]:
     for route in sides.leaving(side):
         names = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
         sources = metadata.topic_partitions(sorted(names))
-        async with route_group(route, spec, cluster) as admin:
+        async with route_group(route, spec, cluster, reads_only=True) as admin:
             committed = await admin.group_offsets(route.group, sources)
         starts = await list_offsets(cluster, dict.fromkeys(sources, EARLIEST))
         ends = await list_offsets(cluster, dict.fromkeys(sources, LATEST))

@@ -381,6 +381,9 @@ class ExactlyOnce:
             transaction.lose(str(error), is_fenced=is_fenced)
             return
         transaction.done(self._clock.monotonic_ms(), refused)
+        if refused:
+            destinations = frozenset(destination for _, destination in refused)
+            self._machine.refused(destinations, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if isinstance(step, Commit) and HOME in step.origins:
             self._machine.counts.transactions += 1
             self._losses.pop(transaction.key, None)

@@ -103,11 +103,11 @@ class GroupPositions:
         return points | await self._new(fresh)
 
     async def _new(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StartingPoint]:
-        """Where a new route starts. That is stored before anything is copied, unless it is always the same: a
-        later start must not find a later end of the source.
+        """Where a new route starts. That is stored before anything is copied: a later start must not find a
+        later end of the source, and a route that has a position is known to write its topics.
         """
         points = await self.first(partitions, self._start)
-        if points and self._start is not Start.EARLIEST:
+        if points:
             await self.store(
                 {
                     source: StoredPosition(point.lanes[0], self.topic_id(source.topic))

@@ -11,7 +11,7 @@ share:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from broker.errors import ErrorCode
@@ -260,6 +260,13 @@ class FlowMachine:
     def failed(self, command: ProduceCommand, now_ms: int) -> None:
         """No answer will come: whether it took effect is unknown. No byte of it may leave any more."""
         self.answered(command, {}, now_ms)
+
+    def refused(self, destinations: Collection[TopicPartition], code: ErrorCode) -> None:
+        """The destination says before anything is sent that it will not take records there just now."""
+        for partition in self._partitions.values():
+            for lane in partition.lanes:
+                if lane.queue and lane.destination in destinations:
+                    self._setbacks.refuse(lane, code)
 
     # ---- what comes out
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
+from broker.errors import ErrorCode
 from mirrormaker.flow.buffer import Buffer
 from mirrormaker.flow.exchange import FlowConfig
 from mirrormaker.flow.facts import (
@@ -101,6 +102,12 @@ class Setbacks:
             case Remedy.PAUSE:
                 self._pause(lane, now_ms)
 
+    def refuse(self, lane: Lane, code: ErrorCode) -> None:
+        """What comes next was refused before it was sent, and is tried again by whoever asked."""
+        if lane.error is not code:
+            self._tell_paused(lane, code)
+        lane.error = code
+
     def _wait(self, lane: Lane, now_ms: int) -> None:
         config = self._config
         lane.enter(LaneState.WAITING)
@@ -126,11 +133,14 @@ class Setbacks:
         lane.enter(LaneState.PAUSED)
         lane.retry_at_ms = now_ms + self._config.pause_ms
         self._timers.add(lane)
+        self._tell_paused(lane, lane.error)
+
+    def _tell_paused(self, lane: Lane, code: ErrorCode) -> None:
         self._facts.append(
             PartitionPaused(
                 source=lane.partition.source,
                 destination=lane.destination,
-                error=lane.error,
+                error=code,
                 offset=lane.acknowledged,
             )
         )

@@ -43,8 +43,8 @@ def standing_of(partition: Partition) -> Standing:
         return Standing(state=UNREADABLE, problem=partition.source_problem)
     lane = partition.worst_lane
     problem = None if lane.error is None else lane.error.name
-    if lane.state is LaneState.PAUSED:
-        kind = None if lane.error is None else kind_of_refusal(lane.error)
+    kind = None if lane.error is None else kind_of_refusal(lane.error)
+    if lane.state is LaneState.PAUSED or kind is TroubleKind.UNAUTHORIZED:
         return Standing(state=HALTED, reason=kind.value if kind is not None else REFUSED, problem=problem)
     if any(each.leader is None for each in partition.lanes):
         return Standing(state="leaderless", problem=problem)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from mirrormaker.plan.adoption import may_append
 from mirrormaker.plan.circles import circle_notices, first_names
 from mirrormaker.plan.effects import after
 from mirrormaker.plan.fit import access_notices, destination_right_notices, fit_notices, source_right_notices
@@ -21,7 +22,7 @@ from mirrormaker.plan.steps import AddRules, AdoptTopic, RouteStep, Step, TopicS
 from mirrormaker.plan.topics import Destination, TopicClaims, compare_topic, declared_topic, plan_topics
 from mirrormaker.plan.world import ObservedCluster, ObservedTopic, UnreachableCluster, World
 from mirrormaker.topology.group_selection import GroupSelection
-from mirrormaker.topology.model import ClusterName, ExistingTopics, RouteName, RouteSpec, Topology
+from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Topology
 from mirrormaker.topology.naming import compile_naming
 
 
@@ -155,7 +156,7 @@ def _adoptions(
     destinations: Mapping[str, str],
 ) -> Iterator[AdoptTopic]:
     """Topics that hold records while the route has no position in what it copies into them."""
-    if route.topics.existing is ExistingTopics.APPEND:
+    if may_append(route):
         return
     positions = source.positions.get(route.name, {})
     for topic, name in destinations.items():

@@ -129,7 +129,9 @@ class ClusterVisit:
     async def _positions(self, route: RouteSpec) -> Mapping[str, Mapping[int, int]]:
         selected = select_topics(compile_naming(route.source, route.topics), self.topics.values())
         partitions = self._cluster.metadata.topic_partitions(sorted(selected))
-        async with route_group(route, self.spec, self._cluster, timeout_ms=QUERY_TIMEOUT_MS) as group:
+        async with route_group(
+            route, self.spec, self._cluster, timeout_ms=QUERY_TIMEOUT_MS, reads_only=True
+        ) as group:
             asked = group.group_offsets(route.group, partitions)
             committed = await self._try(asked, f"positions of {route.name!r}", {})
         positions: dict[str, dict[int, int]] = defaultdict(dict)

@@ -17,7 +17,7 @@ from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.signal import Signal
 from mirrormaker.plan.topics import compare_topic, declared_topic
 from mirrormaker.reconcile.observed_topics import topics_of
-from mirrormaker.reconcile.repair import Repairer
+from mirrormaker.reconcile.repair import LoggedNews, Repairer
 from mirrormaker.topology.model import ClusterName, ClusterSpec, SyncSpec, Topology
 
 INTERVAL_MS = 5_000
@@ -51,9 +51,7 @@ class DeclaredTopics:
         """Look again and again, until cancelled."""
         while True:
             specs = {name: spec for name, spec in self._topology().clusters.items() if spec.topics}
-            self._places = {
-                name: self._places.get(name) or _Place(Repairer(_log.bind(cluster=name))) for name in specs
-            }
+            self._places = {name: self._places.get(name) or _place_of(name) for name in specs}
             await asyncio.gather(*(self._look(spec, self._places[name]) for name, spec in specs.items()))
             await self._due.wait(INTERVAL_MS)
 
@@ -75,6 +73,11 @@ class DeclaredTopics:
             place.problem = problem
         else:
             place.problem = None
+
+
+def _place_of(name: ClusterName) -> _Place:
+    log = _log.bind(cluster=name)
+    return _Place(Repairer(log, LoggedNews(log)))
 
 
 async def _compare(spec: ClusterSpec, repairer: Repairer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from mirrormaker.plan.render import describe_rule, describe_step
 from mirrormaker.plan.safety import dangers_of
@@ -42,6 +43,28 @@ class Drift:
         return {"kind": self.kind.value, "topic": self.name, "line": self.line}
 
 
+class News(Protocol):
+    """Whoever wants to hear of what has come and gone."""
+
+    def note(self, event: str, **details: object) -> None:
+        """This happened."""
+        ...
+
+    def note_end(self, event: str, **details: object) -> None:
+        """The same, of something that is well again."""
+        ...
+
+
+def tell_news(news: News, before: Sequence[Drift], now: Sequence[Drift]) -> None:
+    """Tell what has come and what has gone. What differs otherwise than before has not gone."""
+    came, went = _news(before, now)
+    for one in came:
+        news.note("drift_found", kind=one.kind.value, topic=one.name, difference=one.line)
+    for one in went:
+        if all(one.name != other.name or one.kind is not other.kind for other in now):
+            news.note_end("drift_gone", kind=one.kind.value, topic=one.name)
+
+
 def split_steps(steps: Iterable[TopicStep], sync: SyncSpec) -> tuple[list[TopicStep], list[Drift]]:
     """The steps that a daemon takes by itself, and the others."""
     taken: list[TopicStep] = []
@@ -62,6 +85,6 @@ def _reason_against(step: TopicStep, sync: SyncSpec) -> str | None:
     return f"{'; '.join(dangers)}: `mirrormaker apply --force` does it" if dangers else None
 
 
-def news(before: Sequence[Drift], now: Sequence[Drift]) -> tuple[list[Drift], list[Drift]]:
+def _news(before: Sequence[Drift], now: Sequence[Drift]) -> tuple[list[Drift], list[Drift]]:
     """What has come, and what has gone."""
     return [one for one in now if one not in before], [one for one in before if one not in now]

@@ -24,6 +24,10 @@ class RouteHalts:
     def _halt(self, source: TopicPartition) -> Halt | None:
         return self._board.known_wishes(self.route.name).halts.get(source)
 
+    def known(self) -> frozenset[TopicPartition]:
+        """All that stand, or stood and were released."""
+        return frozenset(self._board.known_wishes(self.route.name).halts)
+
     def standing(self, source: TopicPartition) -> Trouble | None:
         """Why it stands, whether or not it has been released since."""
         halt = self._halt(source)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
 
 from broker.client.admin import Admin
 from mirrormaker.plan.steps import AddPartitions, CreateTopic, TopicStep
-from mirrormaker.reconcile.drift import Drift, news, split_steps
+from mirrormaker.reconcile.drift import Drift, News, split_steps, tell_news
 from mirrormaker.reconcile.topic_steps import StepResult, take_topic_steps
 from mirrormaker.topology.model import RepairKind, SyncSpec
 
@@ -23,12 +23,29 @@ class Repair:
     """What still differs."""
 
 
+class LoggedNews:
+    """News that go to the log alone."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        self._log = log
+
+    def note(self, event: str, **details: object) -> None:
+        """See `News`."""
+        self._log.warning(event, **details)
+
+    def note_end(self, event: str, **details: object) -> None:
+        """The same."""
+        self._log.info(event, **details)
+
+
 class Repairer:
     """Takes steps at one cluster and keeps in mind what differs there."""
 
-    def __init__(self, log: FilteringBoundLogger) -> None:
+    def __init__(self, log: FilteringBoundLogger, news: News) -> None:
+        """`news`: who is told of what comes and goes; steps that are taken go to the log."""
         self.drift: tuple[Drift, ...] = ()
         self._log = log
+        self._news = news
 
     async def repair(
         self, admin: Admin, steps: Iterable[TopicStep], sync: SyncSpec, *, saw_settings: bool
@@ -44,7 +61,7 @@ class Repairer:
                 left.append(Drift(step=result.step, reason=result.error))
         if not saw_settings:
             left += [one for one in self.drift if one.kind is RepairKind.CONFIG and one not in left]
-        self._tell_news(left)
+        tell_news(self._news, self.drift, left)
         self.drift = tuple(left)
         return Repair(results=tuple(results), drift=self.drift)
 
@@ -60,11 +77,3 @@ class Repairer:
             self._log.info(event, topic=step.name, **details)
         else:
             self._log.warning("topic_step_failed", step=event, topic=step.name, error=result.error, **details)
-
-    def _tell_news(self, now: Sequence[Drift]) -> None:
-        came, went = news(self.drift, now)
-        for one in came:
-            self._log.warning("drift_found", kind=one.kind.value, topic=one.name, difference=one.line)
-        for one in went:
-            if all(one.name != other.name or one.kind is not other.kind for other in now):
-                self._log.info("drift_gone", kind=one.kind.value, topic=one.name)

@@ -18,7 +18,7 @@ from mirrormaker.flow.signal import Signal
 from mirrormaker.plan.render import describe_rule
 from mirrormaker.plan.rules import RuleScope, lacking_rules
 from mirrormaker.plan.steps import AddRules
-from mirrormaker.reconcile.drift import LEFT_TO_APPLY, Drift, news
+from mirrormaker.reconcile.drift import LEFT_TO_APPLY, Drift, News, tell_news
 from mirrormaker.topology.group_selection import GroupSelection
 from mirrormaker.topology.model import RepairKind, RouteSpec
 
@@ -31,7 +31,7 @@ _NO_RULES = {
 
 
 class RuleKeeper:
-    """The loop of one route. `note` takes events for `status`."""
+    """The loop of one route. `news` is told of what comes and goes."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class RuleKeeper:
         source: Cluster,
         destination: Cluster,
         topics: Callable[[], Mapping[str, str]],
-        note: Callable[..., None],
+        news: News,
     ) -> None:
         """`topics`: what is copied, source name to destination name."""
         self.drift: tuple[Drift, ...] = ()
@@ -50,7 +50,7 @@ class RuleKeeper:
         self._source = source
         self._destination = destination
         self._topics = topics
-        self._note = note
+        self._news = news
         self._due = Signal()
         self._looks_left = 0
         self._log = logger("rules").bind(route=route.name)
@@ -78,7 +78,7 @@ class RuleKeeper:
             self.problem = None
         except BrokerError as error:
             if self.problem != str(error):
-                self._note("access_rules_not_carried", error=str(error))
+                self._news.note("access_rules_not_carried", error=str(error))
             self.problem = str(error)
 
     async def look(self) -> None:
@@ -124,11 +124,7 @@ class RuleKeeper:
         return Drift(step=AddRules(cluster=self._route.destination, rules=(rule,)), reason=reason)
 
     def _tell_drift(self, now: Sequence[Drift]) -> None:
-        came, went = news(self.drift, now)
-        for one in came:
-            self._log.warning("drift_found", kind=one.kind.value, topic=one.name, difference=one.line)
-        for one in went:
-            self._log.info("drift_gone", kind=one.kind.value, topic=one.name)
+        tell_news(self._news, self.drift, now)
         self.drift = tuple(now)
 
 

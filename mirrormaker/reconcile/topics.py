@@ -16,8 +16,9 @@ from broker.telemetry import logger
 from mirrormaker.flow.signal import Signal
 from mirrormaker.plan.steps import AddPartitions, CreateTopic, TopicStep
 from mirrormaker.plan.topics import Destination, plan_topics, select_topics
+from mirrormaker.reconcile.adoption import Adoption
 from mirrormaker.reconcile.claims import DestinationClaims
-from mirrormaker.reconcile.drift import Drift
+from mirrormaker.reconcile.drift import Drift, News
 from mirrormaker.reconcile.old_formats import FormatCheck
 from mirrormaker.reconcile.repair import Repairer
 from mirrormaker.reconcile.routes import RouteWork
@@ -42,6 +43,8 @@ class TopicReconciler:
         claims: DestinationClaims,
         on_topics: Callable[[Mapping[str, str]], None],
         watch: TopicWatch,
+        adoption: Adoption,
+        news: News,
     ) -> None:
         self.obstacles: Mapping[str, str] = {}
         """Source topics that are selected and not copied, with the reason."""
@@ -55,11 +58,13 @@ class TopicReconciler:
         self._on_topics = on_topics
         self._formats = FormatCheck(Admin(destination))
         self._watch = watch
+        self._adoption = adoption
+        self._news = news
         self._paused: frozenset[str] = frozenset()
         self._due = Signal()
         self._log = logger("reconcile").bind(route=work.name)
         self._camera = TopicCamera(source, destination)
-        self._repairer = Repairer(self._log)
+        self._repairer = Repairer(self._log, news)
 
     @property
     def drift(self) -> tuple[Drift, ...]:
@@ -126,6 +131,7 @@ class TopicReconciler:
         absent = await self._watch.find_absent(
             self._naming, select_topics(self._naming, pictures.source.values())
         )
+        refused = await self._adoption.find_refused(self._route, plan.destinations, pictures.destination)
         misshapen = self._watch.find_misshapen(self._route, plan.destinations, pictures.source, destination)
         missing = {one.name: one.reason for one in repair.drift if isinstance(one.step, CreateTopic)}
         if self._route.provenance:
@@ -133,16 +139,19 @@ class TopicReconciler:
         topics = {
             topic: name
             for topic, name in plan.destinations.items()
-            if name not in missing and topic not in misshapen
+            if name not in missing and topic not in misshapen and topic not in refused
         }
         obstacles = (
             absent
             | misshapen
+            | refused
             | plan.obstacles
             | {topic: missing[name] for topic, name in plan.destinations.items() if name in missing}
         )
-        for topic in obstacles.keys() - self.obstacles.keys():
-            self._log.warning("topic_not_copied", topic=topic, reason=obstacles[topic])
+        for topic in sorted(obstacles.keys() - self.obstacles.keys()):
+            self._news.note("topic_not_copied", topic=topic, reason=obstacles[topic])
+        for topic in sorted(self.obstacles.keys() - obstacles.keys()):
+            self._news.note_end("topic_obstacle_gone", topic=topic)
         self.obstacles, self.problem, self.topics = obstacles, None, topics
         self._claims.claim(route, frozenset(topics.values()), shares=shares)
         granted = self._claims.granted(route)

@@ -18,7 +18,7 @@ from broker.embedded import EmbeddedCluster
 from broker.loopback import free_ports
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
-from tests.daemon.test_mirror import address, create, produce
+from tests.daemon.test_mirror import address, consume, create, produce
 
 WEEK, DAY = str(7 * 86_400_000), str(86_400_000)
 
@@ -26,6 +26,9 @@ WEEK, DAY = str(7 * 86_400_000), str(86_400_000)
 @pytest.fixture
 def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
     return cluster("jfk"), cluster("aggregate")
+
+
+APPENDED = {"include": ["flights.*"], "existing": "append"}
 
 
 def write(
@@ -202,7 +205,9 @@ def test_settings_are_carried_over_and_what_would_delete_records_is_told_as_drif
     assert setting(destination, "jfk.flights", "retention.ms") == WEEK
 
     assert mirrormaker("apply", str(file), "--force").returncode == 0
-    running.wait_for(lambda told: not told["drift"], "no drift")
+    told = running.wait_for(lambda told: not told["drift"], "no drift")
+    names = [event["name"] for event in told["events"]]
+    assert names.index("drift_found") < names.index("drift_gone")
     log = running.log.read_text()
     assert "drift_found" in log
     assert "drift_gone" in log
@@ -226,6 +231,7 @@ def test_a_topic_that_holds_records_is_taken_over_by_decision_and_a_route_that_r
     if delivery == "exactly_once":
         assert "say 'topics.existing: append'" in forced.stdout
         assert forced.returncode == 1
+        write(tmp_path, ends, {"delivery": delivery, "topics": APPENDED})
     else:
         assert forced.returncode == 0
         assert plan(file)[0] == 0
@@ -234,6 +240,37 @@ def test_a_topic_that_holds_records_is_taken_over_by_decision_and_a_route_that_r
     running.wait_copied()
     assert running.stop() == 0
     assert plan(file)[0] == 0
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_the_daemon_waits_for_the_decision_and_copies_the_others(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, delivery: str
+) -> None:
+    source, destination = clusters
+    for cluster, topic in ((source, "flights"), (source, "flights-new"), (destination, "jfk.flights")):
+        create(cluster, topic, 1)
+        produce(cluster, topic, range(10), 1)
+    ends = {"jfk": reached(source), "aggregate": reached(destination)}
+    file = write(tmp_path, ends, {"delivery": delivery})
+    running = mirror.of_file(file)
+    running.start()
+    told = running.wait_for(
+        lambda told: bool(told["obstacles"]) and bool(told["counts"].get("records")),
+        "one copied, one refused",
+    )
+    assert told["obstacles"].keys() == {"flights"}
+    assert told["obstacles"]["flights"].startswith("'jfk.flights' holds records already")
+    met = [event["details"]["topic"] for event in told["events"] if event["name"] == "topic_not_copied"]
+    assert met == ["flights"]
+    assert len(consume(destination, "jfk.flights", 1, 10)) == 10
+    running.kill()
+    running.start()
+    running.wait_for(lambda told: bool(told["obstacles"]) and told["state"] == "running", "as it was")
+    write(tmp_path, ends, {"delivery": delivery, "topics": APPENDED})
+    told = running.wait_for(lambda told: told["obstacles"] == {} and told["lag"]["messages"] == 0, "decided")
+    assert len(consume(destination, "jfk.flights", 1, 20)) == 20
+    assert told["events"][-1]["name"] == "topic_obstacle_gone"
+    assert running.stop() == 0
 
 
 def test_topics_that_the_file_asks_for_are_kept_by_the_daemon(

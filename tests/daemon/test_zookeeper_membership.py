@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
 
-from broker.embedded import EmbeddedCluster
+from broker.coordination.zookeeper import ZooKeeper
+from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker
 from tests.daemon.test_mirror import assert_complete_and_in_order, consume, create, produce
@@ -80,3 +84,31 @@ def test_positions_in_zookeeper_are_gone_on_with_and_may_be_moved(
     daemon.wait_copied()
     copies = consume(destination, "jfk.flights", 1)
     assert [int(copy.value() or b"") for copy in copies] == [*range(100), *range(90, 100)]
+
+
+def test_commands_that_look_make_nothing_in_zookeeper(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, zookeeper: EmbeddedZooKeeper
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    file = meeting_in_zookeeper(mirror, source, destination).file
+    topology = yaml.safe_load(file.read_text())
+    elsewhere = f"elsewhere-{uuid4().hex[:8]}"
+    topology["clusters"]["jfk"]["zookeeper"] = zookeeper.connect_string(elsewhere)
+    file.write_text(yaml.safe_dump(topology))
+    status = mirrormaker("status", str(file), "--output", "json")
+    (route,) = json.loads(status.stdout)["routes"]
+    assert (route["problem"], [each["committed"] for each in route["partitions"]]) == (None, [0])
+    assert mirrormaker("plan", str(file)).returncode == 2
+    assert mirrormaker("audit", str(file)).returncode in (0, 2)
+    assert mirrormaker("translate", str(file), "jfk-to-aggregate", "flights", "0", "0").stderr
+    assert asyncio.run(children(zookeeper)).isdisjoint({elsewhere})
+
+
+async def children(zookeeper: EmbeddedZooKeeper) -> set[str]:
+    session = ZooKeeper(f"127.0.0.1:{zookeeper.port}", session_timeout_ms=10_000)
+    await session.start(timeout_ms=20_000)
+    try:
+        return set(await session.children("/"))
+    finally:
+        await session.close()

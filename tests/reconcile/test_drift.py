@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, SettingChange, TopicStep
-from mirrormaker.reconcile.drift import news, split_steps
+from mirrormaker.reconcile.drift import split_steps, tell_news
 from mirrormaker.topology.model import ClusterName, RepairKind, SyncSpec
 
 AT = ClusterName("aggregate")
@@ -39,6 +39,16 @@ def test_only_what_is_named_is_repaired() -> None:
 def test_drift_is_told_when_it_comes_and_when_it_goes() -> None:
     _, first = split_steps([NEW, GROWN], SyncSpec(repair=()))
     _, second = split_steps([GROWN, changed("1", "2")], SyncSpec(repair=()))
-    came, went = news(first, second)
-    assert [one.step for one in came] == [changed("1", "2")]
-    assert [one.step for one in went] == [NEW]
+    told: list[tuple[str, object]] = []
+
+    class Listener:
+        def note(self, event: str, **details: object) -> None:
+            told.append((event, details["topic"]))
+
+        note_end = note
+
+    tell_news(Listener(), first, second)
+    assert told == [("drift_found", "c"), ("drift_gone", "a")]
+    _, third = split_steps([GROWN, changed("1", "3")], SyncSpec(repair=()))
+    tell_news(Listener(), second, third)
+    assert told[2:] == [("drift_found", "c")], "what differs otherwise than before has not gone"

@@ -44,7 +44,8 @@ class TopicSelection:
     """Several routes may write one topic; all of them must say so."""
     existing: ExistingTopics = ExistingTopics.REFUSE
     """What about a topic of the destination that holds records while the route has no position: `append` to
-    it, or `refuse` in a plan until that is said, or forced.
+    it, or `refuse` until that is said, or a plan forced. Routes that merge, have provenance, or a failover
+    group append.
     """
 
 

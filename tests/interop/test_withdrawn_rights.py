@@ -1,0 +1,137 @@
+"""Rights that Apache Kafka withdraws from a route at work, at either end, and gives back."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from broker.embedded import EmbeddedZooKeeper
+from tests.client.reading_members import Brokers
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirror
+from tests.daemon.killed_mirrors import PARTITIONS, places_at
+from tests.daemon.test_mirror import address, create, produce
+from tests.interop.apache import ApacheKafka
+from tests.interop.kraft import KraftKafka
+
+__all__ = ["mirror"]
+
+SETTINGS = {"allow.everyone.if.no.acl.found": "true"}
+
+
+@pytest.fixture(scope="module")
+def source(
+    kafka_classpath: str, zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApacheKafka]:
+    settings = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", **SETTINGS}
+    chroot = zookeeper.connect_string(f"rights-{uuid.uuid4().hex[:8]}")
+    folder = tmp_path_factory.mktemp("source")
+    with ApacheKafka(kafka_classpath, chroot, folder, settings=settings) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def destination(newest_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KraftKafka]:
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    folder = tmp_path_factory.mktemp("destination")
+    with KraftKafka(
+        newest_classpath, folder, settings={"authorizer.class.name": authorizer, **SETTINGS}
+    ) as kafka:
+        yield kafka
+
+
+def binding(topic: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
+    return AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        operation,
+        permission,
+    )
+
+
+def withdraw(cluster: Brokers, topic: str, operation: AclOperation) -> None:
+    """Everybody may do everything to the topic but this."""
+    rules = [
+        binding(topic, AclOperation.ALL, AclPermissionType.ALLOW),
+        binding(topic, operation, AclPermissionType.DENY),
+    ]
+    admin = AdminClient({"bootstrap.servers": address(cluster)})
+    for added in admin.create_acls(rules).values():
+        added.result(PATIENCE_SECONDS)
+
+
+def give_back(cluster: Brokers, topic: str, operation: AclOperation) -> None:
+    withdrawn = AclBindingFilter(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        None,
+        None,
+        operation,
+        AclPermissionType.DENY,
+    )
+    admin = AdminClient({"bootstrap.servers": address(cluster)})
+    for deleted in admin.delete_acls([withdrawn]).values():
+        deleted.result(PATIENCE_SECONDS)
+
+
+def wait_unauthorized(running: MirrorProcess, times: int) -> None:
+    troubles = times * PARTITIONS
+    told = running.wait_for(
+        lambda told: [each["reason"] for each in told["partitions"]] == ["unauthorized"] * PARTITIONS,
+        "a right is missing",
+    )
+    assert {each["state"] for each in told["partitions"]} == {"halted"}
+    assert told["state"] == "running"
+    assert told["counts"]["troubles"] == {"unauthorized": troubles}
+    met = [event["details"] for event in told["events"] if event["name"] == "trouble_met"]
+    assert (met[-1]["reason"], len(met)) == ("unauthorized", troubles)
+    assert "TOPIC_AUTHORIZATION_FAILED" in met[-1]["problem"]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_a_right_that_is_withdrawn_and_given_back_is_told_and_costs_nothing(
+    source: ApacheKafka, destination: KraftKafka, mirror: MirrorFactory, delivery: str
+) -> None:
+    topic = f"flights-{delivery.replace('_', '-')}"
+    create(source, topic, PARTITIONS)
+    produce(source, topic, range(100), PARTITIONS)
+    selection = {"include": [topic], "name": "{topic}"}
+    running = mirror(source, destination, name=delivery, topics=selection, delivery=delivery)
+    running.start()
+    running.wait_copied()
+    ends = ((source, AclOperation.READ), (destination, AclOperation.WRITE))
+    for count, (cluster, operation) in enumerate(ends, 1):
+        withdraw(cluster, topic, operation)
+        produce(source, topic, range(count * 100, count * 100 + 100), PARTITIONS)
+        wait_unauthorized(running, count)
+        give_back(cluster, topic, operation)
+        running.wait_copied()
+        running.wait_for(
+            lambda told: [each["state"] for each in told["partitions"]] == ["copying"] * PARTITIONS, "at work"
+        )
+    withdraw(source, topic, AclOperation.DESCRIBE)
+    told = running.wait_for(lambda told: topic in told["obstacles"], "the topic cannot be seen")
+    assert "TOPIC_AUTHORIZATION_FAILED" in told["obstacles"][topic]
+    give_back(source, topic, AclOperation.DESCRIBE)
+    produce(source, topic, range(300, 400), PARTITIONS)
+    running.wait_for(lambda told: told["obstacles"] == {}, "the topic is seen again")
+    running.wait_copied()
+    found = Counter(number for places in places_at(destination, topic).values() for number in places.values())
+    assert found == Counter(range(400))
+    assert running.stop() == 0
