@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from mirrormaker.ledger.lane_map import LaneMap, Translation
-from mirrormaker.ledger.page import Page
+from mirrormaker.ledger.page import RUNS_MAX, Page
 from mirrormaker.ledger.page_windows import NO_TIME, PageWindows
 
+PACKED_RUNS_MIN = RUNS_MAX // 4
+"""Pages with so many runs are held packed."""
 PageKey = tuple[int, int | None, str | None]
 """First offset at the source, and at the destination; where that is not known, who wrote it."""
 
@@ -29,7 +31,9 @@ class LaneLedger:
         return len(self._pages)
 
     def put(self, page: Page) -> None:
-        """Take a page in, in place of the one with its key."""
+        """Take a page in, in place of the one with its key. It may not grow any more."""
+        if len(page) >= PACKED_RUNS_MIN:
+            page.pack()
         self._pages[page.first, page.to_first, page.by if page.to_first is None else None] = page
         self._ordered = self._map = None
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mirrormaker.flow.chunk import SourceRun
+from mirrormaker.ledger.packed_runs import PackedRuns
 from mirrormaker.ledger.page_windows import NO_TIME
 
 RUNS_MAX = 256
@@ -65,6 +66,7 @@ class Page:
     """See the module; it only grows, and goes back to a mark."""
 
     __slots__ = (
+        "_packed",
         "_runs",
         "by",
         "count",
@@ -111,14 +113,21 @@ class Page:
         self.is_part = False
         """The last batch at the destination goes on in the next page, which has the whole `crc` of both."""
         self._runs = array("q")
+        self._packed: PackedRuns | None = None
+        """In place of `_runs`."""
 
     def __len__(self) -> int:
         """Runs."""
-        return len(self._runs) // _FIELDS
+        return len(self._runs) // _FIELDS if self._packed is None else self._packed.count
+
+    def pack(self) -> None:
+        """Take less memory from now on. It may not grow any more."""
+        if self._packed is None:
+            self._packed, self._runs = PackedRuns(self._runs), array("q")
 
     def runs(self) -> Iterator[PageRun]:
         """In the order of either side."""
-        packed = self._runs
+        packed = self._runs if self._packed is None else self._packed.unpacked()
         for at in range(0, len(packed), _FIELDS):
             yield PageRun(packed[at], packed[at + 1], packed[at + 2])
 
@@ -153,6 +162,7 @@ class Page:
     def add_run(self, source: int, to: int | None, length: int) -> None:
         """Records that do not prolong the last run, or whose place is not known."""
         assert source >= self.next
+        assert self._packed is None
         self.next = source + length
         self.count += length
         if to is None:
@@ -267,6 +277,8 @@ class Page:
     def _is_plain(self) -> bool:
         """Whether all of both sides is one run."""
         packed = self._runs
+        if self._packed is not None:
+            return False
         if not packed:
             return self.next == self.first
         return len(packed) == _FIELDS and packed[0] == self.first and packed[0] + packed[2] == self.next

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+import yaml
 
 from broker.embedded import EmbeddedCluster
 from tests.conftest import ClusterFactory
@@ -188,3 +189,36 @@ def test_an_exactly_once_route_is_moved_by_seek(clusters: Clusters, mirror: Mirr
     assert moved.returncode == 0, moved.stderr
     assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
     wait_until(lambda: numbers_at(destination).total() == 30 + 2 * PARTITIONS, "copied again from there")
+
+
+@pytest.mark.long
+def test_a_source_that_fans_out_reaches_each_destination_once_though_one_is_away_and_the_daemon_is_killed(
+    cluster: ClusterFactory, mirror: MirrorFactory
+) -> None:
+    source, near, away = (cluster(name) for name in ("jfk", "aggregate", "archive"))
+    create_topic(source)
+    running = mirror(source, near, delivery="exactly_once")
+    document = yaml.safe_load(running.file.read_text())
+    document["clusters"]["archive"] = {"bootstrap": [str(address) for address in away.bootstrap]}
+    document["routes"].append({**document["routes"][0], "to": "archive"})
+    running.file.write_text(yaml.safe_dump(document))
+    with SteadyWriter(source) as writer:
+        running.start()
+        wait_until(lambda: numbers_at(away).total() > 500, "both are fed")
+        away.kill_node(1)
+        told = writer.written
+        wait_until(lambda: numbers_at(near).total() > told, "the one goes on while the other is away")
+        running.kill()
+        running.start()
+        told = writer.written
+        wait_until(lambda: numbers_at(near).total() > told, "also after the daemon was killed")
+        away.start_node(1)
+        wait_until(lambda: numbers_at(away).total() > told, "the other catches up")
+        running.kill()
+        running.start()
+    for destination in (near, away):
+        wait_until(
+            lambda destination=destination: numbers_at(destination).total() >= writer.written, "all is there"
+        )
+        assert numbers_at(destination) == Counter(range(writer.written))
+    assert running.stop() == 0

@@ -91,3 +91,30 @@ def test_routes_of_a_link_share_its_limit_and_no_more_passes(
     assert link["bytes"] <= limit * (elapsed + 1), "more than the limit, a burst and a piece"
     assert way(mesh, "one")["throttled_ms"] + way(mesh, "other")["throttled_ms"] > 0
     assert mesh.mirror.stop() == 0
+
+
+def share_of(mesh: Mesh, *names: str) -> list[float]:
+    """Of the limit that they have together, what each uses just now."""
+    return [way(mesh, name).get("share_of_limit") or 0.0 for name in names]
+
+
+def test_what_an_idle_route_leaves_of_a_link_goes_to_the_other_and_comes_back_when_it_is_wanted(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh
+) -> None:
+    limit = 100_000
+    for topic in ("one", "other"):
+        create(clusters[0], topic, 2)
+    fill(clusters[0], "one", 6_000)
+    links = [{"from": "jfk", "to": "aggregate", "bytes_per_second": limit}]
+    write(mesh, route("one", "one"), route("other", "other"), links=links)
+    mesh.mirror.start()
+    wait_until(lambda: share_of(mesh, "one", "other")[0] > 0.85, "all of the limit for the one that wants it")
+    before = records(mesh, "one")
+    fill(clusters[0], "other", 600)
+    wait_until(lambda: all(share > 0.35 for share in share_of(mesh, "one", "other")), "half for each of two")
+    wait_until(lambda: records(mesh, "other") == 600, "the other has what it wanted")
+    assert records(mesh, "one") - before >= 500, "it had no more than its half"
+    wait_until(lambda: share_of(mesh, "one", "other")[0] > 0.85, "all of it once more")
+    (link,) = mesh.told()["links"]
+    assert link["limit"] == limit
+    mesh.mirror.kill()

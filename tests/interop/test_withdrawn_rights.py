@@ -18,8 +18,16 @@ from confluent_kafka.admin import (
 )
 
 from broker.embedded import EmbeddedZooKeeper
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from tests.client.reading_members import Brokers
-from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirror
+from tests.daemon.conftest import (
+    PATIENCE_SECONDS,
+    MirrorFactory,
+    MirrorProcess,
+    mirror,
+    mirrormaker,
+    wait_until,
+)
 from tests.daemon.killed_mirrors import PARTITIONS, places_at
 from tests.daemon.test_mirror import address, create, produce
 from tests.interop.apache import ApacheKafka
@@ -134,4 +142,39 @@ def test_a_right_that_is_withdrawn_and_given_back_is_told_and_costs_nothing(
     running.wait_copied()
     found = Counter(number for places in places_at(destination, topic).values() for number in places.values())
     assert found == Counter(range(400))
+    assert running.stop() == 0
+
+
+@pytest.mark.timeout(300)
+def test_heartbeats_go_between_clusters_of_apache_kafka_and_without_rights_the_route_goes_on_alone(
+    source: ApacheKafka, destination: KraftKafka, mirror: MirrorFactory
+) -> None:
+    create(source, HEARTBEATS_TOPIC, 1)
+    withdraw(source, HEARTBEATS_TOPIC, AclOperation.WRITE)
+    create(source, "flights-heard", 1)
+    produce(source, "flights-heard", range(100), 1)
+    selection = {"include": ["flights-heard"], "name": "{topic}"}
+    running = mirror(source, destination, name="heard", topics=selection, heartbeats=True)
+    running.start()
+    running.wait_copied()
+    wait_until(
+        lambda: "jfk: no heartbeats are written there" in mirrormaker("status", str(running.file)).stdout,
+        "told",
+    )
+    give_back(source, HEARTBEATS_TOPIC, AclOperation.WRITE)
+    told = running.wait_for(lambda told: bool(told["heartbeats"]), "heartbeats arrive")
+    (heard,) = told["heartbeats"].values()
+    assert (heard["name"], heard["path"]) == ("jfk", ["heard"])
+    withdraw(destination, HEARTBEATS_TOPIC, AclOperation.WRITE)
+    told = running.wait_for(lambda told: told["counts"]["troubles"] == {"unauthorized": 1}, "refused there")
+    met = [event["details"]["partition"] for event in told["events"] if event["name"] == "trouble_met"]
+    assert met == [f"{HEARTBEATS_TOPIC}-0"]
+    produce(source, "flights-heard", range(100, 200), 1)
+    told = running.wait_copied()
+    assert told["state"] == "running"
+    give_back(destination, HEARTBEATS_TOPIC, AclOperation.WRITE)
+    last = heard["born_ms"]
+    running.wait_for(
+        lambda told: all(beat["born_ms"] > last + 2_000 for beat in told["heartbeats"].values()), "they go on"
+    )
     assert running.stop() == 0

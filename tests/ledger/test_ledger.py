@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from array import array
 from dataclasses import dataclass, field
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from mirrormaker.flow.kept_view import encode_document
 from mirrormaker.ledger.lane_id import LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.lane_map import Standing
+from mirrormaker.ledger.packed_runs import PackedRuns
 from mirrormaker.ledger.page import RUNS_MAX, Page
 from mirrormaker.ledger.page_windows import WINDOWS_KEPT, LaneTime, PageWindows
 from mirrormaker.ledger.recorder import Due, LedgerRecorder
@@ -424,3 +427,32 @@ def test_a_route_that_catches_up_gets_few_pages_for_the_many_windows_that_it_pas
         mirror.copy([True] * 5)
     mirror.settle()
     assert times(mirror) == [(4, 9), (14, 249)]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(1, 1 << 40), st.none() | st.integers(0, 1 << 40)), min_size=2
+    )
+)
+def test_a_packed_page_is_what_it_was(steps: list[tuple[int, int, int | None]]) -> None:
+    page, source, to = Page(7), 7, 100
+    for skipped, length, skipped_to in steps:
+        source += skipped
+        place = None if skipped_to is None else to + skipped_to
+        page.add_run(source, place, length)
+        source += length
+        to = to if place is None else place + length
+    before = (list(page.runs()), len(page), page.value(0))
+    page.pack()
+    assert (list(page.runs()), len(page), page.value(0)) == before
+    assert list(Page.of(page.value(0)).runs()) == list(page.runs())
+
+
+def test_what_transactions_end_takes_few_bytes_each() -> None:
+    random, source, to = Random(1), 0, 0
+    runs = array("q")
+    for _ in range(RUNS_MAX):
+        length = random.randint(900, 1100)
+        runs.extend((source, to, length))
+        source, to = source + length, to + length + 1
+    assert PackedRuns(runs).size < 5 * RUNS_MAX
