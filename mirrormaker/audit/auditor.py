@@ -114,6 +114,8 @@ async def _windows(view: RouteView, source: Cluster, order: AuditOrder) -> Windo
     """The spans to count by, with the source offsets of each. Raises BrokerError."""
     if order.span_ms is None:
         return [(order.window, dict(view.windows))]
+    if order.is_deep:
+        return []  # they are counted as they are read
     bounds = await time_bounds(source, view.partitions)
     if bounds is None:
         return []

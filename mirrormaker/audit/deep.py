@@ -118,8 +118,9 @@ class DeepAudit:
             first = each.source.first if index else min(each.source.first, begun)
             part = Range(max(first, window.first), min(until, window.next))
             following = None if is_last else placed[index + 1].to
+            is_whole = each.to is not None and first == each.source.first
             bounds = Range(
-                each.to.first if each.to is not None and first == each.source.first else view.to_starts[to],
+                max(each.to.first if each.to is not None and is_whole else 0, view.to_starts[to]),
                 following.first if following is not None else end,
             )
             if part.length:

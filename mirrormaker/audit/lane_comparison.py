@@ -73,6 +73,7 @@ class LaneComparison:
         self._has_all = False
         """The destination has nothing more."""
         self._tally = tally
+        self._destination_start = terms.destination_start
         self._alignment = Alignment(self._count_equal, skips)
 
     # ---- what comes in
@@ -123,8 +124,11 @@ class LaneComparison:
         self._there.extend(items)
         self._go_on(self._known)
 
-    def end(self) -> None:
-        """There is nothing more on either side: name what stands apart."""
+    def end(self, *, destination_start: int = 0) -> None:
+        """There is nothing more on either side: name what stands apart. `destination_start`: before which the
+        destination has deleted records meanwhile.
+        """
+        self._destination_start = max(self._destination_start, destination_start)
         self._has_all = True
         if self._known is not None:
             self._go_on(self._known)
@@ -187,7 +191,7 @@ class LaneComparison:
 
     def _absent(self, item: Item, place: int) -> None:
         terms = self._terms
-        if place < terms.destination_start or terms.is_destination_compacted:
+        if place < self._destination_start or terms.is_destination_compacted:
             self._findings.outcomes[Outcome.GONE_AT_DESTINATION] += 1
             self._tell_tally(item, None)
         else:
@@ -290,7 +294,7 @@ class LaneComparison:
         place = None if self._known is None else self._known.place_of(item.offset)
         if terms.delivery is Delivery.AT_MOST_ONCE and not isinstance(place, int):
             self._findings.outcomes[Outcome.LOST] += 1
-        elif terms.is_destination_compacted:
+        elif terms.is_destination_compacted or (isinstance(place, int) and place < self._destination_start):
             self._findings.outcomes[Outcome.GONE_AT_DESTINATION] += 1
         else:
             self._add(DifferenceKind.MISSING, item.offset, place if isinstance(place, int) else None)

@@ -16,6 +16,7 @@ from broker.client.fetch import (
     read_fetch,
     version_limit,
 )
+from broker.client.offsets import earliest_offsets
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from broker.wire.messages.fetch import FetchRequest, PartitionData
@@ -42,6 +43,8 @@ class LogReader:
     ) -> None:
         """`lane`: of the connections that it takes; see `Cluster.new_lane`."""
         self.bytes = 0
+        self.log_start = 0
+        """Where the log begins at the earliest: what was deleted while it was read is passed over."""
         self._cluster = cluster
         self._partition = partition
         self._within = within
@@ -59,6 +62,9 @@ class LogReader:
             while position < self._within.next:
                 fetched = await (coming or self._ask(position))
                 coming = None
+                if fetched is None and (start := await self._start()) > position:
+                    position = self.log_start = start
+                    continue
                 if fetched is None or fetched.next_offset <= position:
                     return
                 position = fetched.next_offset
@@ -76,6 +82,10 @@ class LogReader:
             if coming is not None:
                 coming.cancel()
                 await asyncio.gather(coming, return_exceptions=True)
+
+    async def _start(self) -> int:
+        """Raises BrokerError."""
+        return (await earliest_offsets(self._cluster, [self._partition]))[self._partition]
 
     async def _ask(self, offset: int) -> FetchedBatches | None:
         """From `offset` on; None at the end of what may be read. Raises BrokerError."""

@@ -63,7 +63,7 @@ class StretchReading:
                     self._take_there(beside)
             while (beside := await there.next()) is not None:
                 self._take_there(beside)
-        self._comparison.end()
+        self._comparison.end(destination_start=other.log_start)
 
     async def _is_alike(self, entry: Entry, there: _Ahead) -> bool:
         """Whether the next batch of the destination is this one; then it is taken."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ def audit(file: Path, *options: str, seconds: float = PATIENCE_SECONDS) -> tuple
 
 def found(route: dict[str, Any]) -> list[tuple[str, int | None, int | None, int]]:
     """Its differences: kind, offsets of both sides, how many."""
-    return [
-        (each["kind"], each["offset"], each["to_offset"], each["count"])
-        for partition in route["partitions"]
-        for each in partition["found"]
-    ]
+    return [each for partition in route["partitions"] for each in found_in(partition)]
+
+
+def found_in(partition: Mapping[str, Any]) -> list[tuple[str, int | None, int | None, int]]:
+    """The same of one partition."""
+    return [(each["kind"], each["offset"], each["to_offset"], each["count"]) for each in partition["found"]]

@@ -69,6 +69,13 @@ class MirrorProcess:
         route: dict[str, Any] = json.loads(done.stdout)["routes"][0]
         return route
 
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = 3 * PATIENCE_SECONDS) -> None:
+        """Return once `condition` holds; what it logged is told where that is not so in time."""
+        try:
+            wait_until(condition, what, seconds)
+        except AssertionError:
+            raise AssertionError(f"{what}\n{self.log.read_text()[-4000:]}") from None
+
     def wait_for(self, condition: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
         """Ask for the status until `condition` holds of it."""
         told: dict[str, Any] = {}
