@@ -7,6 +7,10 @@ binds when it is full at every look, has more behind it, and chunks come through
 let them, over all such partitions together. If the way were full or the destination slow, they would take
 longer than that.
 
+What holds for some holds for all of the route whose windows are full of little at two looks: as soon as the
+first send big pieces the way is full, and nobody could tell any more, while what the others have queued
+takes the buffer.
+
 From then on the partition's batches are gathered (`FlowConfig.bound`), and what was queued and not sent is
 fetched anew for that, until its source has so few batches that all would pass as they are.
 """
@@ -75,8 +79,12 @@ class WindowWatch:
                 came += partition.copied_chunks - mark.count
                 passes += _passes(mark, round_trip_ms, now_ms)
         self._full = full
-        if came < BINDS_FROM * passes:
+        if not self._bound and (not held_back or came < BINDS_FROM * passes):
             return []
+        alike = [partition for partition, mark in full.items() if mark.at_ms < now_ms]
+        for partition in alike:
+            del full[partition]
+        held_back += alike
         self._bound |= {partition: _Mark(now_ms, partition.taken_batches) for partition in held_back}
         return held_back
 

@@ -11,6 +11,7 @@ from broker.errors import ErrorCode
 from broker.records.batch import iterate_batches
 from broker.records.reader import read_records
 from broker.types import BrokerId, TopicPartition
+from mirrormaker.flow.chunk import Chunk, Frame
 from mirrormaker.flow.exchange import (
     Assignment,
     FetchedPartition,
@@ -19,6 +20,7 @@ from mirrormaker.flow.exchange import (
     ProduceAnswer,
     ProduceCommand,
 )
+from mirrormaker.flow.lane import BATCHES_REMEMBERED, LaneState
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.producers import ProducerIdentity
@@ -130,3 +132,42 @@ def test_gathering_ends_once_the_source_has_few_batches() -> None:
     assert not way.partition.is_bound
     assert way.watch.bound == 0
     assert way.arrived == list(range(way.produced))
+
+
+def full_of_little(number: int) -> Partition:
+    partition = Partition(TopicPartition("t", number), [TopicPartition("copy", number)], 0, 0, SIZE_MAX)
+    (lane,) = partition.lanes
+    lane.enter(LaneState.COPYING)
+    for index in range(BATCHES_REMEMBERED + 1):
+        records = build_batch(index * BATCH_RECORDS, BATCH_RECORDS)
+        lane.queue.append(
+            Chunk(
+                records=records,
+                batches=1,
+                frame=Frame(len(records)),
+                first_offset=index * BATCH_RECORDS,
+                next_offset=(index + 1) * BATCH_RECORDS,
+                max_timestamp=0,
+                count=BATCH_RECORDS,
+                size=len(records),
+            )
+        )
+    lane.sent = BATCHES_REMEMBERED
+    return partition
+
+
+def test_what_binds_some_partitions_of_a_route_binds_all_that_are_full_of_little() -> None:
+    watch, first, second, third = WindowWatch(), *map(full_of_little, range(3))
+
+    def look(now_ms: int, *partitions: Partition) -> list[Partition]:
+        first.copied_chunks = BATCHES_REMEMBERED * now_ms // 150
+        found = watch.look(partitions, PIECE_BYTES, 150, now_ms)
+        for partition in found:
+            partition.is_bound = True
+        return found
+
+    assert look(0, first) == []
+    assert look(LOOK_MS, first, second) == []
+    assert look(2 * LOOK_MS, first, second) == [first, second]
+    assert look(3 * LOOK_MS, first, second, third) == []
+    assert look(4 * LOOK_MS, first, second, third) == [third], "though the way is full by now"
