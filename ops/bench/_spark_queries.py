@@ -11,6 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +22,76 @@ from pyspark.sql import functions as f
 from mirrormaker.spark import MirrorDataSource
 
 LOOPBACK = "127.0.0.1"
+BATCH_BYTES = 64 * 1024
+WORDS = "gate late crew snow wind fuel slot taxi door bags hold push "
 SCHEMA = "row int, origin string, carrier string, delay double, note string"
 
 
-def count(frame: DataFrame, folder: Path) -> int:
-    return frame.count()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One topic under one of the two sources."""
+
+    session: SparkSession
+    source: str
+    bootstrap: str
+    topic: str
+    copy: str
+    """Where `write` writes."""
+    size: int
+    codec: str
+    partitions: int
+    rows: int
+    folder: Path
+
+    def frame(self) -> DataFrame:
+        options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic}
+        return self.session.read.format(self.source).options(**options).load()
 
 
-def aggregate(frame: DataFrame, folder: Path) -> int:
+def count(case: Case) -> int:
+    return case.frame().count()
+
+
+def aggregate(case: Case) -> int:
     """Parse JSON and aggregate by two fields of it."""
     flight = f.from_json(f.col("value").cast("string"), SCHEMA).alias("flight")
-    by_carrier = frame.select(flight).groupBy("flight.origin", "flight.carrier")
+    by_carrier = case.frame().select(flight).groupBy("flight.origin", "flight.carrier")
     rows = by_carrier.agg(f.count("*").alias("flights"), f.avg("flight.delay").alias("delay")).collect()
     return sum(row.flights for row in rows)
 
 
-def load(frame: DataFrame, folder: Path) -> int:
+def load(case: Case) -> int:
     """Write everything to Parquet."""
-    frame.write.mode("overwrite").parquet(str(folder / "parquet"))
+    case.frame().write.mode("overwrite").parquet(str(case.folder / "parquet"))
     return -1
 
 
-QUERIES: dict[str, Callable[[DataFrame, Path], int]] = {"count": count, "aggregate": aggregate, "load": load}
+def write(case: Case) -> int:
+    """Rows that Spark makes up, to a topic; batches of one size under both sinks."""
+    numbers = case.session.range(0, case.rows, 1, case.partitions)
+    key, number = f.format_string("%08d", f.col("id")), f.col("id").cast("string")
+    words = f.sha2(number, 512)
+    value = f.rpad(f.concat(number, words), case.size, WORDS).alias("value")
+    frame = numbers.select(
+        key.alias("key"), value, (f.col("id") % case.partitions).cast("int").alias("partition")
+    )
+    options = {
+        "kafka.bootstrap.servers": case.bootstrap,
+        "topic": case.copy,
+        "kafka.compression.type": case.codec,
+        "kafka.batch.size": str(BATCH_BYTES),
+        "kafka.linger.ms": "50",
+    }
+    frame.write.format(case.source).options(**options).mode("append").save()
+    return -1
+
+
+QUERIES: dict[str, Callable[[Case], int]] = {
+    "count": count,
+    "aggregate": aggregate,
+    "load": load,
+    "write": write,
+}
 
 
 def main(work: dict[str, Any]) -> None:
@@ -65,24 +114,21 @@ def main(work: dict[str, Any]) -> None:
             for query in work["queries"]:
                 order = ("mirror", "kafka") if round_number % 2 else ("kafka", "mirror")
                 for source in order:
-                    figures = _run(session, source, query, topic, work["bootstrap"], folder)
+                    about = {"session": session, "bootstrap": work["bootstrap"], "folder": folder}
+                    figures = _run(Case(source=source, **about, **topic), query)
                     if round_number >= 0:
                         print(json.dumps(figures), flush=True)
     shutil.rmtree(folder / "parquet", ignore_errors=True)
     session.stop()
 
 
-def _run(
-    session: SparkSession, source: str, query: str, topic: str, bootstrap: str, folder: Path
-) -> dict[str, Any]:
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
-    frame = session.read.format(source).options(**options).load()
+def _run(case: Case, query: str) -> dict[str, Any]:
     cpu, started = _cpu_seconds(), time.perf_counter()
-    rows = QUERIES[query](frame, folder)
+    rows = QUERIES[query](case)
     return {
-        "source": source,
+        "source": case.source,
         "query": query,
-        "topic": topic,
+        "topic": case.topic,
         "rows": rows,
         "seconds": time.perf_counter() - started,
         "cpu_seconds": _cpu_seconds() - cpu,

@@ -1,11 +1,12 @@
 """The data source `mirror` beside Spark's own Kafka source: the same Spark, the same node, the same records.
 
 Run: `python -m ops.bench.spark_source [--mebibytes N] [--sizes ...] [--codecs ...] [--partitions ...]
-[--masters ...] [--queries count aggregate load] [--rounds N] [--jars DIR]`. One real node; topics of JSON
-records with keys. In each Spark session the two sources take turns, after a round that warms both up; what
-stands is the best round of each. `ratio` is rows a second of `mirror` over those of `kafka`; the goal is 1.
-`cpu` is the processor time of driver, JVM and Python workers for a million rows. Spark's source comes from
-Maven Central (`mvn` is needed) unless its jars are in DIR already.
+[--masters ...] [--queries count aggregate load write] [--rounds N] [--jars DIR]`. One real node; topics of
+JSON records with keys. In each Spark session the two sources take turns, after a round that warms both up;
+what stands is the best round of each. `write` is the other way: rows that Spark makes up, to a topic. `ratio`
+is rows a second of `mirror` over those of `kafka`; the goal is 1. `cpu` is the processor time of driver, JVM
+and Python workers for a million rows. Spark's source comes from Maven Central (`mvn` is needed) unless its
+jars are in DIR already.
 """
 
 from __future__ import annotations
@@ -52,6 +53,22 @@ class Topic:
     def name(self) -> str:
         return f"r{self.size}-{self.codec.name.lower()}-p{self.partitions}"
 
+    @property
+    def copy(self) -> str:
+        """The topic that is written."""
+        return f"{self.name}-copy"
+
+    def described(self) -> dict[str, Any]:
+        """For the process that runs the queries."""
+        return {
+            "topic": self.name,
+            "copy": self.copy,
+            "size": self.size,
+            "codec": self.codec.name.lower(),
+            "partitions": self.partitions,
+            "rows": self.rows,
+        }
+
 
 def main() -> None:
     arguments = _arguments()
@@ -89,7 +106,7 @@ def main() -> None:
                     "folder": str(folder),
                     "jars": jars,
                     "bootstrap": str(bootstrap),
-                    "topics": [topic.name for topic in topics],
+                    "topics": [topic.described() for topic in topics],
                     "queries": arguments.queries,
                     "rounds": arguments.rounds,
                 }
@@ -105,7 +122,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--codecs", nargs="+", default=["none", "snappy", "zstd"])
     parser.add_argument("--partitions", type=int, nargs="+", default=[10])
     parser.add_argument("--masters", nargs="+", default=["local[2]"])
-    parser.add_argument("--queries", nargs="+", default=["count", "aggregate", "load"])
+    parser.add_argument("--queries", nargs="+", default=["count", "aggregate", "load", "write"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jars", type=Path, help="where the jars are kept")
     parser.add_argument("--directory", type=Path, help="where the node keeps its logs")
@@ -123,8 +140,9 @@ def source_jars(folder: Path) -> list[str]:
 async def _fill(bootstrap: HostPort, topics: Iterable[Topic]) -> None:
     async with Cluster([bootstrap]) as cluster:
         for topic in topics:
-            new = NewTopic(name=topic.name, partitions=topic.partitions, replication_factor=1)
-            await Admin(cluster).create_topic(new)
+            for name in (topic.name, topic.copy):
+                new = NewTopic(name=name, partitions=topic.partitions, replication_factor=1)
+                await Admin(cluster).create_topic(new)
             settings = ProducerSettings(codec=topic.codec, batch_bytes=BATCH_BYTES, linger_ms=50)
             async with Producer(cluster, settings=settings) as producer:
                 for row in range(topic.rows):

@@ -7,14 +7,18 @@ import os
 import shutil
 import subprocess
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from broker.child_process import ChildProcess
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
+from mirrormaker.spark.session import local_session
+from ops.bench.spark_source import source_jars
 from tests.conftest import cluster_spec
 from tests.interop.apache import HERE, JAVA, ApacheKafka, kafka_jars
 from tests.node.transactions import UNVERIFIED
@@ -41,6 +45,19 @@ def kafka_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
 def newest_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Classpath of an Apache Kafka whose clients no longer speak the oldest versions (KIP-896)."""
     return kafka_jars("4.1.0", tmp_path_factory.mktemp("kafka-4-jars"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session that knows Spark's own Kafka source beside the data source `mirror`."""
+    if shutil.which("mvn") is None:
+        pytest.skip("Maven is not installed (Debian: apt-get install maven)")
+    jars = ",".join(source_jars(tmp_path_factory.mktemp("spark-kafka-jars")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        session = local_session("interop", master="local[2]", settings={"spark.jars": jars})
+        yield session
+        session.stop()
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pyspark.sql import SparkSession
 
 from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
@@ -411,6 +412,28 @@ def test_spark_reads_from_a_secured_cluster(secured: SecuredKafka, topic: str) -
     assert [value for batch in batches for value in batch.column("value").to_pylist()] == [
         b"%d" % number for number in range(100)
     ]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("listener", ["SASL_SSL", "SSL"])
+def test_a_job_of_spark_moves_to_the_mirror_source_with_its_security_options(
+    secured: SecuredKafka, topic: str, spark: SparkSession, listener: str
+) -> None:
+    given = {"ssl.truststore.type": "PEM", **secured.options(listener)}
+    if listener == "SSL":
+        given["ssl.keystore.type"] = "PEM"
+    else:
+        quoted = PASSWORD.replace('"', '\\"')
+        login = f'{_MODULES}.scram.ScramLoginModule required username="{USERNAME}" password="{quoted}";'
+        given |= {"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": login}
+    options = {f"kafka.{name}": value for name, value in given.items()}
+    options["kafka.bootstrap.servers"] = str(secured.bootstrap(listener)[0])
+    numbers = spark.range(100).selectExpr("cast(id as string) as value")
+    for source in ("kafka", "mirror"):
+        numbers.write.format(source).options(**options, topic=topic).mode("append").save()
+    for source in ("kafka", "mirror"):
+        rows = spark.read.format(source).options(**options, subscribe=topic).load().collect()
+        assert sorted(int(row.value) for row in rows) == sorted([*range(100), *range(100)])
 
 
 OLD_LISTENER = """\
