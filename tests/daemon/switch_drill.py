@@ -37,19 +37,24 @@ class Drill:
         """Switch, killed at one of the writes and run again; whether it was killed."""
         self.write(6)
         self.read(4)
-        killed = kill_at_write(kill_at, verb, self.file)
+        killed = self.command(verb, kill_at)
+        self.read(self.written - len(self.had))
+        assert self.had == list(range(self.written))
+        return killed
+
+    def command(self, verb: str, kill_at: int, *options: str, stage: str = "settled") -> bool:
+        """Killed at one of its writes and run again; whether it was killed."""
+        killed = kill_at_write(kill_at, verb, self.file, *options)
         again = mirrormaker(
-            verb, str(self.file), "orders", "--output", "json", "--timeout", "30", seconds=SECONDS
+            verb, str(self.file), "orders", "--output", "json", *options, "--timeout", "30", seconds=SECONDS
         )
         where = f"{verb} {killed.stderr}{again.stderr}"
         if again.returncode:
             assert f"is at {SIDES[verb]!r} already" in again.stderr, where
         else:
             told = json.loads(again.stdout)
-            assert (told["cluster"], told["stage"], told["fenced"]) == (SIDES[verb], "settled", []), where
+            assert (told["cluster"], told["stage"], told["fenced"]) == (SIDES[verb], stage, []), where
         self.at = SIDES[verb]
-        self.read(self.written - len(self.had))
-        assert self.had == list(range(self.written)), where
         return killed.returncode == KILLED
 
     def write(self, count: int) -> None:

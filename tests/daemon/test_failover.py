@@ -70,9 +70,10 @@ def switch(verb: str, file: Path, *options: str) -> dict[str, Any]:
     return told
 
 
-def kill_at_write(number: int, verb: str, file: Path) -> subprocess.CompletedProcess[str]:
+def kill_at_write(number: int, verb: str, file: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """The same, killed in place of one of its writes, if it has so many."""
     command = [sys.executable, "-m", "tests.daemon.killed_command", str(number), verb, str(file), "orders"]
+    command += options
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode in (0, KILLED), done.stderr
     return done

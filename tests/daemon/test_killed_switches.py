@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.embedded import EmbeddedCluster
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import MirrorFactory
-from tests.daemon.switch_drill import SIDES, Drill
-from tests.daemon.test_failover import TOPIC, group_file
+from tests.daemon.conftest import MirrorFactory, wait_until
+from tests.daemon.switch_drill import SIDES, Drill, all_at
+from tests.daemon.test_failover import TOPIC, group_file, wait_count
 from tests.daemon.test_mirror import create
 
 pytestmark = pytest.mark.long
@@ -61,3 +63,29 @@ def test_a_group_of_every_delivery_switches_killed_or_not_and_has_every_record_o
     drill.switch("failback", kill_at=4)
     drill.switch("failover", kill_at=6)
     drill.end()
+
+
+@pytest.mark.timeout(1800)
+def test_a_forced_switch_that_is_killed_at_any_write_loses_nothing_and_finds_the_tail(drill: Drill) -> None:
+    primary, standby = drill.clusters["primary"], drill.clusters["standby"]
+    assert isinstance(primary, EmbeddedCluster)
+    for number in range(1, WRITES_MAX):
+        drill.write(3)
+        wait_count(standby, drill.written)
+        primary.kill_node(1)
+        killed = [drill.command("failover", number, "--force", stage="away")]
+        drill.write(3)
+        primary.start_node(1)
+        drill.at = "primary"
+        drill.write(2)  # by somebody who has not heard of it
+        killed.append(drill.command("failback", number, "--tail", "copy"))
+        wait_until(partial(_are_whole, drill), "both sides have everything")
+        if not any(killed):
+            break
+    assert 10 < number < WRITES_MAX
+    for each in (primary, standby):
+        assert sorted(all_at(each)) == list(range(drill.written))
+
+
+def _are_whole(drill: Drill) -> bool:
+    return all(map(drill.is_whole, drill.clusters.values()))
