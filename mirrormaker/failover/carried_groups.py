@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from broker.client.cluster import Cluster
 from broker.client.group_offsets import fetch_offsets
+from broker.client.offsets import latest_offsets
 from mirrormaker.failover.groups import GroupPlace
 from mirrormaker.ledger.group_mark import GroupMark
 from mirrormaker.ledger.lane_id import LaneId
@@ -28,13 +29,16 @@ async def groups_as_carried(
     cluster: Cluster, routes: Collection[RouteSpec], view: LedgerView
 ) -> list[GroupPlace]:
     """Of `routes`, which lead to `cluster`, whose ledger is `view`. Raises BrokerError."""
+    carried = [(route, *item) for route in routes for item in sorted(_marks_of(route, view).items())]
+    lanes = {lane.destination for _, _, marks in carried for lane in marks}
+    ends = await latest_offsets(cluster, [each for each in lanes if each.topic in cluster.topics])
     found: list[GroupPlace] = []
-    for route in routes:
-        for group, marks in sorted(_marks_of(route, view).items()):
-            there = await fetch_offsets(cluster, group, timeout_ms=TIMEOUT_MS)
-            for lane, mark in sorted(marks.items()):
-                at = there.get(lane.destination)
-                found.append(_place_of(route, group, lane, mark, None if at is None else at.offset, view))
+    for route, group, marks in carried:
+        there = await fetch_offsets(cluster, group, timeout_ms=TIMEOUT_MS)
+        for lane, mark in sorted(marks.items()):
+            at = there.get(lane.destination)
+            end = ends.get(lane.destination)
+            found.append(_place_of(route, group, lane, mark, None if at is None else at.offset, end))
     return found
 
 
@@ -56,8 +60,9 @@ def _end(view: LedgerView, lane: LaneId) -> int:
 
 
 def _place_of(
-    route: RouteSpec, group: str, lane: LaneId, mark: GroupMark, committed: int | None, view: LedgerView
+    route: RouteSpec, group: str, lane: LaneId, mark: GroupMark, committed: int | None, end: int | None
 ) -> GroupPlace:
+    """`end`: of the partition where it goes on, before which is all that it may have read."""
     return GroupPlace(
         route=route.name,
         group=group,
@@ -68,5 +73,5 @@ def _place_of(
         standing=AS_CARRIED if mark.fits(committed) else OWN,
         is_exact=False,
         unread=0,
-        again=None if committed is None else max(_end(view, lane) - committed, 0),
+        again=None if committed is None or end is None else max(end - committed, 0),
     )
