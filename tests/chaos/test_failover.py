@@ -45,6 +45,7 @@ class Drill:
         self.had: Counter[int] = Counter()
         self.may_repeat: set[int] = set()
         """Numbers that the group has read again, as was told."""
+        self.told_again = 0
         self.left: set[int] = set()
         """Numbers that were reported, and stay at one side."""
 
@@ -58,13 +59,12 @@ class Drill:
 
     @contextmanager
     def reading_again(self, groups: list[dict[str, Any]]) -> Iterator[None]:
-        """What the group reads again is no more than was told of it."""
-        before = Counter(self.had)
+        """What the group reads again is no more than was told of it, now and before."""
+        self.told_again += sum(each["read_again"] or 0 for each in groups)
         yield
-        again = {number: self.had[number] - times for number, times in before.items()}
-        told = sum(each["read_again"] or 0 for each in groups)
-        assert sum(again.values()) <= told, (sum(again.values()), told)
-        self.may_repeat |= {number for number, times in again.items() if times}
+        again = self.had.total() - len(self.had)
+        assert again <= self.told_again
+        self.may_repeat = {number for number, times in self.had.items() if times > 1}
 
     def told(self, verb: str, *options: str) -> dict[str, Any]:
         done = self.command(verb, "--output", "json", *options)
