@@ -1,6 +1,6 @@
-"""Settings of the chaos tests: `CHAOS_SECONDS` is how long each scenario goes on (60, that of a whole cluster
-600), `CHAOS_SEED` repeats the choices of a failed run, whose seed is in its report. What the machine makes of
-them may differ.
+"""Settings of the chaos tests: `CHAOS_SECONDS` is how long each scenario goes on (60, those of a whole
+cluster and of each delivery of a mirror 600), `CHAOS_SEED` repeats the choices of a failed run, whose seed is
+in its report. What the machine makes of them may differ.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.conftest import cluster_spec
 from tests.node.transactions import UNVERIFIED
 
 CHAOS_SECONDS = float(os.environ.get("CHAOS_SECONDS", "60"))
-CLUSTER_SECONDS = float(os.environ.get("CHAOS_SECONDS", "600"))
+LONG_SECONDS = float(os.environ.get("CHAOS_SECONDS", "600"))
 AFTERMATH_SECONDS = 180
 """What a scenario may take beside the chaos itself: to start, to catch up, to check."""
 SESSION_TIMEOUT_MS = 2_000

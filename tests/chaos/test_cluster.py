@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from broker.embedded import EmbeddedZooKeeper
-from tests.chaos.conftest import AFTERMATH_SECONDS, CLUSTER_SECONDS, NODE_SETTINGS
+from tests.chaos.conftest import AFTERMATH_SECONDS, LONG_SECONDS, NODE_SETTINGS
 from tests.chaos.disturbance import Disturbance
 from tests.chaos.faults import (
     Choice,
@@ -34,7 +34,7 @@ from tests.chaos.three_nodes import NODES, ThreeNodes, three_nodes
 from tests.chaos.traffic import Traffic, traffic_at
 from tests.chaos.upkeep import assert_sound
 
-pytestmark = pytest.mark.timeout(CLUSTER_SECONDS + AFTERMATH_SECONDS)
+pytestmark = pytest.mark.timeout(LONG_SECONDS + AFTERMATH_SECONDS)
 
 TOPICS: Mapping[str, Mapping[str, str]] = {"cached": {}, "flushed": {"flush.messages": "1"}}
 FREE_BYTES_MIN = (0, 8 << 20)
@@ -88,9 +88,7 @@ def test_what_was_acknowledged_is_read_once_and_in_order_and_all_replicas_are_th
             with contextlib.ExitStack() as writers:
                 for traffic in traffics:
                     writers.enter_context(traffic.writer)
-                _break(
-                    nodes, Schedule(chance, choices), Disturbance(chance, seconds=CLUSTER_SECONDS), traffics
-                )
+                _break(nodes, Schedule(chance, choices), Disturbance(chance, seconds=LONG_SECONDS), traffics)
             for traffic in traffics:
                 traffic.wait_until_arrived()
         for traffic in traffics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition as Position
 
 from broker.embedded import EmbeddedCluster
-from tests.chaos.conftest import CHAOS_SECONDS
+from tests.chaos.conftest import LONG_SECONDS
 from tests.chaos.disturbance import Disturbance
 from tests.daemon.audits import audit, found
 from tests.daemon.conftest import MirrorFactory, MirrorProcess, wait_until
@@ -28,10 +29,12 @@ from tests.daemon.killed_mirrors import (
 )
 from tests.daemon.test_ledger import ledgers_at
 
-pytestmark = pytest.mark.timeout(CHAOS_SECONDS + 900)
+pytestmark = pytest.mark.timeout(LONG_SECONDS + 900)
 AFTERMATH_SECONDS = 120.0
 AUDIT_SECONDS = 300.0
 READERS = "readers"
+CHECKED = 100_000
+"""Records of a partition, about, whose translation is looked at."""
 
 
 class Mirrors:
@@ -70,10 +73,11 @@ def test_what_each_delivery_says_holds_whatever_happens_to_the_mirrors(
     node: EmbeddedCluster,
     other_node: EmbeddedCluster,
     make: MirrorFactory,
-    disturbance: Disturbance,
+    chance: random.Random,
     mode: str,
 ) -> None:
     create_topic(node)
+    disturbance = Disturbance(chance, seconds=LONG_SECONDS)
     mirrors = Mirrors(node, other_node, make, mode)
     with SteadyWriter(node) as writer:
         for _ in disturbance:
@@ -113,7 +117,7 @@ def assert_audit_agrees(file: Path, options: list[str], written: int, numbers: C
 
 
 def assert_ledger_is_exact(source: EmbeddedCluster, destination: EmbeddedCluster) -> None:
-    """Every offset of the source is translated to where its record is."""
+    """Offsets of the source are translated to where their records are."""
     here, there = places_at(source, TOPIC), places_at(destination, COPY)
 
     def is_told() -> bool:
@@ -123,7 +127,8 @@ def assert_ledger_is_exact(source: EmbeddedCluster, destination: EmbeddedCluster
     wait_until(is_told, "the ledger tells of everything", AFTERMATH_SECONDS)
     ledgers = ledgers_at(destination)
     for partition, records in here.items():
-        for offset, value in records.items():
+        for offset in sorted(records)[:: len(records) // CHECKED + 1]:
+            value = records[offset]
             told = ledgers[partition].forward(offset)
             assert told.is_exact, (partition, offset, told)
             assert told.offset is not None

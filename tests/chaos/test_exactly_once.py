@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from broker.child_process import ChildProcess
 from broker.embedded import EmbeddedZooKeeper
-from tests.chaos.conftest import AFTERMATH_SECONDS, CLUSTER_SECONDS, NODE_SETTINGS
+from tests.chaos.conftest import AFTERMATH_SECONDS, LONG_SECONDS, NODE_SETTINGS
 from tests.chaos.disturbance import Disturbance
 from tests.chaos.faults import Choice, Schedule, crash, cut_between_nodes, freeze, isolation, rolling_restart
 from tests.chaos.journal import Journal
@@ -33,7 +33,7 @@ from tests.chaos.load import (
 )
 from tests.chaos.three_nodes import NODES, three_nodes
 
-pytestmark = pytest.mark.timeout(CLUSTER_SECONDS + 2 * AFTERMATH_SECONDS)
+pytestmark = pytest.mark.timeout(LONG_SECONDS + 2 * AFTERMATH_SECONDS)
 
 SOURCE, TARGET, GROUP = "source", "target", "copiers"
 COPIERS = 2
@@ -126,7 +126,7 @@ def test_every_record_is_copied_once_and_in_order_whoever_is_killed(
         writer = Writer(nodes.bootstrap, SOURCE, codec="lz4", records_per_second=RECORDS_PER_SECOND)
         with copiers(nodes.bootstrap, tmp_path) as working:
             with writer:
-                disturbance = Disturbance(chance, seconds=CLUSTER_SECONDS)
+                disturbance = Disturbance(chance, seconds=LONG_SECONDS)
                 schedule = Schedule(chance, BREAKS)
                 for _ in disturbance:
                     if chance.random() < 0.5:

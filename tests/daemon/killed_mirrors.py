@@ -135,7 +135,10 @@ def _read(cluster: Brokers, topic: str, isolation: str, partitions: int = PARTIT
         deadline = time.monotonic() + PATIENCE_SECONDS
         while len(ended) < partitions:
             assert time.monotonic() < deadline, "the topic was not read to its end"
-            for message in reader.consume(10_000, 0.2):
+            messages = reader.consume(10_000, 0.2)
+            if messages:
+                deadline = time.monotonic() + PATIENCE_SECONDS
+            for message in messages:
                 error = message.error()
                 if error is None:
                     yield message
