@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.pipelines.decoding import decode, infer_schema, parse_schema, split
 from mirrormaker.pipelines.run_log import PipelineFolder
-from mirrormaker.pipelines.sinks import database, lake
+from mirrormaker.pipelines.sinks import database, files, lake
 from mirrormaker.pipelines.sinks.sink import partition_columns
 from mirrormaker.pipelines.sinks.topic import RECORD_COLUMNS, write_options
 from mirrormaker.pipelines.source import cluster_topics, find_topics, first_records, stream
@@ -143,8 +143,10 @@ class Preparation:
         return frames
 
     def _kept_from(self, number: int, sink: SinkSpec, frame: DataFrame) -> list[str]:
-        """What a database or a table with a log has against these rows."""
+        """What a sink that is there has against these rows."""
         match sink.target:
+            case FileSink():
+                return files.reach_problems(self._spark, sink, frame)
             case JdbcSink():
                 problem = database.reach_problem(self._spark, sink.target, frame)
             case LakeSink():

@@ -3,6 +3,7 @@
 Beside the data there is `_mirrormaker/`, which readers pass over as all names with `_`:
 
     owner.json       which pipeline and checkpoint loads it
+    columns.json     the columns that its files have, and their types
     staging/ID/      what is being written, and not yet part of the table
     commits/KEY.json files and rows of a batch, made before the files are moved in: from then on the batch
                      is part of the table. One that comes again is known by its key, and not written again
@@ -30,6 +31,7 @@ from mirrormaker.pipelines.windows import Span, windows_within
 
 _NOTES = "_mirrormaker"
 _OWNER = f"{_NOTES}/owner.json"
+_COLUMNS = f"{_NOTES}/columns.json"
 _STAGING = f"{_NOTES}/staging"
 _COMMITS = f"{_NOTES}/commits"
 _SWAP = f"{_NOTES}/swap.json"
@@ -72,6 +74,28 @@ class Table:
             raise ConfigurationError([f"{self.files.root}: holds files that no pipeline has written"])
         self.files.make_folder(_NOTES)
         self.files.write_text(_OWNER, json.dumps(mine))
+
+    def changed_columns(self, frame: DataFrame) -> list[str]:
+        """Which columns of `frame` are of another type in the files that are there, in words."""
+        known = self._columns()
+        return [
+            f"column {name!r} is {kind}, and {known[name]} in the files of {self.files.root}: choose another"
+            " folder, or cast it"
+            for name, kind in frame.dtypes
+            if known.get(name, kind) != kind
+        ]
+
+    def note_columns(self, frame: DataFrame) -> None:
+        """Remember the columns of `frame` along with those that are known. Raises ConfigurationError."""
+        if problems := self.changed_columns(frame):
+            raise ConfigurationError(problems)
+        known = self._columns()
+        if known != (both := known | dict(frame.dtypes)):
+            self.files.write_text(_COLUMNS, json.dumps(both))
+
+    def _columns(self) -> dict[str, str]:
+        text = self.files.read_text(_COLUMNS)
+        return dict(json.loads(text)) if text is not None else {}
 
     def recover(self) -> None:
         """End what a crash left half done."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from broker.clock import SystemClock
@@ -110,3 +112,35 @@ def test_a_run_under_way_ends_early_with_the_daemon(tmp_path: Path) -> None:
     stage = asyncio.run(play())
     assert len(stage.orders) == 1
     assert stage.keeper.pid is None
+
+
+def test_a_webhook_gets_what_a_command_gets(tmp_path: Path) -> None:
+    received: list[tuple[str, dict[str, object]]] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            received.append((self.headers["Content-Type"], json.loads(body)))
+            self.send_response(500 if len(received) == 1 else 204)
+            self.end_headers()
+
+        def log_message(self, *arguments: object) -> None:
+            """Nowhere."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        threading.Thread(target=server.serve_forever).start()
+        spec = AlertSpec(webhook=f"http://127.0.0.1:{server.server_port}/alerts")
+
+        async def play() -> Stage:
+            stage = Stage(tmp_path, [1, 1, 0], spec)
+            await stage.play()
+            return stage
+
+        try:
+            asyncio.run(play())
+        finally:
+            server.shutdown()
+    assert [kind for kind, _ in received] == ["application/json"] * 2
+    (_, failed), (_, recovered) = received
+    assert (failed["pipeline"], failed["occasion"], failed["problem"]) == ("p", "failed", "no luck")
+    assert recovered["occasion"] == "recovered", "told though the receiver had failed before"

@@ -114,6 +114,21 @@ def test_all_that_is_wrong_is_told_before_anything_is_written(place: Place) -> N
     assert not place.files()
 
 
+def test_a_column_of_another_type_is_told_before_anything_is_written(place: Place) -> None:
+    place.produce([order(1, 0)])
+    place.keys = (
+        "format: json\n    schema: id int, price double\n"
+        "    steps: [{name: s, sql: 'select value.id, topic from records'}]\n    sinks: [{csv: out}]\n"
+    )
+    place.run()
+    before = place.files("**/*.csv")
+    place.keys = place.keys.replace("select value.id", "select value.price as id, 1 as more")
+    place.produce([order(2, 0)])
+    with pytest.raises(RunFailedError, match=r"sinks\[0\]: column 'id' is double, and int in the files of"):
+        place.run()
+    assert place.files("**/*.csv") == before
+
+
 def test_missing_topics_are_told(place: Place) -> None:
     with pytest.raises(RunFailedError, match=f"has no topic that matches {place.topic}"):
         place.run()

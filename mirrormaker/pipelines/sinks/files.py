@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from mirrormaker.pipelines.sinks.sink import SinkPlace, partition_columns
 from mirrormaker.pipelines.table import Table, TableLayout
+from mirrormaker.pipelines.table_files import FileError
 from mirrormaker.pipelines.windows import DATE, Span
 from mirrormaker.topology.model import FileSink, SinkSpec
 
@@ -14,14 +15,9 @@ class FilesSink:
     """A sink `parquet`, `json` or `csv`."""
 
     def __init__(self, place: SinkPlace, sink: SinkSpec, frame: DataFrame) -> None:
-        assert isinstance(sink.target, FileSink)
-        layout = TableLayout(
-            format=sink.target.format.value,
-            partition_by=partition_columns(sink, frame),
-            options=sink.options,
-        )
         self._place = place
-        self._table = Table(place.spark, sink.target.path, layout)
+        self._frame = frame
+        self._table = table_of(place.spark, sink, frame)
 
     @property
     def window_columns(self) -> tuple[str, ...]:
@@ -31,6 +27,7 @@ class FilesSink:
     def claim(self) -> None:
         self._table.claim(self._place.pipeline.name, self._place.generation)
         self._table.recover()
+        self._table.note_columns(self._frame)
 
     def append(self, number: int, frame: DataFrame) -> int:
         return self._table.append(f"{self._place.generation}-{self._place.name}", number, frame)
@@ -38,3 +35,22 @@ class FilesSink:
     def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
         windows, rows = self._table.replace(asked, frame)
         return [f"{self._table.files.root}/{window}" for window in windows], rows
+
+
+def table_of(spark: SparkSession, sink: SinkSpec, frame: DataFrame) -> Table:
+    """The table that a sink writes."""
+    assert isinstance(sink.target, FileSink)
+    layout = TableLayout(
+        format=sink.target.format.value,
+        partition_by=partition_columns(sink, frame),
+        options=sink.options,
+    )
+    return Table(spark, sink.target.path, layout)
+
+
+def reach_problems(spark: SparkSession, sink: SinkSpec, frame: DataFrame) -> list[str]:
+    """What the files that are there have against the rows; an unreachable folder is told by itself."""
+    try:
+        return table_of(spark, sink, frame).changed_columns(frame)
+    except FileError:
+        return []
