@@ -7,6 +7,7 @@ an idempotent producer writes each once. Exactly once: `sink_transactions`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -22,11 +23,12 @@ from pyspark.sql.datasource import (
 
 from broker.client.cluster import Cluster
 from broker.client.producer import Delivery, Producer
-from mirrormaker.spark.lookups import START_TIMEOUT_MS, new_cluster
+from broker.errors import BrokerError
 from mirrormaker.spark.row_encoder import encode_rows
 from mirrormaker.spark.sink_options import SinkDelivery, SinkOptions
 from mirrormaker.spark.sink_rows import target_rows, topics_of
 from mirrormaker.spark.sink_transactions import TaskIdentity, write_once
+from mirrormaker.spark.task_process import THIS_PROCESS
 
 _QUERY_ID = "sql.streaming.queryId"
 _EPOCH = "streaming.sql.batchId"
@@ -81,21 +83,17 @@ def _task() -> TaskContext:
 
 
 def _write(options: SinkOptions, identity: TaskIdentity, batches: Iterator[pa.RecordBatch]) -> Written:
-    return asyncio.run(_write_rows(options, identity, batches))
+    with THIS_PROCESS.task(options.cluster) as connected:
+        return connected.runner.run(_write_rows(connected.cluster, options, identity, batches))
 
 
 async def _write_rows(
-    options: SinkOptions, identity: TaskIdentity, batches: Iterator[pa.RecordBatch]
+    cluster: Cluster, options: SinkOptions, identity: TaskIdentity, batches: Iterator[pa.RecordBatch]
 ) -> Written:
-    cluster = new_cluster(options.cluster)
-    try:
-        await cluster.start(timeout_ms=START_TIMEOUT_MS)
-        if options.delivery is SinkDelivery.EXACTLY_ONCE:
-            return Written(rows=await write_once(cluster, options, identity, batches, send_rows))
-        async with Producer(cluster, settings=options.producer) as producer:
-            return Written(rows=await send_rows(cluster, producer, options, batches))
-    finally:
-        await cluster.close()
+    if options.delivery is SinkDelivery.EXACTLY_ONCE:
+        return Written(rows=await write_once(cluster, options, identity, batches, send_rows))
+    async with Producer(cluster, settings=options.producer) as producer:
+        return Written(rows=await send_rows(cluster, producer, options, batches))
 
 
 async def send_rows(
@@ -103,12 +101,16 @@ async def send_rows(
 ) -> int:
     """Write all rows and wait until they are written; returns how many."""
     deliveries: list[Delivery] = []
+    known: set[str] = set()
     count = 0
     async for batch in _awaited(batches):
         if not batch.num_rows:
             continue
         count += batch.num_rows
-        await cluster.ensure(topics_of(batch, options.topic), timeout_ms=options.producer.max_block_ms)
+        topics = topics_of(batch, options.topic)
+        if not known.issuperset(topics):
+            known.update(topics)
+            await _look_anew(cluster, topics, options)
         found = target_rows(
             batch,
             options.topic,
@@ -123,6 +125,15 @@ async def send_rows(
     await producer.flush()
     await _settle(deliveries)
     return count
+
+
+async def _look_anew(cluster: Cluster, topics: list[str], options: SinkOptions) -> None:
+    """How many partitions there are by now: an earlier task may have learnt how many there were. Raises
+    BrokerError for topics that are not there.
+    """
+    with contextlib.suppress(BrokerError):  # tried again below
+        await cluster.refresh(topics)
+    await cluster.ensure(topics, timeout_ms=options.producer.max_block_ms)
 
 
 async def _awaited(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:

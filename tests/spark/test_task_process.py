@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 
@@ -14,14 +15,24 @@ from broker.types import TopicPartition
 from mirrormaker.spark.offsets import OffsetRange
 from mirrormaker.spark.options import ClusterOptions, parse_options
 from mirrormaker.spark.range_reader import read_range
+from mirrormaker.spark.sink import MirrorWriter, Written
+from mirrormaker.spark.sink_options import parse_sink_options
 from mirrormaker.spark.task_process import THIS_PROCESS, ConnectedCluster, TaskProcess
-from tests.spark.topics import fill
+from tests.spark.test_streaming import add_partitions
+from tests.spark.topics import fill, new_topic
+
+
+class Task:
+    """As much of Spark's as is asked for."""
+
+    def partitionId(self) -> int:
+        return 0
 
 
 @pytest.fixture
 def in_a_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As if Spark had called."""
-    monkeypatch.setattr(TaskContext, "get", lambda: object())
+    monkeypatch.setattr(TaskContext, "get", Task)
     yield
     THIS_PROCESS.close()
     gc.unfreeze()
@@ -86,6 +97,18 @@ def test_ranges_are_read_one_after_the_other_whole(bootstrap: str, in_a_task: No
             batches = list(read_range(options, wanted))
             found = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
             assert found == list(range(start, start + 250))
+
+
+def test_partitions_that_are_new_are_known_to_the_next_task_that_writes(
+    bootstrap: str, in_a_task: None
+) -> None:
+    topic = new_topic(bootstrap, partitions=1)
+    writer = MirrorWriter(parse_sink_options({"kafka.bootstrap.servers": bootstrap, "topic": topic}))
+    for count in (1, 3):
+        if count > 1:
+            add_partitions(bootstrap, topic, count)
+        rows = {"value": [b"a"], "partition": pa.array([count - 1], pa.int32())}
+        assert writer.write(iter([pa.record_batch(rows)])) == Written(rows=1)
 
 
 def test_reading_imports_no_pandas(bootstrap: str) -> None:
