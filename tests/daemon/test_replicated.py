@@ -19,7 +19,8 @@ from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess
 from tests.daemon.test_mirror import address, assert_complete_and_in_order, consume, produce
 
 SHIPPED = Path(__file__).parents[2] / "topologies" / "replicated.yaml"
-NODES = PARTITIONS = 3
+NODES, PARTITIONS = 3, 27
+"""So many that each node of the source is fetched from within a session, which ends with the node."""
 TOPIC, COPY = "flights", "jfk.flights"
 DURABLE = {"enable.idempotence": True}
 
