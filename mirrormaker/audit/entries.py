@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -88,15 +89,22 @@ def columns_of(entry: Entry) -> Columns:
     return Columns(*(list(each) for each in zip(*map(_FIELDS, records), strict=True)))
 
 
-def items_of(columns: Columns, *, with_time: bool, with_sums: bool = False) -> list[Item]:
-    """The records, to be compared. `with_time`: their times count. `with_sums`: they have checksums."""
+def items_of(
+    columns: Columns, *, with_time: bool, with_sums: bool = False, has_producer: bool = False
+) -> list[Item]:
+    """The records, to be compared. `with_time`: their times count. `with_sums`: they have checksums.
+    `has_producer`: see `Item`.
+    """
     headers = map(tuple, columns.headers)
     if with_time:
         contents = map(hash, zip(columns.keys, columns.values, headers, columns.timestamps, strict=True))
     else:
         contents = map(hash, zip(columns.keys, columns.values, headers, strict=True))
-    items = map(Item, columns.offsets, contents, map(hash, columns.keys), columns.timestamps)
-    if not with_sums:
-        return list(items)
-    sums = checksums_of(columns, with_time=with_time)
-    return [item._replace(checksum=checksum) for item, checksum in zip(items, sums, strict=True)]
+    sums = checksums_of(columns, with_time=with_time) if with_sums else repeat(0)
+    fields = (columns.offsets, contents, map(hash, columns.keys), columns.timestamps)
+    return list(map(Item, *fields, repeat(None), sums, repeat(has_producer)))
+
+
+def names_producer(entry: Entry) -> bool:
+    """Whether the batch is of an idempotent producer, as those of mirrors are."""
+    return entry.header is not None and entry.header.producer_id >= 0

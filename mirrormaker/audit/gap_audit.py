@@ -15,7 +15,7 @@ from contextlib import aclosing
 from broker.types import TopicPartition
 from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.destination_index import DestinationIndex
-from mirrormaker.audit.entries import columns_of, items_of
+from mirrormaker.audit.entries import columns_of, items_of, names_producer
 from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
@@ -27,6 +27,8 @@ from mirrormaker.topology.model import Delivery
 
 GAPS_READ_MAX = 1_000
 """Stretches of a partition, at most, that are read for records that no page knows of."""
+BACK_OFFSETS = 200_000
+"""A process that stood still while another took over repeats what lies so far back, at most."""
 GAP_RECORDS_MAX = 50_000
 """Of one stretch, at most, that are looked at."""
 SLACK_OFFSETS = 10_000
@@ -144,7 +146,9 @@ class GapAudit:
             is_again = offset in found or any(isinstance(each.place_of(offset), int) for each in passes)
             if not is_again:
                 found[offset] = None
-            elif self._view.route.delivery is Delivery.AT_LEAST_ONCE:
+            elif self._view.route.delivery is Delivery.AT_LEAST_ONCE and (
+                item.has_producer or offset >= self._first(source, passes, gap)
+            ):
                 findings.outcomes[Outcome.REPEATED] += 1
             else:
                 left.append(item)
@@ -158,7 +162,7 @@ class GapAudit:
         reader = LogReader(view.destination, to, gap, committed_only=True, lane=lane)
         async with aclosing(reader.entries()) as entries:
             async for entry in entries:
-                there = items_of(columns_of(entry), with_time=with_time)
+                there = items_of(columns_of(entry), with_time=with_time, has_producer=names_producer(entry))
                 items += [each for each in there if gap.first <= each.offset < gap.next]
                 if len(items) >= GAP_RECORDS_MAX:
                     findings.outcomes[Outcome.UNRECORDED] += max(gap.next - entry.next, 0)
@@ -192,16 +196,21 @@ class GapAudit:
         these very records. At most once they are in what has no known place, most likely in what follows.
         """
         view = self._view
-        before = _source_before(passes, gap.first)
-        first = view.begun_at(source, passes) if before is None else before + 1
+        first = self._first(source, passes, gap)
         whole = Range(max(view.begun_at(source, passes), view.source_starts[source]), view.ends[source])
         if view.route.delivery is Delivery.AT_LEAST_ONCE:
             yield Range(first, first + gap.length + SLACK_OFFSETS).within(whole)
+            yield Range(first - BACK_OFFSETS, first).within(whole)
             return
         placed = joined(part for each in passes for part in each.copied_parts(whole))
         holes = list(outside(placed, whole))
         yield from (hole for hole in holes if hole.next > first)
         yield from (hole for hole in reversed(holes) if hole.next <= first)
+
+    def _first(self, source: TopicPartition, passes: Sequence[Pass], gap: Range) -> int:
+        """The source offset behind the last known record before the gap."""
+        before = _source_before(passes, gap.first)
+        return self._view.begun_at(source, passes) if before is None else before + 1
 
     async def _read_source(
         self, source: TopicPartition, expectation: Expectation, within: Range

@@ -317,18 +317,20 @@ class LaneComparison:
             if origin is None:
                 before = None if known is None else known.source_before(item.offset)
                 self._add(DifferenceKind.UNEXPLAINED, before, item.offset)
-            elif self._is_first_try(origin, item.offset):
+            elif self._is_repeated(origin, item):
                 self._findings.outcomes[Outcome.REPEATED] += 1
             else:
                 self._add(DifferenceKind.DOUBLED, origin.offset, item.offset, origin.source)
         self.strangers = []
 
-    def _is_first_try(self, origin: Origin, to: int) -> bool:
-        """Whether a copy was left behind by a process that ended before it wrote it down: at least once, the
-        record was copied again later, and that copy is known.
+    def _is_repeated(self, origin: Origin, there: Item) -> bool:
+        """Whether a copy was left by a process that ended before it wrote it down: at least once, the record
+        was copied again later, and that copy is known. One behind that may be of a process that stood still
+        while another took over; it names its producer.
         """
-        is_allowed = self._terms.delivery is Delivery.AT_LEAST_ONCE
-        return is_allowed and origin.place is not None and to < origin.place
+        if self._terms.delivery is not Delivery.AT_LEAST_ONCE or origin.place is None:
+            return False
+        return there.offset < origin.place or there.has_producer
 
     def _add(
         self, kind: DifferenceKind, offset: int | None, to: int | None, source: TopicPartition | None = None

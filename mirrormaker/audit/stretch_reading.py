@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from mirrormaker.audit.alignment import Item
-from mirrormaker.audit.entries import Entry, are_alike, columns_of, items_of
+from mirrormaker.audit.entries import Entry, are_alike, columns_of, items_of, names_producer
 from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.header_check import HeaderCheck
 from mirrormaker.audit.lane_comparison import LaneComparison
@@ -87,7 +87,12 @@ class StretchReading:
         if self._check is not None:
             self._check.take_destination(entry.header)
         within, expectation = self._stretch.to, self._expectation
-        items = items_of(columns_of(entry), with_time=expectation.with_time, with_sums=expectation.with_sums)
+        items = items_of(
+            columns_of(entry),
+            with_time=expectation.with_time,
+            with_sums=expectation.with_sums,
+            has_producer=names_producer(entry),
+        )
         self._comparison.take_destination(_within(items, within))
 
 

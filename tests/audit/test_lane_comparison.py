@@ -111,6 +111,17 @@ def test_what_was_copied_again_after_a_crash_is_repeated_where_that_may_be() -> 
     assert exactly.differences[0].count == 2
 
 
+def test_what_a_process_repeats_that_stood_still_while_another_took_over_is_repeated() -> None:
+    (known,) = passes_of([page(0, 0, 6)])
+    late = [item._replace(has_producer=True) for item in items([2, 3], 6)]
+    findings = compare(items(range(6)), [*items(range(6)), *late], known)
+    assert (told(findings), findings.outcomes[Outcome.REPEATED]) == ([], 2)
+    exactly = compare(items(range(6)), [*items(range(6)), *late], known, delivery=Delivery.EXACTLY_ONCE)
+    assert told(exactly) == [("doubled", 2, 6)]
+    by_hand = compare(items(range(6)), items([*range(6), 2]), known)
+    assert told(by_hand) == [("doubled", 2, 6)], "it names no producer"
+
+
 def test_at_most_once_may_lose_what_the_ledger_does_not_know() -> None:
     (known,) = passes_of([page(0, 0, 2), page(4, 2, 2)])
     lossy = compare(items(range(6)), items([0, 1, 4, 5]), known, delivery=Delivery.AT_MOST_ONCE)
