@@ -20,8 +20,9 @@ def new_topic(bootstrap: str, *, partitions: int) -> str:
 
     async def create() -> None:
         async with Cluster([HostPort.parse(bootstrap)]) as cluster:
+            kept = {"retention.ms": "-1"}  # records are of NOW_MS, which is long ago
             await Admin(cluster).create_topic(
-                NewTopic(name=topic, partitions=partitions, replication_factor=1)
+                NewTopic(name=topic, partitions=partitions, replication_factor=1, configs=kept)
             )
 
     asyncio.run(create())
