@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from broker.embedded import EmbeddedCluster
+from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, MirrorProcess, wait_until
 from tests.daemon.test_mirror import assert_complete_and_in_order, consume, create, producer
@@ -103,6 +104,16 @@ def acknowledged(daemon: Daemon) -> dict[str, int]:
     return {name: partition["acknowledged"] for name, partition in partitions.items()}
 
 
+def beats(cluster: EmbeddedCluster) -> list[dict[str, Any]]:
+    """Heartbeats that are there."""
+    return [json.loads(message.value() or b"") for message in consume(cluster, HEARTBEATS_TOPIC, 1)]
+
+
+def born_at(cluster: EmbeddedCluster) -> set[int]:
+    """When they were born."""
+    return {beat["at_ms"] for beat in beats(cluster)}
+
+
 def kill_workers(daemon: Daemon) -> None:
     """All of them at once, and wait for others in their places."""
     killed = set(daemon.pids().values())
@@ -141,7 +152,8 @@ def test_a_killed_worker_is_replaced_and_the_partitions_of_the_other_go_on_meanw
 ) -> None:
     source, destination = clusters
     create(source, "flights", PARTITIONS)
-    daemon = Daemon(mirror(source, destination, **TWO_WORKERS))
+    create(source, HEARTBEATS_TOPIC, 1)
+    daemon = Daemon(mirror(source, destination, **TWO_WORKERS, heartbeats=True))
     daemon.start()
     with Load(source).running() as load:
         daemon.wait_at_work(2)
@@ -160,6 +172,13 @@ def test_a_killed_worker_is_replaced_and_the_partitions_of_the_other_go_on_meanw
         assert daemon.told()["workers"][0]["restarts"] == 1
     daemon.process.wait_copied()
     assert_complete_and_in_order(consume(destination, "jfk.flights", PARTITIONS), load.written)
+    kill_workers(daemon)
+    born = daemon.told()["heartbeats"]["jfk"]["written"]
+    daemon.wait_for(
+        lambda: born_at(source) <= born_at(destination) and len(born_at(source)) > born + 2,
+        "whoever carries them, none is missing",
+    )
+    assert {beat["daemon"] for beat in beats(source)} == {beats(destination)[0]["daemon"]}, "one writes"
 
 
 @pytest.mark.timeout(300)
