@@ -106,6 +106,11 @@ class GroupMember:
         """The generation this member takes part in, -1 while it takes part in none."""
         return self._membership.generation
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether others may have its partitions: the coordinator has not been heard of for a session."""
+        return self._heartbeats.is_in_doubt
+
     async def run(self) -> None:
         """Be a member until `close`. Raises what no rejoining mends: ProtocolError, or what a callback
         raised.

@@ -32,8 +32,11 @@ class Heartbeats:
         self._requests = requests
         self._turns = turns
         self._retry_delay_ms = retry_delay_ms
+        self._is_running = False
         self._heard_at = 0.0
-        """When the coordinator last took the member for alive, on the event loop's clock."""
+        """When the member asked to be taken for alive and was, the last time, on the event loop's clock: the
+        answer may have lain here long, where the process stood still.
+        """
 
     @property
     def is_silent(self) -> bool:
@@ -41,16 +44,22 @@ class Heartbeats:
         silent_ms = (asyncio.get_running_loop().time() - self._heard_at) * 1000
         return silent_ms > self._settings.session_timeout_ms
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the coordinator may have given what the member has to others, in this generation."""
+        return self._is_running and self.is_silent
+
     @asynccontextmanager
     async def running(self, membership: Callable[[], Membership]) -> AsyncIterator[None]:
         """Heartbeats until the end of the `with`, each for the `membership` of its moment."""
-        self._heard_at = asyncio.get_running_loop().time()
+        self._heard_at, self._is_running = asyncio.get_running_loop().time(), True
         name = f"heartbeats of group {self._settings.group_id}"
         beating = asyncio.create_task(self._beat(membership), name=name)
         beating.add_done_callback(self._on_ended)
         try:
             yield
         finally:
+            self._is_running = False
             beating.cancel()
             await asyncio.wait([beating])
         if not beating.cancelled():
@@ -64,10 +73,11 @@ class Heartbeats:
         failures = 0
         while self._turns.asked is not Turn.LOST:
             await asyncio.sleep(self._pause_ms(failures) / 1000)
+            asked_at = asyncio.get_running_loop().time()
             try:
                 if await self._requests.heartbeat(membership()):
                     self._turns.ask(Turn.REJOIN)
-                self._heard_at = asyncio.get_running_loop().time()
+                self._heard_at = asked_at
                 failures = 0
             except BrokerError as error:
                 if not is_retriable(error):

@@ -20,6 +20,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.arbiter import Arbiter
 from mirrormaker.flow.balancer import Balancer
 from mirrormaker.flow.bandwidth.links import Link
+from mirrormaker.flow.certainty import Certainty
 from mirrormaker.flow.commits import PositionCommits
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.crossing import Crossing
@@ -49,7 +50,7 @@ from mirrormaker.flow.successors import Successors
 from mirrormaker.flow.timing.route_timing import AtWork
 from mirrormaker.flow.trouble import Trouble, TroubleKind
 from mirrormaker.flow.writer import DestinationWriter, batches_taken_at_once
-from mirrormaker.flow.zookeeper_membership import Certainty, ZooKeeperMembership
+from mirrormaker.flow.zookeeper_membership import ZooKeeperMembership
 from mirrormaker.topology.model import Delivery, Isolation, RouteSpec
 
 DRAIN_TIMEOUT_MS = 5_000
@@ -81,7 +82,6 @@ class RouteCopier:
         self._instance_id = parts.instance_id
         self._origins = parts.origins
         self._coordination = parts.coordination
-        self._certainty = Certainty()
         self._topics: Mapping[str, str] = {}
         self._machine: FlowMachine | None = None
         self._reader: SourceReader | None = None
@@ -190,7 +190,10 @@ class RouteCopier:
         if origins is not None:
             obtain_identity = origins.registering(obtain_identity)
         hooks = Hooks(
-            admissions=say.admissions if self._coordination is None else (*say.admissions, self._certainty),
+            admissions=(
+                *say.admissions,
+                Certainty(lambda: self._member is not None and self._member.is_in_doubt),
+            ),
             pace=self._link.bandwidth,
             origins=say.origins or (origins.provenance if origins is not None else None),
             transit=self._crossing.transit,
@@ -290,7 +293,6 @@ class RouteCopier:
                     look_again=self._look_again,
                     count=self._link.set_members,
                 ),
-                self._certainty,
                 self._clock,
             )
         settings = await group_settings(self._source, self.route, self._instance_id)

@@ -40,6 +40,11 @@ class SourceMembership(Protocol):
         """-1 while this process takes part in none."""
         ...
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the partitions may be another's by now."""
+        ...
+
     async def run(self) -> None:
         """Be a member until `close`. Raises BrokerError when that cannot go on."""
         ...

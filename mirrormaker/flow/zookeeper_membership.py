@@ -2,7 +2,7 @@
 
 Members share the partitions of each topic in runs, as Kafka's old consumers do (`zookeeper_group`), not in
 buckets, and let go of everything whenever something changes. While it is in doubt whether a partition is
-still this process's, nothing is fetched or sent (`Certainty`), and positions are not stored. Owned by the
+still this process's, nothing is fetched or sent (`certainty`), and positions are not stored. Owned by the
 copier.
 """
 
@@ -18,33 +18,8 @@ from broker.clock import Clock
 from broker.coordination.protocol import Coordination
 from broker.errors import CoordinationError
 from broker.types import TopicPartition
-from mirrormaker.flow.chunk import Chunk
-from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.membership import PartitionOwner, Points
-from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.signal import Signal
-
-
-class Certainty:
-    """An admission (`hooks`) that holds everything back while it is not certain whose the partitions are."""
-
-    def __init__(self) -> None:
-        self.holds = True
-
-    def fetch_bytes(self, partition: Partition, wanted: int, now_ms: int) -> int:
-        """See `Admission`."""
-        return wanted if self.holds else 0
-
-    def fetched(self, size: int, now_ms: int) -> None:
-        """See `Admission`."""
-
-    def may_send(self, lane: Lane, chunk: Chunk, now_ms: int) -> bool:
-        """See `Admission`."""
-        return self.holds
-
-    def wake_at_ms(self, now_ms: int) -> int | None:
-        """See `Admission`; whoever restores it has the machine looked at again."""
-        return None
 
 
 class ZooKeeperMembership:
@@ -56,16 +31,15 @@ class ZooKeeperMembership:
         group_id: str,
         topics: frozenset[str],
         owner: PartitionOwner,
-        certainty: Certainty,
         clock: Clock,
     ) -> None:
         self.assignment_user_data: bytes | None = None
         """Nobody hands out partitions here who could tell anything."""
+        self.is_in_doubt = False
         self._coordination = coordination
         self._group_id = group_id
         self._topics = topics
         self._owner = owner
-        self._certainty = certainty
         self._clock = clock
         self._member: ZooKeeperMember | None = None
         self._held: frozenset[TopicPartition] = frozenset()
@@ -140,7 +114,7 @@ class ZooKeeperMembership:
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Store positions of what is surely this process's. Raises CoordinationError."""
-        if self._member is None or not self._certainty.holds:
+        if self._member is None or self.is_in_doubt:
             raise CoordinationError(f"group {self._group_id}: not certain whose the partitions are")
         await self._member.registry.commit(
             {
@@ -184,12 +158,12 @@ class ZooKeeperMembership:
 
     def doubted(self) -> None:
         """Hold everything back."""
-        self._certainty.holds = False
+        self.is_in_doubt = True
 
     def assured(self) -> None:
         """Go on, among as many as there are now."""
         if self._member is not None:
             self._owner.count(self._member.members)
-        if not self._certainty.holds:
-            self._certainty.holds = True
+        if self.is_in_doubt:
+            self.is_in_doubt = False
             self._owner.look_again()

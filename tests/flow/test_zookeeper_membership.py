@@ -15,7 +15,7 @@ from broker.errors import CoordinationError
 from broker.types import TopicPartition
 from mirrormaker.flow.group_positions import StartingPoint
 from mirrormaker.flow.membership import PartitionOwner, Points
-from mirrormaker.flow.zookeeper_membership import Certainty, ZooKeeperMembership
+from mirrormaker.flow.zookeeper_membership import ZooKeeperMembership
 from tests.client.running import run, until
 
 GROUP = "mirror-r"
@@ -30,7 +30,6 @@ class World:
         self.session, self.other = MemorySession(tree), MemorySession(tree)
         self.copying: dict[TopicPartition, int] = {}
         self.looks = self.members = 0
-        self.certainty = Certainty()
         owner = PartitionOwner(
             prepare=self._prepare,
             begin=self._begin,
@@ -39,9 +38,7 @@ class World:
             look_again=self._look_again,
             count=self._count,
         )
-        self.membership = ZooKeeperMembership(
-            self.session, GROUP, frozenset({"t"}), owner, self.certainty, SystemClock()
-        )
+        self.membership = ZooKeeperMembership(self.session, GROUP, frozenset({"t"}), owner, SystemClock())
 
     async def _prepare(self, partitions: Collection[TopicPartition]) -> Points:
         known = await self.membership.committed(partitions)
@@ -99,11 +96,11 @@ def test_positions_are_kept_in_zookeeper_and_gone_on_with() -> None:
 def test_while_it_is_in_doubt_whose_partitions_are_nothing_moves_and_no_position_is_stored() -> None:
     async def play(world: World) -> None:
         world.membership.doubted()
-        assert not world.certainty.holds
+        assert world.membership.is_in_doubt
         with pytest.raises(CoordinationError, match="not certain"):
             await world.membership.commit({T: OffsetAndMetadata(offset=5)})
         world.membership.assured()
-        assert (world.certainty.holds, world.looks) == (True, 1)
+        assert (world.membership.is_in_doubt, world.looks) == (False, 1)
         await world.membership.commit({T: OffsetAndMetadata(offset=5)})
 
     played(play)
@@ -114,6 +111,6 @@ def test_an_owner_znode_that_goes_away_has_the_partition_let_go_and_taken_again(
         world.copying[T] = 99  # to be told from a new beginning
         await world.other.delete(paths.consumer_owner(GROUP, T))
         await until(lambda: world.copying == {T: 0})
-        await until(lambda: world.certainty.holds)
+        await until(lambda: not world.membership.is_in_doubt)
 
     played(play)
