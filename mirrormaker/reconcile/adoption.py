@@ -2,7 +2,8 @@
 has decided that it may.
 
 That a route writes a topic is known by its positions, which are stored before the first record is copied, by
-partitions of its that stand, or by this process having seen the topic without records.
+partitions of its that stand, or by this process having seen the topic without records. Positions go with
+their topic: that it was copied before it was deleted and made anew is known by the ledger.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from broker.client.cluster import Cluster
 from broker.client.offsets import latest_offsets
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.positions import POSITIONS_TOPIC
+from mirrormaker.ledger.reading import find_ledger
 from mirrormaker.plan.adoption import REFUSED, may_append
 from mirrormaker.plan.world import ObservedTopic
 from mirrormaker.reconcile.cluster_visit import read_positions
@@ -57,6 +59,8 @@ class Adoption:
         if asked := {topic: name for topic, name in asked.items() if topic not in self._settled}:
             occupied = await self._occupied(frozenset(asked.values()))
             self._settled |= {topic for topic, name in asked.items() if name not in occupied}
+        if asked := {topic: name for topic, name in asked.items() if topic not in self._settled}:
+            self._settled |= await self._copied_before(asked)
         return {
             topic: REFUSED.format(name=name) for topic, name in asked.items() if topic not in self._settled
         }
@@ -82,6 +86,18 @@ class Adoption:
         async with KeptTopic(self._destination, POSITIONS_TOPIC, timeout_ms=QUERY_TIMEOUT_MS) as kept:
             await kept.read_to_end()
             return set(read_positions(kept.entries()).get(route.name, {}))
+
+    async def _copied_before(self, topics: Mapping[str, str]) -> set[str]:
+        """Those of which former topics of the same name were copied there."""
+        ids = {
+            topic: self._source.topics[topic].topic_id for topic in topics.keys() & self._source.topics.keys()
+        }
+        ledger = await find_ledger(self._destination, self._source.cluster_id)
+        return {
+            lane.topic
+            for lane in ledger.lanes
+            if topics.get(lane.topic) == lane.to and lane.topic_id not in (None, str(ids.get(lane.topic)))
+        }
 
     async def _occupied(self, names: frozenset[str]) -> set[str]:
         """Those of the destination that hold something, or have held it."""
