@@ -231,9 +231,11 @@ def test_a_children_watch_is_told_also_when_the_parent_comes_and_goes(make_ensem
         ):
             await change
             expected = await other.children("/ids")
-            while await session.children("/ids") != expected or told.count == seen:
-                await told.more_than(seen)
-            seen = told.count
+            heard = told.count
+            while heard == seen or await session.children("/ids") != expected:
+                await told.more_than(heard)
+                heard = told.count  # what is read after it was told
+            seen = heard
 
     run(make_ensemble, scenario)
 

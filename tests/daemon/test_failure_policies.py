@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +223,34 @@ def test_a_destination_with_more_partitions_is_told_of(
     else:
         wait_until(lambda: count(destination, "jfk.flights", 3) == 100, "copied all the same")
     assert running.stop() == 0
+
+
+def test_a_destination_without_room_is_waited_for(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    """Nothing is lost, nobody has to release anything, and what the source gets meanwhile comes after it."""
+    source, destination = clusters
+    running = copied(clusters, mirror)
+    keep_free(destination, 1 << 60)
+    produce(source, "flights", range(100, 150), 1)
+    told = running.wait_for(
+        lambda told: (
+            (partition_of(told)["state"], partition_of(told).get("reason")) == ("halted", "destination_full")
+        ),
+        "the partition stands",
+    )
+    assert "destination_full" in [event["details"].get("reason") for event in told["events"]]
+    assert count(destination, "jfk.flights", 1) == 100
+    keep_free(destination, 0)
+    running.wait_copied()
+    running.wait_for(lambda told: partition_of(told)["state"] == "copying", "it goes on by itself")
+    assert [int(each.value() or b"") for each in consume(destination, "jfk.flights", 1)] == list(range(150))
+    assert running.stop() == 0
+
+
+def keep_free(cluster: EmbeddedCluster, size: int) -> None:
+    """Start its node anew, which refuses clients while less than so many bytes are free."""
+    cluster.stop_node(1)
+    settings = {**cluster.spec.settings, "log.dir.min.free.bytes": size}
+    cluster.spec = replace(cluster.spec, settings=settings)
+    cluster.start_node(1)
