@@ -77,6 +77,7 @@ class GroupPositions:
         BrokerError.
         """
         points = {source: _point_of(at) for source, at in known.items() if isinstance(at, Place)}
+        await self._tell(points)
         anew = [source for source, at in known.items() if at is Start.EARLIEST]
         first = await self.first(anew, Start.EARLIEST)
         points |= {source: point._replace(former_position=0) for source, point in first.items()}
@@ -101,6 +102,26 @@ class GroupPositions:
         for source, point in (await self.first(former, Start.EARLIEST)).items():
             points[source] = point._replace(former_position=former[source])
         return points | await self._new(fresh)
+
+    async def _tell(self, points: Mapping[TopicPartition, StartingPoint]) -> None:
+        """Have the group know where the delivery is, for whoever looks at its lag: a process that was killed
+        may have got no further than to deliver.
+        """
+        if not points:
+            return
+        try:
+            stored = await self._member.committed(points)
+            behind = {
+                source: StoredPosition(
+                    min(point.lanes), self.topic_id(source.topic), leader_epoch=point.leader_epoch
+                )
+                for source, point in points.items()
+                if source not in stored or stored[source].offset != min(point.lanes)
+            }
+            if behind:
+                await self.store(behind)
+        except BrokerError as error:
+            self._on_event("positions_not_told", partitions=len(points), error=str(error))
 
     async def _new(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StartingPoint]:
         """Where a new route starts. That is stored before anything is copied: a later start must not find a
