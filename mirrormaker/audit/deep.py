@@ -6,8 +6,9 @@ destination.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing
+from functools import partial
 
 from broker.client.cluster import Cluster
 from broker.errors import CorruptRecordsError
@@ -91,11 +92,9 @@ class DeepAudit:
                 tally,
                 skips=NO_SKIPS if stretch.known is not None else self._skips(source, to),
             )
-            await self._compare(comparison, expectation, stretch, audit, to)
+            name = partial(self._name_strangers, comparison, source, to, number)
+            await self._compare(comparison, expectation, stretch, audit, to, name)
             findings.outcomes.update(expectation.outcomes)
-            if comparison.strangers:
-                wanted = {item.content for item in comparison.strangers}
-                comparison.name_strangers(await self._find(source, to, number, wanted))
 
     # ---- what is compared with what
 
@@ -147,6 +146,7 @@ class DeepAudit:
         stretch: Stretch,
         audit: PartitionAudit,
         to: TopicPartition,
+        name_strangers: Callable[[], Awaitable[None]],
     ) -> None:
         view, source = self._view, audit.source
         check = None
@@ -158,7 +158,7 @@ class DeepAudit:
             )
         one = self._reader(view.source, source, stretch.source, committed_only(view.route))
         other = self._reader(view.destination, to, stretch.to, committed=True)
-        await StretchReading(stretch, comparison, expectation, check).read(one, other)
+        await StretchReading(stretch, comparison, expectation, check, name_strangers).read(one, other)
         if check is not None:
             check.end(audit.headers)
         self.bytes += one.bytes + other.bytes
@@ -170,6 +170,13 @@ class DeepAudit:
     ) -> LogReader:
         lane = cluster.new_lane("audit")
         return LogReader(cluster, partition, within, committed_only=committed, lane=lane)
+
+    async def _name_strangers(
+        self, comparison: LaneComparison, source: TopicPartition, to: TopicPartition, number: int
+    ) -> None:
+        wanted = {item.content for item in comparison.strangers}
+        if wanted:
+            comparison.name_strangers(await self._find(source, to, number, wanted))
 
     async def _find(
         self, source: TopicPartition, to: TopicPartition, number: int, wanted: Collection[int]

@@ -20,7 +20,7 @@ from mirrormaker.audit.window_tally import WindowTally
 from mirrormaker.topology.model import Delivery
 
 PAIRS_MAX = 20_000
-"""What stands apart is named at the latest when it is so much."""
+"""What stands apart, or is a stranger, is named at the latest when it is about so much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +82,11 @@ class LaneComparison:
     def is_in_step(self) -> bool:
         """Whether nothing waits: what comes next on either side belongs together."""
         return not self._expected and not self._there and self._alignment.is_empty
+
+    @property
+    def has_many_strangers(self) -> bool:
+        """Whether it is time to name them."""
+        return len(self.strangers) >= PAIRS_MAX
 
     @property
     def wants_destination(self) -> bool:
@@ -304,10 +309,8 @@ class LaneComparison:
             self._findings.outcomes[Outcome.OTHERS] += 1
         elif self._known is None and self._terms.is_source_compacted:
             self._findings.outcomes[Outcome.GONE_AT_SOURCE] += 1
-        elif len(self.strangers) < PAIRS_MAX:
-            self.strangers.append(item)
         else:
-            self._add(DifferenceKind.UNEXPLAINED, None, item.offset)
+            self.strangers.append(item)
 
     def name_strangers(self, found: Mapping[int, Origin]) -> None:
         """Say what the strangers are; `found`: where contents were found at the source."""

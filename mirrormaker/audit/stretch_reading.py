@@ -4,7 +4,7 @@ and what differs. Batches that are the same bytes on both sides are not looked i
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -38,12 +38,16 @@ class StretchReading:
         comparison: LaneComparison,
         expectation: Expectation,
         check: HeaderCheck | None,
+        name_strangers: Callable[[], Awaitable[None]],
     ) -> None:
-        """`check`: takes in the headers of all batches; None: nobody does."""
+        """`check`: takes in the headers of all batches; None: nobody does. `name_strangers`: looks for what
+        the comparison has not found so far.
+        """
         self._stretch = stretch
         self._comparison = comparison
         self._expectation = expectation
         self._check = check
+        self._name_strangers = name_strangers
 
     async def read(self, one: LogReader, other: LogReader) -> None:
         """Compare what the two read: source and destination. Raises BrokerError, CorruptRecordsError."""
@@ -61,9 +65,16 @@ class StretchReading:
                         self._comparison.end_destination()
                         break
                     self._take_there(beside)
+                await self._name_many()
             while (beside := await there.next()) is not None:
                 self._take_there(beside)
+                await self._name_many()
         self._comparison.end(destination_start=other.log_start)
+        await self._name_strangers()
+
+    async def _name_many(self) -> None:
+        if self._comparison.has_many_strangers:
+            await self._name_strangers()
 
     async def _is_alike(self, entry: Entry, there: _Ahead) -> bool:
         """Whether the next batch of the destination is this one; then it is taken."""

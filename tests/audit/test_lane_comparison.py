@@ -12,7 +12,7 @@ from broker.types import TopicPartition
 from mirrormaker.audit.alignment import WINDOW, Alignment, Item, Skips
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.findings import Findings, Outcome
-from mirrormaker.audit.lane_comparison import LaneComparison, LaneTerms, Origin
+from mirrormaker.audit.lane_comparison import PAIRS_MAX, LaneComparison, LaneTerms, Origin
 from mirrormaker.audit.lane_runs import Pass, last_place, passes_of
 from mirrormaker.ledger.page import Page
 from mirrormaker.topology.model import Delivery
@@ -99,6 +99,14 @@ def test_a_place_that_the_ledger_knows_decides_between_equal_records() -> None:
     findings = compare(items([9, 9, 9, 9]), items([9, 9, 9, 9, 9]), known)
     assert told(findings) == [("doubled", 0, 2)]
     assert findings.equal == 4
+
+
+def test_however_many_records_stand_apart_each_is_looked_for() -> None:
+    count = PAIRS_MAX + 10
+    (known,) = passes_of([page(0, 0, count)])
+    late = [item._replace(has_producer=True) for item in items(range(count), count)]
+    findings = compare(items(range(count)), [*items(range(count)), *late], known)
+    assert (told(findings), findings.outcomes[Outcome.REPEATED], findings.equal) == ([], count, count)
 
 
 def test_what_was_copied_again_after_a_crash_is_repeated_where_that_may_be() -> None:
