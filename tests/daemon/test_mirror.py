@@ -37,8 +37,13 @@ def create(cluster: Brokers, topic: str, partitions: int, **config: str) -> None
         created.result(PATIENCE_SECONDS)
 
 
+REPLICATED = {"batch.size": 1000, "enable.idempotence": True}
+
+
 def producer(cluster: Brokers, **config: Any) -> Producer:
-    """One request at a time: a batch that has to be sent again would else come after the next."""
+    """With `enable.idempotence` batches are in order also where one has to be sent again, as while nodes
+    learn who leads what.
+    """
     settings = {"linger.ms": 2, "max.in.flight": 1, "log_level": 0}
     return Producer({"bootstrap.servers": address(cluster), **settings, **config})
 
@@ -367,11 +372,11 @@ def test_a_mirror_reads_from_the_replicas_that_the_source_names(
     destination = cluster("aggregate")
     admin = AdminClient({"bootstrap.servers": address(source)})
     admin.create_topics([NewTopic("flights", 6, 3)])["flights"].result(PATIENCE_SECONDS)
-    produce(source, "flights", range(3000), 6, **{"batch.size": 1000})
+    produce(source, "flights", range(3000), 6, **REPLICATED)
     running = mirror(source, destination)
     running.start()
     running.wait_copied()
-    produce(source, "flights", range(3000, 6000), 6, **{"batch.size": 1000})
+    produce(source, "flights", range(3000, 6000), 6, **REPLICATED)
     source.stop_node(2)
     running.wait_copied()
     assert_complete_and_in_order(consume(destination, "jfk.flights", 6), 6000)
