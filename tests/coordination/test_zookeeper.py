@@ -101,9 +101,11 @@ def test_one_znode_that_may_not_be_read_refuses_a_read_of_many(zookeeper: Embedd
     _with_session(zookeeper, body)
 
 
-def _with_session(server: EmbeddedZooKeeper, body: Callable[[ZooKeeper], Awaitable[None]]) -> None:
+def _with_session(
+    server: EmbeddedZooKeeper, body: Callable[[ZooKeeper], Awaitable[None]], timeout_ms: int = 20_000
+) -> None:
     async def scenario() -> None:
-        session = ZooKeeper(server.connect_string("single"), session_timeout_ms=1_000)
+        session = ZooKeeper(server.connect_string("single"), session_timeout_ms=timeout_ms)
         await session.start(timeout_ms=10_000)
         try:
             await body(session)
@@ -125,7 +127,7 @@ def test_a_hung_event_loop_gives_its_session_up(zookeeper: EmbeddedZooKeeper) ->
         assert session.session_id != before
         assert await session.get("/alive") is None
 
-    _with_session(zookeeper, body)
+    _with_session(zookeeper, body, timeout_ms=1_000)
 
 
 def test_many_operations_are_in_flight_at_once(zookeeper: EmbeddedZooKeeper) -> None:
