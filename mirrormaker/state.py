@@ -9,16 +9,16 @@ the ids that clusters told last.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from broker.errors import ConfigurationError
+from mirrormaker.folder_lock import FolderLock
 from mirrormaker.topology.model import ClusterId, ClusterName
 
 STATE_VERSION = 1
@@ -29,44 +29,21 @@ class StateDirectory:
 
     def __init__(self, data_dir: Path) -> None:
         self.path = data_dir / "daemon"
-        self._lock = self.path / "lock"
+        self._lock = FolderLock(self.path)
         self._state = self.path / "state.json"
         self._topology = self.path / "topology.yaml"
         self._cluster_ids = self.path / "clusters.json"
         self._kept: str | None = None
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Be the one daemon here. Raises ConfigurationError when there is one, or nothing can be written."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise ConfigurationError([f"{self.path}: cannot be written: {error.strerror}"]) from error
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise ConfigurationError(
-                    [f"{self.path}: another daemon is running on this data_dir"]
-                ) from error
-            yield
-        finally:
-            os.close(descriptor)
+        return self._lock.held(
+            ConfigurationError([f"{self.path}: another daemon is running on this data_dir"])
+        )
 
     def is_locked(self) -> bool:
         """Whether a daemon runs on this directory."""
-        try:
-            descriptor = os.open(self._lock, os.O_RDWR)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return self._lock.is_held()
 
     def daemon_id(self) -> str:
         """The daemon's name, made up the first time."""

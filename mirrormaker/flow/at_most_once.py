@@ -10,17 +10,14 @@ knows again. When that is no longer possible, or does not help, it is given up, 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 
 from broker.errors import ErrorCode
-from broker.types import TopicId, TopicPartition
+from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk
-from mirrormaker.flow.delivery import KnownStart, Say
-from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.delivery import GroupDelivery, Say
 from mirrormaker.flow.facts import Fact, RecordsMaybeLost
 from mirrormaker.flow.lane import Lane, LaneState
-from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.remedies import Remedy, remedy_for
 
@@ -28,7 +25,7 @@ REPEATS_MAX = 10
 """Failures in a row after which a chunk of which nobody knows whether it was written is given up."""
 
 
-class AtMostOnce:
+class AtMostOnce(GroupDelivery):
     """See the module, and `hooks` for what its methods say."""
 
     def __init__(self, *, on_waiting: Callable[[], None], on_fact: Callable[[Fact], None]) -> None:
@@ -36,7 +33,6 @@ class AtMostOnce:
         self.say = Say(admissions=(self,), delivery=self, remedies=self)
         self._on_waiting = on_waiting
         self._on_fact = on_fact
-        self._machine: FlowMachine
 
     # ---- the machine's side
 
@@ -70,32 +66,6 @@ class AtMostOnce:
         return Remedy.SKIP
 
     # ---- the copier's side
-
-    def begin(
-        self,
-        machine: FlowMachine,
-        tasks: asyncio.TaskGroup,
-        topic_id: Callable[[TopicPartition], TopicId],
-    ) -> None:
-        """See `DeliveryMode`; so for the others."""
-        self._machine = machine
-
-    async def take_over(
-        self, partitions: Collection[Assignment]
-    ) -> Mapping[TopicPartition, KnownStart | None]:
-        return {assignment.source: None for assignment in partitions}
-
-    def joined(self, sources: Collection[TopicPartition]) -> None:
-        pass
-
-    async def settle(self, sources: Collection[TopicPartition], timeout_ms: float) -> None:
-        pass
-
-    def leaving(self, sources: Collection[TopicPartition]) -> None:
-        pass
-
-    def acknowledged(self) -> None:
-        pass
 
     def note_of(self, source: TopicPartition) -> str:
         """What the destination has at least."""

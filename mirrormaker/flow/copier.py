@@ -8,8 +8,9 @@ Everything runs as tasks of one group on one event loop; the machine is stepped 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import replace
+from typing import Any
 
 from broker.client.cluster import Cluster
 from broker.client.group import GroupMember
@@ -186,21 +187,10 @@ class RouteCopier:
             self._link.leave()
 
     async def _run(self, say: Say) -> None:
-        origins, obtain_identity = self._origins, say.obtain_identity
-        if origins is not None:
-            obtain_identity = origins.registering(obtain_identity)
-        hooks = Hooks(
-            admissions=(
-                *say.admissions,
-                Certainty(lambda: self._member is not None and self._member.is_in_doubt),
-            ),
-            pace=self._link.bandwidth,
-            origins=say.origins or (origins.provenance if origins is not None else None),
-            transit=self._crossing.transit,
-            delivery=say.delivery,
-            remedies=self._crossing.remedies(say.remedies),
-            on_copied=self._arrived,
-        )
+        obtain_identity = say.obtain_identity
+        if self._origins is not None:
+            obtain_identity = self._origins.registering(obtain_identity)
+        hooks = self._hooks(say)
         config = self._link.config(await batches_taken_at_once(self._destination))
         machine = self._machine = FlowMachine(config, hooks)
         member = self._member = await self._make_member()
@@ -233,7 +223,6 @@ class RouteCopier:
                 self._mode.begin(machine, tasks, self._reader.topic_id)
                 self.arbiter.begin(machine, tasks, self._gone_on)
                 self._link.begin(self._source, self._destination, self._reader, self._writer)
-                exact = self.route.delivery is Delivery.EXACTLY_ONCE
                 self._timing.begin(
                     AtWork(
                         source=self._source,
@@ -241,22 +230,13 @@ class RouteCopier:
                         histories=self._reader.histories,
                         on_end=machine.heard_of_end,
                         read_committed=self.route.isolation is Isolation.READ_COMMITTED,
-                        settled_to=say.delivery.position if exact else None,
+                        settled_to=say.delivery.position
+                        if self.route.delivery is Delivery.EXACTLY_ONCE
+                        else None,
                         heartbeats=self._heartbeats,
                     )
                 )
-                tasks.create_task(self._timing.follow_source(), name="look at what waits")
-                tasks.create_task(self._link.run(machine), name="look at the link")
-                tasks.create_task(self._writer.perform(), name="perform")
-                tasks.create_task(self._writer.follow_leaders(), name="follow destination leaders")
-                tasks.create_task(self._reader.follow_leaders(), name="follow source leaders")
-                committing = self._commits.run(self._commit_due, lambda: self.route.commit_interval_ms)
-                tasks.create_task(committing, name="commit")
-                limits = self._crossing.follow_limits(machine.partitions)
-                tasks.create_task(limits, name="follow batch limits")
-                tasks.create_task(self._balancer.run(machine, member), name="balance")
-                if origins is not None:
-                    tasks.create_task(origins.follow(machine, self._reader.room.set), name="origins")
+                self._start(tasks, machine, member)
                 if not self._closing:
                     await member.run()
                 raise _RouteClosedError  # ends the other tasks of the group
@@ -264,6 +244,38 @@ class RouteCopier:
             self._log.info("route_closed", batches=machine.counts.batches, bytes=machine.counts.bytes)
         if self.arbiter.failure is not None:
             raise RouteHaltedError(self.arbiter.failure)
+
+    def _hooks(self, say: Say) -> Hooks:
+        """What the machine asks beside its own rules."""
+        certainty = Certainty(lambda: self._member is not None and self._member.is_in_doubt)
+        return Hooks(
+            admissions=(*say.admissions, certainty),
+            pace=self._link.bandwidth,
+            origins=say.origins or (self._origins.provenance if self._origins is not None else None),
+            transit=self._crossing.transit,
+            delivery=say.delivery,
+            remedies=self._crossing.remedies(say.remedies),
+            on_copied=self._arrived,
+        )
+
+    def _start(self, tasks: asyncio.TaskGroup, machine: FlowMachine, member: SourceMembership) -> None:
+        """Everything that goes on beside the membership, until that ends."""
+        assert self._reader is not None
+        assert self._writer is not None
+        work: dict[str, Coroutine[Any, Any, None]] = {
+            "look at what waits": self._timing.follow_source(),
+            "look at the link": self._link.run(machine),
+            "perform": self._writer.perform(),
+            "follow destination leaders": self._writer.follow_leaders(),
+            "follow source leaders": self._reader.follow_leaders(),
+            "commit": self._commits.run(self._commit_due, lambda: self.route.commit_interval_ms),
+            "follow batch limits": self._crossing.follow_limits(machine.partitions),
+            "balance": self._balancer.run(machine, member),
+        }
+        if self._origins is not None:
+            work["origins"] = self._origins.follow(machine, self._reader.room.set)
+        for name, coroutine in work.items():
+            tasks.create_task(coroutine, name=name)
 
     def look_again(self) -> None:
         """Partitions that stand may have been released."""

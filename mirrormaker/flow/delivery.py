@@ -96,11 +96,10 @@ class DeliveryMode(Protocol):
         ...
 
 
-class AtLeastOnce:
-    """The machine's own rules: what the destination has acknowledged counts."""
+class GroupDelivery:
+    """What those modes have in common whose positions are those of the group: the rest goes by itself."""
 
-    def __init__(self) -> None:
-        self.say = Say(delivery=DeliveryAtOnce(), remedies=KafkaRemedies())
+    _machine: FlowMachine
 
     def begin(
         self,
@@ -108,7 +107,8 @@ class AtLeastOnce:
         tasks: asyncio.TaskGroup,
         topic_id: Callable[[TopicPartition], TopicId],
     ) -> None:
-        """See `DeliveryMode`; so for the others. There is nothing to do."""
+        """See `DeliveryMode`; so for the others."""
+        self._machine = machine
 
     async def take_over(
         self, partitions: Collection[Assignment]
@@ -132,3 +132,10 @@ class AtLeastOnce:
 
     def take_note(self, source: TopicPartition, position: int, note: str) -> None:
         pass
+
+
+class AtLeastOnce(GroupDelivery):
+    """The machine's own rules: what the destination has acknowledged counts."""
+
+    def __init__(self) -> None:
+        self.say = Say(delivery=DeliveryAtOnce(), remedies=KafkaRemedies())

@@ -10,13 +10,12 @@ quarantine/  records that were not of the format, unless the pipeline says anoth
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from broker.errors import ConfigurationError
+from mirrormaker.folder_lock import FolderLock
 from mirrormaker.pipelines.run_record import (
     GarbledRecordError,
     RunRecord,
@@ -46,7 +45,7 @@ class PipelineFolder:
         self.path = data_dir / "pipelines" / name
         self._name = name
         self._runs = self.path / "runs.jsonl"
-        self._lock = self.path / "lock"
+        self._lock = FolderLock(self.path)
         self._schema = self.path / "schema"
 
     @property
@@ -59,36 +58,13 @@ class PipelineFolder:
         """Where records go that are not of the format."""
         return self.path / "quarantine"
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Be the one that runs it. Raises PipelineBusyError, ConfigurationError."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise ConfigurationError([f"{self.path}: cannot be written: {error.strerror}"]) from error
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise PipelineBusyError(self._name, self.path) from error
-            yield
-        finally:
-            os.close(descriptor)
+        return self._lock.held(PipelineBusyError(self._name, self.path))
 
     def is_locked(self) -> bool:
         """Whether it runs somewhere on this machine."""
-        try:
-            descriptor = os.open(self._lock, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return self._lock.is_held()
 
     def note(self, record: RunRecord) -> None:
         """Keep what is said of a run; by the one that holds the lock. Raises OSError."""
