@@ -194,9 +194,23 @@ class Arbiter:
 
     def _start(self, task: Coroutine[None, None, None], source: TopicPartition) -> None:
         self._under_way.add(source)
-        self._tasks.create_task(task, name=f"trouble of {source}").add_done_callback(
-            lambda _: self._under_way.discard(source)
-        )
+        self._tasks.create_task(self._carry_out(task, source), name=f"trouble of {source}")
+
+    async def _carry_out(self, task: Coroutine[None, None, None], source: TopicPartition) -> None:
+        try:
+            await task
+        finally:
+            self._under_way.discard(source)
+        if self.failure is None:
+            self._look_for_next(source)
+
+    def _look_for_next(self, source: TopicPartition) -> None:
+        """The machine tells of an obstacle once, which may have been while another was seen to."""
+        assert self._machine is not None
+        stood, partition = self._halts.standing(source), self._machine.partitions.get(source)
+        obstacle = None if partition is None else partition.obstacle
+        if obstacle is not None and (stood is None or stood.position != obstacle.position):
+            self.meet(obstacle)
 
     async def _fail(self, trouble: Trouble) -> None:
         await self._tell(trouble, stops_route=True)

@@ -70,6 +70,8 @@ class Kept:
 
     halts: dict[TopicPartition, tuple[Trouble, bool]] = field(default_factory=dict)
     released: set[TopicPartition] = field(default_factory=set)
+    on_take_back: Callable[[], None] = lambda: None
+    """What happens while that is written."""
 
     def standing(self, source: TopicPartition) -> Trouble | None:
         return self.halts[source][0] if source in self.halts else None
@@ -82,6 +84,7 @@ class Kept:
         self.released.discard(trouble.source)
 
     async def take_back(self, source: TopicPartition) -> None:
+        self.on_take_back()
         self.halts.pop(source, None)
 
 
@@ -216,6 +219,25 @@ def test_an_obstacle_stands_once_however_often_it_is_met_and_goes_on_when_releas
     scene.run(scene.arbiter.look_again)
     assert (scene.notes, scene.kept.halts, scene.position) == ([trouble], {}, POSITION + 1)
     assert scene.machine.counts.left_out == {TroubleKind.OVERSIZE: 1}
+
+
+@pytest.mark.parametrize("policy", [FailurePolicy.PAUSE_PARTITION, FailurePolicy.FAIL])
+def test_an_obstacle_met_while_the_one_before_is_left_behind_stands_too(policy: FailurePolicy) -> None:
+    scene, first = Scene(FailurePolicies(oversize=policy)), trouble_of(TroubleKind.OVERSIZE)
+    second = replace(first, position=POSITION + 3, resume_at=POSITION + 4)
+    scene.kept.halts[SOURCE] = (first, False)
+    scene.kept.released.add(SOURCE)
+
+    def meet_second() -> None:
+        scene.machine.halt(second)
+        scene.arbiter.take_fact(ObstacleMet(trouble=second))
+
+    scene.kept.on_take_back = meet_second
+    scene.run(lambda: scene.arbiter.meet(first))
+    assert scene.notes == [first]
+    assert scene.kept.halts == {SOURCE: (second, policy is FailurePolicy.FAIL)}
+    assert scene.machine.counts.troubles == {TroubleKind.OVERSIZE: 2}
+    assert scene.events == ["trouble_met", "trouble_met"]
 
 
 def test_a_release_is_of_one_record_alone() -> None:
