@@ -21,6 +21,8 @@ from mirrormaker.spark.varints import SPANS, NumberBuffer, Numbers, Positions
 
 _RECORD_SIZE_MIN = 7
 _LENGTH_SIZE_MAX = 5
+_OVERLONG = 0x80
+"""Attributes from here on: no writer has them, and parsers take them for one byte or the first of several."""
 _CHAINS_MIN = 16
 """Fewer are followed one after the other."""
 _SPARSENESS_MAX = 3
@@ -93,6 +95,8 @@ def _find(buffer: NumberBuffer, sections: Sequence[Section], starts: Positions) 
     counts = np.array([section.header.record_count for section in sections], np.int64)
     lengths, positions = buffer.read(starts)
     ends = positions + lengths
+    if (buffer.bytes[positions] >= _OVERLONG).any():
+        return None
     timestamp_deltas, positions = buffer.read(positions + 1)
     offset_deltas, positions = buffer.read(positions)
     key_sizes, key_starts = buffer.read(positions)

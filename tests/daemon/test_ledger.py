@@ -98,7 +98,8 @@ def test_markers_and_aborted_records_are_between_and_a_killed_daemon_leaves_no_h
     running.start()
     for number in range(12):
         produce_transaction(source, range(number * 10, number * 10 + 10), is_committed=number % 3 != 1)
-        if number in (4, 8):
+        if number in (4, 8):  # when it has recorded something: what was copied before that is before all
+            wait_until(lambda: bool(ledgers_at(destination)), "something is in the ledger")
             running.kill()
             running.start()
     ledger = wait_recorded(destination, [12 * 11])[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.client.aborted import AbortedTransaction
@@ -160,6 +160,7 @@ def test_header_keys_that_are_no_text_are_read_as_by_the_parser() -> None:
     assert decode(fetched)[0]["headers"][0]["key"] == "\ufffdey"
 
 
+@example(rows=[(0, b"", None, [("", b"")])], position=1, byte=0x80, many=False)
 @given(rows=rows, position=st.integers(0, 400), byte=st.integers(0, 255), many=st.booleans())
 def test_bytes_that_make_no_sense_are_an_error_or_records_and_never_anything_else(
     rows: list[Row], position: int, byte: int, many: bool
