@@ -1,4 +1,7 @@
-"""What a pipeline reads: its topics as a stream, or as they were between two points."""
+"""What a pipeline reads: its topics as a stream, or as they were between two points.
+
+Of transactions the committed ones alone: what a route that delivers exactly once has given up is not data.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,15 @@ from pyspark.sql import DataFrame, SparkSession
 from broker.errors import ConfigurationError
 from mirrormaker.clusters import open_cluster
 from mirrormaker.pipelines.session import source_options
-from mirrormaker.topology.model import ClusterSpec, PipelineSpec, Start, StartAtTime, TopicSelection
+from mirrormaker.spark.given_options import KAFKA
+from mirrormaker.topology.model import (
+    ClusterSpec,
+    Isolation,
+    PipelineSpec,
+    Start,
+    StartAtTime,
+    TopicSelection,
+)
 from mirrormaker.topology.naming import compile_naming
 
 Offsets = Mapping[str, Mapping[str, int]]
@@ -75,5 +86,6 @@ def first_records(spark: SparkSession, cluster: ClusterSpec, topics: Sequence[st
 
 
 def _load(reader: object, options: Mapping[str, str]) -> DataFrame:
-    frame: DataFrame = reader.options(**options).load()  # type: ignore[attr-defined]
+    committed = {f"{KAFKA}isolation.level": Isolation.READ_COMMITTED.value}
+    frame: DataFrame = reader.options(**committed, **options).load()  # type: ignore[attr-defined]
     return frame

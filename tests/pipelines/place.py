@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
-from broker.client.producer import Producer
+from broker.client.producer import Producer, ProducerSettings
+from broker.client.transactional_producer import TransactionalProducer
 from broker.clock import SystemClock
 from broker.types import HostPort
 from mirrormaker.pipelines.run_record import RunRecord
@@ -36,6 +37,26 @@ def produce(bootstrap: str, topic: str, values: Iterable[tuple[int, bytes | None
                 for number, (moment_ms, value) in enumerate(values):
                     await producer.send(topic, value, partition=number % 2, timestamp_ms=moment_ms)
                 await producer.flush()
+
+    asyncio.run(send())
+
+
+def give_up(bootstrap: str, topic: str, value: tuple[int, bytes]) -> None:
+    """A record of a transaction that is aborted, in each partition."""
+    moment_ms, content = value
+
+    async def send() -> None:
+        settings = ProducerSettings(transactional_id=f"giving up {topic}")
+        async with (
+            Cluster([HostPort.parse(bootstrap)]) as cluster,
+            TransactionalProducer(cluster, settings=settings) as producer,
+        ):
+            await producer.init_transactions()
+            producer.begin_transaction()
+            for partition in range(2):
+                await producer.send(topic, content, partition=partition, timestamp_ms=moment_ms)
+            await producer.flush()
+            await producer.abort_transaction()
 
     asyncio.run(send())
 
