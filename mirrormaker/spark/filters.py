@@ -21,8 +21,10 @@ from pyspark.sql.datasource import (
     GreaterThanOrEqual,
     In,
     IsNotNull,
+    IsNull,
     LessThan,
     LessThanOrEqual,
+    Not,
     StringContains,
     StringEndsWith,
     StringStartsWith,
@@ -65,23 +67,28 @@ def push_filters(filters: Iterable[Filter]) -> tuple[Narrowing, list[Filter]]:
 
 def _narrow(narrowing: Narrowing, given: Filter) -> tuple[Narrowing, bool]:
     """What one more filter leaves, and whether it is dealt with."""
-    match getattr(given, "attribute", None):
+    asserted = given.child if isinstance(given, Not) else given
+    match getattr(asserted, "attribute", None):
         case ("topic",) if (test := _test_of(given)) is not None:
             return replace(narrowing, topic_tests=(*narrowing.topic_tests, test)), True
         case ("partition",) if (test := _test_of(given)) is not None:
             return replace(narrowing, partition_tests=(*narrowing.partition_tests, test)), True
-        case ("offset",):
+        case ("offset",) if asserted is given:
             return _narrow_offsets(narrowing, given)
-        case ("timestamp",):
+        case ("timestamp",) if asserted is given:
             return _narrow_time(narrowing, given), isinstance(given, IsNotNull)
     return narrowing, False
 
 
 def _test_of(given: Filter) -> Test | None:
-    """The filter as a function of its column, which is never null here."""
+    """The filter as a function of its column, which is never null here; None where that is for Spark."""
     match given:
+        case Not(child=child):
+            return _opposite(child)
         case IsNotNull():
             return lambda found: True
+        case IsNull():
+            return lambda found: False
         case EqualTo(value=value) | EqualNullSafe(value=value):
             return lambda found: bool(found == value)
         case In(value=values):
@@ -103,8 +110,18 @@ def _test_of(given: Filter) -> Test | None:
     return None
 
 
+def _opposite(given: Filter) -> Test | None:
+    """That the filter is false, which one that compares with null never is."""
+    test = _test_of(given)
+    if test is None or (isinstance(given, In) and None in given.value):
+        return None
+    return lambda found: not test(found)
+
+
 def _narrow_offsets(narrowing: Narrowing, given: Filter) -> tuple[Narrowing, bool]:
     match given:
+        case IsNull() | EqualTo(value=None) | EqualNullSafe(value=None):
+            return _within(narrowing, 0, 0), True
         case IsNotNull():
             return narrowing, True
         case EqualTo(value=value) | EqualNullSafe(value=value):
@@ -117,8 +134,9 @@ def _narrow_offsets(narrowing: Narrowing, given: Filter) -> tuple[Narrowing, boo
             return _within(narrowing, 0, value), True
         case LessThanOrEqual(value=value):
             return _within(narrowing, 0, value + 1), True
-        case In(value=values) if values:
-            return _within(narrowing, min(values), max(values) + 1), False
+        case In(value=values):
+            known = [value for value in values if value is not None]
+            return _within(narrowing, min(known, default=0), max(known, default=-1) + 1), False
     return narrowing, False
 
 
@@ -141,6 +159,8 @@ def _narrow_time(narrowing: Narrowing, given: Filter) -> Narrowing:
             pass
         case EqualTo(value=datetime() as start) | EqualNullSafe(value=datetime() as start):
             end = start
+        case In(value=values) if known := [value for value in values if isinstance(value, datetime)]:
+            start, end = min(known), max(known)
         case _:
             return narrowing
     low = None if start is None else _milliseconds(start)

@@ -111,7 +111,11 @@ class LogLookup:
         return await self._resolve("ending", self._options.ending, logs, logs.latest)
 
     async def since(self, time_ms: int, logs: Logs) -> dict[TopicPartition, int]:
-        """The first offset of each partition at or after a time, else the end."""
+        """The first offset of each partition at or after a time, else the end. What lies before 1970, as
+        records without a time do, no index tells: nodes take such numbers for words.
+        """
+        if time_ms < 0:
+            return dict(logs.earliest)
         found = await self._again(lambda: self._ask(dict.fromkeys(logs.latest, time_ms)))
         return {
             partition: logs.latest[partition] if offset == NO_OFFSET else offset
