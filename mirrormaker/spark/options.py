@@ -1,8 +1,7 @@
 """Options of reading, under the names of Spark's own Kafka source; every problem is told at once.
 
-What is accepted has its effect. The exceptions are the settings of Java's consumer in `WITHOUT_MEANING`: they
-tune machinery that there is none of here, and are let pass so that a job moves from `kafka` to `mirror` by
-one word.
+What is accepted has its effect. The exceptions are settings of Java's consumer that tune machinery that there
+is none of here (`java_settings`): they are let pass so that a job moves from `kafka` to `mirror` by one word.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from broker.client.security.connection_security import PLAINTEXT, ConnectionSecu
 from broker.types import HostPort, TopicPartition
 from mirrormaker.spark.bounds import Bounds, read_ending, read_starting
 from mirrormaker.spark.given_options import (
-    KAFKA,
     GivenOptions,
     is_whole_number,
     one_of,
@@ -29,6 +27,7 @@ from mirrormaker.spark.given_options import (
     parse_text,
     parse_words,
 )
+from mirrormaker.spark.java_settings import READING_PASSED, READING_REFUSED
 
 CLIENT_ID = "mirrormaker-spark"
 _STARTING = (
@@ -68,39 +67,6 @@ OPTION_NAMES = (
     "kafkaConsumer.pollTimeoutMs",
     *_TERMS,
 )
-WITHOUT_MEANING = (
-    "kafkaConsumer.useConsumerCache",
-    "useDeprecatedOffsetFetching",
-    *(
-        f"{KAFKA}{name}"
-        for name in (
-            "allow.auto.create.topics",
-            "client.dns.lookup",
-            "connections.max.idle.ms",
-            "default.api.timeout.ms",
-            "heartbeat.interval.ms",
-            "max.poll.interval.ms",
-            "max.poll.records",
-            "metadata.max.age.ms",
-            "receive.buffer.bytes",
-            "reconnect.backoff.max.ms",
-            "reconnect.backoff.ms",
-            "retry.backoff.ms",
-            "send.buffer.bytes",
-            "session.timeout.ms",
-            "socket.connection.setup.timeout.max.ms",
-            "socket.connection.setup.timeout.ms",
-        )
-    ),
-)
-"""Settings of Java's consumer, its groups and its caches that there is nothing of here."""
-_REFUSED = {
-    "kafka.auto.offset.reset": "where to start is for startingOffsets to say",
-    "kafka.enable.auto.commit": "Spark keeps the offsets in its checkpoint, nothing is committed to a group",
-    "kafka.interceptor.classes": "classes of Java have no place here",
-    "kafka.key.deserializer": "keys are columns of bytes; deserialize them with functions of Spark",
-    "kafka.value.deserializer": "values are columns of bytes; deserialize them with functions of Spark",
-}
 _ONLY_BATCH = "streaming queries have no end: this is for spark.read"
 _ONLY_STREAMING = "one batch load reads all of it: this is for spark.readStream"
 _ISOLATION = {level.value: level for level in (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)}
@@ -174,8 +140,8 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
     ConfigurationError with every problem found.
     """
     given = GivenOptions(options)
-    given.refuse_unknown((*OPTION_NAMES, *WITHOUT_MEANING, *_REFUSED))
-    given.refuse(_REFUSED)
+    given.refuse_unknown((*OPTION_NAMES, *READING_PASSED, *READING_REFUSED))
+    given.refuse(READING_REFUSED)
     if streaming is not None:
         names, reason = (_ENDING, _ONLY_BATCH) if streaming else (_RATES, _ONLY_STREAMING)
         given.refuse(dict.fromkeys(names, reason))

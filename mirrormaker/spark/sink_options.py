@@ -14,7 +14,6 @@ from broker.errors import ConfigurationError
 from broker.records.batch import Codec
 from broker.records.compression import LEVELS
 from mirrormaker.spark.given_options import (
-    KAFKA,
     GivenOptions,
     one_of,
     parse_boolean,
@@ -22,6 +21,7 @@ from mirrormaker.spark.given_options import (
     parse_size,
     parse_text,
 )
+from mirrormaker.spark.java_settings import WRITING_PASSED, WRITING_REFUSED
 from mirrormaker.spark.options import CLIENT_ID, ClusterOptions
 from mirrormaker.spark.row_encoder import BatchTerms
 
@@ -49,37 +49,8 @@ OPTION_NAMES = (
     "kafka.retries",
     "kafka.transaction.timeout.ms",
 )
-WITHOUT_MEANING = (
-    "checkpointLocation",
-    *(
-        f"{KAFKA}{name}"
-        for name in (
-            "client.dns.lookup",
-            "connections.max.idle.ms",
-            "linger.ms",
-            "metadata.max.age.ms",
-            "metadata.max.idle.ms",
-            "partitioner.ignore.keys",
-            "receive.buffer.bytes",
-            "reconnect.backoff.max.ms",
-            "reconnect.backoff.ms",
-            "retry.backoff.ms",
-            "send.buffer.bytes",
-            "socket.connection.setup.timeout.max.ms",
-            "socket.connection.setup.timeout.ms",
-        )
-    ),
-)
-"""What is for Spark itself, and settings of Java's producer that there is nothing of here: rows come in
-batches already.
-"""
-_REFUSED = {
-    "kafka.interceptor.classes": "classes of Java have no place here",
-    "kafka.key.serializer": "keys are columns of bytes or text; serialize them with functions of Spark",
-    "kafka.partitioner.class": "a column `partition` says where each row goes",
-    "kafka.transactional.id": "delivery=exactly_once makes one for each task, see transactionalIdPrefix",
-    "kafka.value.serializer": "values are columns of bytes or text; serialize them with functions of Spark",
-}
+_FOR_SPARK = ("checkpointLocation",)
+"""What Spark hands over with the options, and looks at itself."""
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _CODECS = {codec.name.lower(): codec for codec in Codec}
 _BATCH_BYTES = 256 * 1024
@@ -120,8 +91,8 @@ class SinkOptions:
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Read the options of one write. Raises ConfigurationError with every problem found."""
     given = GivenOptions(options)
-    given.refuse_unknown((*OPTION_NAMES, *WITHOUT_MEANING, *_REFUSED))
-    given.refuse(_REFUSED)
+    given.refuse_unknown((*OPTION_NAMES, *_FOR_SPARK, *WRITING_PASSED, *WRITING_REFUSED))
+    given.refuse(WRITING_REFUSED)
     delivery = given.read(
         "delivery", one_of({choice.value: choice for choice in SinkDelivery}), SinkDelivery.AT_LEAST_ONCE
     )

@@ -8,6 +8,7 @@ its options.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -53,8 +54,8 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """As of the last look."""
         self._target: Offsets | None = None
         """Where a query with Trigger.AvailableNow ends."""
-        self._taken_at = time.monotonic()
-        """When a trigger last took something."""
+        self._taken_at = -math.inf
+        """When a trigger last did not wait; the first of a run never does, as in Spark's own source."""
 
     def initialOffset(self) -> JsonOffsets:  # noqa: N802
         """Where a new query begins. Raises ConfigurationError for topics that do not exist."""
