@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -84,3 +87,21 @@ def test_the_topology_is_valid_and_fits_the_pod() -> None:
     assert settings[f"spark.kubernetes.executor.secrets.{secret['secretName']}"] == mounts["secrets"]
     places = (pipeline.checkpoint, pipeline.quarantine, pipeline.sinks[0].target.path)  # type: ignore[union-attr]
     assert {urlsplit(place or "").scheme for place in places} == {"s3a"}, "every executor reaches them"
+
+
+def test_the_image_is_made_of_what_is_there_and_has_what_the_package_asks_for() -> None:
+    lines = (FOLDER / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    root = FOLDER.parents[1]
+    copied = [line.split()[1:-1] for line in lines if line.startswith("COPY ") and "--from" not in line]
+    assert all((root / name).exists() for names in copied for name in names)
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    build = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
+    assert {name for names in copied for name in names} == needed | set(build["packages"])
+    python = next(
+        re.fullmatch(r"FROM python:3\.(\d+)-\S+", line) for line in reversed(lines) if "FROM" in line
+    )
+    assert python is not None
+    assert int(python[1]) >= int(project["project"]["requires-python"].removeprefix(">=3."))
+    argument = next(line for line in lines if line.startswith("ARG SPARK_VERSION="))
+    assert argument.partition("=")[2] == version("pyspark")
