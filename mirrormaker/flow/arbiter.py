@@ -83,7 +83,10 @@ class Arbiter:
         self._on_failure = on_failure
         self._passing: dict[TopicPartition, TroubleKind] = {}
         """What has been told of and is waited for."""
-        self._under_way: set[TopicPartition] = set()
+        self._under_way: dict[TopicPartition, Trouble | None] = {}
+        """What is seen to, or taken back."""
+        self._met_meanwhile: dict[TopicPartition, Trouble] = {}
+        """Whoever tells of a trouble may do so only once."""
         self._early: list[Trouble] = []
         """Met before `begin`."""
         self._machine: FlowMachine | None = None
@@ -105,7 +108,10 @@ class Arbiter:
         if machine is None:
             self._early.append(trouble)
             return
-        if source in self._under_way or self._passing.get(source) is trouble.kind:
+        if source in self._under_way:
+            self._met_meanwhile[source] = trouble
+            return
+        if self._passing.get(source) is trouble.kind:
             return
         partition = machine.partitions.get(source)
         if partition is not None and partition.trouble is not None:
@@ -125,16 +131,16 @@ class Arbiter:
         course = course_of(trouble.kind, policy, is_released=self._halts.is_released(trouble))
         match course:
             case Course.STOP_ROUTE:
-                self._start(self._fail(trouble), source)
+                self._start(self._fail(trouble), source, trouble)
             case Course.WAIT:
                 self._passing[source] = trouble.kind
             case Course.STAND_AND_TRY:
                 self._passing[source] = trouble.kind
-                self._start(self._stand_and_try(trouble), source)
+                self._start(self._stand_and_try(trouble), source, trouble)
             case Course.STAND:
-                self._start(self._stand(trouble), source)
+                self._start(self._stand(trouble), source, trouble)
             case Course.LEAVE_OUT:
-                self._start(self._go_on(trouble), source)
+                self._start(self._go_on(trouble), source, trouble)
             case _:
                 assert_never(course)
 
@@ -179,7 +185,7 @@ class Arbiter:
             if trouble is None or partition.source in self._under_way:
                 continue
             if self._halts.is_released(trouble):
-                self._start(self._go_on(trouble), partition.source)
+                self._start(self._go_on(trouble), partition.source, trouble)
 
     def _look_whether_passed(self, source: TopicPartition) -> None:
         """A partition that stood in front of an obstacle may have left it behind."""
@@ -192,25 +198,29 @@ class Arbiter:
 
     # ---- tasks
 
-    def _start(self, task: Coroutine[None, None, None], source: TopicPartition) -> None:
-        self._under_way.add(source)
+    def _start(
+        self, task: Coroutine[None, None, None], source: TopicPartition, trouble: Trouble | None = None
+    ) -> None:
+        self._under_way[source] = trouble
         self._tasks.create_task(self._carry_out(task, source), name=f"trouble of {source}")
 
     async def _carry_out(self, task: Coroutine[None, None, None], source: TopicPartition) -> None:
         try:
             await task
         finally:
-            self._under_way.discard(source)
-        if self.failure is None:
-            self._look_for_next(source)
+            seen_to, met = self._under_way.pop(source), self._met_meanwhile.pop(source, None)
+        if met is not None and self.failure is None and self._is_news(met, seen_to):
+            self.meet(met)
 
-    def _look_for_next(self, source: TopicPartition) -> None:
-        """The machine tells of an obstacle once, which may have been while another was seen to."""
+    def _is_news(self, met: Trouble, seen_to: Trouble | None) -> bool:
+        """Whether what was met while another was seen to is another, and not yet passed."""
         assert self._machine is not None
-        stood, partition = self._halts.standing(source), self._machine.partitions.get(source)
-        obstacle = None if partition is None else partition.obstacle
-        if obstacle is not None and (stood is None or stood.position != obstacle.position):
-            self.meet(obstacle)
+        if seen_to is not None and (met.kind, met.position) == (seen_to.kind, seen_to.position):
+            return False
+        partition = self._machine.partitions.get(met.source)
+        if met.kind not in OBSTACLES or partition is None:
+            return True
+        return partition.obstacle is not None and partition.obstacle.position == met.position
 
     async def _fail(self, trouble: Trouble) -> None:
         await self._tell(trouble, stops_route=True)

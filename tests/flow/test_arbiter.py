@@ -240,6 +240,17 @@ def test_an_obstacle_met_while_the_one_before_is_left_behind_stands_too(policy: 
     assert scene.events == ["trouble_met", "trouble_met"]
 
 
+@pytest.mark.parametrize("kind", sorted(LASTING, key=lambda kind: kind.value))
+def test_what_is_met_while_a_halt_is_taken_back_is_seen_to_afterwards(kind: TroubleKind) -> None:
+    policies = FailurePolicies(**{kind.value: FailurePolicy.PAUSE_PARTITION})
+    scene, trouble = Scene(policies), trouble_of(kind)
+    scene.kept.halts[SOURCE] = (trouble_of(TroubleKind.UNAUTHORIZED), False)
+    scene.kept.on_take_back = lambda: scene.arbiter.meet(trouble)
+    scene.run(lambda: scene.arbiter.joined([SOURCE]))
+    assert scene.kept.halts == {SOURCE: (trouble, False)}
+    assert scene.state == ("halted", kind.value)
+
+
 def test_a_release_is_of_one_record_alone() -> None:
     scene, trouble = Scene(FailurePolicies()), trouble_of(TroubleKind.RECORD_ERROR)
     scene.kept.halts[SOURCE] = (replace(trouble, position=50, resume_at=51), False)
