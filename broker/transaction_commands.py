@@ -14,6 +14,7 @@ from broker.client.transaction_admin import (
     TransactionListing,
 )
 from broker.command_line import client_command, connected, print_answer
+from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
 
 _MINUTE_MS = 60_000
@@ -129,9 +130,9 @@ async def describe_transactions(options: argparse.Namespace) -> None:
 
 async def describe_producers(options: argparse.Namespace) -> None:
     """Print the producers that a partition remembers, a line each. Raises ProtocolError."""
-    partition = TopicPartition(options.topic, options.partition)
     async with connected(options) as cluster:
-        producers = await Admin(cluster).describe_producers(partition)
+        admin = Admin(cluster)
+        producers = await admin.describe_producers(await _partition(options, admin))
     print_answer(options, [asdict(each) for each in producers], [_producer_line(each) for each in producers])
 
 
@@ -161,11 +162,26 @@ async def abort_transaction(options: argparse.Namespace) -> None:
     """End a transaction in one partition, whatever its coordinator knows. Raises ProtocolError, also when the
     partition has no such transaction.
     """
-    partition = TopicPartition(options.topic, options.partition)
     async with connected(options) as cluster:
-        await Admin(cluster).abort_open_transaction(
-            partition, start_offset=options.start_offset, producer_id=options.producer_id
+        admin = Admin(cluster)
+        await admin.abort_open_transaction(
+            await _partition(options, admin),
+            start_offset=options.start_offset,
+            producer_id=options.producer_id,
         )
+
+
+async def _partition(options: argparse.Namespace, admin: Admin) -> TopicPartition:
+    """The partition that was named. Raises ProtocolError at once where there is none: what is asked of its
+    leader would be asked again until somebody leads it.
+    """
+    count = len((await admin.describe_topics([options.topic]))[options.topic].partitions)
+    if not 0 <= options.partition < count:
+        raise ProtocolError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"{options.topic} has {count} partitions and no partition {options.partition}",
+        )
+    return TopicPartition(options.topic, options.partition)
 
 
 def _listing_line(each: TransactionListing) -> str:

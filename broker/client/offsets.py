@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
+from broker.client.partition_leaders import find_leaders
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from broker.wire.messages.list_offsets import (
@@ -138,24 +139,11 @@ async def _attempt(
 async def _by_leader(
     cluster: Cluster, missing: Mapping[TopicPartition, int], *, refresh: bool
 ) -> dict[int, dict[TopicPartition, int]]:
-    """The partitions by node; metadata is asked for anew when any leader is unknown. Raises ProtocolError."""
-    if refresh or any(cluster.leader(partition) is None for partition in missing):
-        await cluster.refresh({partition.topic for partition in missing})
+    """The partitions by node. Raises as `find_leaders` does."""
     leaders: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-    for partition, when in missing.items():
-        leader = cluster.leader(partition)
-        if leader is None:
-            raise _leaderless(cluster, partition)
-        leaders[leader][partition] = when
+    for partition, leader in (await find_leaders(cluster, missing, refresh=refresh)).items():
+        leaders[leader][partition] = missing[partition]
     return leaders
-
-
-def _leaderless(cluster: Cluster, partition: TopicPartition) -> ProtocolError:
-    topic = cluster.topics.get(partition.topic)
-    if topic is None or (partition.partition not in topic.partitions and not topic.error):
-        return ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
-    code = topic.error or ErrorCode.LEADER_NOT_AVAILABLE
-    return ProtocolError(code, f"{partition}: {code.meaning}")
 
 
 async def _ask(

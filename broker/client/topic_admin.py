@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from broker.client.admin_requests import AdminRequests, Results, error_of
 from broker.client.connection import Connection
 from broker.client.metadata import TopicMetadata
+from broker.client.partition_leaders import find_leaders
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -136,14 +137,10 @@ class TopicAdmin(AdminRequests):
         done: dict[TopicPartition, int] = {}
 
         async def attempt() -> dict[TopicPartition, int]:
-            await self._cluster.ensure({partition.topic for partition in offsets})
+            missing = {partition: offset for partition, offset in offsets.items() if partition not in done}
             leaders: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-            for partition, offset in offsets.items():
-                leader = self._cluster.leader(partition)
-                if leader is None:
-                    raise ProtocolError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
-                if partition not in done:
-                    leaders[leader][partition] = offset
+            for partition, leader in (await find_leaders(self._cluster, missing, refresh=True)).items():
+                leaders[leader][partition] = missing[partition]
             for node_id, wanted in leaders.items():
                 await self._delete_records_at(node_id, wanted, done)
             return done

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from broker.client.admin_requests import AdminRequests
 from broker.client.cluster import CoordinatorKind
 from broker.client.coordinator import CoordinatorLink
+from broker.client.partition_leaders import find_leaders
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
@@ -191,11 +192,7 @@ class TransactionAdmin(AdminRequests):
         raise ProtocolError(ErrorCode.INVALID_TXN_STATE, f"{partition} has no such transaction open")
 
     async def _leader(self, partition: TopicPartition) -> int:
-        await self._cluster.refresh([partition.topic])
-        node_id = self._cluster.leader(partition)
-        if node_id is None:
-            raise ProtocolError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
-        return node_id
+        return (await find_leaders(self._cluster, [partition], refresh=True))[partition]
 
     async def _list_at(self, node_id: int, request: ListTransactionsRequest) -> list[TransactionListing]:
         async def attempt() -> list[TransactionListing]:

@@ -6,7 +6,14 @@ from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
 from broker.client.connection import ConnectionSettings
 from broker.errors import ConnectionFailedError, ErrorCode, ProtocolError
+from broker.types import TopicPartition
 from broker.wire.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from broker.wire.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
 from broker.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from broker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from tests.client.peers import Peer, PeerCluster
@@ -111,3 +118,41 @@ def test_a_refusal_names_the_topic_and_the_nodes_own_words() -> None:
                     await Admin(cluster).create_topic(NewTopic(name="t", replication_factor=3))
 
     run(main)
+
+
+def test_records_are_deleted_at_the_leader_that_took_over() -> None:
+    async def main() -> None:
+        async with Peer(1) as one, Peer(2) as two:
+            nodes = PeerCluster(one, two)
+            nodes.leaders["t"] = [1]
+
+            def moved(request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+                nodes.leaders["t"], nodes.leader_epoch = [2], 1
+                return deleted(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+            one.on(DeleteRecordsRequest, moved)
+            two.on(DeleteRecordsRequest, deleted)
+            async with Cluster(nodes.bootstrap, settings=CONNECTIONS, backoff=QUICK) as cluster:
+                partition = TopicPartition("t", 0)
+                assert await Admin(cluster).delete_records({partition: 5}) == {partition: 5}
+                with pytest.raises(ProtocolError, match="no partition t-1"):
+                    await Admin(cluster, timeout_ms=60).delete_records({TopicPartition("t", 1): 5})
+
+    run(main)
+
+
+def deleted(request: DeleteRecordsRequest, code: ErrorCode = ErrorCode.NONE) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    DeleteRecordsPartitionResult(
+                        partition_index=cut.partition_index, low_watermark=cut.offset, error_code=code
+                    )
+                    for cut in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -67,6 +67,20 @@ def test_what_is_not_known_is_an_error(bootstrap: str) -> None:
     assert "no such state: Strange" in strange.errors
 
 
+@pytest.mark.parametrize("action", [["producers"], ["abort", "--start-offset", "0"]])
+def test_a_partition_that_is_not_there_is_named(
+    client: RawClient, bootstrap: str, topic: str, action: list[str]
+) -> None:
+    create_topic(client, topic)
+    for name, words in (
+        (topic, f"{topic} has 1 partitions and no partition 7"),
+        ("nowhere", "topic nowhere"),
+    ):
+        asked = broker("transactions", *action, "--topic", name, "--partition", "7", bootstrap)
+        assert (asked.code, asked.lines) == (1, [])
+        assert f"UNKNOWN_TOPIC_OR_PARTITION: {words}" in asked.errors
+
+
 def test_a_transaction_that_hangs_is_found_and_ended(client: RawClient, bootstrap: str, topic: str) -> None:
     create_topic(client, topic)
     begin(client, f"desk-{topic}", topic)
