@@ -22,6 +22,7 @@ from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.failover.last_known import LastKnownEnds
 from mirrormaker.failover.tail_watch import TailWatch
 from mirrormaker.heartbeat_writers import HeartbeatWriters
+from mirrormaker.limit_exchange import LimitExchange
 from mirrormaker.pipelines.pool import PipelinePool
 from mirrormaker.process_figures import cpu_seconds, resident_bytes
 from mirrormaker.reconcile.control import Rest, Verdict
@@ -122,6 +123,7 @@ class Daemon:
         """Run routes until `stop`."""
         self._host, self._workers = host, workers
         self._pipelines = pipelines = PipelinePool(self._clock, self._log_level, tasks)
+        limits = LimitExchange(lambda: self._in_force, self._state.daemon_id(), (host, workers), self._clock)
         self._run_routes(self.live.loaded)
         helpers = [
             tasks.create_task(self._tell_state(), name="state"),
@@ -129,6 +131,7 @@ class Daemon:
             tasks.create_task(self._heed_reloads(), name="reload"),
             tasks.create_task(self._declared.run(), name="declared topics"),
             tasks.create_task(self._heartbeats.run(), name="heartbeats"),
+            tasks.create_task(limits.run(), name="limits"),
             tasks.create_task(self._tails.run(), name="tails"),
         ]
         await self._stopping.wait()

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from secrets import token_hex
 from typing import Any
 
 from broker.clock import Clock
 from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.flow.bandwidth.links import Links
+from mirrormaker.flow.bandwidth.statements import Statement, member_name
 from mirrormaker.reconcile.claims import Decision, DestinationClaims
 from mirrormaker.reconcile.control_board import ControlBoard, ControlBoards
 from mirrormaker.reconcile.loop import RouteLoop
@@ -31,7 +33,8 @@ class RouteHost:
         self._cluster_ids = cluster_ids
         self._clock = clock
         self._boards = ControlBoards(tasks)
-        self._links = Links(clock)
+        place = f"{identity.daemon_id}/{identity.worker or 0}"
+        self._links = Links(member_name(place, token_hex(4)), clock)
         self.claims: Mapping[ClusterName, DestinationClaims] = defaultdict(DestinationClaims)
         """Who writes which topic of which destination."""
         self._routes: RouteLoop[RouteRunner] = RouteLoop(self.make_runner, tasks)
@@ -75,6 +78,14 @@ class RouteHost:
         """End every route. `for_good`: other processes of their groups get their partitions at once."""
         await self._routes.close(for_good=for_good)
         self._boards.close()
+
+    def tell_limits(self) -> list[Statement]:
+        """What other processes are to know of the limits that this one shares with them."""
+        return self._links.tell()
+
+    def hear_limits(self, statements: Iterable[Statement]) -> None:
+        """What other processes tell of theirs."""
+        self._links.hear(statements)
 
     def describe_links(self) -> list[dict[str, Any]]:
         """The links of these routes, and how they are used."""

@@ -22,13 +22,14 @@ from broker.clock import Clock, SystemClock
 from broker.errors import ConfigurationError
 from broker.telemetry import configure_logging, logger
 from mirrormaker.cluster_ids import ClusterIds
+from mirrormaker.flow.bandwidth.statements import encode_statement
 from mirrormaker.memory import keep_freed_memory
 from mirrormaker.process_figures import cpu_seconds, resident_bytes
 from mirrormaker.route_host import RouteHost
 from mirrormaker.route_runner import DaemonIdentity
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.model import Topology
-from mirrormaker.workers.orders import LINE_BYTES_MAX, Heed, Leave, Run, decode_order, encode_picture
+from mirrormaker.workers.orders import LINE_BYTES_MAX, Hear, Heed, Leave, Run, decode_order, encode_picture
 from mirrormaker.workers.placement import works_of_worker
 from mirrormaker.workers.shared_claims import claim_lists, contested, decisions_of
 
@@ -88,6 +89,8 @@ class Worker:
                 case Heed() as order:
                     self._claims = order.claims
                     self._decide()
+                case Hear() as order:
+                    self._host.hear_limits(order.statements)
                 case Leave():
                     self._leaves = True
                     self.stop()
@@ -120,7 +123,8 @@ class Worker:
     async def _tell(self, pictures: asyncio.WriteTransport) -> None:
         while True:
             if not pictures.get_write_buffer_size():  # the daemon has read the last one
-                pictures.write(encode_picture(self.describe()))
+                limits = [encode_statement(one) for one in self._host.tell_limits()]
+                pictures.write(encode_picture(self.describe() | {"limits": limits}))
             await asyncio.sleep(PICTURE_INTERVAL_MS / 1000)
 
     def describe(self) -> dict[str, Any]:

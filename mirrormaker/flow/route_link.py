@@ -7,16 +7,18 @@ limits by the time of day (`bandwidth`). Owned by the event loop of the route's 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from broker.client.cluster import Cluster
 from broker.clock import Clock
 from mirrormaker.flow.bandwidth.link import DANGER_WEIGHT, RouteBandwidth, RouteTerms
-from mirrormaker.flow.bandwidth.links import Link
+from mirrormaker.flow.bandwidth.links import Link, borrowed, need_of
 from mirrormaker.flow.bandwidth.old_records import LAG_MS, OldRecords
 from mirrormaker.flow.bandwidth.schedule import Schedule
+from mirrormaker.flow.bandwidth.shared_limits import catch_up_limit, route_limit
+from mirrormaker.flow.bandwidth.statements import LimitName, Need
 from mirrormaker.flow.exchange import FlowConfig
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.pings import Pings
@@ -68,7 +70,7 @@ class RouteLink:
         self._chunk_batches_max = 1
         self._config: FlowConfig | None = None
         self._windows = WindowWatch()
-        self.bandwidth: RouteBandwidth = link.join(route.name, self._terms(), on_admitted)
+        self.bandwidth: RouteBandwidth = link.join(route.name, self._terms(), on_admitted, self)
         self.bandwidth.change(self._terms(), clock.monotonic_ms())
 
     def begin(
@@ -123,12 +125,37 @@ class RouteLink:
             machine.gather(partition.source for partition in bound)
         self._reader.configure(fetching(self.route.resources, ways), ways.source_ms)
         self._link.look()
-        self.bandwidth.change(self._terms(), self._clock.monotonic_ms())
+        self.take_parts()
         self._writer.pump()
 
     def set_members(self, members: int) -> None:
         """So many processes run the route."""
         self._link.set_members(self.route.name, members, self.route.resources.workers)
+
+    def needs(self) -> Mapping[LimitName, Need]:
+        """Of its limits, where others share them."""
+        name, members = self.route.name, self._members
+        if members == 1:
+            return {}
+        limits = {
+            route_limit(name): (self._limit(), self.bandwidth.appetite),
+            catch_up_limit(name): (
+                self.route.resources.catch_up_bytes_per_second,
+                self.bandwidth.catch_up_appetite,
+            ),
+        }
+        return {
+            limit_name: need_of(appetite, limit, members)
+            for limit_name, (limit, appetite) in limits.items()
+            if limit
+        }
+
+    def take_parts(self) -> None:
+        """Put terms in force as they are now, parts of limits among them."""
+        now_ms = self._clock.monotonic_ms()
+        self.bandwidth.appetite.look(now_ms)
+        self.bandwidth.catch_up_appetite.look(now_ms)
+        self.bandwidth.change(self._terms(), now_ms)
 
     async def _ping(self) -> None:
         assert self._source is not None
@@ -147,11 +174,11 @@ class RouteLink:
         )
 
     def _terms(self) -> RouteTerms:
-        resources, members = self.route.resources, self._link.members_of(self.route.name)
-        limit = _part(self._schedule.limit_at(self._clock.now_ms()), members)
+        resources, name, members = self.route.resources, self.route.name, self._members
+        limit, part = self._limit(), self._link.part(route_limit(name), members)
         old_records = self._old_records
         if old_records is None:
-            return RouteTerms(limit=limit, priority=resources.priority)
+            return RouteTerms(limit=limit, part=part, priority=resources.priority)
         haste = DANGER_WEIGHT if self._timing.in_danger else 1
         old_records.wall_shift_ms = self._clock.now_ms() - self._clock.monotonic_ms()
         objective = self.route.objectives.lag_seconds
@@ -159,12 +186,22 @@ class RouteLink:
         ways = self._ways()
         return RouteTerms(
             limit=limit,
+            part=part,
             priority=resources.priority * haste,
-            catch_up_limit=_part(resources.catch_up_bytes_per_second, members),
+            catch_up_limit=resources.catch_up_bytes_per_second,
+            catch_up_part=self._link.part(catch_up_limit(name), members),
             ahead_ms=AHEAD_MS + round(2 * (ways.source_ms + ways.destination_ms)),
             is_behind=old_records.is_behind,
             is_in_danger=self._timing.is_in_danger,
         )
+
+    @property
+    def _members(self) -> int:
+        return self._link.members_of(self.route.name)
+
+    def _limit(self) -> int | None:
+        """Of the route, for all processes, at this time of the day."""
+        return self._schedule.limit_at(self._clock.now_ms())
 
     def describe(self) -> dict[str, Any]:
         """For `status` and metrics; rates in bytes a second."""
@@ -185,7 +222,8 @@ class RouteLink:
             "share_of_limit": rate / limit if limit else None,
             "throttled_ms": bandwidth.throttled_ms,
             "window_bound": self._windows.bound,
-            "members": self._link.members_of(self.route.name),
+            "members": self._members,
+            "borrowed": borrowed(bandwidth.terms.own_limit, self._limit(), self._members),
         }
 
 
@@ -198,7 +236,3 @@ def _round_trip_ms(expected: int | None, pings: Pings | None) -> float:
 
 def _by_broker(pings: Pings | None) -> dict[str, float]:
     return {str(broker): took for broker, took in pings.round_trips.by_broker.items()} if pings else {}
-
-
-def _part(limit: int | None, members: int) -> float | None:
-    return None if limit is None else limit / members

@@ -16,13 +16,15 @@ from typing import Any, Protocol
 from broker.client.backoff import Backoff
 from broker.clock import Clock
 from broker.telemetry import logger
-from mirrormaker.workers.orders import GarbledLineError, Heed, Leave, Order, Run
+from mirrormaker.workers.orders import GarbledLineError, Hear, Heed, Leave, Order, Run
 
 RESTART_BACKOFF = Backoff(initial_ms=500, max_ms=30_000)
 GOOD_RUN_MS = 30_000
 """A worker that ran so long is replaced without a wait."""
 SILENCE_MS = 30_000
 """A worker tells of itself every second; one that is starved of its processor may be late."""
+START_MS = 120_000
+"""It may be silent so long at first: killed sooner, one on a starved machine would never come to work."""
 STOP_TIMEOUT_MS = 25_000
 """How long a worker may take to end once it is asked to; its routes have a little less."""
 
@@ -64,7 +66,8 @@ class WorkerKeeper:
         """How often in a row a process ended soon after its start."""
         self.restarts = 0
         self._order = order
-        self._heed: Heed | None = None
+        self._told: dict[type[Order], Order] = {}
+        """What a process is told at its start, besides what to run."""
         self._start = start
         self._on_absence = on_absence
         self._on_picture = on_picture
@@ -86,9 +89,9 @@ class WorkerKeeper:
         if self._process is not None:
             self._process.order(order)
 
-    def heed(self, order: Heed) -> None:
-        """Have it go by these claims from now on."""
-        self._heed = order
+    def tell(self, order: Heed | Hear) -> None:
+        """Have it go by this from now on, and whoever takes its place."""
+        self._told[type(order)] = order
         if self._process is not None:
             self._process.order(order)
 
@@ -132,9 +135,9 @@ class WorkerKeeper:
         """One process, from its start to its end; returns how it ended. Raises OSError."""
         process = self._process = await self._start()
         try:
+            for told in self._told.values():
+                process.order(told)
             process.order(self._order)
-            if self._heed is not None:
-                process.order(self._heed)
             if self._ending.is_set():
                 self._ask_to_end()
             why = await self._follow(process)
@@ -147,11 +150,12 @@ class WorkerKeeper:
     async def _follow(self, process: Process) -> str | None:
         """Take its pictures until there are no more. Returns why it was killed, None when it was not."""
         try:
-            while (picture := await process.picture(SILENCE_MS)) is not None:
-                self.picture = picture
+            patience_ms = START_MS
+            while (picture := await process.picture(patience_ms)) is not None:
+                self.picture, patience_ms = picture, SILENCE_MS
                 self._on_picture()
         except TimeoutError:
-            why = f"silent for {SILENCE_MS} ms"
+            why = f"silent for {patience_ms} ms"
         except GarbledLineError as error:
             why = str(error)
         else:

@@ -15,7 +15,7 @@ def merge_ways(ways: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for key in ways[0]
         if key not in ("round_trip_ms", "share_of_limit")
     }
-    for key in ("rate", "limit", "throttled_ms", "window_bound"):
+    for key in ("rate", "limit", "borrowed", "throttled_ms", "window_bound"):
         known = [way[key] for way in ways if way[key] is not None]
         merged[key] = sum(known) if known else None
     merged["share_of_limit"] = merged["rate"] / merged["limit"] if merged["limit"] else None
@@ -32,11 +32,12 @@ def merge_links(pictures: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[st
     for links in pictures:
         for link in links:
             ends = link["from"], link["to"]
-            known = merged.setdefault(ends, {**link, "bytes": 0, "rate": 0, "limit": None})
+            known = merged.setdefault(ends, {**link, "bytes": 0, "rate": 0, "limit": None, "borrowed": None})
             known["bytes"] += link["bytes"]
             known["rate"] += link["rate"]
-            if link["limit"] is not None:
-                known["limit"] = (known["limit"] or 0) + link["limit"]
+            for key in ("limit", "borrowed"):
+                if link[key] is not None:
+                    known[key] = (known[key] or 0) + link[key]
     for link in merged.values():
         link["share_of_limit"] = link["rate"] / link["limit"] if link["limit"] else None
     return [merged[ends] for ends in sorted(merged)]

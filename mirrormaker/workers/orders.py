@@ -3,6 +3,7 @@ object a line. Pure.
 
     {"order": "run", "text": TOPOLOGY, "file": PATH}   run your part of this, and nothing else
     {"order": "claims", "claims": {CLUSTER: {ROUTE: [TOPIC]}}}   who writes what at contested destinations
+    {"order": "limits", "statements": [{...}]}         what others tell of the limits that they share
     {"order": "leave"}                                 give everything up for good, and end
 
 Back comes a picture of the worker, again and again; the daemon takes one that is silent for one that hangs.
@@ -12,12 +13,13 @@ The end of standard input means that the daemon is gone.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from broker.errors import BrokerError
+from mirrormaker.flow.bandwidth.statements import Statement, decode_statements, encode_statement
 from mirrormaker.reconcile.topology_file import TopologyText
 
 LINE_BYTES_MAX = 1 << 28
@@ -43,11 +45,18 @@ class Heed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hear:
+    """Go by what the other processes tell of shared limits."""
+
+    statements: Sequence[Statement]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
     """Give everything up, for others to have it at once."""
 
 
-Order = Run | Heed | Leave
+Order = Run | Heed | Hear | Leave
 
 
 def encode_order(order: Order) -> bytes:
@@ -57,6 +66,8 @@ def encode_order(order: Order) -> bytes:
             return _line({"order": "run", "text": source.text, "file": str(source.file)})
         case Heed(claims=claims):
             return _line({"order": "claims", "claims": claims})
+        case Hear(statements=statements):
+            return _line({"order": "limits", "statements": [encode_statement(one) for one in statements]})
         case Leave():
             return _line({"order": "leave"})
 
@@ -68,6 +79,8 @@ def decode_order(line: bytes) -> Order:
             return Run(source=TopologyText(text=text, file=Path(file)))
         case {"order": "claims", "claims": dict(claims)}:
             return Heed(claims=claims)
+        case {"order": "limits", "statements": list(statements)}:
+            return Hear(statements=decode_statements(statements))
         case {"order": "leave"}:
             return Leave()
     raise GarbledLineError(f"no order: {line[:100]!r}")

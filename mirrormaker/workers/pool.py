@@ -6,15 +6,16 @@ Owned by the daemon's event loop; each worker is one task (`workers/keeper`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker.clock import Clock
+from mirrormaker.flow.bandwidth.statements import Statement, decode_statements
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.topology.model import RouteName, Topology
 from mirrormaker.workers.keeper import Process, WorkerKeeper
-from mirrormaker.workers.orders import Heed, Run
+from mirrormaker.workers.orders import Hear, Heed, Run
 from mirrormaker.workers.pictures import merge_routes, starting_route
 from mirrormaker.workers.placement import count_workers, works_of_worker
 from mirrormaker.workers.places import give_places_up
@@ -70,7 +71,18 @@ class WorkerPool:
         if heed != self._heed:
             self._heed = heed
             for keeper in self._keepers.values():
-                keeper.heed(heed)
+                keeper.tell(heed)
+
+    def hear_limits(self, statements: Sequence[Statement]) -> None:
+        """Have the workers go by what processes tell of the limits that they share."""
+        order = Hear(statements=statements)
+        for keeper in self._keepers.values():
+            keeper.tell(order)
+
+    def tell_limits(self) -> list[Statement]:
+        """What the workers tell of them."""
+        pictures = [keeper.picture for keeper in self._keepers.values() if keeper.picture is not None]
+        return decode_statements(told for picture in pictures for told in picture.get("limits", ()))
 
     async def close(self) -> None:
         """End every worker; the next start is to find the routes where they were."""
@@ -94,7 +106,7 @@ class WorkerPool:
             on_picture=self._share_claims,
             clock=self._clock,
         )
-        keeper.heed(self._heed)
+        keeper.tell(self._heed)
         self._tasks.create_task(self._keep(keeper, self._leaving.get(number)), name=f"worker {number}")
         return keeper
 

@@ -38,10 +38,10 @@ def write(mesh: Mesh, *routes: Mapping[str, Any], links: list[dict[str, Any]], g
     aside.replace(mesh.file)
 
 
-def fill(cluster: EmbeddedCluster, topic: str, count: int) -> None:
-    writer = producer(cluster)
+def fill(cluster: EmbeddedCluster, topic: str, count: int, partitions: tuple[int, ...] = (0, 1)) -> None:
+    writer = producer(cluster, **{"batch.size": 20_000})
     for number in range(count):
-        writer.produce(topic, VALUE, partition=number % 2)
+        writer.produce(topic, VALUE, partition=partitions[number % len(partitions)])
     assert writer.flush(30) == 0
 
 
@@ -117,4 +117,35 @@ def test_what_an_idle_route_leaves_of_a_link_goes_to_the_other_and_comes_back_wh
     wait_until(lambda: share_of(mesh, "one", "other")[0] > 0.85, "all of it once more")
     (link,) = mesh.told()["links"]
     assert link["limit"] == limit
+    mesh.mirror.kill()
+
+
+def test_what_an_idle_worker_leaves_of_a_limit_goes_to_the_other_and_comes_back_when_it_is_wanted(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh
+) -> None:
+    limit = 100_000
+    create(clusters[0], "one", 2)
+    fill(clusters[0], "one", 6_000, (0,))
+    links = [{"from": "jfk", "to": "aggregate", "bytes_per_second": limit}]
+    workers = route("one", "one", buckets=2, resources={"workers": 2, "bytes_per_second": limit})
+    write(mesh, workers, links=links)
+    mesh.mirror.start()
+
+    def uses_all() -> bool:
+        """Of the link, and no more than there is."""
+        (link,) = mesh.told().get("links") or [{"members": 0}]
+        return link["members"] == 2 and link["limit"] <= limit * 1.001 and link["rate"] > 0.85 * limit
+
+    def copied() -> list[int]:
+        """Of either partition, each by a worker of its own."""
+        partitions = mesh.told()["routes"]["one"]["partitions"]
+        return [partition["acknowledged"] for _, partition in sorted(partitions.items())]
+
+    mesh.mirror.until(uses_all, "all of the limit for the one that wants it")
+    fill(clusters[0], "one", 600, (1,))
+    before, _ = copied()
+    mesh.mirror.until(lambda: copied()[1] == 600, "the other has what it wanted")
+    after, _ = copied()
+    assert after - before >= 500, "it had no more than its half"
+    mesh.mirror.until(uses_all, "all of it once more")
     mesh.mirror.kill()

@@ -16,10 +16,12 @@ NEGLIGIBLE = 1e-6
 class Bucket:
     """Filled at `rate`; None: no limit, 0: nothing passes."""
 
-    __slots__ = ("_rate", "_tokens", "_updated_ms")
+    __slots__ = ("_limit", "_rate", "_tokens", "_updated_ms", "spent")
 
     def __init__(self, rate: float | None, now_ms: int) -> None:
-        self._rate = rate
+        self._limit = self._rate = rate
+        self.spent = 0.0
+        """Bytes, since the start, while there was a limit."""
         self._updated_ms = now_ms
         self._tokens = self._burst
 
@@ -30,18 +32,26 @@ class Bucket:
 
     @property
     def _burst(self) -> float:
-        return (self._rate or 0) * BURST_MS / 1000
+        return self._burst_at(self._rate)
 
-    def set_rate(self, rate: float | None, now_ms: int) -> None:
-        """Another limit from now on. A debt is forgiven where it comes from a limit that was larger, so that
-        it is not worked off at the new rate.
+    @staticmethod
+    def _burst_at(rate: float | None) -> float:
+        return (rate or 0) * BURST_MS / 1000
+
+    def set_rate(self, limit: float | None, now_ms: int, part: float = 1.0) -> None:
+        """Another limit from now on, or another part of the same. A debt is forgiven where it comes from a
+        limit that was larger, so that it is not worked off at the new rate; not where only the part is
+        another, since others count on it.
         """
+        rate = None if limit is None else limit * part
         if rate == self._rate:
+            self._limit = limit
             return
         if self._rate is not None:
             self._fill(now_ms)
-        self._rate, self._updated_ms = rate, now_ms
-        self._tokens = max(min(self._tokens, self._burst), -self._burst)
+        debt_max = self._burst_at(rate) if limit != self._limit else math.inf
+        self._limit, self._rate, self._updated_ms = limit, rate, now_ms
+        self._tokens = max(min(self._tokens, self._burst), -debt_max)
 
     def is_open(self, now_ms: int) -> bool:
         """Whether something may pass now."""
@@ -57,6 +67,7 @@ class Bucket:
         if self._rate is not None:
             self._fill(now_ms)
             self._tokens -= size
+            self.spent += size
 
     def opens_at_ms(self, now_ms: int) -> int | None:
         """When something may pass; None: not before the limit changes."""

@@ -21,12 +21,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from broker.rates import RateWindows, WindowedRate
+from mirrormaker.flow.bandwidth.appetite import Appetite
 from mirrormaker.flow.bandwidth.bucket import Bucket
 from mirrormaker.flow.bandwidth.shares import Share
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.room import NO_BOUND, Room
+from mirrormaker.topology.model import RouteName
 
 DANGER_WEIGHT = 4
 """What is in danger weighs so much more: its partitions in their route, and the route on its link."""
@@ -41,7 +43,9 @@ class LinkBandwidth:
     def __init__(self, now_ms: int) -> None:
         self._bucket = Bucket(None, now_ms)
         self._root = Share(bucket=self._bucket)
-        self._routes: dict[str, RouteBandwidth] = {}
+        self.appetite = Appetite(self._root)
+        self.routes: dict[RouteName, RouteBandwidth] = {}
+        """On it, by name."""
         self._sent = WindowedRate(_RATE_WINDOWS)
         self.bytes = 0
         """Sent by all routes, since the start."""
@@ -51,30 +55,30 @@ class LinkBandwidth:
         """Bytes a second that this process may send; None: no limit."""
         return self._bucket.rate
 
-    def set_limit(self, limit: float | None, now_ms: int) -> None:
-        """From now on; 0 lets nothing pass."""
-        self._bucket.set_rate(limit, now_ms)
+    def set_limit(self, limit: float | None, now_ms: int, part: float = 1.0) -> None:
+        """From now on, of which this process may use `part`; 0 lets nothing pass."""
+        self._bucket.set_rate(limit, now_ms, part)
 
     def rate(self, now_ms: int) -> float:
         """Bytes a second that were sent lately."""
         return self._sent.per_second(now_ms)
 
-    def join(self, name: str, terms: RouteTerms, on_admitted: Callable[[], None]) -> RouteBandwidth:
+    def join(self, name: RouteName, terms: RouteTerms, on_admitted: Callable[[], None]) -> RouteBandwidth:
         """A route begins to send. `on_admitted`: pieces that had been refused may go now."""
         route = RouteBandwidth(self, Share(self._root), terms, on_admitted)
-        self._routes[name] = route
+        self.routes[name] = route
         return route
 
-    def leave(self, name: str) -> None:
+    def leave(self, name: RouteName) -> None:
         """A route has ended; what of it waited does not any more."""
-        route = self._routes.pop(name, None)
+        route = self.routes.pop(name, None)
         if route is not None:
             route.forget_all()
 
     @property
     def is_idle(self) -> bool:
         """Whether no route is on it."""
-        return not self._routes
+        return not self.routes
 
     def admit(self, now_ms: int) -> None:
         """Let pass what may, in fair turns."""
@@ -98,11 +102,16 @@ class LinkBandwidth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteTerms:
-    """What holds for one route at the moment; limits are those of this process."""
+    """What holds for one route at the moment."""
 
     limit: float | None = None
+    """Of all processes that run it."""
+    part: float = 1.0
+    """Of that limit, for this process."""
     priority: int = 5
     catch_up_limit: float | None = None
+    """Of all processes."""
+    catch_up_part: float = 1.0
     ahead_ms: int = 500
     """It fetches so much ahead of what it may send and the destination has acknowledged: no more, or the way
     from its source would be used beyond the limit, and new records would stand behind old ones here.
@@ -111,6 +120,16 @@ class RouteTerms:
     """Whether what comes next of a partition are old records."""
     is_in_danger: Callable[[Partition], bool] = lambda _partition: False
     """Whether the source will soon delete what comes next of it."""
+
+    @property
+    def own_limit(self) -> float | None:
+        """Of this process."""
+        return None if self.limit is None else self.limit * self.part
+
+    @property
+    def own_catch_up_limit(self) -> float | None:
+        """Of this process."""
+        return None if self.catch_up_limit is None else self.catch_up_limit * self.catch_up_part
 
 
 class LaneShare(Share):
@@ -134,7 +153,7 @@ class _Class:
         self, parent: Share, route: RouteBandwidth, bucket: Bucket | None = None, *, weight: float = 1.0
     ) -> None:
         self._route = route
-        self._share = Share(parent, weight=weight, bucket=bucket)
+        self.share = Share(parent, weight=weight, bucket=bucket)
         self._topics: dict[str, Share] = {}
         self._lanes: dict[Lane, LaneShare] = {}
         self._kept_max = LEAVES_KEPT
@@ -147,7 +166,7 @@ class _Class:
                 self._forget_idle()
             topic = self._topics.get(lane.destination.topic)
             if topic is None:
-                topic = self._topics[lane.destination.topic] = Share(self._share)
+                topic = self._topics[lane.destination.topic] = Share(self.share)
             leaf = self._lanes[lane] = LaneShare(topic, self._route, lane)
         return leaf
 
@@ -190,6 +209,8 @@ class RouteBandwidth:
         self._behind = _Class(share, self, self._old_bucket)
         self._endangered = _Class(share, self, weight=DANGER_WEIGHT)
         self._classes = (self._live, self._behind, self._endangered)
+        self.appetite = Appetite(share)
+        self.catch_up_appetite = Appetite(self._behind.share)
         self._admitted: list[Lane] = []
         self._sent = WindowedRate(_RATE_WINDOWS)
         self._asks = False
@@ -200,8 +221,8 @@ class RouteBandwidth:
         """Other terms from now on."""
         self._terms = terms
         self._share.weight = terms.priority
-        self._bucket.set_rate(terms.limit, now_ms)
-        self._old_bucket.set_rate(terms.catch_up_limit, now_ms)
+        self._bucket.set_rate(terms.limit, now_ms, terms.part)
+        self._old_bucket.set_rate(terms.catch_up_limit, now_ms, terms.catch_up_part)
 
     @property
     def terms(self) -> RouteTerms:
@@ -211,12 +232,17 @@ class RouteBandwidth:
     @property
     def limit(self) -> float | None:
         """The least of the limits of route and link; None: none."""
-        limits = [limit for limit in (self._terms.limit, self._link.limit) if limit is not None]
+        limits = [limit for limit in (self._terms.own_limit, self._link.limit) if limit is not None]
         return min(limits, default=None)
 
     def rate(self, now_ms: int) -> float:
         """Bytes a second that were sent lately."""
         return self._sent.per_second(now_ms)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a piece of it waits for its turn or for a limit."""
+        return self._share.is_waiting
 
     # ---- `Pace`
 
@@ -257,7 +283,7 @@ class RouteBandwidth:
     def room(self, partitions: Iterable[Partition], now_ms: int) -> Room:
         """How much may be fetched now, given what `partitions`, all of the route, have buffered."""
         limit = self.limit
-        old_limit = self._terms.catch_up_limit
+        old_limit = self._terms.own_catch_up_limit
         if limit is None and old_limit is None:
             return NO_BOUND
         live = behind = 0
