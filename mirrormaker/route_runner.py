@@ -34,6 +34,7 @@ from mirrormaker.flow.route_link import ExpectedRoundTrips
 from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.timing.route_timing import RouteTiming
+from mirrormaker.group_rights import GroupRights
 from mirrormaker.ledger.return_ledger import ReturnLedger
 from mirrormaker.ledger.route_ledger import RouteLedger
 from mirrormaker.reconcile.adoption import Adoption
@@ -153,6 +154,7 @@ class RouteRunner:
         self._reconciler: TopicReconciler | None = None
         self._rules: RuleKeeper | None = None
         self._events = RouteEvents(work.name, clock)
+        self._rights = GroupRights(self._events)
         self._timing = RouteTiming(work.route, clock, self._events)
         self._log = logger("route").bind(route=work.name)
 
@@ -174,6 +176,7 @@ class RouteRunner:
                     await self._run_once()
                 except Exception as error:  # noqa: BLE001 a supervisor: whatever fails is told and started again
                     self._fail(error, self._clock.monotonic_ms() - started_ms)
+                    await self._rights.meet(error, self.work.route, self._halts())
                     await self._wait(RESTART_BACKOFF.delay_ms(self.failures, random.random))
             self.state = RouteState.STOPPED
         finally:
@@ -263,6 +266,9 @@ class RouteRunner:
             self._log.info("route_claimed", generation=self._identity.generation())
         return verdict
 
+    def _halts(self) -> RouteHalts:
+        return RouteHalts(self.work.route, self._board, self._identity.daemon_id, self._clock)
+
     def _make_passage(self, source: Cluster, destination: Cluster) -> HeartbeatPassage | None:
         route = self.work.route
         if not route.heartbeats:
@@ -286,7 +292,7 @@ class RouteRunner:
         ):
             route = self.work.route
             ledger = self._ledger = RouteLedger(route, source, destination, self._clock)
-            halts = RouteHalts(route, self._board, self._identity.daemon_id, self._clock)
+            halts = self._halts()
             copier = self._copier = RouteCopier(
                 route,
                 source,
@@ -376,6 +382,7 @@ class RouteRunner:
                 tasks.create_task(self._heed(copier, reconciler), name="heed"),
                 tasks.create_task(ledger.run(), name="ledger"),
                 tasks.create_task(rules.run(), name="access rules"),
+                tasks.create_task(self._rights.watch(copier, self._halts()), name="group"),
             ]
             if self.work.route.heartbeats:
                 beside.append(tasks.create_task(carriage.run(), name="heartbeats"))
@@ -428,6 +435,7 @@ class RouteRunner:
         description: dict[str, Any] = {
             "state": self.state.value,
             "error": self.error,
+            "reason": self._rights.trouble.kind.value if self._rights.trouble is not None else None,
             "failures": self.failures,
             "started_ms": self.started_ms,
             "pause": _described(self._wishes.pause),

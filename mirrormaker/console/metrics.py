@@ -143,6 +143,11 @@ def _route_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
     states = GaugeMetricFamily(
         "mirrormaker_route_state", "1 for the state that the route is in.", labels=["route", "state"]
     )
+    halted = GaugeMetricFamily(
+        "mirrormaker_route_halted",
+        "1 while it cannot go on as a whole, by the name of the failure policy that is about that.",
+        labels=["route", "reason"],
+    )
     failures = GaugeMetricFamily(
         "mirrormaker_route_failures", "How often in a row the route failed as a whole.", labels=["route"]
     )
@@ -161,10 +166,12 @@ def _route_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
         for kind, count in Counter(one["kind"] for one in route.get("drift", ())).items():
             drift.add_metric([name, kind], count)
         states.add_metric([name, route["state"]], 1)
+        if route["reason"] is not None:
+            halted.add_metric([name, route["reason"]], 1)
         failures.add_metric([name], route["failures"])
         buffered.add_metric([name], route.get("buffered_bytes", 0))
         obstacles.add_metric([name], len(route.get("obstacles", ())))
-    yield from (states, failures, buffered, obstacles, drift)
+    yield from (states, halted, failures, buffered, obstacles, drift)
 
 
 def _cluster_metrics(clusters: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:

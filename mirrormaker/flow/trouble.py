@@ -46,6 +46,8 @@ UNAUTHORIZED_CODES = frozenset(
 )
 WHOLE_TOPIC = -1
 """The partition of what befell a topic as a whole."""
+WHOLE_ROUTE = TopicPartition("*", WHOLE_TOPIC)
+"""The place of what befell a route as a whole; no topic has that name."""
 FULL_CODES = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.THROTTLING_QUOTA_EXCEEDED})
 """What a node says whose disk is full. It may be anything else that befell its disk, and may pass."""
 

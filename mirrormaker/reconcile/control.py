@@ -24,7 +24,7 @@ from typing import Any
 
 from broker.types import TopicPartition
 from mirrormaker.flow.kept_view import Document
-from mirrormaker.flow.trouble import Trouble
+from mirrormaker.flow.trouble import WHOLE_ROUTE, Trouble
 from mirrormaker.reconcile.halts import Halt, read_halt
 from mirrormaker.topology.model import RouteName, RouteSpec
 from mirrormaker.topology.ways import Way
@@ -128,6 +128,8 @@ def judge(route: RouteName, own: Claim, wishes: RouteWishes) -> Verdict:
 
 def describe_failure(trouble: Trouble) -> str:
     """Why a route stands as a whole, and what helps."""
+    if trouble.source == WHOLE_ROUTE:
+        return f"{trouble.kind.value}: {trouble.problem}; `on` says fail: resume it to try again"
     where = trouble.source.topic if trouble.source.partition < 0 else str(trouble.source)
     return (
         f"{trouble.kind.value} at {where}: {trouble.problem}; `on` says fail: resume it to go on behind that"

@@ -35,6 +35,7 @@ def starting_route() -> dict[str, Any]:
     return {
         "state": "starting",
         "error": None,
+        "reason": None,
         "failures": 0,
         "started_ms": None,
         "pause": None,
@@ -105,6 +106,7 @@ def _put_together(values: Sequence[Any]) -> Any:
 _RULES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "state": _worst_state,
     "error": _said,
+    "reason": _any,
     "failures": _largest,
     "started_ms": _largest,
     "pause": _any,

@@ -145,6 +145,60 @@ def test_a_right_that_is_withdrawn_and_given_back_is_told_and_costs_nothing(
     assert running.stop() == 0
 
 
+def group_binding(group: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
+    kind, literal = ResourceType.GROUP, ResourcePatternType.LITERAL
+    return AclBinding(kind, group, literal, "User:ANONYMOUS", "*", operation, permission)
+
+
+def deny_group(cluster: Brokers, group: str) -> None:
+    """Everybody may do everything to the group but read it."""
+    rules = [
+        group_binding(group, AclOperation.ALL, AclPermissionType.ALLOW),
+        group_binding(group, AclOperation.READ, AclPermissionType.DENY),
+    ]
+    for added in AdminClient({"bootstrap.servers": address(cluster)}).create_acls(rules).values():
+        added.result(PATIENCE_SECONDS)
+
+
+def allow_group(cluster: Brokers, group: str) -> None:
+    kind, literal, deny = ResourceType.GROUP, ResourcePatternType.LITERAL, AclPermissionType.DENY
+    withdrawn = AclBindingFilter(kind, group, literal, None, None, AclOperation.READ, deny)
+    for deleted in AdminClient({"bootstrap.servers": address(cluster)}).delete_acls([withdrawn]).values():
+        deleted.result(PATIENCE_SECONDS)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("policy", ["pause_partition", "fail"])
+def test_a_route_that_may_not_read_its_own_group_says_so_and_goes_on_once_it_may(
+    source: ApacheKafka, destination: KraftKafka, mirror: MirrorFactory, policy: str
+) -> None:
+    topic = f"grouped-{policy.replace('_', '-')}"
+    create(source, topic, PARTITIONS)
+    produce(source, topic, range(100), PARTITIONS)
+    selection = {"include": [topic], "name": "{topic}"}
+    running = mirror(source, destination, name=policy, topics=selection, on={"unauthorized": policy})
+    running.start()
+    running.wait_copied()
+    deny_group(source, f"mirror/{policy}")
+    told = running.wait_for(lambda told: told["state"] == "failed", "it cannot take part in its group")
+    assert "GROUP_AUTHORIZATION_FAILED" in told["problem"]
+    produce(source, topic, range(100, 200), PARTITIONS)
+    told = running.wait_for(lambda told: bool(told["events"]), "told")
+    (met,) = [event["details"] for event in told["events"] if event["name"] == "trouble_met"]
+    assert (met["reason"], met["policy"], met["group"]) == ("unauthorized", policy, f"mirror/{policy}")
+    if policy == "fail":
+        running.wait_for(lambda told: "resume it" in (told["problem"] or ""), "it stands")
+    allow_group(source, f"mirror/{policy}")
+    if policy == "fail":
+        assert mirrormaker("resume", str(running.file), policy).returncode == 0
+    running.wait_copied()
+    told = running.wait_for(lambda told: told["state"] == "running", "at work")
+    assert [event["name"] for event in told["events"]].count("trouble_passed") == 1
+    found = Counter(number for places in places_at(destination, topic).values() for number in places.values())
+    assert set(found) == set(range(200))
+    assert running.stop() == 0
+
+
 @pytest.mark.timeout(300)
 def test_heartbeats_go_between_clusters_of_apache_kafka_and_without_rights_the_route_goes_on_alone(
     source: ApacheKafka, destination: KraftKafka, mirror: MirrorFactory

@@ -1,0 +1,24 @@
+"""A route that may not take part in its own group at the source: no partition is copied by anybody. Pure."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode, ProtocolError
+from mirrormaker.flow.trouble import WHOLE_ROUTE, Trouble, TroubleKind
+
+_CODES = frozenset({ErrorCode.GROUP_AUTHORIZATION_FAILED})
+
+
+def group_refusal(error: BaseException, group: str) -> Trouble | None:
+    """The trouble that a failure of the route comes from; None: it comes from something else."""
+    if isinstance(error, BaseExceptionGroup):
+        found = (group_refusal(inner, group) for inner in error.exceptions)
+        return next((trouble for trouble in found if trouble is not None), None)
+    if not isinstance(error, ProtocolError) or error.code not in _CODES:
+        return None
+    return Trouble(
+        kind=TroubleKind.UNAUTHORIZED,
+        source=WHOLE_ROUTE,
+        position=0,
+        resume_at=0,
+        problem=f"source: {error.code.name}: the mirror lacks the right to read the group {group!r}",
+    )
