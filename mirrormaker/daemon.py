@@ -34,6 +34,7 @@ from mirrormaker.reconcile.topology_file import TopologyFile
 from mirrormaker.route_host import RouteHost
 from mirrormaker.route_runner import DaemonIdentity, RouteState
 from mirrormaker.state import STATE_VERSION, StateDirectory
+from mirrormaker.topic_claims import TopicClaims
 from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
 from mirrormaker.workers.link_pictures import merge_links
 from mirrormaker.workers.placement import works_of_daemon
@@ -81,6 +82,8 @@ class Daemon:
         """As the host, there while the daemon runs."""
         self._pipelines: PipelinePool | None = None
         """The same."""
+        self._claims: TopicClaims | None = None
+        """The same."""
         self._in_force = loaded.topology
         """What routes run by; `live` follows."""
         self._declared = DeclaredTopics(lambda: self._in_force)
@@ -123,6 +126,7 @@ class Daemon:
         """Run routes until `stop`."""
         self._host, self._workers = host, workers
         self._pipelines = pipelines = PipelinePool(self._clock, self._log_level, tasks)
+        self._claims = claims = TopicClaims(host, self._state.daemon_id(), workers.share_claims, self._clock)
         limits = LimitExchange(lambda: self._in_force, self._state.daemon_id(), (host, workers), self._clock)
         self._run_routes(self.live.loaded)
         helpers = [
@@ -132,6 +136,7 @@ class Daemon:
             tasks.create_task(self._declared.run(), name="declared topics"),
             tasks.create_task(self._heartbeats.run(), name="heartbeats"),
             tasks.create_task(limits.run(), name="limits"),
+            tasks.create_task(claims.run(), name="claims"),
             tasks.create_task(self._tails.run(), name="tails"),
         ]
         await self._stopping.wait()
@@ -143,7 +148,9 @@ class Daemon:
         assert self._host is not None
         assert self._workers is not None
         assert self._pipelines is not None
+        assert self._claims is not None
         self._in_force = loaded.topology
+        self._claims.desire(loaded.topology)
         self._host.desire(works_of_daemon(loaded.topology), loaded.topology)
         self._workers.desire(loaded.topology, loaded.source)
         self._pipelines.desire(loaded.topology, loaded.source)

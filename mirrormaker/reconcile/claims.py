@@ -2,12 +2,13 @@
 
 In one process the first route that asks has a topic. Where routes to one destination are run by several
 processes of a daemon, the daemon decides (`workers/shared_claims`): a worker asks, and writes a topic once
-that is granted.
+that is granted. About topics that several routes of the file could write all its daemons decide together
+(`topic_owners`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from mirrormaker.topology.model import RouteName
@@ -22,6 +23,8 @@ class Decision:
     granted: Mapping[RouteName, Topics]
     sharing: Collection[RouteName]
     """Routes that share topics on purpose."""
+    is_about: Callable[[RouteName, str], bool] | None = None
+    """Whether it says who has a topic that a route wants, or this process does. None: it does always."""
 
 
 class DestinationClaims:
@@ -39,11 +42,10 @@ class DestinationClaims:
     def of_others(self, route: RouteName, *, shares: bool = False) -> Mapping[str, RouteName]:
         """Topics that routes other than `route` write; if it `shares`, without those that they share too."""
         decision = self._decision
-        claims = self._claims if decision is None else decision.granted
-        sharing = self._sharing if decision is None else decision.sharing
+        sharing = self._sharing if decision is None else {*self._sharing, *decision.sharing}
         return {
             topic: owner
-            for owner, topics in claims.items()
+            for owner, topics in self._in_force().items()
             if owner != route and not (shares and owner in sharing)
             for topic in topics
         }
@@ -58,10 +60,21 @@ class DestinationClaims:
 
     def granted(self, route: RouteName) -> Topics:
         """What it claimed, as far as it may be written by now."""
-        claimed = self._claims.get(route, frozenset())
-        if self._decision is None:
-            return claimed
-        return claimed & self._decision.granted.get(route, frozenset())
+        return self._claims.get(route, frozenset()) & self._in_force().get(route, frozenset())
+
+    def _in_force(self) -> Mapping[RouteName, Topics]:
+        """Who has what by now."""
+        decision = self._decision
+        if decision is None:
+            return self._claims
+        is_about = decision.is_about
+        if is_about is None:
+            return decision.granted
+        return {
+            route: decision.granted.get(route, frozenset())
+            | {topic for topic in self._claims.get(route, ()) if not is_about(route, topic)}
+            for route in self._claims.keys() | decision.granted.keys()
+        }
 
     def all(self) -> Mapping[RouteName, Topics]:
         """What each route claims."""

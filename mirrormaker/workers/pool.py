@@ -62,9 +62,10 @@ class WorkerPool:
         for number in [number for number in self._keepers if number not in self._works]:
             self._let_go(number, for_good=True)
 
-    def _share_claims(self) -> None:
-        """A worker told what it claims: all are told who has what, where that is new."""
-        assert self._topology is not None
+    def share_claims(self) -> None:
+        """Who has what may be other than it was: all workers are told, where that is new."""
+        if self._topology is None:
+            return
         pictures = [keeper.picture for keeper in self._keepers.values() if keeper.picture is not None]
         self._claims.take(self._topology, pictures)
         heed = Heed(claims=self._claims.lists(self._topology))
@@ -103,7 +104,7 @@ class WorkerPool:
             order,
             start=start,
             on_absence=on_absence,
-            on_picture=self._share_claims,
+            on_picture=self.share_claims,
             clock=self._clock,
         )
         keeper.tell(self._heed)

@@ -53,7 +53,11 @@ class SharedClaims:
 
     def lists(self, topology: Topology) -> dict[str, dict[str, list[str]]]:
         """Who has what, where workers have to be told."""
-        return {name: claim_lists(self._claims[name]) for name in sorted(contested(topology))}
+        return {name: _granted(self._claims[name]) for name in sorted(contested(topology))}
+
+
+def _granted(claims: DestinationClaims) -> dict[str, list[str]]:
+    return {route: sorted(claims.granted(route)) for route in claims.all()}
 
 
 def claim_lists(claims: DestinationClaims) -> dict[str, list[str]]:

@@ -44,3 +44,16 @@ def test_where_another_process_decides_a_route_writes_what_it_is_granted() -> No
     assert claims.of_others(ONE) == {"b": OTHER}
     claims.decide(None)
     assert claims.granted(ONE) == {"a", "b"}
+
+
+def test_where_all_daemons_decide_about_some_topics_this_process_decides_about_the_others() -> None:
+    claims = DestinationClaims()
+    granted = {OTHER: frozenset({"b"})}
+    claims.decide(Decision(granted=granted, sharing=(), is_about=lambda _, topic: topic in "bc"))
+    claims.claim(ONE, frozenset({"a", "b", "c"}))
+    assert claims.granted(ONE) == {"a"}
+    assert claims.of_others(ONE) == {"b": OTHER}
+    assert claims.of_others(OTHER) == {"a": ONE}, "nobody has c yet"
+    claims.claim(OTHER, frozenset({"a", "b", "c"}))
+    assert claims.granted(OTHER) == {"b"}
+    assert claims.all()[OTHER] == {"b", "c"}, "it asks for that"

@@ -1,0 +1,127 @@
+"""Who writes which topics of one destination, agreed on by all daemons that share its routes: the driver of
+`topic_owners`. Owned by the daemon; `run` it as a task where topics are contended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from broker.client.backoff import Backoff
+from broker.clock import Clock
+from broker.errors import BrokerError, ConfigurationError, ErrorCode, ProtocolError
+from broker.telemetry import logger
+from mirrormaker.clusters import open_cluster
+from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.kept_view import Document
+from mirrormaker.flow.signal import Signal
+from mirrormaker.reconcile.topic_owners import CLAIMS_TOPIC, TopicOwners, Topics
+from mirrormaker.topology.model import ClusterSpec, RouteName
+
+TIMEOUT_MS = 15_000
+RELEASE_MS = 10_000
+"""A topic that its route has not asked for so long is given up."""
+RETRY_BACKOFF = Backoff(initial_ms=200, max_ms=10_000)
+_REFUSED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
+
+Records = list[tuple[Document, Document | None]]
+
+
+class ClaimBoard:
+    """See the module."""
+
+    def __init__(
+        self, spec: ClusterSpec, daemon_id: str, clock: Clock, on_change: Callable[[], None]
+    ) -> None:
+        """`on_change`: `owners` may be others."""
+        self.spec = spec
+        self.owners: Mapping[str, RouteName] = {}
+        """As far as known, topic by topic."""
+        self.is_refused = False
+        """The mirror lacks the rights to the topic: daemons cannot agree."""
+        self._daemon_id = daemon_id
+        self._clock = clock
+        self._on_change = on_change
+        self._due = Signal()
+        self._wanted: Mapping[str, RouteName] = {}
+        self._asked: Mapping[RouteName, Topics] = {}
+        self._routes: Collection[RouteName] = ()
+        self._unasked_ms: dict[str, int] = {}
+        """Since when the owner of a topic does not ask for it."""
+        self._log = logger("claims").bind(cluster=spec.name)
+
+    def ask(
+        self,
+        wanted: Mapping[str, RouteName],
+        asked: Mapping[RouteName, Topics],
+        routes: Collection[RouteName],
+    ) -> None:
+        """Who is to have each topic that nobody has; what is asked for by each route that has looked; the
+        routes that there are.
+        """
+        self._wanted, self._asked, self._routes = wanted, asked, routes
+        self._due.set()
+
+    async def run(self) -> None:
+        """Agree, until cancelled."""
+        failures = 0
+        while True:
+            try:
+                await self._agree()
+            except* (BrokerError, ConfigurationError) as group:
+                error = group.exceptions[0]
+                self.is_refused = isinstance(error, ProtocolError) and error.code in _REFUSED
+                if not failures:
+                    self._log.warning("claims_not_shared", error=str(error))
+                failures += 1
+                self._on_change()
+            await asyncio.sleep(RETRY_BACKOFF.delay_ms(failures, random.random) / 1000)
+
+    async def _agree(self) -> None:
+        view = TopicOwners()
+        async with (
+            open_cluster(self.spec, client_id="mirrormaker-claims") as cluster,
+            KeptTopic(cluster, CLAIMS_TOPIC, timeout_ms=TIMEOUT_MS, view=view) as topic,
+            asyncio.TaskGroup() as tasks,
+        ):
+            await topic.read_to_end()
+            self.is_refused = False
+            tasks.create_task(self._follow(topic), name="follow claims")
+            while True:
+                if records := self._records(view):
+                    await topic.put(records)
+                    await topic.read_to_end()
+                self._take(view)
+                await self._due.wait()
+
+    async def _follow(self, topic: KeptTopic) -> None:
+        while True:
+            await topic.changed()
+            self._due.set()
+
+    def _take(self, view: TopicOwners) -> None:
+        if view.owners != self.owners:
+            self.owners = dict(view.owners)
+            self._on_change()
+
+    def _records(self, view: TopicOwners) -> Records:
+        """What is to be written just now."""
+        now_ms = self._clock.monotonic_ms()
+        released = {topic for topic, owner in view.owners.items() if self._is_over(topic, owner, now_ms)}
+        anew = {topic: view.owners[topic] for topic in view.overwritten - released}
+        fresh = {topic: route for topic, route in self._wanted.items() if topic not in view.owners}
+        records: Records = [({"topic": topic}, None) for topic in sorted(released)]
+        for topic, route in sorted((anew | fresh).items()):
+            said: dict[str, Any] = {"route": route, "daemon": self._daemon_id, "at_ms": self._clock.now_ms()}
+            records.append(({"topic": topic}, said))
+        return records
+
+    def _is_over(self, topic: str, owner: RouteName, now_ms: int) -> bool:
+        if owner not in self._routes:
+            return bool(self._routes)
+        if owner not in self._asked or topic in self._asked[owner]:
+            self._unasked_ms.pop(topic, None)
+            return False
+        return now_ms - self._unasked_ms.setdefault(topic, now_ms) > RELEASE_MS
