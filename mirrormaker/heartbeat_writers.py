@@ -1,5 +1,6 @@
 """Writes heartbeats at the sources of a topology: one a second at each cluster, however many routes begin
-there. A cluster where the mirror may not write is told of, and goes without. A task of the daemon.
+there; also at the side of a failover group where routes begin after a switch. A cluster where the mirror may
+not write is told of, and goes without. A task of the daemon.
 """
 
 from __future__ import annotations
@@ -109,6 +110,10 @@ class HeartbeatWriters:
 
 
 def sources_of(topology: Topology) -> Iterator[ClusterSpec]:
-    """The clusters where heartbeats are to be born."""
-    names = dict.fromkeys(route.source for route in topology.routes if route.enabled and route.heartbeats)
+    """The clusters where heartbeats are to be born: also where a switch would have routes begin."""
+    names = dict.fromkeys(
+        route.source
+        for route in topology.routes
+        if route.heartbeats and (route.enabled or route.failover_group is not None)
+    )
     return (topology.clusters[name] for name in names)

@@ -25,7 +25,7 @@ def clusters(cluster: ClusterFactory) -> Clusters:
 
 
 def two_daemons(clusters: Clusters, mirror: MirrorFactory) -> list[Daemon]:
-    """With routes that could both write what ends in `anes`; the second of them has the routes turned round."""
+    """With routes that could both write what ends in `anes`; one has them in the other order."""
     daemons = []
     for turned in (False, True):
         running = mirror(
