@@ -221,7 +221,7 @@ def test_the_number_of_workers_follows_the_file(
             lambda: not daemon.told()["workers"] and len(acknowledged(daemon)) == PARTITIONS,
             "the daemon has all partitions",
         )
-        assert not psutil.pid_exists(first)
+        daemon.wait_for(lambda: not psutil.pid_exists(first), "its process has ended")
         _write_workers(daemon.process.file, 3)
         daemon.wait_at_work(3)
     daemon.process.wait_copied()
