@@ -133,8 +133,9 @@ def test_what_an_idle_worker_leaves_of_a_limit_goes_to_the_other_and_comes_back_
 
     def uses_all() -> bool:
         """Of the link, and no more than there is."""
-        (link,) = mesh.told().get("links") or [{"members": 0}]
-        return link["members"] == 2 and link["limit"] <= limit * 1.001 and link["rate"] > 0.85 * limit
+        (link,) = mesh.told().get("links") or [{"limit": None}]
+        is_known = link["limit"] is not None and link["members"] == 2
+        return is_known and link["limit"] <= 1.001 * limit and link["rate"] > 0.85 * limit
 
     def copied() -> list[int]:
         """Of either partition, each by a worker of its own."""
