@@ -13,10 +13,9 @@ clusters:
   b: {bootstrap: ["h:2"]}
   c: {bootstrap: ["h:3"]}
   d: {bootstrap: ["h:4"]}
-defaults: {topics: {name: "{topic}"}}
 routes:
-  - {name: there, from: a, to: b, topics: {include: [x]}, failover_group: pair}
-  - {name: back, from: b, to: a, topics: {include: [x]}, failover_group: pair, enabled: false}
+  - {name: there, from: a, to: b, topics: &same {include: [x], name: "{topic}"}, failover_group: pair}
+  - {name: back, from: b, to: a, topics: *same, failover_group: pair, enabled: false}
   - {name: off, from: c, to: a, topics: {include: [y]}, enabled: false}
   - {name: silent, from: d, to: a, topics: {include: [z]}, heartbeats: false}
 """
