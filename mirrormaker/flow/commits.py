@@ -55,7 +55,7 @@ class PositionCommits:
             positions = await self._books.write(positions, reached)
         if not positions:
             return
-        topic_id = self._reader.topic_id
+        topic_id = self._reader.ranges.topic_id
         stored = {
             source: StoredPosition(
                 offset, topic_id(source), self._mode.note_of(source), self._machine.leader_epoch(source)
@@ -69,5 +69,5 @@ class PositionCommits:
             return
         same = {source: at for source, at in positions.items() if topic_id(source) == stored[source].topic_id}
         self._machine.committed(same)
-        self._reader.forget(same)
+        self._reader.answers.forget(same)
         self._on_committed()

@@ -6,20 +6,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.client.cluster import Cluster
 from broker.client.group_offsets import OffsetAndMetadata
-from broker.client.group_settings import GroupSettings
 from broker.types import TopicPartition
-from broker.wire.messages.join_group import JoinGroupRequest
 from mirrormaker.flow.group_positions import StartingPoint
-from mirrormaker.topology.model import RouteSpec
 
 Points = Mapping[TopicPartition, StartingPoint]
-
-SESSION_TIMEOUT_MS = 10_000
-REBALANCE_TIMEOUT_MS = 60_000
-
-_FIRST_JOIN_VERSION_WITH_INSTANCES = 5
 
 
 class SourceMembership(Protocol):
@@ -92,19 +83,3 @@ class PartitionOwner:
     """What was held back may go on."""
     count: Callable[[int], None]
     """So many processes take part."""
-
-
-async def group_settings(source: Cluster, route: RouteSpec, instance_id: str) -> GroupSettings:
-    """For a group at the source's coordinator; a static member where the source knows such.
-
-    Raises BrokerError.
-    """
-    connection = await source.any_connection()
-    static = connection.version_of(JoinGroupRequest) >= _FIRST_JOIN_VERSION_WITH_INSTANCES
-    return GroupSettings(
-        group_id=route.group,
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-        rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
-        instance_id=instance_id if static else None,
-        metadata_max_age_ms=route.refresh_interval_ms,
-    )

@@ -13,60 +13,26 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
-from broker.client.aborted import aborted_transactions
 from broker.client.cluster import Cluster
-from broker.client.offsets import EARLIEST, LATEST, list_offsets
-from broker.client.read_replicas import ReadReplicas
 from broker.clock import Clock
-from broker.errors import (
-    AuthenticationError,
-    BrokerError,
-    ConfigurationError,
-    ErrorCode,
-    ProtocolError,
-    RequestTimedOutError,
-)
+from broker.errors import AuthenticationError, BrokerError, ConfigurationError, RequestTimedOutError
 from broker.telemetry import logger
-from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
-from broker.wire.messages.fetch import EpochEndOffset, PartitionData
-from mirrormaker.flow.exchange import FetchedPartition, FetchPlan, Remainder
+from broker.types import TopicPartition
+from mirrormaker.flow.exchange import FetchPlan, Remainder
+from mirrormaker.flow.fetch_answers import FetchAnswers, Taken, is_answered
 from mirrormaker.flow.fetcher import Answered, Fetcher
-from mirrormaker.flow.lag import EndHistory
 from mirrormaker.flow.machine import FlowMachine
-from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.read_ahead import ReadAhead
-from mirrormaker.flow.remedies import LEADER_CODES
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.sizing import Fetching
-from mirrormaker.flow.trouble import (
-    Divergence,
-    SourceRange,
-    Trouble,
-    TroubleKind,
-    diverged,
-    out_of_range,
-    recreated,
-    refused,
-)
+from mirrormaker.flow.source_ranges import SourceRanges
+from mirrormaker.flow.trouble import Trouble
 
 NOTHING_TO_FETCH_WAIT_MS = 100
-OUT_OF_RANGE_HOLD_MS = 5_000
 REFRESH_SPACING_MS = 100
 
 _log = logger("reader")
-
-
-class _Taken(NamedTuple):
-    """What became of an answer."""
-
-    served: set[TopicPartition]
-    """Partitions that it had records of."""
-    size: int
-    """How much of the source's logs the answer passed."""
-    remainder: Remainder | None
-    """What of it is left to take in."""
 
 
 class SourceReader:
@@ -88,7 +54,6 @@ class SourceReader:
         """`on_trouble` is told why a partition stands; it is fetched again after `FlowMachine.go_on`.
         `filter_text` tells what nodes may leave out that filter themselves, by topics.
         """
-        self.histories: dict[TopicPartition, EndHistory] = {}
         self.room = Signal()
         """Set when the destination has acknowledged something."""
         self._cluster = cluster
@@ -96,31 +61,33 @@ class SourceReader:
         self._tasks = tasks
         self._clock = clock
         self._on_progress = on_progress
-        self._on_trouble = on_trouble
         self._fetching = fetching or Fetching()
         self._round_trip_ms = 0.0
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         """By broker and number of the loop."""
         self._filter_text = filter_text
         self._read_committed = read_committed
-        self._topic_ids: dict[TopicPartition, TopicId] = {}
-        """The topic's id when copying of a partition began."""
-        self._out_of_range: set[TopicPartition] = set()
         self._ahead: dict[TopicPartition, ReadAhead] = {}
         """Of partitions that several loops read."""
         self._stale = Signal()
-        self._read_from = ReadReplicas()
-
-    def topic_id(self, source: TopicPartition) -> TopicId:
-        """The id of the source topic that is being copied, NO_TOPIC_ID where the source does not tell."""
-        return self._topic_ids.get(source, NO_TOPIC_ID)
-
-    def forget(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Drop what is only of use for the lag of records before these positions."""
-        for source, position in positions.items():
-            history = self.histories.get(source)
-            if history is not None:
-                history.forget_before(position)
+        self.ranges = SourceRanges(
+            cluster,
+            machine,
+            tasks,
+            clock,
+            on_look=self._forget_ahead,
+            on_trouble=on_trouble,
+            on_progress=on_progress,
+        )
+        self.answers = FetchAnswers(
+            cluster,
+            machine,
+            clock,
+            self.ranges,
+            on_trouble=on_trouble,
+            on_stale=self._stale.set,
+            read_committed=read_committed,
+        )
 
     @property
     def nodes(self) -> set[int]:
@@ -153,15 +120,14 @@ class SourceReader:
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         metadata, now_ms = self._cluster.metadata, self._clock.monotonic_ms()
         for source in self._machine.partitions:
-            node_id = self._read_from.source(source, metadata, now_ms)
+            node_id = self.answers.read_from.source(source, metadata, now_ms)
             if node_id is None:
                 self._stale.set()
             else:
                 by_leader[node_id].append(source)
         self._share_out(by_leader)
-        self._find_recreated()
-        for source in self.histories.keys() - self._machine.partitions.keys():
-            del self.histories[source]
+        self.ranges.find_recreated()
+        self.answers.forget_released()
 
     def _share_out(self, by_leader: Mapping[int, list[TopicPartition]]) -> None:
         """Give every loop its partitions; the same as before, as far as the partitions are the same."""
@@ -203,19 +169,6 @@ class SourceReader:
         )
         return fetcher
 
-    def _find_recreated(self) -> None:
-        """Start anew with partitions whose topic has another id than before."""
-        for source in self._topic_ids.keys() - self._machine.partitions.keys():
-            del self._topic_ids[source]
-        for source in self._machine.partitions:
-            now = self._known_topic_id(source)
-            if now != NO_TOPIC_ID and self._topic_ids.setdefault(source, now) != now:
-                self._look_for_range(source)
-
-    def _known_topic_id(self, source: TopicPartition) -> TopicId:
-        known = self._cluster.topics.get(source.topic)
-        return known.topic_id if known is not None else NO_TOPIC_ID
-
     async def follow_leaders(self) -> None:
         """Look the source's leaders up whenever a fetch says that they may have moved, until cancelled."""
         failures = 0
@@ -256,7 +209,7 @@ class SourceReader:
                     if isinstance(error, RequestTimedOutError):
                         fetcher.answer.timed_out()
                     for source in sources:
-                        self._read_from.recall(source)
+                        self.answers.read_from.recall(source)
                     _log.info("fetch_failed", node=fetcher.node_id, failures=failures, error=str(error))
                     self._stale.set()
                     await asyncio.sleep(self._cluster.backoff.delay_ms(failures, self._cluster.random) / 1000)
@@ -293,13 +246,12 @@ class SourceReader:
             ahead.failed(stretch)
             raise
         data = dict(answered.parts).get(source)
-        if data is None or not _is_answered(data):
+        if data is None or not is_answered(data):
             ahead.failed(stretch)
             if not stretch.is_ahead:
                 self._take(answered, plan)
             return
-        answer = _answer_of(source, stretch.start, data, read_committed=self._read_committed)
-        self._observe(answer, data, answered)
+        answer = self.answers.read(source, stretch.start, data, answered)
         fetcher.has_more = bool(answer.records)
         self._note_size(fetcher, plan, len(answer.records), answered.elapsed_ms)
         ahead.arrived(stretch, answer)
@@ -340,149 +292,20 @@ class SourceReader:
                 remainder = self._machine.take_on(remainder, self._clock.monotonic_ms())
                 self._on_progress()
 
-    def _take(self, answered: Answered, plan: FetchPlan) -> _Taken:
+    def _take(self, answered: Answered, plan: FetchPlan) -> Taken:
         """Hand an answer to the machine."""
-        now_ms = self._clock.monotonic_ms()
-        offsets = {position.topic_partition: position.offset for position in plan.positions}
-        answers: list[FetchedPartition] = []
-        frame_bytes, passed_bytes, is_moved = 0, 0, False
-        for source, data in answered.parts:
-            if source not in offsets:
-                continue
-            if data.preferred_read_replica >= 0:
-                is_moved = self._read_elsewhere(source, data.preferred_read_replica, now_ms) or is_moved
-                continue
-            if data.error_code:
-                is_moved = self._refused(source, ErrorCode.of(data.error_code), now_ms) or is_moved
-                continue
-            if data.diverging_epoch.epoch >= 0:
-                self._look_for_range(source, offsets[source], data.diverging_epoch)
-                continue
-            answer = _answer_of(source, offsets[source], data, read_committed=self._read_committed)
-            frame_bytes += len(answer.records)
-            passed_bytes += answer.bytes_passed
-            self._observe(answer, data, answered)
-            answers.append(answer)
-        for source in answered.heard_of:
-            if (history := self.histories.get(source)) is not None:
-                history.hear(now_ms, answered.started_ms)
-        remainder = self._machine.fetched(answers, frame_bytes, now_ms)
-        if is_moved:
+        taken = self.answers.take(answered, plan)
+        if taken.is_moved:
             self.spread()
-        if frame_bytes:
+        if taken.served:
             self._on_progress()
-        served = {answer.source for answer in answers if len(answer.records)}
-        return _Taken(served, passed_bytes, remainder)
-
-    def _observe(self, answer: FetchedPartition, data: PartitionData, answered: Answered) -> None:
-        source = answer.source
-        history = self.histories.setdefault(source, EndHistory())
-        unchanged_ms = answered.unchanged_ms if source not in answered.added else None
-        history.observe(
-            answer.source_end, self._clock.monotonic_ms(), answered.started_ms, unchanged_ms=unchanged_ms
-        )
-        history.start = data.log_start_offset
-
-    def _read_elsewhere(self, source: TopicPartition, node_id: int, now_ms: int) -> bool:
-        """The leader said to read it there; whether that can be."""
-        try:
-            self._read_from.send(source, node_id, self._cluster.metadata, now_ms)
-        except ProtocolError as error:
-            self._stale.set()
-            self._machine.source_failed(source, error.code, now_ms)
-            return False
-        return True
-
-    def _refused(self, source: TopicPartition, code: ErrorCode, now_ms: int) -> bool:
-        """Take an error in; whether the partition is to be read elsewhere from now on."""
-        is_recalled = self._read_from.recall(source)
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            if not is_recalled:  # else its leader may have it
-                self._look_for_range(source)
-            return is_recalled
-        if code in LEADER_CODES or code is ErrorCode.UNKNOWN_TOPIC_ID:
-            self._stale.set()
-        self._machine.source_failed(source, code, now_ms)
-        if (partition := self._machine.partitions.get(source)) is not None:
-            trouble = refused(source, partition.position, code, "source")
-            if trouble is not None and trouble.kind is TroubleKind.UNAUTHORIZED:
-                self._on_trouble(trouble)
-        return is_recalled
-
-    def _look_for_range(
-        self, source: TopicPartition, asked_at: int = -1, divergence: EpochEndOffset | None = None
-    ) -> None:
-        """The source has not what was asked for; `divergence`: its log parts from what was read up to
-        `asked_at`.
-        """
-        partition = self._machine.partitions.get(source)
-        if partition is None or partition.trouble is not None or source in self._out_of_range:
-            return
-        if divergence is not None and partition.position != asked_at:
-            return  # it has been sent elsewhere meanwhile
-        if (ahead := self._ahead.get(source)) is not None:
-            ahead.clear()
-        self._machine.hold_fetch(source, self._clock.monotonic_ms() + OUT_OF_RANGE_HOLD_MS)
-        self._out_of_range.add(source)
-        self._tasks.create_task(self._find_range(partition, divergence), name=f"range of {source}")
-
-    async def _find_range(self, partition: Partition, divergence: EpochEndOffset | None) -> None:
-        """Learn what the source has, and tell of the trouble if there is one."""
-        source = partition.source
-        try:
-            topic_id = self._known_topic_id(source)
-            start = (await list_offsets(self._cluster, {source: EARLIEST}))[source].offset
-            end = (await list_offsets(self._cluster, {source: LATEST}))[source].offset
-            found = SourceRange(start=start, end=end)
-        except BrokerError as error:
-            code = error.code if isinstance(error, ProtocolError) else ErrorCode.NETWORK_EXCEPTION
-            _log.info("range_not_found", partition=str(source), error=str(error))
-            self._machine.source_failed(source, code, self._clock.monotonic_ms())
-        else:
-            trouble = self._diagnose(partition, topic_id, found, divergence)
-            if trouble is None:
-                self._machine.trust_position(source)
-            else:
-                self._on_trouble(trouble)
-            self._on_progress()
-        finally:
-            self._out_of_range.discard(source)
-
-    def _diagnose(
-        self, partition: Partition, topic_id: TopicId, found: SourceRange, divergence: EpochEndOffset | None
-    ) -> Trouble | None:
-        source, position = partition.source, partition.position
-        if self._topic_ids.setdefault(source, topic_id) != topic_id:
-            return recreated(source, position, found)
-        if divergence is None or position < found.start:
-            return out_of_range(source, position, partition.leader_epoch, found)
-        at = Divergence(epoch=divergence.epoch, end_offset=divergence.end_offset)
-        return diverged(source, position, partition.epoch_start, partition.leader_epoch, at)
+        return taken
 
     def accept_topic(self, source: TopicPartition) -> None:
         """The topic that has the name now is to be copied."""
+        self._forget_ahead(source)
+        self.ranges.accept_topic(source)
+
+    def _forget_ahead(self, source: TopicPartition) -> None:
         if (ahead := self._ahead.get(source)) is not None:
             ahead.clear()
-        self._topic_ids[source] = self._known_topic_id(source)
-
-
-def _is_answered(data: PartitionData) -> bool:
-    """Whether the broker told what it has there."""
-    return not data.error_code and data.preferred_read_replica < 0 and data.diverging_epoch.epoch < 0
-
-
-def _answer_of(
-    source: TopicPartition, offset: int, data: PartitionData, *, read_committed: bool
-) -> FetchedPartition:
-    records = data.records if data.records is not None else bytearray()
-    stable = data.last_stable_offset
-    return FetchedPartition(
-        source=source,
-        offset=offset,
-        records=bytearray(records) if isinstance(records, bytes) else records,
-        source_end=stable if stable >= 0 and read_committed else data.high_watermark,
-        aborted=aborted_transactions(data) if read_committed else (),
-        filtered_to=data.filtered_to,
-        filtered_epoch=data.filtered_epoch,
-        left_out_bytes=data.filtered_bytes,
-    )

@@ -80,7 +80,7 @@ class RouteLink:
         self._reader, self._writer = reader, writer
         self._source = Pings(source, lambda: reader.nodes, self._clock)
         self._destination = Pings(destination, lambda: writer.nodes, self._clock)
-        self._old_records = OldRecords(reader.histories)
+        self._old_records = OldRecords(reader.answers.histories)
 
     def change(self, route: RouteSpec, expected: ExpectedRoundTrips) -> None:
         """Other terms; in force with the next look."""

@@ -1,0 +1,188 @@
+"""The partitions that a copier has of its group: how it comes by them, and how it gives them up.
+
+Each starts where the route's delivery or the group has its position; one of which that cannot be told now is
+tried again while it is this process's. Before it is given up, what is in flight is answered and what counts
+is stored. Owned by the event loop of the copier.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from broker.client.cluster import Cluster
+from broker.clock import Clock
+from broker.errors import AuthenticationError, BrokerError, ConfigurationError
+from broker.telemetry import logger
+from broker.types import TopicPartition
+from mirrormaker.flow.commits import PositionCommits
+from mirrormaker.flow.engine import Engine
+from mirrormaker.flow.exactly_once import LostBucket
+from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
+from mirrormaker.flow.membership import Points, SourceMembership
+from mirrormaker.flow.route_parts import RouteParts
+from mirrormaker.flow.successors import Successors
+from mirrormaker.topology.model import RouteSpec
+
+DRAIN_TIMEOUT_MS = 5_000
+"""How long partitions that are given up may wait for answers of the destination."""
+
+
+class Holdings:
+    """See the module. `begin` before the member takes part; the rest is what it tells."""
+
+    def __init__(
+        self, route: RouteSpec, source: Cluster, engine: Engine, parts: RouteParts, clock: Clock
+    ) -> None:
+        self.route = route
+        self._source = source
+        self._engine = engine
+        self._books = parts.books
+        self._note = parts.events.note
+        self._clock = clock
+        self._topics: frozenset[str] = frozenset()
+        self._successors = Successors(source, parts.halts, engine.arbiter)
+        self._regrowth: asyncio.Task[None] | None = None
+        self._member: SourceMembership
+        self._positions: GroupPositions
+        self.commits: PositionCommits
+        self._log = logger("copier").bind(route=route.name)
+
+    def begin(self, member: SourceMembership, topics: Collection[str]) -> None:
+        """What `member` is given of these source topics is copied."""
+        engine = self._engine
+        self._member = member
+        self._topics = frozenset(topics)
+        self._positions = GroupPositions(self._source, member, self.route.start, self._note)
+        self.commits = PositionCommits(
+            engine.machine, engine.reader, self._positions, engine.mode, self._books, engine.writer.pump
+        )
+
+    def set_topics(self, topics: Collection[str]) -> None:
+        """Copy these source topics; the group rebalances when they change."""
+        changed = self._topics != frozenset(topics)
+        self._topics = frozenset(topics)
+        if changed:
+            self._member.subscribe(self._topics)
+        self._engine.writer.look_up_leaders()
+        if self._regrowth is None or self._regrowth.done():
+            outgrown = self._engine.crossing.outgrown(self._engine.machine.partitions.values())
+            if outgrown:
+                self._regrowth = self._start_task(self._take_anew(outgrown), "take anew")
+
+    # ---- coming
+
+    async def prepare(self, partitions: Collection[TopicPartition]) -> Points:
+        """Take these over, and find where to begin, as far as it can be told. Raises BrokerError."""
+        self._successors.notice(partitions)
+        return await self._find_starts(partitions)
+
+    def take(self, partitions: Collection[TopicPartition], points: Points) -> None:
+        """Copy these from there on; those without a point as soon as there is one."""
+        self._copy(points)
+        late = frozenset(partitions) - points.keys()
+        if late:
+            self._start_task(self._start_later(late, self.route.refresh_interval_ms), "start later")
+
+    async def _find_starts(self, partitions: Collection[TopicPartition]) -> Points:
+        crossing = self._engine.crossing
+        await crossing.make_ready({source.topic for source in partitions} & self._topics)
+        wanted = [crossing.assignment(source) for source in partitions if source.topic in self._topics]
+        return await self._positions.go_on(await self._engine.mode.take_over(wanted))
+
+    def _copy(self, points: Points) -> None:
+        """Copy these from there on, as far as they are this process's."""
+        engine = self._engine
+        mine = {
+            source
+            for source in points.keys() & self._member.assignment - engine.machine.partitions.keys()
+            if source.topic in self._topics
+        }
+        assignments = [_placed(engine.crossing.assignment(source), points[source]) for source in mine]
+        engine.machine.assign(assignments)
+        if self._books is not None:
+            self._books.begin(assignments)
+        for source in mine:
+            engine.mode.take_note(source, min(points[source].lanes), points[source].note)
+        engine.mode.joined(mine)
+        self._successors.begin({source: points[source] for source in mine})
+        engine.arbiter.joined(mine)
+        engine.writer.look_up_leaders()
+        engine.writer.pump()
+        engine.reader.spread()
+
+    async def _start_later(self, partitions: frozenset[TopicPartition], wait_ms: int) -> None:
+        """Try again for partitions that could not be started, as long as they are this process's."""
+        while partitions := partitions & self._member.assignment:
+            await asyncio.sleep(wait_ms / 1000)
+            wait_ms = self.route.refresh_interval_ms
+            try:
+                points = await self._find_starts(partitions & self._member.assignment)
+            except (AuthenticationError, ConfigurationError):
+                raise
+            except BrokerError as error:
+                self._log.info("positions_not_read", error=str(error))
+            else:
+                self._copy(points)
+                partitions -= points.keys()
+
+    # ---- going
+
+    async def give_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Let what is in flight be answered, commit, and forget the partitions."""
+        machine, mode = self._engine.machine, self._engine.mode
+        machine.stop(partitions)
+        deadline_ms = self._clock.monotonic_ms() + DRAIN_TIMEOUT_MS
+        while machine.in_flight(partitions) and (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
+            await self._engine.acknowledged.wait(left_ms)
+        await mode.settle(partitions, max(deadline_ms - self._clock.monotonic_ms(), 0))
+        moved = machine.uncommitted()
+        await self.commits.commit({source: at for source, at in moved.items() if source in partitions})
+        self.release(partitions)
+
+    def release(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget the partitions at once: they may be another's already."""
+        self._engine.mode.leaving(partitions)
+        self._engine.machine.release(partitions)
+        if self._books is not None:
+            self._books.end(partitions)
+        self._engine.reader.spread()
+
+    # ---- going and coming back
+
+    def lose_bucket(self, lost: LostBucket) -> None:
+        """Its partitions are copied no more, until it is taken over anew: while the group leaves it here."""
+        self._engine.machine.counts.buckets_lost += 1
+        self._note(
+            "bucket_fenced" if lost.is_fenced else "transaction_given_up",
+            bucket=str(lost.key),
+            partitions=len(lost.sources),
+            reason=lost.reason,
+        )
+        self.release(lost.sources)
+        self._start_task(self._start_later(lost.sources, lost.wait_ms), "take over again")
+
+    async def _take_anew(self, sources: frozenset[TopicPartition]) -> None:
+        """What these lead to has more partitions, or fewer: give them up, and go on with other lanes."""
+        topics = sorted({source.topic for source in sources})
+        self._note("destination_partitions_changed", topics=topics, partitions=len(sources))
+        await self.give_up(sources)
+        await self._start_later(sources, 0)
+
+    def _start_task(self, task: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return self._engine.tasks.create_task(task, name=name)
+
+
+def _placed(assignment: Assignment, point: StartingPoint) -> Assignment:
+    """The assignment from where it is to begin, over the lanes that this was found for."""
+    return replace(
+        assignment,
+        destinations=point.destinations or assignment.destinations,
+        position=min(point.lanes),
+        lane_positions=point.lanes if point.destinations else (),
+        leader_epoch=point.leader_epoch,
+        former=point.former,
+    )

@@ -1,0 +1,131 @@
+"""What the source has of a partition that it does not have as it was asked for: it is another topic by now,
+its log begins later, or it parts from what was read.
+
+Each is looked at by itself, while nothing more is fetched of the partition; what is found is told as a
+trouble, or fetching goes on. Owned by the event loop of the route's copier.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from broker.client.cluster import Cluster
+from broker.client.offsets import EARLIEST, LATEST, list_offsets
+from broker.clock import Clock
+from broker.errors import BrokerError, ErrorCode, ProtocolError
+from broker.telemetry import logger
+from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from broker.wire.messages.fetch import EpochEndOffset
+from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.trouble import (
+    Divergence,
+    SourceRange,
+    Trouble,
+    diverged,
+    out_of_range,
+    recreated,
+)
+
+HOLD_MS = 5_000
+"""How long a partition is not fetched while it is looked at."""
+
+_log = logger("reader")
+
+
+class SourceRanges:
+    """Of one reader."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        machine: FlowMachine,
+        tasks: asyncio.TaskGroup,
+        clock: Clock,
+        *,
+        on_look: Callable[[TopicPartition], None],
+        on_trouble: Callable[[Trouble], None],
+        on_progress: Callable[[], None],
+    ) -> None:
+        """`on_look`: what is under way of the partition counts no more. `on_progress`: it was looked at."""
+        self._cluster = cluster
+        self._machine = machine
+        self._tasks = tasks
+        self._clock = clock
+        self._on_look = on_look
+        self._on_trouble = on_trouble
+        self._on_progress = on_progress
+        self._topic_ids: dict[TopicPartition, TopicId] = {}
+        """The topic's id when copying of a partition began."""
+        self._looked_at: set[TopicPartition] = set()
+
+    def topic_id(self, source: TopicPartition) -> TopicId:
+        """The id of the source topic that is being copied, NO_TOPIC_ID where the source does not tell."""
+        return self._topic_ids.get(source, NO_TOPIC_ID)
+
+    def accept_topic(self, source: TopicPartition) -> None:
+        """The topic that has the name now is to be copied."""
+        self._topic_ids[source] = self._known_topic_id(source)
+
+    def find_recreated(self) -> None:
+        """Look at partitions whose topic has another id than before, by what the cluster told last."""
+        for source in self._topic_ids.keys() - self._machine.partitions.keys():
+            del self._topic_ids[source]
+        for source in self._machine.partitions:
+            now = self._known_topic_id(source)
+            if now != NO_TOPIC_ID and self._topic_ids.setdefault(source, now) != now:
+                self.look(source)
+
+    def _known_topic_id(self, source: TopicPartition) -> TopicId:
+        known = self._cluster.topics.get(source.topic)
+        return known.topic_id if known is not None else NO_TOPIC_ID
+
+    def look(
+        self, source: TopicPartition, asked_at: int = -1, divergence: EpochEndOffset | None = None
+    ) -> None:
+        """The source has not what was asked for; `divergence`: its log parts from what was read up to
+        `asked_at`.
+        """
+        partition = self._machine.partitions.get(source)
+        if partition is None or partition.trouble is not None or source in self._looked_at:
+            return
+        if divergence is not None and partition.position != asked_at:
+            return  # it has been sent elsewhere meanwhile
+        self._on_look(source)
+        self._machine.hold_fetch(source, self._clock.monotonic_ms() + HOLD_MS)
+        self._looked_at.add(source)
+        self._tasks.create_task(self._find(partition, divergence), name=f"range of {source}")
+
+    async def _find(self, partition: Partition, divergence: EpochEndOffset | None) -> None:
+        """Learn what the source has, and tell of the trouble if there is one."""
+        source = partition.source
+        try:
+            topic_id = self._known_topic_id(source)
+            start = (await list_offsets(self._cluster, {source: EARLIEST}))[source].offset
+            end = (await list_offsets(self._cluster, {source: LATEST}))[source].offset
+            found = SourceRange(start=start, end=end)
+        except BrokerError as error:
+            code = error.code if isinstance(error, ProtocolError) else ErrorCode.NETWORK_EXCEPTION
+            _log.info("range_not_found", partition=str(source), error=str(error))
+            self._machine.source_failed(source, code, self._clock.monotonic_ms())
+        else:
+            trouble = self._diagnose(partition, topic_id, found, divergence)
+            if trouble is None:
+                self._machine.trust_position(source)
+            else:
+                self._on_trouble(trouble)
+            self._on_progress()
+        finally:
+            self._looked_at.discard(source)
+
+    def _diagnose(
+        self, partition: Partition, topic_id: TopicId, found: SourceRange, divergence: EpochEndOffset | None
+    ) -> Trouble | None:
+        source, position = partition.source, partition.position
+        if self._topic_ids.setdefault(source, topic_id) != topic_id:
+            return recreated(source, position, found)
+        if divergence is None or position < found.start:
+            return out_of_range(source, position, partition.leader_epoch, found)
+        at = Divergence(epoch=divergence.epoch, end_offset=divergence.end_offset)
+        return diverged(source, position, partition.epoch_start, partition.leader_epoch, at)
