@@ -247,8 +247,9 @@ def test_a_replica_that_was_moved_away_while_its_node_was_away_is_deleted(nodes:
     nodes.ask(lambda admin: admin.reassign({TopicPartition("t", 0): [1, 2]}))
     until(lambda: nodes.read("/brokers/topics/t")["partitions"] == {"0": [1, 2]})
     nodes.cluster.start_node(3)
-    until(lambda: not (nodes.root(3) / "t-0").exists())
+    until(lambda: bool(nodes.events(3, "log_deleted")))
     assert [event["reason"] for event in nodes.events(3, "log_deleted")] == ["the replicas are [1, 2]"]
+    assert not (nodes.root(3) / "t-0").exists()
     assert read(nodes, "t") == [b"a"]
 
 
