@@ -87,14 +87,17 @@ class Presence:
 
     async def leave_isrs(self, directories: LogDirectories) -> list[TopicPartition]:
         """Before a registration: when records that were acknowledged may be gone from the directories, no
-        partition counts on this node any more that can count on another. Returns those that count on it alone
+        partition counts on this node any more that can count on another: no partition at all after an end of
+        the machine, else those whose logs are short. Returns those that count on it alone
         although it has nothing of them, as an empty disk is in the place of another, while other nodes have
         replicas. Raises CoordinationError, StorageError.
         """
         bereft: list[TopicPartition] = []
-        if await asyncio.to_thread(directories.may_have_lost):
+        may_be_any = await asyncio.to_thread(directories.may_have_lost)
+        short = frozenset() if may_be_any else await asyncio.to_thread(directories.short_logs)
+        if may_be_any or short:
             broker_id = BrokerId(self._config.broker_id)
-            departure = await leave_isrs(self._coordination, broker_id)
+            departure = await leave_isrs(self._coordination, broker_id, only=None if may_be_any else short)
             if departure.left:
                 log.warning("in_sync_sets_left", broker_id=broker_id, partitions=len(departure.left))
             if await asyncio.to_thread(directories.may_be_empty):

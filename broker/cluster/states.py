@@ -159,10 +159,13 @@ class Departure:
     last: list[TopicPartition]
 
 
-async def leave_isrs(coordination: Coordination, broker_id: BrokerId) -> Departure:
-    """Take a broker that may have lost records out of every in-sync set that has another member.
+async def leave_isrs(
+    coordination: Coordination, broker_id: BrokerId, *, only: Collection[TopicPartition] | None = None
+) -> Departure:
+    """Take a broker that may have lost records out of every in-sync set that has another member; of `only`
+    these partitions where it is known that it lost none of others.
 
-    To be called before it registers again, after a machine crash. Where it led, the partition is left
+    To be called before it registers again, as after a machine crash. Where it led, the partition is left
     without a leader until the controller elects one of the others. Where it was not in sync its leader may
     be about to write that it is, by what it had before the crash: the state is written as it stands, so that
     such a write is refused.
@@ -175,6 +178,8 @@ async def leave_isrs(coordination: Coordination, broker_id: BrokerId) -> Departu
         if broker_id in replicas
     }
     hosted |= dict.fromkeys(await partitions_beside(coordination, topics), ())
+    if only is not None:
+        hosted = {tp: replicas for tp, replicas in hosted.items() if tp in only}
     left: list[TopicPartition] = []
     last: list[TopicPartition] = []
 

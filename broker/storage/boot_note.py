@@ -7,16 +7,22 @@ made: whoever had this broker's id before may have had records.
 
 A start that may have lost records and ends before nobody counts on them any more does not end cleanly, or the
 next one would take them for there. Where the cluster still counts on records that a root lacks, the note says
-so (`incomplete`), over clean ends too, until nobody does any more. Blocks.
+so (`incomplete`), over clean ends too, until nobody does any more. Recovery that cuts logs notes that before
+(`cut`): that start alone knows which of them; one that comes after it has to take all of them for short.
+Blocks.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 
+from broker.errors import DiskFullError
 from broker.storage.disk import Disk
 
 _INCOMPLETE = b"incomplete"
+_CUT = b"cut"
 
 
 class BootNote:
@@ -27,10 +33,14 @@ class BootNote:
         self._path = path
         self._was_clean = was_clean
         self._is_written = False
+        self._is_cut = False
+        self._lock = Lock()
 
     def may_have_lost(self) -> bool:
-        """Whether records may be gone, as of the start. Raises StorageError."""
-        if self.may_be_empty():
+        """Whether records of any log may be gone, as of the start. Raises StorageError."""
+        if self._is_cut:
+            return False
+        if self.may_be_empty() or self._is_noted_as_cut():
             return True
         if self._was_clean:
             return False
@@ -43,9 +53,22 @@ class BootNote:
             return not self._was_clean
         return self._disk.read_file(self._path) == _INCOMPLETE
 
+    def _is_noted_as_cut(self) -> bool:
+        return self._disk.exists(self._path) and self._disk.read_file(self._path) == _CUT
+
+    def note_cut(self) -> None:
+        """Logs are about to be cut. A full disk takes no note: then only this start knows. Any thread.
+        Raises StorageError.
+        """
+        with self._lock:
+            if not self.may_have_lost() and not self._is_cut:
+                with suppress(DiskFullError):
+                    self._disk.write_file(self._path, _CUT)
+                self._is_cut = True
+
     def allows_clean_end(self) -> bool:
         """Whether the next start may take this one's end for clean. Raises StorageError."""
-        return self._is_written or not self.may_have_lost()
+        return self._is_written or not (self._is_cut or self.may_have_lost())
 
     def write(self) -> None:
         """From now on an unclean end under this boot id has lost nothing: nobody counts any more on what the

@@ -118,6 +118,24 @@ class LogDirectories:
         """
         return any(directory.boot_note.may_have_lost() for directory in self.live.values())
 
+    def short_logs(self) -> frozenset[TopicPartition]:
+        """The partitions of which records are gone that were here: their logs were cut as they were damaged,
+        end before a high watermark that was stored, or are not there. To be asked before high watermarks are
+        stored again. Blocks.
+        """
+        ends: dict[TopicPartition, int] = {}
+        known: dict[TopicPartition, int] = {}
+        cut: set[TopicPartition] = set()
+        for directory in self.live.values():
+            known |= directory.checkpoints.read_high_watermarks()
+            for partition, log in directory.logs.items():
+                ends[partition] = log.log_end_offset
+                if log.recovery_report.cut_size:
+                    cut.add(partition)
+        return frozenset(
+            cut | {partition for partition, end in known.items() if ends.get(partition, 0) < end}
+        )
+
     def may_be_empty(self) -> bool:
         """Whether a root may be in the place of another that had everything. Blocks. Raises StorageError."""
         return any(directory.boot_note.may_be_empty() for directory in self.live.values())

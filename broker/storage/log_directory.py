@@ -200,6 +200,7 @@ class LogDirectory:
                 clean=self.clean,
                 closed=closed.get(partition),
                 transaction_index_sizes=index_sizes.get(partition),
+                on_cut=self.boot_note.note_cut,
             )
 
         self._found = None
@@ -454,6 +455,7 @@ class LogDirectory:
         clean: bool,
         closed: ClosedLog | None = None,
         transaction_index_sizes: IndexSizes | None = None,
+        on_cut: Callable[[], None] = lambda: None,
         name: str | None = None,
     ) -> Log:
         log = open_log(
@@ -473,6 +475,7 @@ class LogDirectory:
             compacted_end=compacted_end,
             on_recovery_point_lowered=self.checkpoints.store_offsets,
             on_gap=self.checkpoints.store_compaction,
+            on_cut=on_cut,
         )
         tell(self._events, log)
         return log

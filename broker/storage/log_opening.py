@@ -40,13 +40,15 @@ def open_log(
     compacted_end: int | None = None,
     on_recovery_point_lowered: Callable[[], None] = lambda: None,
     on_gap: Callable[[], None] = lambda: None,
+    on_cut: Callable[[], None] = lambda: None,
 ) -> Log:
     """Open the log in `directory`, making it when there is none; unless `clean`, everything from the
     recovery point on is checked. With `closed`, what `close` returned, nothing is read that fits it.
     An index of aborted transactions that is smaller than it was known to be (bytes, by its segment's base
     offset) is made anew.
 
-    `on_gap` is called before the first gap in the offsets is stored, and has to store `compacted_end`.
+    `on_gap` is called before the first gap in the offsets is stored, and has to store `compacted_end`;
+    `on_cut` before anything is cut off that a crash left damaged.
     Blocks on the disk. Raises StorageError.
     """
     place = PartitionDirectory(disk, directory, pool or FilePool(disk), cache or IndexCache())
@@ -61,6 +63,7 @@ def open_log(
         now_ms=clock.now_ms(),
         has_gaps=has_gaps,
         transaction_index_sizes=transaction_index_sizes or {},
+        on_cut=on_cut,
     )
     recovered = recovery.open(
         clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset, closed=closed

@@ -17,7 +17,7 @@ Runs in the thread that opens the log, before anything else uses it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -96,10 +96,11 @@ class Recovery:
         now_ms: int,
         has_gaps: bool,
         transaction_index_sizes: Mapping[int, int] = MappingProxyType({}),
+        on_cut: Callable[[], None] = lambda: None,
     ) -> None:
         """`has_gaps`: offsets may be missing, as compaction leaves the log, here or at its leader.
         `transaction_index_sizes`: what indexes of aborted transactions hold at least (bytes), by their
-        segments' base offsets.
+        segments' base offsets. `on_cut` is called before anything of what a crash left is cut off.
         """
         self.topic_id: TopicId | None = None
         self._directory = directory
@@ -109,6 +110,7 @@ class Recovery:
         self._now_ms = now_ms
         self._has_gaps = has_gaps
         self._transaction_index_sizes = transaction_index_sizes
+        self._on_cut = on_cut
         self._damaged: set[Segment] = set()
         self._newest: FoundSegment | None = None
         self._checked_size = 0
@@ -351,6 +353,7 @@ class Recovery:
         for index, segment in enumerate(segments[first:], start=first):
             if index > first:
                 if not self._follows(segment, expected):
+                    self._on_cut()
                     self._remove_segments(segments[index:])
                     break
                 self._write_snapshot(segment.base_offset)
@@ -394,6 +397,7 @@ class Recovery:
         self._checked_size += scan.valid_size
         if scan.valid_size == segment.size:
             return scan.next_offset, True
+        self._on_cut()
         self._cut_size += segment.size - scan.valid_size
         segment.cut_file(scan.valid_size)
         return scan.next_offset, False

@@ -18,6 +18,7 @@ from broker.coordination.znodes import TopicZnode
 from broker.embedded import EmbeddedZooKeeper
 from broker.errors import ErrorCode, ProtocolError
 from broker.loopback import accepts, free_ports
+from broker.storage.filenames import HIGH_WATERMARK_FILE
 from broker.types import BrokerId, HostPort, TopicId, TopicPartition
 from tests.chaos.load import Follower, Writer, assert_written_once_and_in_order, read_all
 from tests.conftest import until
@@ -174,6 +175,35 @@ def test_of_nodes_that_lost_power_together_the_one_that_lost_nothing_leads(
     assert read(nodes, "t") == [b"a", b"b"]
     assert len({log_bytes(nodes.root(node), "t-0") for node in EVERYWHERE}) == 1
     assert nodes.state("t")["leader"] == 3
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "removed"])
+def test_of_nodes_that_were_killed_together_one_that_lacks_records_does_not_lead(
+    nodes: ThreeNodes, damage: str
+) -> None:
+    nodes.create_topic("t", [1, 2, 3])
+    nodes.create_topic("u", [1, 2, 3])
+    until(lambda: nodes.are_in_sync("t") and nodes.are_in_sync("u"))
+    write(nodes, "t", b"a", b"b", b"c")
+    write(nodes, "u", b"a")
+    until(lambda: "t 0 3" in (nodes.root(1) / HIGH_WATERMARK_FILE).read_text())
+    for node in EVERYWHERE:
+        nodes.cluster.kill_node(node)
+    log = nodes.root(1) / "t-0" / f"{0:020d}.log"
+    stored = log.read_bytes()
+    match damage:
+        case "flipped":
+            log.write_bytes(stored[:-1] + bytes([stored[-1] ^ 1]))
+        case "cut":
+            log.write_bytes(stored[: len(stored) // 3])
+        case _:
+            shutil.rmtree(log.parent)
+    for node in EVERYWHERE:
+        nodes.cluster.start_node(node)
+    until(lambda: nodes.are_in_sync("t") and nodes.are_in_sync("u"))
+    assert read(nodes, "t") == [b"a", b"b", b"c"]
+    assert read(nodes, "u") == [b"a"]
+    assert len({log_bytes(nodes.root(node), "t-0") for node in EVERYWHERE}) == 1
 
 
 @contextmanager

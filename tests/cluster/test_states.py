@@ -48,6 +48,18 @@ def test_a_broker_that_may_have_lost_records_leaves_every_set_that_has_another_m
     asyncio.run(scenario())
 
 
+def test_a_broker_that_knows_what_it_lost_leaves_the_sets_of_that_alone() -> None:
+    async def scenario() -> None:
+        session = MemorySession(MemoryTree())
+        await session.start(timeout_ms=1000)
+        await session.create(paths.topic("t"), topic({0: [1, 2], 1: [2, 1]}).encode())
+        for tp, stored in ((T0, state(1, 1, 2)), (T1, state(2, 2, 1))):
+            await session.create(paths.partition_state(tp), stored.encode())
+        assert (await leave_isrs(session, SECOND, only={T1, T2})).left == [T1]
+
+    asyncio.run(scenario())
+
+
 def test_such_a_broker_leaves_the_sets_of_topics_that_cannot_be_read_too() -> None:
     async def scenario() -> None:
         session = MemorySession(MemoryTree())

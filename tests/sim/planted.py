@@ -73,7 +73,10 @@ def _isr_change_without_condition() -> list[_Patch]:
 
 def _power_loss_taken_for_clean() -> list[_Patch]:
     """A node that comes back under another boot id stays in its in-sync sets."""
-    return [mock.patch("broker.storage.boot_note.BootNote.may_have_lost", return_value=False)]
+    return [
+        mock.patch("broker.storage.boot_note.BootNote.may_have_lost", return_value=False),
+        mock.patch("broker.storage.log_directories.LogDirectories.short_logs", return_value=frozenset()),
+    ]
 
 
 def _window_of_four() -> list[_Patch]:

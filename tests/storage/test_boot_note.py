@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
+import pytest
+
+from broker.errors import DiskFullError
 from broker.storage.boot_note import BootNote
 from broker.storage.filenames import BOOT_FILE
 from broker.storage.memory_disk import MemoryDisk
@@ -90,3 +94,31 @@ def test_what_ended_cleanly_ends_so_again_before_anything_is_noted() -> None:
     started(disk).write()
     disk.crash()
     assert started(disk, was_clean=True).allows_clean_end()
+
+
+def test_a_cut_is_known_by_partition_to_its_start_and_puts_everything_in_doubt_for_the_next() -> None:
+    disk = MemoryDisk()
+    started(disk).write()
+    cutting = started(disk)
+    cutting.note_cut()
+    assert not cutting.may_have_lost()
+    assert not cutting.allows_clean_end()
+    disk.crash()
+    for was_clean in (False, True):
+        after = started(disk, was_clean=was_clean)
+        assert after.may_have_lost()
+        assert not after.may_be_empty()
+    after.note_cut()
+    assert after.may_have_lost(), "more was in doubt before"
+    after.write()
+    assert not started(disk).may_have_lost()
+
+
+def test_a_cut_on_a_full_disk_is_known_to_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    started(disk).write()
+    cutting = started(disk)
+    with monkeypatch.context() as full:
+        full.setattr(disk, "write_file", mock.Mock(side_effect=DiskFullError("no room")))
+        cutting.note_cut()
+    assert not cutting.allows_clean_end()

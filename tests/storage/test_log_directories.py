@@ -9,15 +9,23 @@ import pytest
 
 from broker.errors import DiskFailedError, DiskFullError, StorageError
 from broker.storage.disk import File
-from broker.storage.filenames import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_FILE, RECOVERY_POINT_FILE
+from broker.storage.filenames import (
+    CLEAN_SHUTDOWN_FILE,
+    LEADER_EPOCH_FILE,
+    RECOVERY_POINT_FILE,
+    FileKind,
+    segment_file_name,
+)
 from broker.storage.log_config import LogConfig
 from broker.storage.log_directories import LogDirectories
 from broker.storage.memory_disk import MemoryDisk
+from broker.storage.partition_directory import remove_partition_directory
 from broker.types import BrokerId, TopicPartition
 from tests.storage.conftest import memory_place
 from tests.storage.samples import ManualClock, append, contents
 
 CONFIG = LogConfig()
+FIRST_LOG = segment_file_name(0, FileKind.LOG)
 FIRST, SECOND = Path("/data/first"), Path("/data/second")
 
 
@@ -192,3 +200,32 @@ def test_roots_share_open_files_and_indexes(disk: MemoryDisk) -> None:
     caches = {id(directory._cache) for directory in directories.live.values()}
     assert len(pools) == len(caches) == 1
     directories.close()
+
+
+def test_logs_that_were_damaged_or_end_before_what_was_committed_are_told(disk: MemoryDisk) -> None:
+    directories = opened(disk)
+    directories.note_boot()
+    for number in range(4):
+        create(directories, number)
+    first = directories.live[FIRST]
+    append(first.logs[partition(0)], b"more")
+    directories.live[SECOND].checkpoints.store_high_watermarks({partition(1): 1, partition(3): 1})
+    first.checkpoints.store_high_watermarks({partition(2): 1})
+    for root in (FIRST, SECOND):
+        directories.release(root)  # as a crash does
+    log = FIRST / "t-0" / FIRST_LOG
+    stored = disk.read_file(log)
+    disk.write_file(log, stored[:-1] + b"!")
+    disk.write_file(SECOND / "t-1" / FIRST_LOG, b"")
+    remove_partition_directory(disk, SECOND / "t-3")
+
+    again = opened(disk)
+    assert not again.may_have_lost()
+    assert again.short_logs() == {partition(0), partition(1), partition(3)}
+    assert contents(again.live[FIRST].logs[partition(0)]) == [(0, b"0")]
+    for root in (FIRST, SECOND):
+        again.release(root)
+    later = opened(disk)
+    assert later.may_have_lost(), "nobody was told of the cut"
+    later.note_boot()
+    later.close()
