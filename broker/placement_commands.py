@@ -189,7 +189,10 @@ def _raise_all(results: dict[TopicPartition, ProtocolError | None]) -> None:
 
 
 def _broker_ids(text: str) -> list[int]:
-    return [_broker_id(part) for part in text.split(",")]
+    ids = [_broker_id(part) for part in text.split(",")]
+    if len(set(ids)) < len(ids):
+        raise argparse.ArgumentTypeError(f"{text!r} names a broker twice")
+    return ids
 
 
 def _broker_id(text: str) -> int:

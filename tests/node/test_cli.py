@@ -241,6 +241,7 @@ def test_an_address_where_nobody_listens_is_told() -> None:
         ("topics", "create", "t", "--partitions", "0"),
         ("topics", "create", "t", "--config", "nonsense"),
         ("start",),
+        ("topics", "reassign", "t", "--brokers", "1,1"),
         ("perf", "produce", "t", "--count", "0"),
         ("quotas", "alter", "--user", "u", "--user-default"),
         ("quotas", "alter", "--user", "u", "--add", "producer_byte_rate=much"),
