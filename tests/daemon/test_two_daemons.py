@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 import yaml
@@ -12,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 from broker.embedded import EmbeddedCluster
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, wait_until
-from tests.daemon.test_mirror import address, consume, create, produce
-from tests.daemon.test_workers import Daemon
+from tests.daemon.test_mirror import address, consume, create, produce, producer
+from tests.daemon.test_workers import Daemon, acknowledged
 
 Clusters = tuple[EmbeddedCluster, EmbeddedCluster]
 GROUP, PARTITIONS = "readers", 4
@@ -105,3 +106,45 @@ def test_a_topic_has_one_writer_in_both_and_what_a_killed_one_did_the_other_does
     first = left.told()["heartbeats"]["jfk"]["written"]
     left.wait_for(lambda: left.told()["heartbeats"]["jfk"]["written"] > first, "heartbeats go on")
     assert left.process.stop() == 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_daemons_share_one_limit_by_what_they_need_and_one_that_is_killed_leaves_it_to_the_other(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    source, _ = clusters
+    limit = 100_000
+    create(source, "flights", 2)
+    writer = producer(source, **{"batch.size": 20_000})
+    for _ in range(6_000):
+        writer.produce("flights", bytes(1_000), partition=0)
+    assert writer.flush(30) == 0
+    daemons = [Daemon(mirror(*clusters, buckets=2)) for _ in range(2)]
+    for daemon in daemons:
+        file = daemon.process.file
+        links = [{"from": "jfk", "to": "aggregate", "bytes_per_second": limit}]
+        file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"links": links}))
+        daemon.start()
+
+    def links() -> list[dict[str, Any]]:
+        return [link for daemon in daemons for link in daemon.told().get("links", ())]
+
+    def is_lent() -> bool:
+        """One has nearly all of the limit, and uses it; both together have no more than there is."""
+        told = links()
+        if [link["members"] for link in told] != [2, 2] or None in [link["limit"] for link in told]:
+            return False
+        whole = sum(link["limit"] for link in told) <= 1.001 * limit
+        return whole and max(link["borrowed"] for link in told) > 0.4 * limit and rate() > 0.85 * limit
+
+    def rate() -> float:
+        return float(sum(link["rate"] for link in links()))
+
+    daemons[0].wait_for(is_lent, "lent")
+    assert rate() < 1.15 * limit
+    busy, idle = sorted(daemons, key=lambda daemon: -daemon.told()["links"][0]["rate"])
+    busy.process.kill()
+    idle.wait_for(lambda: len(acknowledged(idle)) == 2, "the other has all partitions")
+    idle.wait_for(lambda: idle.told()["links"][0]["limit"] == limit, "and all of the limit")
+    assert idle.process.stop() == 0
