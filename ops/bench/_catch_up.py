@@ -32,6 +32,8 @@ HOUR_SECONDS, SCALE = 3600, 40
 BULK_SHARE, LIVE_SHARE = 0.25, 0.3
 """Of what the way carries: what is produced to `bulk` while the way is down, and to `live` after it."""
 BUDGET_SHARE = 0.4
+OLD_SECONDS = 5
+"""What is behind by so much counts as old: an hour is short here."""
 BULK_BATCH_BYTES, LIVE_BATCH_BYTES = 64 << 10, 8 << 10
 LIVE_INTERVAL_SECONDS = 0.05
 SETTLING_SECONDS = 3.0
@@ -119,6 +121,7 @@ def _topology(way: Way, budget: int | None) -> Mapping[str, Any]:
             "to": "destination",
             "topics": {"include": [topic], "name": "{topic}"},
             "resources": {"catch_up_bytes_per_second": budget} if topic == BULK and budget else {},
+            "objectives": {"lag_seconds": OLD_SECONDS},
         }
         for topic in (BULK, LIVE)
     ]
