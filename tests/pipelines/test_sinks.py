@@ -114,13 +114,17 @@ def test_a_topic_has_every_record_once_for_readers_of_what_is_committed(
             with pytest.raises(RunFailedError, match="cut off"):
                 place.run()
     assert place.run().rows_written == {"0-topic": 40}
+    outbox = place.folder / "data/pipelines/p/checkpoint/outbox"
+    (sent,) = outbox.glob("*/*/0.json")
+    left = sent.parent / "left-by-a-crash"
+    left.mkdir()
+    (left / "part.parquet").write_bytes(b"PAR1")
     place.produce([order(40, 0)])
     assert place.run().rows_written == {"0-topic": 1}
     options = {"kafka.bootstrap.servers": place.bootstrap, "kafka.isolation.level": "read_committed"}
     frame = place.spark.read.format("mirror").options(subscribe=sink, **options).load()
     ids = [json.loads(row.value)["id"] for row in frame.collect()]
     assert sorted(ids) == list(range(41))
-    outbox = place.folder / "data/pipelines/p/checkpoint/outbox"
     assert not list(outbox.glob("**/*.parquet"))
 
 

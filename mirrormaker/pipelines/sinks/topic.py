@@ -2,8 +2,9 @@
 again is the same to the last row, whatever its steps compute anew; each file of them is one transaction of
 one task, which is known again by the batch's number (`spark/sink_transactions`).
 
-    outbox/SINK/NUMBER/       the rows, as Parquet; removed once they are sent
-    outbox/SINK/NUMBER.json   made when all rows are there: which they are; then, that they are sent
+    outbox/SINK/STAGED/       the rows, as Parquet, by a name that no attempt before had: one that was killed
+                              may still write for a moment; removed once they are sent
+    outbox/SINK/NUMBER.json   made when all rows are there: where, and how many; then, that they are sent
 
 With the option `delivery: at_least_once` rows go out as they come, and a batch that comes again goes again.
 """
@@ -11,6 +12,8 @@ With the option `delivery: at_least_once` rows go out as they come, and a batch 
 from __future__ import annotations
 
 import json
+import uuid
+from dataclasses import asdict, dataclass, replace
 
 from pyspark.sql import DataFrame
 
@@ -23,11 +26,21 @@ from mirrormaker.topology.model import ClusterName, PipelineSpec, SinkSpec, Topi
 
 RECORD_COLUMNS = frozenset({"key", "value", "topic", "partition", "timestamp", "headers"})
 NOTES_KEPT = 10
+_NOTE = ".json"
 _WHOLE_FILES = {
     "spark.sql.files.maxPartitionBytes": str(1 << 50),
     "spark.sql.files.openCostInBytes": str(1 << 50),
 }
 """Each file is one task's, however many cores there are: its rows keep their order and their transaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """What is noted of a batch."""
+
+    rows: int
+    staged: str
+    sent: bool
 
 
 class OutboxSink:
@@ -45,30 +58,46 @@ class OutboxSink:
         return ()
 
     def claim(self) -> None:
-        """A topic belongs to whoever may write to it."""
+        """Remove what a crash left aside. The topic itself belongs to whoever may write to it."""
+        names = [name for name in self._files.list_names(self._folder) if not name.startswith(".")]
+        notes = [name for name in names if name.endswith(_NOTE)]
+        noted = {self._read(note).staged for note in notes}
+        for name in set(names) - set(notes) - noted:
+            self._files.delete(f"{self._folder}/{name}")
 
     def append(self, number: int, frame: DataFrame) -> int:
         frame = frame.select(*(name for name in frame.columns if name in RECORD_COLUMNS))
         if not self._is_exact:
             return self._send_at_once(frame)
-        note, staged = f"{self._folder}/{number}.json", f"{self._folder}/{number}"
-        told = self._files.read_text(note)
-        if told is None:
-            self._files.make_folder(self._folder)
-            frame.write.mode("overwrite").parquet(self._files.url(staged))
-            rows = self._place.spark.read.schema(frame.schema).parquet(self._files.url(staged)).count()
-            self._files.write_text(note, json.dumps({"rows": rows, "sent": False}))
+        note = f"{number}{_NOTE}"
+        if self._files.exists(f"{self._folder}/{note}"):
+            batch = self._read(note)
         else:
-            rows = int(json.loads(told)["rows"])
-        if told is None or not json.loads(told)["sent"]:
-            self._send(number, frame, staged)
-            self._files.write_text(note, json.dumps({"rows": rows, "sent": True}))
-        self._files.delete(staged)
-        self._files.delete(f"{self._folder}/{number - NOTES_KEPT}.json")
-        return rows
+            batch = self._stage(frame)
+            self._write(note, batch)
+        if not batch.sent:
+            self._send(number, frame, f"{self._folder}/{batch.staged}")
+            self._write(note, replace(batch, sent=True))
+        self._files.delete(f"{self._folder}/{batch.staged}")
+        self._files.delete(f"{self._folder}/{number - NOTES_KEPT}{_NOTE}")
+        return batch.rows
 
     def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
         raise AssertionError("a topic has no windows")
+
+    def _stage(self, frame: DataFrame) -> _Batch:
+        staged = uuid.uuid4().hex
+        place = self._files.url(f"{self._folder}/{staged}")
+        self._files.make_folder(self._folder)
+        frame.write.parquet(place)
+        rows = self._place.spark.read.schema(frame.schema).parquet(place).count()
+        return _Batch(rows=rows, staged=staged, sent=False)
+
+    def _read(self, note: str) -> _Batch:
+        return _Batch(**json.loads(self._files.read_text(f"{self._folder}/{note}") or "{}"))
+
+    def _write(self, note: str, batch: _Batch) -> None:
+        self._files.write_text(f"{self._folder}/{note}", json.dumps(asdict(batch)))
 
     def _send(self, number: int, frame: DataFrame, staged: str) -> None:
         session = self._place.spark.newSession()
