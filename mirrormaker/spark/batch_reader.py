@@ -1,4 +1,8 @@
-"""One load: the driver resolves offsets once, into ranges; each task reads one range of one partition."""
+"""One load: the driver resolves offsets once, into ranges; each task reads one range of one partition.
+
+Spark plans each load in a process of its own, which only asks for offsets: what reads and decodes is imported
+by tasks.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,6 @@ from mirrormaker.spark.filters import Narrowing, push_filters
 from mirrormaker.spark.lookups import START_TIMEOUT_MS, LogLookup, new_cluster
 from mirrormaker.spark.offsets import ANY_TIME, OffsetRange, TimeRange, plan_ranges, split_ranges
 from mirrormaker.spark.options import SourceOptions
-from mirrormaker.spark.range_reader import read_range
 
 
 class RangePartition(InputPartition):
@@ -57,6 +60,8 @@ def read_partition(
     options: SourceOptions, partition: InputPartition, times: TimeRange = ANY_TIME
 ) -> Iterator[pa.RecordBatch]:
     """The records of one Spark partition. Where there is nothing to read, Spark makes one partition up."""
+    from mirrormaker.spark.range_reader import read_range
+
     if isinstance(partition, RangePartition):
         yield from read_range(options, partition.offset_range, times)
 

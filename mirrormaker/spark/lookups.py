@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from broker.client.backoff import is_retriable
 from broker.client.cluster import Cluster
 from broker.client.connection import ConnectionSettings
-from broker.client.consumer_settings import Isolation
 from broker.client.metadata import ClusterMetadata
 from broker.client.offsets import EARLIEST, LATEST, NO_OFFSET, list_offsets
 from broker.errors import BrokerError, ConfigurationError
@@ -70,7 +69,7 @@ class LogLookup:
     def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
         self._cluster = cluster
         self._options = options
-        self._read_committed = options.terms.isolation is Isolation.READ_COMMITTED
+        self._read_committed = options.terms.committed_only
 
     async def logs(self, *, missing_allowed: bool = False) -> Logs:
         """The selected partitions as they are now. Raises ConfigurationError for what does not exist, unless

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker.client.consumer_settings import Isolation
 from broker.client.security.connection_security import PLAINTEXT, ConnectionSecurity
 from broker.types import HostPort, TopicPartition
 from mirrormaker.spark.bounds import Bounds, read_ending, read_starting
@@ -69,7 +68,7 @@ OPTION_NAMES = (
 )
 _ONLY_BATCH = "streaming queries have no end: this is for spark.read"
 _ONLY_STREAMING = "one batch load reads all of it: this is for spark.readStream"
-_ISOLATION = {level.value: level for level in (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)}
+_ISOLATION = {"read_uncommitted": False, "read_committed": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +84,8 @@ class Selection:
 class FetchTerms:
     """How tasks fetch; sizes in bytes, times in milliseconds."""
 
-    isolation: Isolation = Isolation.READ_UNCOMMITTED
+    committed_only: bool = False
+    """Leave records of open and aborted transactions out."""
     check_crcs: bool = True
     fetch_max_bytes: int = 50 * 1024 * 1024
     fetch_max_wait_ms: int = 500
@@ -177,7 +177,7 @@ def _read_cluster(given: GivenOptions) -> ClusterOptions:
 def _read_terms(given: GivenOptions) -> FetchTerms:
     defaults = FetchTerms()
     return FetchTerms(
-        isolation=given.read("kafka.isolation.level", one_of(_ISOLATION), defaults.isolation),
+        committed_only=given.read("kafka.isolation.level", one_of(_ISOLATION), defaults.committed_only),
         check_crcs=given.read("kafka.check.crcs", parse_boolean, defaults.check_crcs),
         fetch_max_bytes=given.read("kafka.fetch.max.bytes", parse_size, defaults.fetch_max_bytes),
         fetch_max_wait_ms=given.read("kafka.fetch.max.wait.ms", parse_size, defaults.fetch_max_wait_ms),

@@ -40,7 +40,7 @@ def read_range(
     terms = DecodingTerms(
         wanted=offset_range,
         times=times,
-        committed_only=options.terms.isolation is Isolation.READ_COMMITTED,
+        committed_only=options.terms.committed_only,
         check_crcs=options.terms.check_crcs,
         include_headers=options.include_headers,
     )
@@ -140,6 +140,6 @@ def _consumer_settings(terms: FetchTerms, count: int) -> ConsumerSettings:
         fetch_min_bytes=terms.fetch_min_bytes,
         partition_max_bytes=min(terms.partition_max_bytes, fetch_bytes),
         rack=terms.rack,
-        isolation=terms.isolation,
+        isolation=Isolation.READ_COMMITTED if terms.committed_only else Isolation.READ_UNCOMMITTED,
         offset_reset=OffsetReset.NONE,
     )

@@ -116,7 +116,7 @@ def test_reading_imports_no_pandas(bootstrap: str) -> None:
     script = f"""
 import sys
 from broker.types import TopicPartition
-from mirrormaker.spark.batch_reader import read_range
+from mirrormaker.spark.range_reader import read_range
 from mirrormaker.spark.offsets import OffsetRange
 from mirrormaker.spark.options import parse_options
 options = parse_options({{"kafka.bootstrap.servers": "{bootstrap}", "subscribe": "{topic}"}})
