@@ -1,7 +1,7 @@
 """One Spark session that runs queries on topics, for both sources by turns; started by `spark_source`.
 
-Takes the work as JSON on the command line and prints a line of JSON for each run: seconds by the clock and of
-the processor, of the driver, the JVM and the Python workers together.
+Takes the work as JSON on the command line and prints a line of JSON for each run, until its time is over:
+seconds by the clock and of the processor, of the driver, the JVM and the Python workers together.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pyspark.sql import functions as f
 
 from mirrormaker.spark import MirrorDataSource
 
+SOURCES = ("mirror", "kafka")
 LOOPBACK = "127.0.0.1"
 BATCH_BYTES = 64 * 1024
 WORDS = "gate late crew snow wind fuel slot taxi door bags hold push "
@@ -95,6 +97,7 @@ QUERIES: dict[str, Callable[[Case], int]] = {
 
 
 def main(work: dict[str, Any]) -> None:
+    ends_at = time.monotonic() + work["seconds"]
     folder = Path(work["folder"])
     session = (
         SparkSession.builder.master(work["master"])
@@ -109,15 +112,16 @@ def main(work: dict[str, Any]) -> None:
         .getOrCreate()
     )
     session.dataSource.register(MirrorDataSource)
-    for round_number in range(-1, work["rounds"]):
-        for topic in work["topics"] if round_number >= 0 else work["topics"][:1]:
-            for query in work["queries"]:
-                order = ("mirror", "kafka") if round_number % 2 else ("kafka", "mirror")
-                for source in order:
-                    about = {"session": session, "bootstrap": work["bootstrap"], "folder": folder}
-                    figures = _run(Case(source=source, **about, **topic), query)
-                    if round_number >= 0:
-                        print(json.dumps(figures), flush=True)
+    about = {"session": session, "bootstrap": work["bootstrap"], "folder": folder}
+    for query in work["queries"]:
+        for source in SOURCES:
+            _run(Case(source=source, **about, **work["topics"][0]), query)
+    for round_number in range(work["rounds"]):
+        for topic, query in product(work["topics"], work["queries"]):
+            if time.monotonic() > ends_at:
+                break
+            for source in SOURCES if round_number % 2 else SOURCES[::-1]:
+                print(json.dumps(_run(Case(source=source, **about, **topic), query)), flush=True)
     shutil.rmtree(folder / "parquet", ignore_errors=True)
     session.stop()
 

@@ -1,12 +1,13 @@
 """The data source `mirror` beside Spark's own Kafka source: the same Spark, the same node, the same records.
 
 Run: `python -m ops.bench.spark_source [--mebibytes N] [--sizes ...] [--codecs ...] [--partitions ...]
-[--masters ...] [--queries count aggregate load write] [--rounds N] [--jars DIR]`. One real node; topics of
-JSON records with keys. In each Spark session the two sources take turns, after a round that warms both up;
-what stands is the best round of each. `write` is the other way: rows that Spark makes up, to a topic. `ratio`
-is rows a second of `mirror` over those of `kafka`; the goal is 1. `cpu` is the processor time of driver, JVM
-and Python workers for a million rows. Spark's source comes from Maven Central (`mvn` is needed) unless its
-jars are in DIR already.
+[--masters ...] [--queries count aggregate load write] [--rounds N] [--minutes N] [--jars DIR]`. One real
+node; topics of JSON records with keys. In each Spark session the two sources take turns, after runs that warm
+both up; what stands is the best round of each. `write` is the other way: rows that Spark makes up, to a
+topic. `ratio` is rows a second of `mirror` over those of `kafka`; the goal is 1. `cpu` is the processor time
+of driver, JVM and Python workers for a million rows, of both sources, and the ratio of the two; the goal is 1
+at most. All of it takes about `--minutes`: rounds end early, and cases that no time is left for are told.
+Spark's source comes from Maven Central (`mvn` is needed) unless its jars are in DIR already.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +75,7 @@ class Topic:
 
 def main() -> None:
     arguments = _arguments()
+    ends_at = time.monotonic() + arguments.minutes * 60
     topics = [
         Topic(size=size, codec=codec, partitions=partitions, rows=arguments.mebibytes * 2**20 // size)
         for size in arguments.sizes
@@ -97,10 +101,11 @@ def main() -> None:
             asyncio.run(_fill(bootstrap, topics))
             print(
                 f"{'master':<10}{'topic':<18}{'query':<11}{'mirror':>18}{'kafka':>18}"
-                f"{'ratio':>7}{'goal':>6}{'cpu s/M rows':>18}",
+                f"{'ratio':>7}{'goal':>6}{'cpu s/M: mirror':>17}{'kafka':>9}{'ratio':>7}{'goal':>6}",
                 flush=True,
             )
-            for master in arguments.masters:
+            for number, master in enumerate(arguments.masters):
+                left = ends_at - time.monotonic()
                 work = {
                     "master": master,
                     "folder": str(folder),
@@ -109,24 +114,29 @@ def main() -> None:
                     "topics": [topic.described() for topic in topics],
                     "queries": arguments.queries,
                     "rounds": arguments.rounds,
+                    "seconds": left / (len(arguments.masters) - number),
                 }
-                _report(master, topics, _run_session(work))
+                _report(master, topics, arguments.queries, _run_session(work))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--mebibytes", type=int, default=200, help="uncompressed, of each topic")
+    parser.add_argument("--mebibytes", type=int, default=100, help="uncompressed, of each topic")
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000])
-    parser.add_argument("--codecs", nargs="+", default=["none", "snappy", "zstd"])
+    parser.add_argument("--codecs", nargs="+", help="none, snappy and zstd; none with several --partitions")
     parser.add_argument("--partitions", type=int, nargs="+", default=[10])
     parser.add_argument("--masters", nargs="+", default=["local[2]"])
     parser.add_argument("--queries", nargs="+", default=["count", "aggregate", "load", "write"])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=10, help="for all of it")
     parser.add_argument("--jars", type=Path, help="where the jars are kept")
     parser.add_argument("--directory", type=Path, help="where the node keeps its logs")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.codecs is None:
+        arguments.codecs = ["none"] if len(arguments.partitions) > 1 else ["none", "snappy", "zstd"]
+    return arguments
 
 
 def source_jars(folder: Path) -> list[str]:
@@ -137,18 +147,30 @@ def source_jars(folder: Path) -> list[str]:
     return [str(path) for path in sorted(folder.glob("*.jar"))]
 
 
-async def _fill(bootstrap: HostPort, topics: Iterable[Topic]) -> None:
+async def _fill(bootstrap: HostPort, topics: Sequence[Topic]) -> None:
     async with Cluster([bootstrap]) as cluster:
         for topic in topics:
             for name in (topic.name, topic.copy):
                 new = NewTopic(name=name, partitions=topic.partitions, replication_factor=1)
                 await Admin(cluster).create_topic(new)
-            settings = ProducerSettings(codec=topic.codec, batch_bytes=BATCH_BYTES, linger_ms=50)
-            async with Producer(cluster, settings=settings) as producer:
-                for row in range(topic.rows):
-                    key, value = _record(row, topic.size)
-                    await producer.send(topic.name, value, key, partition=row // 500 % topic.partitions)
-                await producer.flush()
+        for size in {topic.size for topic in topics}:
+            await _write(cluster, [topic for topic in topics if topic.size == size])
+
+
+async def _write(cluster: Cluster, topics: Sequence[Topic]) -> None:
+    """The same records to all of these."""
+    async with AsyncExitStack() as stack:
+        producers = {}
+        for codec in {topic.codec for topic in topics}:
+            settings = ProducerSettings(codec=codec, batch_bytes=BATCH_BYTES, linger_ms=50)
+            producers[codec] = await stack.enter_async_context(Producer(cluster, settings=settings))
+        for row in range(topics[0].rows):
+            key, value = _record(row, topics[0].size)
+            for topic in topics:
+                partition = row // 500 % topic.partitions
+                await producers[topic.codec].send(topic.name, value, key, partition=partition)
+        for producer in producers.values():
+            await producer.flush()
 
 
 def _record(row: int, size: int) -> tuple[bytes, bytes]:
@@ -174,29 +196,23 @@ def _run_session(work: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
 
 
-def _report(master: str, topics: Iterable[Topic], runs: list[dict[str, Any]]) -> None:
+def _report(master: str, topics: Iterable[Topic], queries: Iterable[str], runs: list[dict[str, Any]]) -> None:
     for topic in topics:
-        for query in dict.fromkeys(run["query"] for run in runs):
-            best = {}
-            for source in ("mirror", "kafka"):
-                mine = [
-                    run
-                    for run in runs
-                    if (run["topic"], run["query"], run["source"]) == (topic.name, query, source)
-                ]
-                assert all(run["rows"] in (topic.rows, -1) for run in mine), mine
-                seconds = min(run["seconds"] for run in mine)
-                best[source] = (
-                    topic.rows / seconds,
-                    min(run["cpu_seconds"] for run in mine) / topic.rows * 1e6,
-                )
-            ratio = best["mirror"][0] / best["kafka"][0]
-            rates = "".join(
-                f"{best[source][0] / 1e6:>7.2f} M/s{best[source][0] * topic.size / 1e6:>5.0f} MB"
-                for source in ("mirror", "kafka")
-            )
-            cpu = f"{best['mirror'][1]:>9.2f}{best['kafka'][1]:>9.2f}"
-            print(f"{master:<10}{topic.name:<18}{query:<11}{rates}{ratio:>7.2f}{GOAL:>6.1f}{cpu}", flush=True)
+        for query in queries:
+            mine = [run for run in runs if (run["topic"], run["query"]) == (topic.name, query)]
+            assert all(run["rows"] in (topic.rows, -1) for run in mine), mine
+            by_source = [[run for run in mine if run["source"] == source] for source in ("mirror", "kafka")]
+            told = _figures(topic, *by_source) if all(by_source) else "   no time was left"
+            print(f"{master:<10}{topic.name:<18}{query:<11}{told}", flush=True)
+
+
+def _figures(topic: Topic, mirror: list[dict[str, Any]], kafka: list[dict[str, Any]]) -> str:
+    """The best of each."""
+    rates = [topic.rows / min(run["seconds"] for run in runs) for runs in (mirror, kafka)]
+    cpu = [min(run["cpu_seconds"] for run in runs) / topic.rows * 1e6 for runs in (mirror, kafka)]
+    told = "".join(f"{rate / 1e6:>7.2f} M/s{rate * topic.size / 1e6:>5.0f} MB" for rate in rates)
+    told += f"{rates[0] / rates[1]:>7.2f}{GOAL:>6.1f}"
+    return f"{told}{cpu[0]:>17.2f}{cpu[1]:>9.2f}{cpu[0] / cpu[1]:>7.2f}{GOAL:>6.1f}"
 
 
 if __name__ == "__main__":
