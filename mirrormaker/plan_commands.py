@@ -106,7 +106,7 @@ async def _apply_now(options: argparse.Namespace) -> int:
     if plan.dangers and not options.force:
         raise ConfigurationError([*plan.dangers, "nothing was done: --force does it all the same"])
     failures = 0
-    async for result in apply_steps(topology, plan.steps):
+    async for result in apply_steps(topology, plan.steps, SystemClock()):
         failures += result.error is not None
         _tell(f"{describe_step(result.step)}: {result.error or 'done'}")
     failures += await _follow_routes(options.file.resolve(), topology, plan)

@@ -334,7 +334,7 @@ class RouteRunner:
                 self._claims,
                 carriage.set_topics,
                 watch,
-                Adoption(self.work.source, source, destination, halts),
+                Adoption(self.work.source, source, destination, self._board),
                 self._events,
             )
             self._rules = RuleKeeper(route, source, destination, lambda: reconciler.topics, self._events)
@@ -411,6 +411,8 @@ class RouteRunner:
                 await copier.close(for_good=True)
                 return
             reconciler.pause(self._wishes.topics)
+            if reconciler.obstacles:
+                reconciler.look_soon()
             copier.look_again()
 
     @property

@@ -33,10 +33,10 @@ from broker.types import HostPort
 from mirrormaker.console.access import Access
 from mirrormaker.console.failover import FailoverResource
 from mirrormaker.console.metrics import metrics_text
-from mirrormaker.control_access import this_user
 from mirrormaker.daemon import Daemon
 from mirrormaker.failover.sides import FailoverError
 from mirrormaker.reconcile.control import Pause
+from mirrormaker.reconcile.control_records import this_user
 from mirrormaker.reconcile.halts import Release
 from mirrormaker.reconcile.live_topology import OutdatedTopologyError
 from mirrormaker.reconcile.pauses import find_route, name_resumed, pause_records, resume_records

@@ -18,12 +18,12 @@ from typing import Any
 from uuid import uuid4
 
 from broker.errors import BrokerError
-from mirrormaker.control_access import this_user
 from mirrormaker.failover.sides import FailoverError, Sides
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.reconcile.control import CONTROL_TOPIC
 from mirrormaker.reconcile.control_board import TIMEOUT_MS
+from mirrormaker.reconcile.control_records import this_user
 from mirrormaker.reconcile.switches import Side, Stage
 
 BEAT_MS = 1_000

@@ -11,11 +11,10 @@ from broker.client.cluster import Cluster
 from broker.clock import Clock
 from broker.errors import BrokerError, ConfigurationError, ConnectionFailedError
 from mirrormaker.clusters import open_cluster
-from mirrormaker.control_access import this_user
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.reconcile.control import RouteWishes, read_wishes
-from mirrormaker.reconcile.control_records import control_records
+from mirrormaker.reconcile.control_records import control_records, this_user
 from mirrormaker.reconcile.switches import Side, Switch, latest, read_switches, switch_key, switch_value
 from mirrormaker.topology.failover_groups import FailoverGroup, failover_groups
 from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Topology

@@ -1,24 +1,22 @@
-"""Destination topics that hold records which a route did not bring: whether it may add its own. Pure."""
+"""Destination topics that hold records which a route did not bring, as a plan sees them. Pure."""
 
 from __future__ import annotations
 
-from mirrormaker.topology.model import ExistingTopics, RouteSpec
+from collections.abc import Mapping
 
-REFUSED = (
-    "{name!r} holds records already, and the route has no position: `mirrormaker apply --force` has it add to"
-    " them, or 'topics.existing: append'"
-)
+from mirrormaker.plan.grounds import Grounds, undecided
+from mirrormaker.plan.world import ObservedCluster
+from mirrormaker.topology.model import RouteSpec
 
 
-def may_append(route: RouteSpec) -> bool:
-    """Whether the route adds to what it finds without anybody having decided. So it is where the file says
-    that others write its topics too: routes that merge, that share the topics of a circle, or that switch
-    their direction.
+def undecided_topics(
+    route: RouteSpec, source: ObservedCluster, destination: ObservedCluster, destinations: Mapping[str, str]
+) -> dict[str, str]:
+    """Those of the topics, source name to destination name, that the route must not copy before somebody has
+    decided, as far as the world shows.
     """
-    topics = route.topics
-    return (
-        topics.existing is ExistingTopics.APPEND
-        or topics.merge
-        or bool(route.provenance)
-        or route.failover_group is not None
-    )
+    there = destination.topics
+    empty = {name for name in destinations.values() if name not in there or not there[name].holds_records}
+    positioned = {topic for topic, at in source.positions.get(route.name, {}).items() if at}
+    left = undecided(route, destinations, Grounds(empty=empty, positioned=positioned))
+    return undecided(route, left, destination.grounds.get(route.name, Grounds()))

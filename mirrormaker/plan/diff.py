@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mirrormaker.plan.adoption import may_append
+from mirrormaker.plan.adoption import undecided_topics
 from mirrormaker.plan.circles import circle_notices, first_names
 from mirrormaker.plan.effects import after
 from mirrormaker.plan.fit import access_notices, destination_right_notices, fit_notices, source_right_notices
@@ -155,20 +155,15 @@ def _adoptions(
     destination: ObservedCluster,
     destinations: Mapping[str, str],
 ) -> Iterator[AdoptTopic]:
-    """Topics that hold records while the route has no position in what it copies into them."""
-    if may_append(route):
-        return
-    positions = source.positions.get(route.name, {})
-    for topic, name in destinations.items():
-        known = destination.topics.get(name)
-        if known is not None and known.holds_records and not positions.get(topic):
-            yield AdoptTopic(
-                route=route.name,
-                cluster=destination.name,
-                name=name,
-                source=topic,
-                topic_id=known.topic_id,
-            )
+    """Topics that hold records which, for all that is known, are not the route's."""
+    for topic, name in undecided_topics(route, source, destination, destinations).items():
+        yield AdoptTopic(
+            route=route.name,
+            cluster=destination.name,
+            name=name,
+            source=topic,
+            topic_id=destination.topics[name].topic_id,
+        )
 
 
 def _rule_steps(

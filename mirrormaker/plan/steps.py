@@ -61,8 +61,8 @@ class AddRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptTopic:
-    """A topic of the destination that holds records, and that a route without a position is to write: the
-    route gets the position that it starts at, and so counts as one that writes the topic already.
+    """A topic of the destination that holds records, and that a route without a position is to write: that it
+    may is noted in the control topic there, where whoever runs the route finds it.
     """
 
     route: RouteName

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from broker.client.access_rule import AccessRule
 from broker.errors import ErrorCode
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from mirrormaker.plan.grounds import Grounds
 from mirrormaker.topology.model import ClusterName, RouteName
 
 DAY_MS = 86_400_000
@@ -93,6 +94,10 @@ class ObservedCluster:
     punctual: Mapping[RouteName, Mapping[TopicPartition, int]] = field(default_factory=dict)
     """For routes with a lag objective: the offset from which on records are younger than that, -1 where none
     is.
+    """
+    grounds: Mapping[RouteName, Grounds] = field(default_factory=dict)
+    """What is kept here that tells whether routes may write topics which hold records; only for those whose
+    positions do not tell.
     """
     groups: tuple[str, ...] | None = None
     """Consumer groups; None where nobody asked, or the cluster did not tell."""

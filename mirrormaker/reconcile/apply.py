@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Sequence
 from broker.client.acl_admin import AclAdmin
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
-from broker.errors import BrokerError, ErrorCode, ProtocolError
+from broker.clock import Clock
+from broker.errors import BrokerError, ProtocolError
 from mirrormaker.clusters import open_cluster
-from mirrormaker.flow.start import start_offsets
 from mirrormaker.plan.steps import (
     AddPartitions,
     AddRules,
@@ -23,35 +23,30 @@ from mirrormaker.plan.steps import (
     Step,
     TopicStep,
 )
+from mirrormaker.reconcile.control_records import control_of, this_user
+from mirrormaker.reconcile.take_overs import take_over_record
 from mirrormaker.reconcile.topic_steps import StepResult, take_topic_steps
-from mirrormaker.route_groups import route_group
-from mirrormaker.topology.model import ClusterName, Delivery, RouteName, RouteSpec, Topology
-
-_BUSY = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.NON_EMPTY_GROUP)
-"""What the group of a route that is at work answers to others who would move its positions."""
-
-_KEPT_IN_TRANSACTIONS = (
-    "an exactly-once route keeps positions in its transactions alone: say 'topics.existing: append'"
-)
+from mirrormaker.topology.model import ClusterName, Topology
 
 
-async def apply_steps(topology: Topology, steps: Sequence[Step]) -> AsyncIterator[StepResult[Step]]:
+async def apply_steps(
+    topology: Topology, steps: Sequence[Step], clock: Clock
+) -> AsyncIterator[StepResult[Step]]:
     """Take those steps that concern clusters; what the daemon does about its routes is its own business."""
     by_cluster: dict[ClusterName, list[ClusterStep]] = defaultdict(list)
-    adoptions: dict[RouteName, list[AdoptTopic]] = defaultdict(list)
+    adoptions: dict[ClusterName, list[AdoptTopic]] = defaultdict(list)
     for step in steps:
         match step:
             case CreateTopic() | AddPartitions() | ChangeSettings() | AddRules():
                 by_cluster[step.cluster].append(step)
             case AdoptTopic():
-                adoptions[step.route].append(step)
+                adoptions[step.cluster].append(step)
     for name, listed in by_cluster.items():
         async for result in _at_cluster(topology, name, listed):
             yield result
-    for route in topology.routes:
-        if route.name in adoptions:
-            for result in await _adopt(topology, route, adoptions[route.name]):
-                yield result
+    for name, adopted in adoptions.items():
+        for result in await _adopt(topology, name, adopted, clock):
+            yield result
 
 
 async def _at_cluster(
@@ -82,20 +77,17 @@ async def _add_rules(cluster: Cluster, step: AddRules) -> str | None:
     return next((str(error) for error in outcomes if error is not None), None)
 
 
-async def _adopt(topology: Topology, route: RouteSpec, steps: Sequence[AdoptTopic]) -> list[StepResult[Step]]:
-    if route.delivery is Delivery.EXACTLY_ONCE:
-        return [StepResult(step=step, error=_KEPT_IN_TRANSACTIONS) for step in steps]
+async def _adopt(
+    topology: Topology, name: ClusterName, steps: Sequence[AdoptTopic], clock: Clock
+) -> list[StepResult[Step]]:
+    """Note what was decided; whoever runs the routes, now or later, goes by it."""
+    records = [
+        take_over_record(step.route, step.name, step.topic_id, clock.now_ms(), this_user()) for step in steps
+    ]
+    error: str | None = None
     try:
-        spec = topology.clusters[route.source]
-        async with open_cluster(spec) as source, route_group(route, spec, source) as group:
-            await source.refresh([step.source for step in steps])
-            partitions = source.metadata.topic_partitions([step.source for step in steps])
-            starts = await start_offsets(source, route.start, partitions)
-            await group.reset_group_offsets(route.group, starts)
-    except ProtocolError as error:
-        busy = error.code in _BUSY
-        told = f"the route {route.name!r} is at work: pause it first" if busy else str(error)
-        return [StepResult(step=step, error=told) for step in steps]
-    except BrokerError as error:
-        return [StepResult(step=step, error=str(error)) for step in steps]
-    return [StepResult(step=step, error=None) for step in steps]
+        async with control_of(topology.clusters[name]) as topic:
+            await topic.put(records)
+    except BrokerError as failure:
+        error = str(failure)
+    return [StepResult(step=step, error=error) for step in steps]

@@ -43,7 +43,7 @@ class ClusterVisit:
         self.spec = spec
         self.topics = topics_of(cluster.metadata)
         """All that the cluster lets see, without details."""
-        self._cluster = cluster
+        self.cluster = cluster
         self._clock = clock
         self._admin = Admin(cluster, timeout_ms=QUERY_TIMEOUT_MS)
         self._problems: list[str] = []
@@ -61,17 +61,17 @@ class ClusterVisit:
         leaving = [route for route in routes if route.source == self.spec.name]
         touching = [route for route in routes if self.spec.name in (route.source, route.destination)]
         names = [name for name in sorted(wanted) if name in self.topics and not self.topics[name].error]
-        described = topics_of(self._cluster.metadata, await self._settings(names))
+        described = topics_of(self.cluster.metadata, await self._settings(names))
         traffic = await self._traffic(names)
-        rights = await self._try(read_rights(self._cluster, names), "rights", Rights())
+        rights = await self._try(read_rights(self.cluster, names), "rights", Rights())
         details = {
             name: replace(described[name], traffic=traffic.get(name, {}), rights=rights.topics.get(name))
             for name in names
         }
         return ObservedCluster(
             name=self.spec.name,
-            cluster_id=self._cluster.cluster_id,
-            nodes=len(self._cluster.metadata.nodes),
+            cluster_id=self.cluster.cluster_id,
+            nodes=len(self.cluster.metadata.nodes),
             topics={**self.topics, **details},
             positions={route.name: await self._positions(route) for route in leaving},
             punctual={route.name: await self._punctual(route) for route in leaving},
@@ -100,7 +100,7 @@ class ClusterVisit:
         starts = await self._offsets(led, EARLIEST)
         ends = await self._offsets(led, LATEST)
         day_starts = await self._offsets(led, self._clock.now_ms() - DAY_MS)
-        sizes, problem = await leader_log_sizes(self._cluster, led)
+        sizes, problem = await leader_log_sizes(self.cluster, led)
         if problem is not None:
             self._problems.append(f"log sizes: {problem}")
         traffic: dict[str, dict[int, PartitionTraffic]] = defaultdict(dict)
@@ -117,20 +117,20 @@ class ClusterVisit:
     def _led(self, names: Collection[str]) -> list[TopicPartition]:
         return [
             partition
-            for partition in self._cluster.metadata.topic_partitions(names)
-            if self._cluster.leader(partition) is not None
+            for partition in self.cluster.metadata.topic_partitions(names)
+            if self.cluster.leader(partition) is not None
         ]
 
     async def _offsets(self, partitions: Iterable[TopicPartition], when: int) -> dict[TopicPartition, int]:
-        asked = list_offsets(self._cluster, dict.fromkeys(partitions, when), timeout_ms=QUERY_TIMEOUT_MS)
+        asked = list_offsets(self.cluster, dict.fromkeys(partitions, when), timeout_ms=QUERY_TIMEOUT_MS)
         found = await self._try(asked, "offsets", {})
         return {partition: at.offset for partition, at in found.items()}
 
     async def _positions(self, route: RouteSpec) -> Mapping[str, Mapping[int, int]]:
         selected = select_topics(compile_naming(route.source, route.topics), self.topics.values())
-        partitions = self._cluster.metadata.topic_partitions(sorted(selected))
+        partitions = self.cluster.metadata.topic_partitions(sorted(selected))
         async with route_group(
-            route, self.spec, self._cluster, timeout_ms=QUERY_TIMEOUT_MS, reads_only=True
+            route, self.spec, self.cluster, timeout_ms=QUERY_TIMEOUT_MS, reads_only=True
         ) as group:
             asked = group.group_offsets(route.group, partitions)
             committed = await self._try(asked, f"positions of {route.name!r}", {})
@@ -151,7 +151,7 @@ class ClusterVisit:
         """What exactly-once routes that write here have kept here. Raises BrokerError."""
         if POSITIONS_TOPIC not in self.topics:
             return {}  # looking makes no topic
-        async with KeptTopic(self._cluster, POSITIONS_TOPIC, timeout_ms=QUERY_TIMEOUT_MS) as kept:
+        async with KeptTopic(self.cluster, POSITIONS_TOPIC, timeout_ms=QUERY_TIMEOUT_MS) as kept:
             await kept.read_to_end()
             return read_positions(kept.entries())
 
@@ -160,7 +160,7 @@ class ClusterVisit:
         return None if listed is None else tuple(group.group_id for group in listed)
 
     async def _rules(self) -> tuple[AccessRule, ...] | None:
-        admin = AclAdmin(self._cluster, timeout_ms=QUERY_TIMEOUT_MS)
+        admin = AclAdmin(self.cluster, timeout_ms=QUERY_TIMEOUT_MS)
         try:
             return tuple(await admin.rules())
         except ProtocolError as error:

@@ -6,6 +6,7 @@ The topic is compacted; keys and values are JSON objects, so any client can read
     {"route": NAME}                                  {"generation", "digest", "daemon", "host", "at_ms"}
     {"route": NAME, "wish": "pause", "topic": T}     {"at_ms", "by", "reason"}; T null: the route as a whole
     {"route": NAME, "halt": {...}}                   a partition that stands by a failure policy: see `halts`
+    {"route": NAME, "take_over": {"topic": T}}       a topic there that it may add to: see `take_overs`
     {"failover_group": NAME}                         the last switch of a failover group: see `switches`
 
 The first is the claim of the daemon that runs the newest file; pauses are wishes, which hold until they are
@@ -26,6 +27,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.trouble import WHOLE_ROUTE, Trouble
 from mirrormaker.reconcile.halts import Halt, read_halt
+from mirrormaker.reconcile.take_overs import TakeOver, read_take_over
 from mirrormaker.topology.model import RouteName, RouteSpec
 from mirrormaker.topology.ways import Way
 
@@ -65,6 +67,8 @@ class RouteWishes:
     """Of single topics of the source."""
     halts: Mapping[TopicPartition, Halt] = field(default_factory=dict)
     """Partitions that stand by a failure policy; those of a topic as a whole have the number -1."""
+    take_overs: Mapping[str, TakeOver] = field(default_factory=dict)
+    """Of topics of the destination."""
 
 
 class Standing(Enum):
@@ -192,6 +196,7 @@ def read_wishes(records: Iterable[tuple[Document, Document]]) -> dict[RouteName,
     claims: dict[RouteName, Claim] = {}
     pauses: dict[RouteName, dict[str | None, Pause]] = defaultdict(dict)
     halts: dict[RouteName, dict[TopicPartition, Halt]] = defaultdict(dict)
+    take_overs: dict[RouteName, dict[str, TakeOver]] = defaultdict(dict)
     for key, value in records:
         match key:
             case {"route": str(route), "wish": "pause", "topic": None | str() as topic}:
@@ -200,6 +205,9 @@ def read_wishes(records: Iterable[tuple[Document, Document]]) -> dict[RouteName,
                 source = TopicPartition(topic, partition)
                 if (halt := read_halt(source, value)) is not None:
                     halts[RouteName(route)][source] = halt
+            case {"route": str(route), "take_over": {"topic": str(topic)}}:
+                if (decision := read_take_over(value)) is not None:
+                    take_overs[RouteName(route)][topic] = decision
             case {"route": str(route), **rest} if not rest and (claim := _claim_of(value)) is not None:
                 claims[RouteName(route)] = claim
     return {
@@ -208,8 +216,9 @@ def read_wishes(records: Iterable[tuple[Document, Document]]) -> dict[RouteName,
             pause=pauses[route].get(None),
             topics=dict(sorted(named.items())),
             halts=dict(sorted(halts[route].items())),
+            take_overs=dict(sorted(take_overs[route].items())),
         )
-        for route in claims.keys() | pauses.keys() | halts.keys()
+        for route in claims.keys() | pauses.keys() | halts.keys() | take_overs.keys()
         for named in [{topic: pause for topic, pause in pauses[route].items() if topic is not None}]
     }
 

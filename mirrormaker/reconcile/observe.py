@@ -1,8 +1,9 @@
 """Looks at every cluster of a topology once: what it is, has and allows, as `plan/world` says it.
 
 First all clusters tell which topics they have; then it is known which topics any route reads or writes, and
-each cluster is asked about those. A cluster that does not answer is part of the picture, and so is what one
-does not tell (rights may be missing, or a version too old): nothing here fails because of one cluster.
+each cluster is asked about those. Destinations are asked last about topics that hold records which are not
+seen to be of their route. A cluster that does not answer is part of the picture, and so is what one does not
+tell (rights may be missing, or a version too old): nothing here fails because of one cluster.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mirrormaker.clusters import open_cluster
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.plan.world import ObservedCluster, UnreachableCluster, World
 from mirrormaker.reconcile.cluster_visit import ClusterVisit, KeptPositions
+from mirrormaker.reconcile.grounds import with_grounds
 from mirrormaker.topology.further_topics import further_topics
 from mirrormaker.topology.model import ClusterName, ClusterSpec, Delivery, Topology
 from mirrormaker.topology.naming import compile_naming
@@ -58,12 +60,13 @@ async def observe(topology: Topology, clock: Clock) -> World:
                 return _unreachable(visit.spec, error)
 
         begun = await asyncio.gather(*map(begin, specs))
-        visits = [visit for visit in begun if isinstance(visit, ClusterVisit)]
-        wanted = _wanted_topics(topology, {visit.spec.name: visit for visit in visits})
-        finished = await asyncio.gather(*map(finish, visits))
-    failed = [visit for visit in begun if isinstance(visit, UnreachableCluster)]
-    found = {cluster.name: _with_positions(cluster, kept) for cluster in (*failed, *finished)}
-    return World(clusters={spec.name: found[spec.name] for spec in specs})
+        visits = {visit.spec.name: visit for visit in begun if isinstance(visit, ClusterVisit)}
+        wanted = _wanted_topics(topology, visits)
+        finished = await asyncio.gather(*map(finish, visits.values()))
+        failed = [visit for visit in begun if isinstance(visit, UnreachableCluster)]
+        found = {cluster.name: _with_positions(cluster, kept) for cluster in (*failed, *finished)}
+        seen = World(clusters={spec.name: found[spec.name] for spec in specs})
+        return await with_grounds(topology, seen, {name: visit.cluster for name, visit in visits.items()})
 
 
 def _with_positions(

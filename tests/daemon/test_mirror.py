@@ -334,6 +334,8 @@ def test_a_topic_that_is_created_again_is_copied_from_its_start_and_told_of(
         deleted.result(PATIENCE_SECONDS)
     wait_until(lambda: _try_to_create(source, "flights"), "the topic created once more")
     produce(source, "flights", range(130, 200), 1)
+    planned = mirrormaker("plan", str(running.file))  # as the daemon sees it: the route's own topic
+    assert (planned.returncode, planned.stderr) == (0, ""), planned.stdout
     running.start()
     wait_until(lambda: _count(destination, "jfk.flights", 1) == 200, "the newest topic copied")
     assert_complete_and_in_order(consume(destination, "jfk.flights", 1), 200)

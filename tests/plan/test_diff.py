@@ -17,6 +17,7 @@ from broker.types import TopicPartition
 from mirrormaker.plan.diff import make_plan
 from mirrormaker.plan.document import differences, plan_document, read_plan, step_document
 from mirrormaker.plan.effects import after
+from mirrormaker.plan.grounds import Grounds
 from mirrormaker.plan.notices import NoticeKind
 from mirrormaker.plan.plan import Plan
 from mirrormaker.plan.render import render_plan
@@ -165,6 +166,27 @@ def test_a_topic_that_holds_records_is_taken_over_by_decision_only(
     made = plan(asked, seen)
     assert list(made.steps) == expected
     assert bool(made.dangers) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("grounds", "expected"),
+    [
+        (Grounds(), [ADOPTION]),
+        (Grounds(copied={"flights"}), []),
+        (Grounds(copied={"flights-new"}), [ADOPTION]),
+        (Grounds(standing={"flights"}), []),
+        (Grounds(taken_over={"jfk.flights"}), []),
+        (Grounds(taken_over={"flights"}), [ADOPTION]),
+    ],
+)
+def test_what_the_destination_keeps_of_a_route_tells_that_a_topic_is_its_own(
+    grounds: Grounds, expected: list[AdoptTopic]
+) -> None:
+    told = replace(
+        cluster(AGGREGATE, topic("jfk.flights", traffic=traffic())),
+        grounds={RouteName("jfk-to-aggregate"): grounds},
+    )
+    assert list(plan(topology(route()), world(cluster(JFK, topic("flights")), told)).steps) == expected
 
 
 @pytest.mark.parametrize(
