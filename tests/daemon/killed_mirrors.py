@@ -42,12 +42,14 @@ def write(cluster: Brokers, numbers: range, *, partitions: int = PARTITIONS) -> 
 
 
 class SteadyWriter:
-    """Writes numbers to the source until it is told to stop."""
+    """Writes numbers to the source until it is told to stop; a key's numbers ascend."""
 
-    def __init__(self, cluster: Brokers, written: int = 0) -> None:
+    def __init__(self, cluster: Brokers, written: int = 0, *, partitions: int = PARTITIONS) -> None:
         """`written`: so many have been written before."""
         self.written = written
-        self._producer = Producer({"bootstrap.servers": address(cluster), "linger.ms": 5, "log_level": 0})
+        self._partitions = partitions
+        settings = {"enable.idempotence": True, "linger.ms": 5, "log_level": 0}
+        self._producer = Producer({"bootstrap.servers": address(cluster), **settings})
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._write)
 
@@ -63,7 +65,10 @@ class SteadyWriter:
     def _write(self) -> None:
         while not self._done.wait(0.005):
             for _ in range(20):
-                self._producer.produce(TOPIC, b"%d" % self.written, partition=self.written % PARTITIONS)
+                key = self.written % (self._partitions * 3)
+                self._producer.produce(
+                    TOPIC, b"%d" % self.written, b"key-%d" % key, partition=key % self._partitions
+                )
                 self.written += 1
             self._producer.poll(0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +20,7 @@ from broker.records.batch import Codec, iterate_batches
 from broker.types import TopicPartition
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
+from tests.daemon.killed_mirrors import SteadyWriter, numbers_at
 from tests.daemon.test_ledger import wait_recorded
 from tests.daemon.test_mirror import (
     address,
@@ -158,18 +159,19 @@ def test_records_are_filtered_changed_parked_and_sent_elsewhere(
     assert running.stop() == 0
 
 
-@pytest.mark.parametrize("policy", ["key", "round_robin"])
-def test_records_are_spread_over_the_partitions_that_the_destination_has(
-    clusters: Clusters, mirror: MirrorFactory, policy: str
+@pytest.mark.parametrize(("policy", "delivery"), [("key", "exactly_once"), ("round_robin", "at_least_once")])
+def test_records_are_spread_over_the_partitions_that_the_destination_has_and_gets_meanwhile(
+    clusters: Clusters, mirror: MirrorFactory, policy: str, delivery: str
 ) -> None:
     source, destination = clusters
     create(source, "flights", 2)
     create(destination, "jfk.flights", 5)
     produce(source, "flights", range(600), 2)
-    running = mirror(source, destination, topics={"include": ["flights"], "partitions": policy})
+    topics = {"include": ["flights"], "partitions": policy}
+    running = mirror(source, destination, topics=topics, delivery=delivery)
     running.start()
     running.wait_copied()
-    messages = consume(destination, "jfk.flights", 5)
+    messages = consume(destination, "jfk.flights", 5, 600)
     if policy == "key":
         assert_complete_and_in_order(messages, 600)
         for message in messages:
@@ -178,20 +180,36 @@ def test_records_are_spread_over_the_partitions_that_the_destination_has(
         assert sorted(int(message.value() or b"") for message in messages) == list(range(600))
         spread = Counter(message.partition() for message in messages)
         assert set(spread.values()) == {120}
-    grow(destination, "jfk.flights", 7)
-    names = running.wait_for(lambda told: has_event(told, "destination_partitions_changed"), "taken anew")
-    running.wait_for(lambda told: len(told["partitions"]) == 2, "copied on")
-    assert names["state"] == "running"
-    produce(source, "flights", range(600, 1200), 2)
+    with SteadyWriter(source, 600, partitions=2) as writer:
+        grow(destination, "jfk.flights", 7)
+        told = running.wait_for(lambda told: has_event(told, "destination_partitions_changed"), "taken anew")
+        running.wait_for(lambda told: len(told["partitions"]) == 2, "copied on")
+        taken_anew = writer.written
+        wait_until(lambda: writer.written > taken_anew + 200, "more written")
+    assert told["state"] == "running"
     running.wait_copied()
-    messages = consume(destination, "jfk.flights", 7)
-    assert sorted(int(message.value() or b"") for message in messages) == list(range(1200))
-    for message in messages:
-        if int(message.value() or b"") >= 600 and policy == "key":
-            assert message.partition() == (murmur2(message.key() or b"") & 0x7FFFFFFF) % 7
-    if policy == "round_robin":
+    messages = consume(destination, "jfk.flights", 7, writer.written)
+    if policy == "key":
+        assert_moved_in_order(messages, 5, 7)
+        assert numbers_at(destination, partitions=7) == Counter(range(writer.written))
+    else:
         assert {message.partition() for message in messages} == set(range(7))
+        assert numbers_at(destination, partitions=7).keys() == set(range(writer.written))
     assert running.stop() == 0
+    assert mirrormaker("audit", str(running.file), "--deep").returncode == 0
+
+
+def assert_moved_in_order(messages: list[Message], before: int, after: int) -> None:
+    """Every key was at its place among so many partitions, then among others, and its records in order."""
+    by_key: dict[bytes, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for message in messages:
+        by_key[message.key() or b""][message.partition() or 0].append(int(message.value() or b""))
+    for key, numbers in by_key.items():
+        hashed = murmur2(key) & 0x7FFFFFFF
+        places = list(dict.fromkeys([hashed % before, hashed % after]))
+        assert set(numbers) == set(places), key
+        inorder = [number for place in places for number in numbers[place]]
+        assert inorder == sorted(inorder), key
 
 
 @pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
