@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from broker.client.cluster import Cluster
 from broker.errors import BrokerError, ConfigurationError
 from broker.types import TopicPartition
-from mirrormaker.audit.completeness import offsets_of_window
 from mirrormaker.audit.deep import DeepAudit
 from mirrormaker.audit.ledger_audit import LedgerAudit
 from mirrormaker.audit.outcome import RouteAudit
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.route_view import RouteView, view_route
 from mirrormaker.audit.time_bounds import time_bounds
+from mirrormaker.audit.time_offsets import TimeOffsets
 from mirrormaker.audit.window_tally import WindowTally
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.clusters import open_cluster
@@ -123,11 +123,12 @@ async def _windows(view: RouteView, source: Cluster, order: AuditOrder) -> Windo
         windows = list(order.window.cut(order.span_ms, *bounds))
     except ValueError as error:
         raise ConfigurationError([str(error)]) from error
+    times = TimeOffsets(source, view.partitions, slack_ms=order.span_ms)
     counted: list[tuple[TimeWindow, dict[TopicPartition, Range]]] = []
     for index, window in enumerate(windows):
         if index == len(windows) - 1 and order.window.to_ms is None:
             window = replace(window, to_ms=None)
-        found = await offsets_of_window(source, view.partitions, window)
+        found = await times.of(window)
         counted.append(
             (window, {each: offsets.within(view.windows[each]) for each, offsets in found.items()})
         )

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.client.cluster import Cluster
-from broker.client.offsets import EARLIEST, LATEST, NO_OFFSET, list_offsets
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, ConfigurationError
 from broker.types import TopicPartition
 from mirrormaker.audit.feeders import feeding_topic_by_name, feeding_topics
 from mirrormaker.audit.ranges import Range, covered_by, joined, outside, total
 from mirrormaker.audit.stored_positions import read_positions
+from mirrormaker.audit.time_offsets import offsets_of_window
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.clusters import open_cluster
 from mirrormaker.ledger.reading import find_ledger, lanes_now
@@ -215,33 +215,6 @@ def _missing(
     # at most once, a position goes before its records
     known = 0 if route.delivery is Delivery.AT_MOST_ONCE else positions.get(partition, 0)
     return list(outside([Range(0, known)], needed))
-
-
-async def offsets_of_window(
-    cluster: Cluster, partitions: Collection[TopicPartition], window: TimeWindow
-) -> dict[TopicPartition, Range]:
-    """The offsets of a time in each partition, as far as they are kept (see `windows`). Records of
-    transactions that are open count. Raises BrokerError.
-    """
-    if not partitions:
-        return {}
-    ends = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
-    firsts = await list_offsets(
-        cluster, dict.fromkeys(partitions, EARLIEST if window.from_ms is None else window.from_ms)
-    )
-    nexts = (
-        ends if window.to_ms is None else await list_offsets(cluster, dict.fromkeys(partitions, window.to_ms))
-    )
-
-    def bound(found: int, end: int) -> int:
-        return end if found == NO_OFFSET else found
-
-    return {
-        each: Range(
-            bound(firsts[each].offset, ends[each].offset), bound(nexts[each].offset, ends[each].offset)
-        )
-        for each in partitions
-    }
 
 
 def _source(

@@ -50,8 +50,8 @@ class DeepAudit:
         findings = Findings()
         audit = PartitionAudit(source=source, window=view.windows[source], findings=findings)
         audit.has_ledger = any((source, to) in view.passes for _, to in lanes)
-        if len(lanes) > 1 and not audit.has_ledger:
-            audit.problem = "its records are spread over several partitions, and there is no ledger of them"
+        if not audit.has_ledger and (problem := view.why_unplaced(source)) is not None:
+            audit.problem = problem
             return audit
         tally = None if self._new_tally is None else self._new_tally()
         try:

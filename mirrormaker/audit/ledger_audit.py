@@ -78,9 +78,10 @@ class LedgerAudit:
 
     def _why_no_ledger(self, source: TopicPartition) -> str:
         copied_to = self._view.copied_to(source)
+        helps = self._view.why_unplaced(source) or "--deep reads it"
         if copied_to is None:
-            return "nothing of it is in the ledger, and the route has no position in it: --deep reads it"
-        return f"the route is at offset {copied_to}, and nothing of it is in the ledger: --deep reads it"
+            return f"nothing of it is in the ledger, and the route has no position in it: {helps}"
+        return f"the route is at offset {copied_to}, and nothing of it is in the ledger: {helps}"
 
     def _all_missing(
         self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings

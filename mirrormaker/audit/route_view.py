@@ -14,13 +14,13 @@ from broker.client.cluster import Cluster
 from broker.client.offsets import LATEST, earliest_offsets, list_offsets
 from broker.errors import BrokerError
 from broker.types import TopicPartition
-from mirrormaker.audit.completeness import offsets_of_window
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.lane_runs import Pass, passes_of
 from mirrormaker.audit.notes import noted_ranges
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.returned import read_returned
 from mirrormaker.audit.stored_positions import read_positions
+from mirrormaker.audit.time_offsets import offsets_of_window
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.flow.batch_limits import BatchLimits
 from mirrormaker.flow.kept_topic import KeptTopic
@@ -95,6 +95,16 @@ class RouteView:
             for number, destination in self.data_lanes(source)
             if destination == to
         ]
+
+    def why_unplaced(self, source: TopicPartition) -> str | None:
+        """Why nothing can be told of a partition without the ledger of it; None: reading both sides tells."""
+        lanes = len(self.data_lanes(source))
+        if lanes == 1:
+            return None
+        return (
+            f"its records go to {lanes} partitions, among those of others, and only the ledger, which has"
+            " nothing of it, says which went where"
+        )
 
     def begun_at(self, source: TopicPartition, passes: Sequence[Pass]) -> int:
         """The source offset that the route began at, of which these passes tell; earlier ones were not asked

@@ -58,12 +58,15 @@ class TimeWindow:
 
 
 def format_time(at_ms: int | None) -> str:
-    """For people; `-` for none."""
+    """For people; `-` for none. Producers may say any time."""
     if at_ms is None:
         return "-"
     precision = "milliseconds" if at_ms % 1000 else "seconds"
-    told = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec=precision)
-    return told.replace("+00:00", "Z")
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"  # in no year that has four digits
+    return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def parse_time(text: str) -> int:

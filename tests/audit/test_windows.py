@@ -46,6 +46,7 @@ def test_times_are_shown_in_utc() -> None:
     window = TimeWindow(from_ms=NOON_MS, to_ms=NOON_MS + 1)
     assert str(window) == "2026-01-01T12:00:00Z to 2026-01-01T12:00:00.001Z"
     assert format_time(None) == "-"
+    assert format_time(NOON_MS * 1000) == f"{NOON_MS}000 ms"
 
 
 @given(start=some.integers(0, 10_000), length=some.integers(1, 10_000), span=some.integers(10, 3_000))
