@@ -30,6 +30,7 @@ from mirrormaker.reconcile.observe import observe
 from mirrormaker.reconcile.running import await_in_force, find_daemon, plan_routes
 from mirrormaker.reconcile.switches import Stage
 from mirrormaker.reconcile.topology_file import TopologyFile
+from mirrormaker.reconcile.wish_notices import wish_notices
 from mirrormaker.topology.kinds.numbers import amount
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import Topology
@@ -133,8 +134,10 @@ async def _make_plan(file: Path) -> tuple[Topology, Plan]:
     groups = await find_active_sides(written)
     topology = as_switched(written, groups)
     world = await observe(topology, SystemClock())
-    plan = make_plan(topology, world, source.digest, plan_routes(written, find_daemon(written)))
-    return topology, replace(plan, notices=(*plan.notices, *map(_notice_of, groups.values())))
+    running = find_daemon(written)
+    plan = make_plan(topology, world, source.digest, plan_routes(written, running))
+    told = wish_notices(written, world, running.daemon_id if running is not None else None)
+    return topology, replace(plan, notices=(*plan.notices, *told, *map(_notice_of, groups.values())))
 
 
 def _notice_of(where: ActiveSide) -> Notice:

@@ -25,6 +25,8 @@ class NoticeKind(Enum):
     LAG = "lag"
     LOST = "lost"
     DAEMON = "daemon"
+    PAUSED = "paused"
+    HALTED = "halted"
     FAILOVER = "failover"
 
 

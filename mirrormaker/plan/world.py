@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from broker.client.access_rule import AccessRule
 from broker.errors import ErrorCode
@@ -99,6 +100,8 @@ class ObservedCluster:
     """What is kept here that tells whether routes may write topics which hold records; only for those whose
     positions do not tell.
     """
+    control: tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...] = ()
+    """Records of its control topic, keys and values; nothing where no route leads here."""
     groups: tuple[str, ...] | None = None
     """Consumer groups; None where nobody asked, or the cluster did not tell."""
     rules: tuple[AccessRule, ...] | None = None

@@ -25,6 +25,8 @@ from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.positions import POSITIONS_TOPIC
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.plan.world import DAY_MS, ObservedCluster, PartitionTraffic
+from mirrormaker.reconcile.control import CONTROL_TOPIC
+from mirrormaker.reconcile.control_records import control_records
 from mirrormaker.reconcile.observed_topics import topics_of
 from mirrormaker.route_groups import route_group
 from mirrormaker.topology.model import ClusterSpec, RouteName, RouteSpec, Topology
@@ -75,6 +77,7 @@ class ClusterVisit:
             topics={**self.topics, **details},
             positions={route.name: await self._positions(route) for route in leaving},
             punctual={route.name: await self._punctual(route) for route in leaving},
+            control=await self._control() if len(touching) > len(leaving) else (),
             groups=await self._groups() if any(route.sync.groups for route in leaving) else None,
             rules=await self._rules() if any(route.sync.acls for route in touching) else None,
             is_open=self._is_open,
@@ -146,6 +149,11 @@ class ClusterVisit:
         selected = select_topics(compile_naming(route.source, route.topics), self.topics.values())
         led = self._led(selected)
         return await self._offsets(led, self._clock.now_ms() - route.objectives.lag_seconds * 1000)
+
+    async def _control(self) -> tuple[tuple[Document, Document], ...]:
+        if CONTROL_TOPIC not in self.topics:
+            return ()
+        return tuple(await self._try(control_records(self.cluster), "what is said of routes", []))
 
     async def kept_positions(self) -> KeptPositions:
         """What exactly-once routes that write here have kept here. Raises BrokerError."""

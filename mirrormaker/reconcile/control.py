@@ -120,7 +120,8 @@ def judge(route: RouteName, own: Claim, wishes: RouteWishes) -> Verdict:
     standing = standing_of(own, wishes.claim)
     if standing is Standing.SUPERSEDED:
         assert wishes.claim is not None
-        return Verdict(rest=Rest.SUPERSEDED, reason=_describe_superseding(route, own, wishes.claim))
+        reason = f"route {route!r}: {describe_superseding(own, wishes.claim)}"
+        return Verdict(rest=Rest.SUPERSEDED, reason=reason)
     claims = standing is Standing.TO_CLAIM
     if wishes.pause is not None:
         return Verdict(rest=Rest.PAUSED, claims=claims)
@@ -140,17 +141,16 @@ def describe_failure(trouble: Trouble) -> str:
     )
 
 
-def _describe_superseding(route: RouteName, own: Claim, found: Claim) -> str:
+def describe_superseding(own: Claim, found: Claim) -> str:
     """Why the route is not run, and what helps."""
     other = f"the daemon {found.daemon} on {found.host}"
     if found.generation > own.generation:
         return (
-            f"route {route!r}: {other} runs it by generation {found.generation} of the topology, this file is"
-            f" {own.generation}"
+            f"{other} runs it by generation {found.generation} of the topology, this file is {own.generation}"
         )
     return (
-        f"route {route!r}: {other} runs it by another file of the same generation {own.generation}: raise"
-        " 'generation' in the one that is right"
+        f"{other} runs it by another file of the same generation {own.generation}: raise 'generation' in the"
+        " one that is right"
     )
 
 

@@ -16,7 +16,6 @@ from mirrormaker.plan.grounds import Grounds, undecided
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.plan.world import ObservedCluster, ObservedTopic, World
 from mirrormaker.reconcile.control import RouteWishes, read_wishes
-from mirrormaker.reconcile.control_records import control_records
 from mirrormaker.reconcile.take_overs import taken_over
 from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
 from mirrormaker.topology.naming import compile_naming
@@ -49,7 +48,7 @@ async def _with_grounds(
 ) -> ObservedCluster:
     try:
         async with asyncio.timeout(FIND_TIMEOUT_MS / 1000):
-            grounds = await _find_grounds(route, source, destination, asked, known.topics)
+            grounds = await _find_grounds(known, route, source, destination, asked)
     except (BrokerError, TimeoutError) as error:
         told = str(error) or f"no answer within {FIND_TIMEOUT_MS} ms"
         problem = f"what it keeps of {route.name!r}: {told}"
@@ -58,15 +57,10 @@ async def _with_grounds(
 
 
 async def _find_grounds(
-    route: RouteSpec,
-    source: Cluster,
-    destination: Cluster,
-    topics: Mapping[str, str],
-    there: Mapping[str, ObservedTopic],
+    known: ObservedCluster, route: RouteSpec, source: Cluster, destination: Cluster, asked: Mapping[str, str]
 ) -> Grounds:
-    wishes = read_wishes(await control_records(destination))
-    said = grounds_of(wishes.get(route.name, RouteWishes()), there)
-    left = undecided(route, topics, said)
+    said = grounds_of(read_wishes(known.control).get(route.name, RouteWishes()), known.topics)
+    left = undecided(route, asked, said)
     copied = await copied_before(source, destination, left) if left else frozenset()
     return replace(said, copied=copied)
 

@@ -28,6 +28,8 @@ class RunningDaemon:
     topology: Topology
     """What it has in force."""
     digest: str
+    daemon_id: str
+    """What it is known by."""
 
 
 def find_daemon(topology: Topology) -> RunningDaemon | None:
@@ -40,7 +42,10 @@ def find_daemon(topology: Topology) -> RunningDaemon | None:
     told = state["topology"]
     file = Path(told["file"]).resolve()
     try:
-        return RunningDaemon(file=file, topology=parse_topology(text, file), digest=told["digest"])
+        in_force = parse_topology(text, file)
+        return RunningDaemon(
+            file=file, topology=in_force, digest=told["digest"], daemon_id=directory.daemon_id()
+        )
     except ConfigurationError:
         return None  # another version's idea of a good file
 

@@ -109,6 +109,7 @@ def test_the_daemon_with_the_newest_file_runs_a_route_and_the_others_give_way(
     mesh.wait_copied("a", 100)
     other = other_mesh(mesh, mirror, "other")
     other.write(route("a", "flights"), generation=1)
+    assert "! a: the daemon " in mirrormaker("plan", str(other.file)).stdout
     refused = mirrormaker("run", str(other.file))
     assert refused.returncode == 1
     assert "Traceback" not in refused.stderr
