@@ -14,12 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from broker.errors import BrokerError, ConfigurationError
+from mirrormaker.pipelines.beginning import find_beginning
+from mirrormaker.pipelines.checkpoint import Checkpoint
 from mirrormaker.pipelines.decoding import decode, infer_schema, parse_schema, split
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.sinks import database, files, lake
 from mirrormaker.pipelines.sinks.sink import partition_columns
 from mirrormaker.pipelines.sinks.topic import RECORD_COLUMNS, write_options
-from mirrormaker.pipelines.source import cluster_topics, find_topics, first_records, stream
+from mirrormaker.pipelines.source import Offsets, cluster_topics, find_topics, first_records, stream
 from mirrormaker.pipelines.table import probe
 from mirrormaker.pipelines.transforming import apply_step, find_function, gathers_rows, load_tables
 from mirrormaker.spark.sink_options import parse_sink_options
@@ -45,6 +47,8 @@ class Prepared:
 
     topics: tuple[str, ...]
     schema: StructType | None
+    beginning: Offsets
+    """Where to begin in every partition while the checkpoint does not say it."""
 
 
 class Preparation:
@@ -61,14 +65,16 @@ class Preparation:
     def prepare(self) -> Prepared | None:
         """Look at all of it. None when something is wrong."""
         topics = self._find_topics()
+        beginning = self._find_beginning(topics)
         schema = self._find_schema(topics)
-        if schema is not False and topics:
+        can_read = bool(topics) and not any(".source_options" in each.path for each in self.findings)
+        if schema is not False and can_read:
             self._analyse(topics, schema)
         for number, sink in enumerate(self._pipeline.sinks):
             self._reach_sink(f"sinks[{number}]", sink)
-        if self.findings or isinstance(schema, bool):
+        if self.findings or isinstance(schema, bool) or beginning is None:
             return None
-        return Prepared(topics=tuple(topics), schema=schema)
+        return Prepared(topics=tuple(topics), schema=schema, beginning=beginning)
 
     def _report(self, key: str, message: object) -> None:
         self.findings.append(Finding(path=f"{self._path}.{key}", message=brief(message)))
@@ -82,6 +88,24 @@ class Preparation:
         except BrokerError as error:
             self._report("cluster", error)
         return []
+
+    def _find_beginning(self, topics: list[str]) -> Offsets | None:
+        checkpoint = Checkpoint(self._spark, self._pipeline, self._folder)
+        for key, problem in checkpoint.problems(self._pipeline):
+            self._report(key, problem)
+        if not topics:
+            return None
+        assert self._pipeline.cluster is not None
+        cluster = self._topology.clusters[self._pipeline.cluster]
+        try:
+            noted, has_begun = checkpoint.beginning(), checkpoint.has_begun()
+            return find_beginning(cluster, self._pipeline, topics, noted, has_begun=has_begun)
+        except ConfigurationError as error:
+            for problem in error.problems:
+                self._report("source_options" if problem.startswith("option ") else "start", problem)
+        except BrokerError as error:
+            self._report("cluster", error)
+        return None
 
     def _find_schema(self, topics: list[str]) -> StructType | bool | None:
         """False when there is none though one is needed."""
@@ -184,6 +208,8 @@ def sink_problems(sink: SinkSpec, frame: DataFrame) -> Iterator[str]:
     for name in sink.partition_by or ():
         if name not in columns:
             yield f"there is no column {name!r} to name subfolders by: there are {', '.join(columns)}"
+        elif name.startswith(("_", ".")):
+            yield f"{name!r} cannot name subfolders: readers pass over names that begin so"
     match sink.target:
         case TopicSink():
             yield from _topic_problems(frame)

@@ -6,24 +6,26 @@ Rows have the columns of the data source; `value` has the columns of the schema,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import StructType, _parse_datatype_string
 
 from broker.errors import ConfigurationError
+from mirrormaker.pipelines.avro_schema import parse_schema as avro_schema
+from mirrormaker.pipelines.avro_values import MALFORMED, VALUE, parse_avro
+from mirrormaker.pipelines.csv_values import csv_mismatches, line_problem, parse_csv
 from mirrormaker.topology.model import PipelineSpec, RecordFormat
 
 REASON, RAW = "_reason", "_raw"
 SAMPLE_RECORDS = 10_000
 """Records that a schema is inferred from."""
-_BAD = "_bad"
-_FRAMING = "framing"
-_CONFLUENT_HEADER = 5
+_BAD, _PARSED, _TRIED = "_bad", "_parsed", "_tried"
 QUARANTINED = ("topic", "partition", "offset", "timestamp", "key", "value", "reason", "date", "hour")
 
 
@@ -47,7 +49,12 @@ def infer_schema(spark: SparkSession, records: DataFrame) -> StructType:
 
 
 def parse_schema(pipeline: PipelineSpec, kept: str | None) -> StructType | None:
-    """The schema of `value`; None when it is to be inferred, or there is none. Raises PySparkException."""
+    """The schema of `value` in Spark's words; None when it is to be inferred, or there is none.
+
+    Raises PySparkException, and ConfigurationError for one of Avro's.
+    """
+    if pipeline.format is RecordFormat.AVRO:
+        avro_schema(pipeline.schema or "")
     if pipeline.format is RecordFormat.RAW or pipeline.format is RecordFormat.AVRO:
         return None
     if pipeline.schema is not None:
@@ -58,13 +65,30 @@ def parse_schema(pipeline: PipelineSpec, kept: str | None) -> StructType | None:
 
 def decode(records: DataFrame, pipeline: PipelineSpec, schema: StructType | None) -> DataFrame:
     """Rows with `value` decoded, the bytes beside it, and the reason where that failed."""
-    frame = records.withColumn(RAW, f.col("value"))
-    parsed, reason = _parsed(pipeline, schema)
-    frame = frame.withColumn("_parsed", parsed).withColumn(REASON, reason)
-    value = f.col("_parsed").dropFields(_BAD) if schema is not None else f.col("_parsed")
-    frame = frame.withColumn("value", value).drop("_parsed")
-    frame = frame.withColumn("time", f.expr(pipeline.time) if pipeline.time else f.col("timestamp"))
-    return frame.withColumn("date", f.date_format("time", "yyyy-MM-dd")).withColumn("hour", f.hour("time"))
+    values = _values(pipeline, schema)
+    frame = records.withColumn(RAW, f.col("value")).withColumn(_PARSED, values.parsed)
+    frame = frame.withColumn(REASON, values.reason).withColumn("value", values.value)
+    if pipeline.time is None:
+        frame = frame.withColumn("time", f.col("timestamp"))
+    else:
+        told = f.lit(f"its time cannot be told: {pipeline.time}")
+        frame = frame.withColumn(
+            _TRIED, tried(f.struct(f.expr(pipeline.time).cast("timestamp").alias("time")))
+        )
+        reason = f.coalesce(REASON, f.when(f.col(RAW).isNotNull() & f.col(_TRIED).isNull(), told))
+        frame = frame.withColumn(REASON, reason).withColumn("time", f.col(f"{_TRIED}.time"))
+    frame = frame.withColumn("date", f.date_format("time", "yyyy-MM-dd")).withColumn("hour", f.hour("time"))
+    return frame.drop(_PARSED, _TRIED)
+
+
+def tried(column: Column) -> Column:
+    """Null where computing it is an error; Spark has that for single functions alone."""
+    context = SparkContext._active_spark_context
+    assert context is not None
+    jvm: Any = context._jvm
+    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    computed = expressions.expression(column._jc)
+    return Column(expressions.column(jvm.org.apache.spark.sql.catalyst.expressions.TryEval(computed)))
 
 
 def split(decoded: DataFrame) -> Decoded:
@@ -87,39 +111,66 @@ def split(decoded: DataFrame) -> Decoded:
     )
 
 
-def _parsed(pipeline: PipelineSpec, schema: StructType | None) -> tuple[Column, Column]:
-    """The value, and why it is none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Values:
+    """What is made of bytes; `reason` and `value` are over `parsed` as the column `_PARSED`."""
+
+    parsed: Column
+    value: Column
+    reason: Column
+
+
+def _values(pipeline: PipelineSpec, schema: StructType | None) -> _Values:
     options = dict(pipeline.format_options)
-    nothing = f.lit(None).cast("string")
-    raw = f.col(RAW)
+    raw, parsed = f.col(RAW), f.col(_PARSED)
     text = raw.cast("string")
     permissive = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
     match pipeline.format:
         case RecordFormat.RAW:
-            return raw, nothing
+            return _Values(parsed=f.lit(None), value=raw, reason=f.lit(None).cast("string"))
         case RecordFormat.AVRO:
-            confluent = options.pop(_FRAMING, None) == "confluent"
-            body = f.expr(f"substring({RAW}, {_CONFLUENT_HEADER + 1})") if confluent else raw
-            parsed = from_avro(body, pipeline.schema or "", {**options, "mode": "PERMISSIVE"})
-            failed = f.when(raw.isNotNull() & f.col("_parsed").isNull(), f.lit("not Avro of the schema"))
-            return parsed, failed
+            is_framed = "framing" in options
+            return _Values(
+                parsed=parse_avro(raw, pipeline.schema or "", is_framed=is_framed),
+                value=parsed[VALUE],
+                reason=parsed[MALFORMED],
+            )
         case RecordFormat.JSON:
             assert schema is not None
-            parsed = f.from_json(text, _with_bad(schema), permissive)
-            return parsed, _reason(text, schema, "JSON", _mismatches(text, schema))
+            return _Values(
+                parsed=f.from_json(text, _with_bad(schema), permissive),
+                value=parsed.dropFields(_BAD),
+                reason=_reason(text, "JSON", _mismatches(text, schema), _has_more(text, options)),
+            )
         case RecordFormat.CSV:
             assert schema is not None
-            ddl = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in _with_bad(schema))
-            return f.from_csv(text, ddl, permissive), _reason(text, schema, "CSV", nothing)
+            line = f.regexp_replace(text, r"\r?\n$", "")
+            wrong = line_problem(line, schema, options)
+            detail = f.coalesce(wrong, csv_mismatches(line, parsed, schema, options))
+            return _Values(
+                parsed=parse_csv(line, _with_bad(schema), permissive),
+                value=parsed.dropFields(_BAD),
+                reason=_reason(text, "CSV", detail, wrong.isNotNull()),
+            )
 
 
 def _with_bad(schema: StructType) -> StructType:
     return StructType([*schema.fields]).add(_BAD, "string")
 
 
-def _reason(text: Column, schema: StructType, name: str, detail: Column) -> Column:
-    parsed = f.col("_parsed")
-    broken = parsed.isNull() | parsed[_BAD].isNotNull()
+def _has_more(text: Column, options: Mapping[str, str]) -> Column:
+    """Whether something comes behind the object, which Spark's parser passes over. What follows a brace is
+    looked at first, as all of it is parsed once more then.
+    """
+    if any(name.lower().startswith("allow") for name in options):
+        return f.lit(False)  # a comment, for one
+    count = f.json_array_length(f.concat(f.lit("["), text, f.lit("]")))
+    return text.rlike(r"\}\s*[^\s}\]]") & (f.coalesce(count, f.lit(0)) != 1)
+
+
+def _reason(text: Column, name: str, detail: Column, is_wrong: Column) -> Column:
+    parsed = f.col(_PARSED)
+    broken = parsed.isNull() | parsed[_BAD].isNotNull() | is_wrong
     told = f.when(~f.is_valid_utf8(text), f.lit("not UTF-8 text")).otherwise(
         f.coalesce(detail, f.lit(f"not {name} of the schema"))
     )
@@ -133,7 +184,7 @@ def _mismatches(text: Column, schema: StructType) -> Column:
         at = f.get_json_object(text, f"$['{field.name}']")
         kind = field.dataType.simpleString()
         said = f.concat(f.lit(f"field {field.name}: '"), f.substring(at, 1, 60), f.lit(f"' is no {kind}"))
-        found.append(f.when(at.isNotNull() & f.col("_parsed")[field.name].isNull(), said))
+        found.append(f.when(at.isNotNull() & f.col(_PARSED)[field.name].isNull(), said))
     joined = f.concat_ws("; ", *found)
     return f.when(joined != "", joined)
 

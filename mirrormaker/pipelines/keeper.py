@@ -179,6 +179,8 @@ class PipelineKeeper:
             await self._tell(end)
             if end.problem is None:
                 return
+            if self._is_continuous and await asyncio.to_thread(self._has_loaded):
+                attempt = 1  # it ran, for a while
             delay_ms = retry_delay_ms(self.pipeline.retry, attempt)
             if delay_ms is None:
                 await self._give_up(end)
@@ -187,6 +189,11 @@ class PipelineKeeper:
             self.next_due_ms = self._clock.now_ms() + delay_ms
             await self._rest(delay_ms / 1000)
             attempt += 1
+
+    def _has_loaded(self) -> bool:
+        """Whether the last run has come to do anything, as far as it said so before it ended."""
+        last = self._folder.last_run()
+        return last is not None and last.batches > 0
 
     async def _run_once(self, attempt: int, due_ms: int) -> RunEnd:
         order = RunOrder(

@@ -11,7 +11,6 @@ each sink is a query, since its steps keep state between batches; quarantine is 
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,22 +21,21 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from broker.errors import BrokerError
+from mirrormaker.pipelines.checkpoint import LOAD, Checkpoint
 from mirrormaker.pipelines.checks import Prepared, brief
 from mirrormaker.pipelines.decoding import decode, split
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import add_counts, merge_offsets
 from mirrormaker.pipelines.sinks.opening import open_sink
 from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_name
-from mirrormaker.pipelines.source import Offsets, stream
+from mirrormaker.pipelines.source import stream
 from mirrormaker.pipelines.table import Table, TableLayout
-from mirrormaker.pipelines.table_files import TableFiles
 from mirrormaker.pipelines.transforming import apply_steps
 from mirrormaker.topology.model import PipelineSpec, SinkSpec, Topology
 from mirrormaker.topology.step_order import source_of
 
 QUARANTINE = "quarantine"
 _QUARANTINE_LAYOUT = TableLayout(format="parquet", partition_by=("topic", "date"))
-_GENERATION = "generation"
 
 
 class LoadError(BrokerError):
@@ -70,15 +68,19 @@ class Load:
         pipeline: PipelineSpec,
         folder: PipelineFolder,
         prepared: Prepared,
+        *,
+        interval_ms: int | None = None,
     ) -> None:
+        """`interval_ms`: how often what is new is loaded, without an end; once where it is None."""
         self.figures = LoadFigures()
         self._spark = spark
         self._topology = topology
         self._pipeline = pipeline
         self._prepared = prepared
-        self._checkpoint = TableFiles(spark, pipeline.checkpoint or str(folder.checkpoint))
+        self._interval_ms = interval_ms
+        self._checkpoint = Checkpoint(spark, pipeline, folder)
         self._quarantine = Table(spark, pipeline.quarantine or str(folder.quarantine), _QUARANTINE_LAYOUT)
-        self._generation = self._find_generation()
+        self._generation = self._checkpoint.make_generation()
         self._sinks: dict[int, Sink] = {}
         self._queries: list[StreamingQuery] = []
         self._counted: dict[str, int] = {}
@@ -91,12 +93,13 @@ class Load:
         assert pipeline.cluster is not None
         self._quarantine.claim(pipeline.name, self._generation)
         self._quarantine.recover()
-        records = stream(
-            self._spark, self._topology.clusters[pipeline.cluster], pipeline, self._prepared.topics
-        )
+        prepared = self._prepared
+        self._checkpoint.note_start(pipeline, prepared.beginning)
+        cluster = self._topology.clusters[pipeline.cluster]
+        records = stream(self._spark, cluster, pipeline, prepared.topics, prepared.beginning)
         decoded = decode(records, pipeline, self._prepared.schema)
         if pipeline.watermark is None:
-            self._start_query("load", decoded, self._write_all)
+            self._start_query(LOAD, decoded, self._write_all)
             return
         parts = split(decoded)
         rows = parts.rows.withWatermark("time", f"{pipeline.watermark.delay_ms} milliseconds")
@@ -127,14 +130,12 @@ class Load:
     # ---- batches
 
     def _start_query(self, name: str, frame: DataFrame, write: Write) -> None:
-        schedule = self._pipeline.schedule
-        interval_ms = schedule.continuous_ms if schedule is not None else None
-        trigger: dict[str, Any] = (
-            {"processingTime": f"{interval_ms} milliseconds"} if interval_ms else {"availableNow": True}
-        )
+        trigger: dict[str, Any] = {"availableNow": True}
+        if self._interval_ms is not None:
+            trigger = {"processingTime": f"{self._interval_ms} milliseconds"}
         writer = (
             frame.writeStream.queryName(f"{self._pipeline.name}/{name}")
-            .option("checkpointLocation", self._checkpoint.url(f"{self._generation}/{name}"))
+            .option("checkpointLocation", self._checkpoint.files.url(f"{self._generation}/{name}"))
             .trigger(**trigger)
             .foreachBatch(self._telling(write))
         )
@@ -199,7 +200,7 @@ class Load:
             pipeline=self._pipeline,
             name=name,
             generation=self._generation,
-            checkpoint=self._checkpoint,
+            checkpoint=self._checkpoint.files,
         )
 
     def _count(self, decoded: DataFrame) -> None:
@@ -215,18 +216,6 @@ class Load:
             figures.hours = add_counts(figures.hours, {row.topic: {row.hour: row.rows}})
             figures.rows_read += row.rows
 
-    # ---- the checkpoint
-
-    def _find_generation(self) -> str:
-        """The name of what the checkpoint holds: batches are counted anew with another."""
-        known = self._checkpoint.read_text(_GENERATION)
-        if known is not None:
-            return known.strip()
-        made = uuid.uuid4().hex[:12]
-        self._checkpoint.make_folder("")
-        self._checkpoint.write_text(_GENERATION, made)
-        return made
-
     def _take_progress(self) -> None:
         for query in self._queries:
             for progress in query.recentProgress:
@@ -238,27 +227,6 @@ class Load:
                     self.figures.batches += 1
                 late = (each.get("numRowsDroppedByWatermark", 0) for each in told.get("stateOperators", ()))
                 self.figures.rows_late += sum(late)
-
-
-def loaded_ends(spark: SparkSession, checkpoint: str) -> Offsets:
-    """Up to where the last batch that is done has read; {} before the first."""
-    files = TableFiles(spark, checkpoint)
-    generation = files.read_text(_GENERATION)
-    if generation is None:
-        return {}
-    folder = f"{generation.strip()}/load"
-    done = [int(name) for name in files.list_names(f"{folder}/commits") if name.isdecimal()]
-    if not done:
-        return {}
-    text = files.read_text(f"{folder}/offsets/{max(done)}")
-    ends = json.loads((text or "{}").splitlines()[-1])
-    return ends if isinstance(ends, dict) else {}
-
-
-def generation_of(spark: SparkSession, checkpoint: str) -> str | None:
-    """The name of what a checkpoint holds; None before the first run."""
-    known = TableFiles(spark, checkpoint).read_text(_GENERATION)
-    return None if known is None else known.strip()
 
 
 def describe_failure(error: Exception) -> str:
@@ -276,7 +244,7 @@ _TELLING = ("DataLossError", "ConfigurationError", "FileError", "RowError", "Bro
 def _causes(lines: list[str]) -> Iterator[str]:
     text = "\n".join(lines)
     if "No space left on device" in text:
-        yield "the sink is out of space: No space left on device"
+        yield "out of space: No space left on device"
     for word in _TELLING:
         for line in reversed(lines):
             _, colon, message = line.partition(f"{word}: ")

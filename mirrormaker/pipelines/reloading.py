@@ -18,18 +18,23 @@ from broker.client.offsets import EARLIEST, NO_OFFSET, list_offsets
 from broker.errors import ConfigurationError
 from broker.types import TopicPartition
 from mirrormaker.clusters import open_cluster
+from mirrormaker.pipelines.checkpoint import Checkpoint
 from mirrormaker.pipelines.checks import Prepared
 from mirrormaker.pipelines.decoding import decode, split
-from mirrormaker.pipelines.loading import generation_of, loaded_ends
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.sinks.opening import open_sink
 from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_name
 from mirrormaker.pipelines.source import Offsets, between
-from mirrormaker.pipelines.table_files import TableFiles
 from mirrormaker.pipelines.transforming import apply_steps
 from mirrormaker.pipelines.windows import DATE, HOUR, Span, widen
+from mirrormaker.spark.offsets import offsets_from_json, offsets_to_json
 from mirrormaker.topology.model import ClusterSpec, PipelineSpec, TopicSink, Topology
 from mirrormaker.topology.step_order import source_of
+
+_NO_WINDOWS = (
+    "watermark: rows of a window come out of state that runs keep, and they alone know what they left out "
+    "as late and what they wait for: load into another folder, under another name"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,25 +61,26 @@ def reload_windows(
     them any more.
     """
     if pipeline.watermark is not None:
-        raise ConfigurationError(["steps that gather rows over time keep state: load into an empty table"])
-    checkpoint = pipeline.checkpoint or str(folder.checkpoint)
-    ends = loaded_ends(spark, checkpoint)
-    generation = generation_of(spark, checkpoint)
+        raise ConfigurationError([_NO_WINDOWS])
+    checkpoint = Checkpoint(spark, pipeline, folder)
+    ends, generation = checkpoint.loaded_ends(), checkpoint.generation
     if not ends or generation is None:
         raise ConfigurationError([f"pipeline {pipeline.name!r} has not loaded anything yet"])
     assert pipeline.cluster is not None
     cluster = topology.clusters[pipeline.cluster]
 
-    def rows_from(start_ms: int | None) -> DataFrame:
-        records = between(spark, cluster, start_ms=start_ms, ends=ends)
+    def rows_from(starts: Offsets) -> DataFrame:
+        records = between(spark, cluster, pipeline, starts, ends)
         return split(decode(records, pipeline, prepared.schema)).rows
 
-    frames = apply_steps(pipeline, rows_from(None))
-    sinks = _open_windowed(spark, topology, pipeline, folder, generation, frames)
+    frames = apply_steps(pipeline, rows_from(ends))
+    sinks = _open_windowed(spark, topology, pipeline, checkpoint, generation, frames)
     span = widen(asked, has_hours=all(HOUR in sink.window_columns for _, sink in sinks))
     start_ms = span.start_ms if pipeline.time is None else None
-    starts = asyncio.run(_find_starts(cluster, ends, span, start_ms))
-    frames = apply_steps(pipeline, rows_from(start_ms).where(_inside(f.col("time"), span)))
+    begun = offsets_from_json(checkpoint.beginning() or {})
+    found = asyncio.run(_find_starts(cluster, offsets_from_json(ends), begun, span, start_ms))
+    starts = offsets_to_json(found)
+    frames = apply_steps(pipeline, rows_from(starts).where(_inside(f.col("time"), span)))
     windows: list[str] = []
     written: dict[str, int] = {}
     for number, sink in sinks:
@@ -84,7 +90,7 @@ def reload_windows(
         windows += replaced
         written[sink_name(number, pipeline.sinks[number])] = count
     offsets = {
-        topic: {number: (starts[TopicPartition(topic, int(number))], end) for number, end in parts.items()}
+        topic: {number: (starts[topic][number], end) for number, end in parts.items()}
         for topic, parts in ends.items()
     }
     return Reloaded(windows=tuple(sorted(windows)), rows=written, offsets=offsets)
@@ -94,13 +100,12 @@ def _open_windowed(
     spark: SparkSession,
     topology: Topology,
     pipeline: PipelineSpec,
-    folder: PipelineFolder,
+    checkpoint: Checkpoint,
     generation: str,
     frames: Mapping[str, DataFrame],
 ) -> list[tuple[int, Sink]]:
     """All sinks but topics, by their numbers. Raises ConfigurationError when one has no windows."""
     found = []
-    checkpoint = TableFiles(spark, pipeline.checkpoint or str(folder.checkpoint))
     for number, sink in enumerate(pipeline.sinks):
         if isinstance(sink.target, TopicSink):
             continue
@@ -110,7 +115,7 @@ def _open_windowed(
             pipeline=pipeline,
             name=sink_name(number, sink),
             generation=generation,
-            checkpoint=checkpoint,
+            checkpoint=checkpoint.files,
         )
         opened = open_sink(place, sink, frames[source_of(sink, pipeline.steps)])
         if not opened.window_columns:
@@ -135,25 +140,29 @@ def _inside(moment: Column, span: Span) -> Column:
 
 
 async def _find_starts(
-    cluster: ClusterSpec, ends: Offsets, span: Span, start_ms: int | None
+    cluster: ClusterSpec,
+    ends: Mapping[TopicPartition, int],
+    begun: Mapping[TopicPartition, int],
+    span: Span,
+    start_ms: int | None,
 ) -> dict[TopicPartition, int]:
-    """Where reading starts in each partition. Raises ConfigurationError where the first records are gone:
-    nobody can tell whether they were of these windows.
+    """Where reading starts in each partition, not before what has been loaded. Raises ConfigurationError
+    where the first records of that are gone: nobody can tell whether they were of these windows.
     """
-    partitions = [TopicPartition(topic, int(number)) for topic, parts in ends.items() for number in parts]
     async with open_cluster(cluster) as opened:
         await opened.refresh()
-        earliest = await list_offsets(opened, dict.fromkeys(partitions, EARLIEST))
-        asked = dict.fromkeys(partitions, EARLIEST if start_ms is None else start_ms)
-        starts = await list_offsets(opened, asked)
+        earliest = await list_offsets(opened, dict.fromkeys(ends, EARLIEST))
+        asked = dict.fromkeys(ends, EARLIEST if start_ms is None else start_ms)
+        found = await list_offsets(opened, asked)
     gone = [
         f"{partition}: records before offset {first.offset} are gone, maybe some of {span}"
         for partition, first in earliest.items()
-        if first.offset > 0 and starts[partition].offset in (first.offset, NO_OFFSET)
+        if first.offset > begun.get(partition, 0) and found[partition].offset in (first.offset, NO_OFFSET)
     ]
     if gone:
         raise ConfigurationError(gone)
-    return {
-        partition: at.offset if at.offset != NO_OFFSET else ends[partition.topic][str(partition.partition)]
-        for partition, at in starts.items()
-    }
+    starts = {}
+    for partition, at in found.items():
+        start = ends[partition] if at.offset == NO_OFFSET else max(at.offset, begun.get(partition, 0))
+        starts[partition] = min(start, ends[partition])
+    return starts

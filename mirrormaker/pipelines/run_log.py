@@ -47,6 +47,7 @@ class PipelineFolder:
         self._runs = self.path / "runs.jsonl"
         self._lock = FolderLock(self.path)
         self._schema = self.path / "schema"
+        self._noted = 0
 
     @property
     def checkpoint(self) -> Path:
@@ -78,7 +79,8 @@ class PipelineFolder:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        if record.state.is_over:
+        self._noted += 1
+        if record.state.is_over or self._noted % RUNS_KEPT == 0:
             self._shorten()
 
     def runs(self) -> list[RunRecord]:

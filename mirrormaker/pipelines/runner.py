@@ -24,6 +24,7 @@ from broker.telemetry import logger
 from mirrormaker.audit.completeness import read_completeness
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.pipelines.checks import Preparation, Prepared, check_job
+from mirrormaker.pipelines.continuity import Continuity
 from mirrormaker.pipelines.loading import Load, LoadError, describe_failure
 from mirrormaker.pipelines.reloading import reload_windows
 from mirrormaker.pipelines.run_log import PipelineFolder
@@ -36,7 +37,10 @@ from mirrormaker.topology.model import Completeness, PipelineSpec, RecordFormat,
 
 WAIT_SECONDS = 1
 """How often a run looks how far it is."""
+NOTE_INTERVAL_MS = 5_000
+"""How often, at most, it says so in its record."""
 COMPLETENESS_INTERVAL_SECONDS = 5.0
+COMMAND = "command"
 
 _log = logger("pipelines")
 
@@ -53,7 +57,7 @@ class RunFailedError(BrokerError):
 class RunRequest:
     """What a run is for."""
 
-    trigger: str = "command"
+    trigger: str = COMMAND
     attempt: int = 1
     due_ms: int | None = None
     reload: Span | None = None
@@ -78,6 +82,7 @@ class Runner:
         self._folder = PipelineFolder(topology.data_dir, pipeline.name)
         self._session = session
         self._stopping = threading.Event()
+        self._last_said: RunRecord | None = None
 
     def stop(self) -> None:
         """Have it end early; what is not finished comes with the next run."""
@@ -92,15 +97,12 @@ class Runner:
         """Run it. Raises PipelineBusyError, ConfigurationError when it cannot begin, RunFailedError."""
         with self._folder.locked():
             record = self._first_record(request)
-            self._folder.note(record)
             _log.info("pipeline_run_began", pipeline=record.pipeline, run=record.run, kind=record.kind.value)
             try:
+                self._folder.note(record)
                 record = self._run(record, request)
             except (BrokerError, PySparkException, OSError) as error:
-                problem = describe_failure(error) if isinstance(error, PySparkException) else str(error)
-                record = self._end(replace(record, problem=problem), RunState.FAILED)
-                _log.error("pipeline_run_failed", pipeline=record.pipeline, run=record.run, problem=problem)
-                raise RunFailedError(record) from error
+                raise RunFailedError(self._failed(record, error)) from error
             _log.info(
                 "pipeline_run_ended",
                 pipeline=record.pipeline,
@@ -110,6 +112,17 @@ class Runner:
                 rows_written=dict(record.rows_written),
             )
             return record
+
+    def _failed(self, record: RunRecord, error: Exception) -> RunRecord:
+        """The record of a run that `error` has ended; where that cannot be kept, it is in the log alone."""
+        problem = describe_failure(error) if isinstance(error, PySparkException) else str(error)
+        record = replace(self._last_said or record, problem=problem)
+        _log.error("pipeline_run_failed", pipeline=record.pipeline, run=record.run, problem=problem)
+        try:
+            return self._end(record, RunState.FAILED)
+        except OSError as failure:
+            _log.error("pipeline_run_not_noted", pipeline=record.pipeline, run=record.run, error=str(failure))
+            return replace(record, state=RunState.FAILED, ended_ms=self._clock.now_ms())
 
     def _run(self, record: RunRecord, request: RunRequest) -> RunRecord:
         record = self._await_window(record)
@@ -128,22 +141,35 @@ class Runner:
             self._keep_schema(prepared)
             if request.reload is not None:
                 return self._reload(spark, prepared, record, request.reload)
-            return self._load(spark, prepared, record)
+            return self._load(spark, prepared, record, self._interval_ms(request))
 
     # ---- the three kinds
 
-    def _load(self, spark: SparkSession, prepared: Prepared, record: RunRecord) -> RunRecord:
-        load = Load(spark, self._topology, self._pipeline, self._folder, prepared)
+    def _interval_ms(self, request: RunRequest) -> int | None:
+        """How often a run loads that has no end; None for one that loads once, as commands do."""
+        schedule = self._pipeline.schedule
+        return None if schedule is None or request.trigger == COMMAND else schedule.continuous_ms
+
+    def _load(
+        self, spark: SparkSession, prepared: Prepared, record: RunRecord, interval_ms: int | None
+    ) -> RunRecord:
+        load = Load(spark, self._topology, self._pipeline, self._folder, prepared, interval_ms=interval_ms)
+        assert self._pipeline.cluster is not None
+        cluster = self._topology.clusters[self._pipeline.cluster]
+        continuity = Continuity(cluster, self._pipeline, prepared.topics)
         state = RunState.SUCCEEDED
         try:
             load.start()
-            batches = 0
+            noted, noted_ms = 0, 0
             while not load.wait(WAIT_SECONDS):
-                if load.figures.batches != batches:
-                    batches = load.figures.batches
+                now_ms = self._clock.now_ms()
+                if load.figures.batches != noted and now_ms - noted_ms >= NOTE_INTERVAL_MS:
+                    noted, noted_ms = load.figures.batches, now_ms
                     record = self._note(self._with_figures(record, load))
                 if self._stopping.is_set():
                     state = RunState.STOPPED
+                    break
+                if interval_ms is not None and continuity.is_over():
                     break
         except LoadError:
             self._note(self._with_figures(record, load))
@@ -255,6 +281,7 @@ class Runner:
 
     def _note(self, record: RunRecord) -> RunRecord:
         record = replace(record, at_ms=self._clock.now_ms())
+        self._last_said = record
         self._folder.note(record)
         return record
 

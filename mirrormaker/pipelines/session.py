@@ -63,3 +63,14 @@ def source_options(cluster: ClusterSpec) -> dict[str, str]:
     """
     security = {f"{KAFKA}{name}": text for name, text in cluster.security.references.items()}
     return {BOOTSTRAP: ",".join(map(str, cluster.bootstrap)), **security}
+
+
+def has_class(spark: SparkSession, name: str) -> bool:
+    """Whether the jars of Spark have a class of Java's."""
+    jvm = spark._jvm
+    assert jvm is not None
+    try:
+        jvm.org.apache.spark.util.Utils.classForName(name, False, False)
+    except (Py4JError, TypeError):
+        return False
+    return True

@@ -20,6 +20,7 @@ from mirrormaker.topology.model import (
     Isolation,
     PipelineSpec,
     Start,
+    StartAtOffsets,
     StartAtTime,
     TopicSelection,
 )
@@ -27,6 +28,7 @@ from mirrormaker.topology.naming import compile_naming
 
 Offsets = Mapping[str, Mapping[str, int]]
 """Topic -> partition -> offset, as Spark's checkpoints have them."""
+_ONLY_STREAMING = ("minoffsetspertrigger", "maxtriggerdelay")
 
 
 def find_topics(cluster: ClusterSpec, pipeline: PipelineSpec) -> list[str]:
@@ -55,37 +57,73 @@ def cluster_topics(cluster: ClusterSpec) -> list[str]:
     return asyncio.run(_topic_names(cluster))
 
 
-def stream(
-    spark: SparkSession, cluster: ClusterSpec, pipeline: PipelineSpec, topics: Sequence[str]
-) -> DataFrame:
-    """What comes, from where the checkpoint says, else from the pipeline's start."""
-    options = {"subscribe": ",".join(topics), "maxOffsetsPerTrigger": str(pipeline.batch_records)}
+def stream_options(cluster: ClusterSpec, pipeline: PipelineSpec, topics: Sequence[str]) -> dict[str, str]:
+    """Options of the data source for what comes, but for where it begins."""
+    return {
+        **_reading(cluster),
+        **pipeline.source_options,
+        "subscribe": ",".join(topics),
+        "maxOffsetsPerTrigger": str(pipeline.batch_records),
+    }
+
+
+def start_options(pipeline: PipelineSpec) -> dict[str, str]:
+    """Where the pipeline says that its first run starts, in partitions whose offsets it does not name."""
     match pipeline.start:
         case StartAtTime(timestamp_ms=moment_ms):
-            options["startingTimestamp"] = str(moment_ms)
-            options["startingOffsetsByTimestampStrategy"] = "latest"
+            return {
+                "startingTimestamp": str(moment_ms),
+                "startingOffsetsByTimestampStrategy": "latest",
+            }
+        case StartAtOffsets():
+            return {"startingOffsets": Start.EARLIEST.value}
         case Start():
-            options["startingOffsets"] = pipeline.start.value
-    return _load(spark.readStream.format("mirror").options(**source_options(cluster)), options)
+            return {"startingOffsets": pipeline.start.value}
 
 
-def between(spark: SparkSession, cluster: ClusterSpec, *, start_ms: int | None, ends: Offsets) -> DataFrame:
-    """What lies before `ends`, from the first record of `start_ms` or later on; all of it without."""
-    topics = ",".join(sorted(ends))
-    options = {"subscribe": topics, "endingOffsets": json.dumps(ends)}
-    if start_ms is not None:
-        options["startingTimestamp"] = str(start_ms)
-        options["startingOffsetsByTimestampStrategy"] = "latest"
-    return _load(spark.read.format("mirror").options(**source_options(cluster)), options)
+def stream(
+    spark: SparkSession,
+    cluster: ClusterSpec,
+    pipeline: PipelineSpec,
+    topics: Sequence[str],
+    beginning: Offsets | None = None,
+) -> DataFrame:
+    """What comes, from where the checkpoint says; while there is nothing in that, from `beginning`, which
+    holds every partition then.
+    """
+    options = stream_options(cluster, pipeline, topics)
+    if beginning is not None:
+        known = {topic: parts for topic, parts in beginning.items() if topic in topics}
+        options["startingOffsets"] = json.dumps(known)
+    return _load(spark.readStream.format("mirror"), options)
+
+
+def between(
+    spark: SparkSession, cluster: ClusterSpec, pipeline: PipelineSpec, starts: Offsets, ends: Offsets
+) -> DataFrame:
+    """What lies between these offsets, which name the same partitions."""
+    said = pipeline.source_options
+    options = {
+        **_reading(cluster),
+        **{name: value for name, value in said.items() if name.lower() not in _ONLY_STREAMING},
+        "assign": json.dumps({topic: [int(number) for number in parts] for topic, parts in ends.items()}),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+    }
+    return _load(spark.read.format("mirror"), options)
 
 
 def first_records(spark: SparkSession, cluster: ClusterSpec, topics: Sequence[str]) -> DataFrame:
     """The topics as they are now."""
-    options = {"subscribe": ",".join(topics)}
-    return _load(spark.read.format("mirror").options(**source_options(cluster)), options)
+    options = {**_reading(cluster), "subscribe": ",".join(topics)}
+    return _load(spark.read.format("mirror"), options)
+
+
+def _reading(cluster: ClusterSpec) -> dict[str, str]:
+    committed = {f"{KAFKA}isolation.level": Isolation.READ_COMMITTED.value}
+    return source_options(cluster) | committed
 
 
 def _load(reader: object, options: Mapping[str, str]) -> DataFrame:
-    committed = {f"{KAFKA}isolation.level": Isolation.READ_COMMITTED.value}
-    frame: DataFrame = reader.options(**committed, **options).load()  # type: ignore[attr-defined]
+    frame: DataFrame = reader.options(**options).load()  # type: ignore[attr-defined]
     return frame

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from broker.errors import ConfigurationError
@@ -77,7 +78,7 @@ class Table:
 
     def changed_columns(self, frame: DataFrame) -> list[str]:
         """Which columns of `frame` are of another type in the files that are there, in words."""
-        known = self._columns()
+        known = self.column_types()
         return [
             f"column {name!r} is {kind}, and {known[name]} in the files of {self.files.root}: choose another"
             " folder, or cast it"
@@ -89,11 +90,12 @@ class Table:
         """Remember the columns of `frame` along with those that are known. Raises ConfigurationError."""
         if problems := self.changed_columns(frame):
             raise ConfigurationError(problems)
-        known = self._columns()
+        known = self.column_types()
         if known != (both := known | dict(frame.dtypes)):
             self.files.write_text(_COLUMNS, json.dumps(both))
 
-    def _columns(self) -> dict[str, str]:
+    def column_types(self) -> dict[str, str]:
+        """Those of the files, in the order in which they came; {} before the first."""
         text = self.files.read_text(_COLUMNS)
         return dict(json.loads(text)) if text is not None else {}
 
@@ -153,7 +155,11 @@ class Table:
         writer = frame.write.format(layout.format).options(**layout.options)
         if layout.partition_by:
             writer = writer.partitionBy(*layout.partition_by)
-        writer.save(self.files.url(f"{staged}/{window}" if window else staged))
+        try:
+            writer.save(self.files.url(f"{staged}/{window}" if window else staged))
+        except PySparkException:
+            self.files.delete(staged)  # which may be what has filled the disk
+            raise
         return staged
 
     def _stage(self, frame: DataFrame) -> str:

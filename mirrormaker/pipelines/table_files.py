@@ -1,10 +1,12 @@
 """Files of a table on any filesystem that Spark's machines reach, through Hadoop's own interface.
 
-All paths are relative to the root of the table. A file that is written whole is there whole or not at all.
+All paths are relative to the root of the table. A text is there whole, as it was or as it is now, whatever
+died while it was written; no filesystem need be able to put a file in another one's place for that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -19,6 +21,8 @@ from broker.errors import BrokerError
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+_NEXT = ".next"
+"""Ends the name of a file that is whole and about to take the place of another."""
 
 
 class FileError(BrokerError):
@@ -109,25 +113,45 @@ class TableFiles:
 
     def read_text(self, path: str) -> str | None:
         """A whole file; None when it is not there."""
-        if not self.exists(path):
-            return None
+        for name in (path, f"{path}{_NEXT}"):
+            if self.exists(name):
+                return self._read(name)
+        return None
+
+    def _read(self, path: str) -> str:
         stream = self._ask(lambda: self._fs.open(self._at(path)))
         try:
             return str(self._ask(lambda: self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")))
         finally:
-            stream.close()
+            self._ask(stream.close)
 
     def write_text(self, path: str, text: str) -> None:
-        """Have the file hold this, and nothing of it before all of it."""
+        """Have the file hold this: a crash leaves what it held before, or all of this. Raises FileError."""
         aside = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
-        stream = self._ask(lambda: self._fs.create(self._at(aside), True))
+        try:
+            self._write(aside, text)
+        except FileError:
+            with contextlib.suppress(FileError):
+                self.delete(aside)
+            raise
+        following = f"{path}{_NEXT}"
+        if not self.exists(path) and self.exists(following):
+            self.rename(following, path)
+        if self.exists(path):
+            self.delete(following)
+            self.rename(aside, following)
+            self.delete(path)
+            self.rename(following, path)
+        else:
+            self.rename(aside, path)
+
+    def _write(self, path: str, text: str) -> None:
+        stream = self._ask(lambda: self._fs.create(self._at(path), True))
         try:
             self._ask(lambda: stream.write(text.encode()))
             self._ask(stream.hsync)
         finally:
-            stream.close()
-        self.delete(path)
-        self.rename(aside, path)
+            self._ask(stream.close)
 
     def _at(self, path: str) -> Any:
         return self._path(self.url(path))

@@ -22,13 +22,17 @@ from mirrormaker.topology.model import (
     Topology,
 )
 from mirrormaker.topology.naming import is_legal_topic, name_problem
+from mirrormaker.topology.pipeline_source import check_reading
 from mirrormaker.topology.step_order import StepCircleError, inputs_of, order_steps, source_of, used_names
 
 PIPELINE_NAME_SIZE_MAX = 80
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _TABLE = re.compile(r"([A-Za-z]\w*\.){0,2}[A-Za-z]\w*", re.ASCII)
 """A table that needs no quotes: those beside it are called after it."""
-_LOADING_KEYS = ("topics", "steps", "sinks", "tables", "watermark", "time", "schema", "quarantine")
+_LOADING_KEYS = (
+    *("topics", "steps", "sinks", "tables", "watermark", "time", "schema", "quarantine"),
+    *("source_options", "format_options", "checkpoint"),
+)
 """What a pipeline says that loads topics, and one with a `job` does not."""
 _OWN_SETTINGS = frozenset({"spark.master", "spark.app.name"})
 
@@ -45,6 +49,20 @@ def check_pipelines(topology: Topology) -> Iterator[Finding]:
             message = f"pipelines[{known}] is called {pipeline.name!r} too: give this one another name"
             yield Finding(path=f"{path}.name", message=message)
         yield from _check_folders(path, pipeline, tables)
+    yield from _check_turns(topology)
+
+
+def _check_turns(topology: Topology) -> Iterator[Finding]:
+    """A continuous pipeline gives its turn back to nobody: others would wait for ever."""
+    kept = [each for each in topology.pipelines if each.enabled and each.schedule is not None]
+    continuous = sum(1 for each in kept if _is_continuous(each))
+    needed = continuous + (continuous < len(kept))
+    if needed > topology.pipelines_at_once:
+        message = (
+            f"{topology.pipelines_at_once} are too few: {continuous} continuous pipelines keep a turn each"
+            f"{', the others need one' if needed > continuous else ''}, {needed} in all"
+        )
+        yield Finding(path="pipelines_at_once", message=message)
 
 
 def _check_pipeline(path: str, pipeline: PipelineSpec, topology: Topology) -> Iterator[Finding]:
@@ -52,13 +70,18 @@ def _check_pipeline(path: str, pipeline: PipelineSpec, topology: Topology) -> It
         yield Finding(path=f"{path}.name", message=problem)
     if pipeline.cluster is not None:
         yield from _check_cluster(f"{path}.cluster", pipeline.cluster, topology)
+    yield from _check_running(path, pipeline)
     if pipeline.job is not None:
         yield from _check_job(path, pipeline)
         return
     yield from _check_load(path, pipeline)
+    yield from check_reading(path, pipeline)
     yield from _check_steps(f"{path}.steps", pipeline)
     for number, sink in enumerate(pipeline.sinks):
         yield from _check_sink(f"{path}.sinks[{number}]", sink, pipeline, topology)
+
+
+def _check_running(path: str, pipeline: PipelineSpec) -> Iterator[Finding]:
     for name in pipeline.spark:
         if name in _OWN_SETTINGS:
             yield Finding(path=f"{path}.spark.{name}", message="the pipeline says this itself")

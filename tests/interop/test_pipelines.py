@@ -27,6 +27,7 @@ from tests.interop.test_security import PASSWORD, READ_ALL, USERNAME, SecuredKaf
 __all__ = ["secured"]
 
 TIMEOUT_SECONDS = 600
+pytestmark = pytest.mark.timeout(3 * TIMEOUT_SECONDS)
 H2 = "com.h2database:h2:2.5.252"
 DELTA = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 ICEBERG = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",)

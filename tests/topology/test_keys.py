@@ -107,6 +107,7 @@ pipelines:
     cluster: aggregate
     topics: {include: ["jfk.orders"], exclude: ["x.*"]}
     start: {timestamp: 2026-01-01T00:00:00Z}
+    source_options: {failOnDataLoss: false, minPartitions: 4}
     format: json
     schema: "id long, price double"
     format_options: {allowComments: true}

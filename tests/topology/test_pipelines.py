@@ -59,6 +59,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert hourly.topics is not None
     assert (hourly.topics.include, hourly.topics.exclude) == (("jfk.orders",), ("x.*",))
     assert hourly.start == StartAtTime(timestamp_ms=1_767_225_600_000)
+    assert hourly.source_options == {"failOnDataLoss": "false", "minPartitions": "4"}
     assert (hourly.format, hourly.schema) == (RecordFormat.JSON, "id long, price double")
     assert (hourly.format_options, hourly.time) == ({"allowComments": "true"}, "to_timestamp(value.at)")
     assert hourly.watermark == WatermarkSpec(delay_ms=600_000)
@@ -136,6 +137,17 @@ name: -p, job: a:b ==> name: '-p' is not a name: up to 80 letters, digits, '.', 
 schedule: needs one of cron, every, continuous: not cron and every
 {LOAD}, schedule: {} ==> schedule: needs one of cron, every, continuous: says none of them
 {LOAD}, format: csv ==> format: 'csv' needs a 'schema'
+{LOAD}, source_options: {subscribe: y} ==> source_options.subscribe: see 'topics'
+{LOAD}, source_options: {MaxOffsetsPerTrigger: 5} ==> \\
+source_options.MaxOffsetsPerTrigger: see 'batch_records'
+{LOAD}, source_options: {kafka.sasl.jaas.config: y} ==> \\
+source_options.kafka.sasl.jaas.config: see 'security' of the cluster
+{LOAD}, start: {offsets: {y: {0: 1}}} ==> start.offsets.y: the pipeline does not read this topic
+{LOAD}, format: json, format_options: {mode: FAILFAST} ==> \\
+format_options.mode: records that are not of the format go to quarantine
+{LOAD}, format: json, format_options: {framing: confluent} ==> format_options.framing: only 'avro' has one
+{LOAD}, format: avro, schema: '"int"', format_options: {framing: magic} ==> \\
+format_options.framing: 'magic' is none: there is 'confluent'
 {LOAD}, schema: a int ==> schema: raw values have none: see 'format'
 {LOAD}, steps: [{name: s}] ==> steps[0]: says neither 'sql' nor 'function'
 {LOAD}, steps: [{name: s, sql: x, function: a:b}] ==> steps[0]: says both 'sql' and 'function': one is enough
@@ -184,6 +196,17 @@ def test_two_pipelines_share_neither_name_nor_folder(tmp_path: Path) -> None:
     assert problems_of(tmp_path, text) == [
         "5: pipelines[1].name: pipelines[0] is called 'p' too: give this one another name",
         f"5: pipelines[1].sinks[0]: pipelines[0].sinks[0] writes {tmp_path.resolve() / 'out'} already",
+    ]
+
+
+def test_continuous_pipelines_leave_a_turn_for_others(tmp_path: Path) -> None:
+    continuous = f"{LOAD}, schedule: {{continuous: 1s}}"
+    by_hour = f"{LOAD}, schedule: {{every: 1h}}".replace("name: p", "name: q").replace("out}", "other}")
+    text = f"{CLUSTERS}routes: []\npipelines:\n  - {{{continuous}}}\n  - {{{by_hour}}}\npipelines_at_once: "
+    assert load(tmp_path, f"{text}2\n").pipelines_at_once == 2
+    assert problems_of(tmp_path, f"{text}1\n") == [
+        "6: pipelines_at_once: 1 are too few: 1 continuous pipelines keep a turn each, the others need one, "
+        "2 in all"
     ]
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from broker.errors import BrokerError, ConfigurationError
+from mirrormaker.pipelines.session import has_class
 from mirrormaker.pipelines.sinks.jdbc_connection import message_of
 from mirrormaker.pipelines.sinks.sink import SinkPlace, partition_columns, span_condition
 from mirrormaker.pipelines.table_files import TableFiles
@@ -192,7 +193,7 @@ def reach_problem(spark: SparkSession, sink: LakeSink, frame: DataFrame) -> str 
             case LakeFormat.DELTA:
                 columns = spark.read.format("delta").load(sink.table).columns
             case LakeFormat.ICEBERG:
-                if not _has_class(spark, "org.apache.iceberg.spark.SparkCatalog"):
+                if not has_class(spark, "org.apache.iceberg.spark.SparkCatalog"):
                     return missing
                 if not spark.catalog.tableExists(sink.table):
                     return None
@@ -216,16 +217,6 @@ def _translated(table: str) -> Iterator[None]:
         raise LakeError(f"{table}: {error}") from error
     except Py4JError as error:
         raise LakeError(f"{table}: {message_of(error)}") from error
-
-
-def _has_class(spark: SparkSession, name: str) -> bool:
-    jvm = spark._jvm
-    assert jvm is not None
-    try:
-        jvm.org.apache.spark.util.Utils.classForName(name, False, False)
-    except (Py4JError, TypeError):
-        return False
-    return True
 
 
 def _quoted(text: str) -> str:

@@ -62,6 +62,7 @@ def compact(spark: SparkSession, table: Table, file_bytes: int, files_min: int) 
         if len(names) < files_min or len(names) <= wanted or not window:
             continue
         rows = spark.read.format(table.layout.format).options(**table.layout.options)
+        rows = rows.option("mergeSchema", "true")  # not all files of Parquet have columns that came later
         frame = rows.load([table.files.url(name) for name in names])
         staged = table.stage(frame.coalesce(wanted), table.layout, window)
         table.swap(staged, [window])

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from mirrormaker.topology.model.names import ClusterName, PipelineName
-from mirrormaker.topology.model.selection import Start, StartAtTime
+from mirrormaker.topology.model.selection import Start, StartPosition
 from mirrormaker.topology.model.steps import CallFunction
 
 RECORDS = "records"
 """What steps and sinks call that which comes from the topics."""
-PipelineStart = Start | StartAtTime
 
 
 class RecordFormat(Enum):
@@ -226,8 +225,12 @@ class PipelineSpec:
     """Whether the daemon runs it; on the command line it always can be."""
     topics: PipelineTopics | None = None
     """Which topics it reads."""
-    start: PipelineStart = Start.EARLIEST
-    """Where its first run starts: `earliest`, `latest`, or a time."""
+    start: StartPosition = Start.EARLIEST
+    """Where its first run starts: `earliest`, `latest`, a time, or offsets (others at the earliest)."""
+    source_options: Mapping[str, str] = field(default_factory=dict)
+    """Options of the data source `mirror` beside those that other keys stand for, such as `failOnDataLoss`,
+    `minPartitions`, `includeHeaders`; `kafka.isolation.level` is `read_committed` unless they say otherwise.
+    """
     format: RecordFormat = RecordFormat.RAW
     """What values are; `value` has the columns of `schema` then, but for `raw`."""
     schema: str | None = None

@@ -15,7 +15,7 @@ from mirrormaker.topology.kinds.kind import Checked, Kind, UnreadableError
 from mirrormaker.topology.kinds.numbers import Integer
 from mirrormaker.topology.kinds.records import Given, Key, Record
 from mirrormaker.topology.kinds.scalars import Choice, Flag, Setting, Text
-from mirrormaker.topology.kinds.times import Duration, Timestamp
+from mirrormaker.topology.kinds.times import Duration
 from mirrormaker.topology.kinds.unions import Alternative, Either, OneKey
 from mirrormaker.topology.model import (
     RECORDS,
@@ -33,14 +33,13 @@ from mirrormaker.topology.model import (
     RetrySpec,
     ScheduleSpec,
     SinkSpec,
-    Start,
-    StartAtTime,
     StepSpec,
     TableFormat,
     TableSpec,
     TopicSink,
     WatermarkSpec,
 )
+from mirrormaker.topology.readers.routes import START
 from mirrormaker.topology.readers.steps import FUNCTION, PATTERNS, SOME_PATTERNS, make_function
 from mirrormaker.topology.readers.windows import ZONE
 
@@ -69,7 +68,8 @@ def pipeline(folder: Path) -> Record[PipelineSpec]:
             "enabled": Flag(),
             "cluster": Text("name of a cluster"),
             "topics": Record(PipelineTopics, {"include": SOME_PATTERNS, "exclude": PATTERNS}),
-            "start": _START,
+            "start": START,
+            "source_options": _OPTIONS,
             "format": Choice(RecordFormat),
             "schema": _schema(folder),
             "format_options": _OPTIONS,
@@ -261,17 +261,6 @@ def _is_reported(given: Given, *keys: str) -> bool:
     return any(given.place.problems.covers(given.place.path_of(key)) for key in keys)
 
 
-_START = Either(
-    Choice(Start),
-    OneKey(
-        {
-            "timestamp": Alternative(
-                Timestamp(), lambda moment_ms: StartAtTime(timestamp_ms=moment_ms), StartAtTime
-            )
-        },
-        stand_in=Start.EARLIEST,
-    ),
-)
 STEP = Record(
     StepSpec,
     {

@@ -1,0 +1,75 @@
+"""Where the first run of a pipeline begins, in every partition there is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from broker.errors import ConfigurationError
+from broker.types import TopicPartition
+from mirrormaker.pipelines.source import Offsets, start_options, stream_options
+from mirrormaker.spark.lookups import START_TIMEOUT_MS, LogLookup, new_cluster
+from mirrormaker.spark.offsets import Logs, offsets_from_json, offsets_to_json
+from mirrormaker.spark.options import SourceOptions, parse_options
+from mirrormaker.topology.model import ClusterSpec, PipelineSpec, StartAtOffsets
+
+
+def find_beginning(
+    cluster: ClusterSpec,
+    pipeline: PipelineSpec,
+    topics: Sequence[str],
+    noted: Offsets | None,
+    *,
+    has_begun: bool,
+) -> Offsets:
+    """What has been `noted` holds; partitions that have come since begin at their first record, all others
+    where the pipeline says. Once loading `has_begun`, this is for sinks that come later, and holds as far as
+    there are records.
+
+    Raises ConfigurationError for offsets that the topics do not have, unless `failOnDataLoss` is false, and
+    BrokerError.
+    """
+    options = stream_options(cluster, pipeline, topics) | start_options(pipeline)
+    source = parse_options(options, streaming=True)
+    logs, starts = asyncio.run(_look(source))
+    if noted is not None:
+        known = {each: at for each, at in offsets_from_json(noted).items() if each in logs.latest}
+        if has_begun:
+            known = {each: max(at, logs.earliest[each]) for each, at in known.items()}
+        return offsets_to_json({**logs.earliest, **known})
+    if isinstance(pipeline.start, StartAtOffsets):
+        starts = {**starts, **offsets_from_json(pipeline.start.offsets)}
+    return offsets_to_json(_within(logs, starts, fail_on_data_loss=source.fail_on_data_loss))
+
+
+async def _look(source: SourceOptions) -> tuple[Logs, Mapping[TopicPartition, int]]:
+    cluster = new_cluster(source.cluster)
+    try:
+        await cluster.start(timeout_ms=START_TIMEOUT_MS)
+        lookup = LogLookup(cluster, source)
+        logs = await lookup.logs()
+        return logs, await lookup.starts(logs)
+    finally:
+        await cluster.close()
+
+
+def _within(
+    logs: Logs, starts: Mapping[TopicPartition, int], *, fail_on_data_loss: bool
+) -> dict[TopicPartition, int]:
+    """Offsets that the logs have. Raises ConfigurationError, or takes the nearest."""
+    problems = []
+    found = {}
+    for partition, start in sorted(starts.items()):
+        if partition not in logs.latest:
+            problems.append(f"{partition} is not there")
+            continue
+        low, high = logs.earliest[partition], logs.latest[partition]
+        found[partition] = min(max(start, low), high)
+        if found[partition] != start and fail_on_data_loss:
+            problems.append(
+                f"{partition}: offset {start} is outside the log's {low} to {high}; failOnDataLoss=false "
+                "begins with what there is"
+            )
+    if problems:
+        raise ConfigurationError(problems)
+    return found

@@ -1,0 +1,118 @@
+"""What is kept of how far a pipeline has loaded: Spark's checkpoint, and beside it
+
+    generation               what this checkpoint is called: batches are counted anew with another
+    GENERATION/beginning     where the first run began, by partition, noted before its first batch
+    GENERATION/queries       what each query is for, and whether it keeps state
+    GENERATION/QUERY/        Spark's own: offsets of every batch before it begins, and that it is done
+
+Spark notes where a batch ends and not where the first one began: that is asked of the source again when the
+first batch comes again, by when `latest` would be elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.source import Offsets
+from mirrormaker.pipelines.table_files import TableFiles
+from mirrormaker.topology.model import FileSink, JdbcSink, LakeSink, PipelineSpec, SinkSpec, TopicSink
+
+LOAD = "load"
+"""The query of a pipeline without a watermark."""
+_GENERATION = "generation"
+_BEGINNING = "beginning"
+_QUERIES = "queries"
+_ANEW = "give the pipeline another name and another folder to load anew"
+
+
+def _queries_of(pipeline: PipelineSpec) -> dict[str, Any]:
+    sinks = [_target_of(sink) for sink in pipeline.sinks]
+    return {"gathers": pipeline.watermark is not None, "sinks": sinks}
+
+
+def _target_of(sink: SinkSpec) -> str:
+    match sink.target:
+        case FileSink(path=where) | LakeSink(table=where) | JdbcSink(table=where) | TopicSink(topic=where):
+            return where
+
+
+class Checkpoint:
+    """See the module. Whoever writes holds the pipeline's lock."""
+
+    def __init__(self, spark: SparkSession, pipeline: PipelineSpec, folder: PipelineFolder) -> None:
+        self.files = TableFiles(spark, pipeline.checkpoint or str(folder.checkpoint))
+
+    @property
+    def generation(self) -> str | None:
+        """None before the first run."""
+        known = self.files.read_text(_GENERATION)
+        return None if known is None else known.strip()
+
+    def make_generation(self) -> str:
+        """What it is called from now on, if it has not been called anything yet."""
+        known = self.generation
+        if known is not None:
+            return known
+        made = uuid.uuid4().hex[:12]
+        self.files.make_folder("")
+        self.files.write_text(_GENERATION, made)
+        return made
+
+    def has_begun(self) -> bool:
+        """Whether there is a batch that begins where the one before it has ended."""
+        generation = self.generation
+        if generation is None:
+            return False
+        queries = [
+            f"{generation}/{name}/offsets"
+            for name in self.files.list_names(generation)
+            if not name.startswith((_BEGINNING, _QUERIES, "."))
+        ]
+        return any(name.isdecimal() for query in queries for name in self.files.list_names(query))
+
+    def beginning(self) -> Offsets | None:
+        """Where the first run began; None where that has not been noted."""
+        generation = self.generation
+        text = None if generation is None else self.files.read_text(f"{generation}/{_BEGINNING}")
+        return None if text is None else dict(json.loads(text))
+
+    def note_start(self, pipeline: PipelineSpec, beginning: Offsets) -> None:
+        """Keep what a run is about to do, before it loads anything."""
+        generation = self.make_generation()
+        self.files.make_folder(generation)
+        if not self.has_begun():
+            self.files.write_text(f"{generation}/{_BEGINNING}", json.dumps(beginning))
+        queries = json.dumps(_queries_of(pipeline))
+        if self.files.read_text(f"{generation}/{_QUERIES}") != queries:
+            self.files.write_text(f"{generation}/{_QUERIES}", queries)
+
+    def problems(self, pipeline: PipelineSpec) -> Iterator[tuple[str, str]]:
+        """Why this checkpoint is none for `pipeline` as it is now: key and message."""
+        generation = self.generation
+        text = None if generation is None else self.files.read_text(f"{generation}/{_QUERIES}")
+        if text is None or not self.has_begun():
+            return
+        known, now = json.loads(text), _queries_of(pipeline)
+        if known["gathers"] != now["gathers"]:
+            word = "with" if known["gathers"] else "without"
+            yield "watermark", f"so far it was loaded {word} one: {_ANEW}"
+        elif now["gathers"]:
+            for number, (before, after) in enumerate(zip(known["sinks"], now["sinks"], strict=False)):
+                if before != after:
+                    yield f"sinks[{number}]", f"this place has the state of {before}: {_ANEW}, or put it back"
+
+    def loaded_ends(self) -> Offsets:
+        """Up to where the last batch that is done has read; {} before the first."""
+        folder = f"{self.generation}/{LOAD}"
+        done = [int(name) for name in self.files.list_names(f"{folder}/commits") if name.isdecimal()]
+        if not done:
+            return {}
+        text = self.files.read_text(f"{folder}/offsets/{max(done)}")
+        ends = json.loads((text or "{}").splitlines()[-1])
+        return ends if isinstance(ends, dict) else {}

@@ -1,0 +1,49 @@
+"""CSV: from one line of text to values of a schema.
+
+Spark's parser reads the first line of a text and passes over all others, so those are looked for beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+from pyspark.sql.types import StringType, StructField, StructType
+
+_SHOWN = 60
+
+
+def parse_csv(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:
+    """A struct of the columns of `schema`."""
+    columns = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in schema)
+    return f.from_csv(text, columns, dict(options))
+
+
+def line_problem(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:
+    """Why a text is not one line of fields; null where it is. Ends of lines within quotes are none."""
+    said = {name.lower(): value for name, value in options.items()}
+    quote, escape = said.get("quote", '"'), said.get("escape", "\\")
+    outside = text
+    if quote:
+        mark, escaped = re.escape(quote), re.escape(escape)
+        quoted = f"(?s){mark}(?:[^{mark}{escaped}]|{escaped}.|{mark}{mark})*{mark}"
+        outside = f.regexp_replace(outside, quoted, "")
+    many = f.when(text.contains("\n") & outside.contains("\n"), f.lit("more than one line"))
+    is_empty = (text == "") & f.lit(len(schema) > 1)
+    return f.when(is_empty, f.lit("an empty line")).otherwise(many)
+
+
+def csv_mismatches(text: Column, parsed: Column, schema: StructType, options: Mapping[str, str]) -> Column:
+    """Which fields are there, and of another type; null when none is."""
+    texts = StructType([StructField(each.name, StringType()) for each in schema])
+    said = parse_csv(text, texts, options)
+    found = []
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        shown = f.substring(said[field.name], 1, _SHOWN)
+        told = f.concat(f.lit(f"field {field.name}: '"), shown, f.lit(f"' is no {kind}"))
+        found.append(f.when(said[field.name].isNotNull() & parsed[field.name].isNull(), told))
+    joined = f.concat_ws("; ", *found)
+    return f.when(joined != "", joined)

@@ -1,0 +1,112 @@
+"""Where loads begin, and what becomes of them when the topics no longer have it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from pyspark.sql import DataFrame
+
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
+from broker.types import HostPort, TopicPartition
+from mirrormaker.pipelines.run_record import RunState
+from mirrormaker.pipelines.runner import RunFailedError
+from mirrormaker.pipelines.table import Table
+from tests.pipelines.place import Place, order
+
+KEYS = "format: json\n    schema: id int, price double\n    sinks: [{parquet: out}]\n"
+
+
+def delete_records(place: Place, before: int) -> None:
+    """Of both partitions, up to that offset."""
+
+    async def delete() -> None:
+        async with Cluster([HostPort.parse(place.bootstrap)]) as cluster:
+            await cluster.refresh()
+            wanted = {TopicPartition(place.topic, number): before for number in range(2)}
+            await Admin(cluster).delete_records(wanted)
+
+    asyncio.run(delete())
+
+
+def test_a_first_batch_that_was_cut_off_begins_where_it_began(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.keys = f"{KEYS}    start: latest\n"
+    place.produce(order(number, 0) for number in range(10))
+    assert place.run().rows_read == 0
+    append = Table.append
+
+    def cut_off(table: Table, key: str, number: int, frame: DataFrame) -> int:
+        raise OSError("cut off")
+
+    place.produce(order(number, 1) for number in range(10, 16))
+    with monkeypatch.context() as patched:
+        patched.setattr(Table, "append", cut_off)
+        with pytest.raises(RunFailedError, match="cut off"):
+            place.run()
+    assert Table.append is append
+    place.produce(order(number, 2) for number in range(16, 20))
+    record = place.run()
+    assert place.ids() == list(range(10, 20))
+    assert record.state is RunState.SUCCEEDED
+    record = place.reload(0, 24)
+    assert place.ids() == list(range(10, 20)), "what came before the beginning has never been loaded"
+
+
+def test_offsets_that_the_topic_does_not_have_are_told_before_anything_is_written(place: Place) -> None:
+    place.produce(order(number, 0) for number in range(10))
+    place.keys = f"{KEYS}    start: {{offsets: {{{place.topic}: {{0: 2, 1: 70, 5: 1}}}}}}\n"
+    with pytest.raises(RunFailedError) as failed:
+        place.run()
+    assert (failed.value.record.problem or "").splitlines() == [
+        f"pipelines[0].start: {place.topic}-1: offset 70 is outside the log's 0 to 5; failOnDataLoss=false "
+        "begins with what there is",
+        f"pipelines[0].start: {place.topic}-5 is not there",
+    ]
+    assert not place.files()
+    place.keys = place.keys.replace(", 5: 1", "") + "    source_options: {failOnDataLoss: false}\n"
+    assert place.run().rows_read == 3
+    place.produce(order(number, 0) for number in range(10, 14))
+    place.run()
+    assert place.ids() == [4, 6, 8, *range(10, 14)]
+
+
+def test_records_that_went_between_two_runs_fail_the_second_until_that_may_be(place: Place) -> None:
+    place.keys = KEYS
+    place.produce(order(number, 0) for number in range(10))
+    place.run()
+    place.produce(order(number, 0) for number in range(10, 20))
+    delete_records(place, 8)
+    with pytest.raises(RunFailedError, match="failOnDataLoss=false"):
+        place.run()
+    assert place.ids() == list(range(10))
+    place.keys = f"{KEYS}    source_options: {{failOnDataLoss: false}}\n"
+    place.run()
+    assert place.ids() == [*range(10), *range(16, 20)]
+
+
+def test_options_that_the_source_does_not_know_are_told(place: Place) -> None:
+    place.produce([order(1, 0)])
+    place.keys = f"{KEYS}    source_options: {{failOnDataLos: false, minPartitions: some}}\n"
+    with pytest.raises(RunFailedError) as failed:
+        place.run()
+    problem = failed.value.record.problem or ""
+    assert (
+        "pipelines[0].source_options: option failondatalos is unknown, did you mean failOnDataLoss?"
+        in problem
+    )
+    assert "pipelines[0].source_options: option minPartitions: " in problem
+
+
+def test_a_checkpoint_with_state_is_for_the_sinks_that_it_was_made_for(place: Place) -> None:
+    place.keys = KEYS
+    place.produce(order(number, 0) for number in range(4))
+    place.run()
+    place.keys = f"{KEYS}    watermark: {{delay: 1m}}\n"
+    with pytest.raises(RunFailedError, match="watermark: so far it was loaded without one"):
+        place.run()
+    place.keys = KEYS
+    place.run()
+    assert place.ids() == list(range(4))

@@ -1,0 +1,107 @@
+"""What becomes of the bytes of records, in a real Spark."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from mirrormaker.pipelines.decoding import decode, parse_schema, split
+from mirrormaker.pipelines.session import OWN_SETTINGS
+from mirrormaker.topology.model import PipelineName, PipelineSpec, RecordFormat
+from tests.pipelines.test_avro import long, text
+
+COLUMNS = "key binary, value binary, topic string, partition int, offset bigint"
+NOON = datetime(2013, 1, 1, 12)
+ORDER = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "name", "type": ["null", "string"]},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        ],
+    }
+)
+
+
+def decoded(spark: SparkSession, values: list[bytes | None], **keys: Any) -> list[Any]:
+    """The value of each record, or why it is in quarantine."""
+    spark = spark.newSession()
+    for name, value in OWN_SETTINGS.items():
+        spark.conf.set(name, value)
+    pipeline = PipelineSpec(name=PipelineName("p"), **keys)
+    records = spark.createDataFrame([(None, value, "t", 0, at) for at, value in enumerate(values)], COLUMNS)
+    stamped = records.coalesce(1).withColumn("timestamp", f.timestamp_seconds(f.lit(1_357_041_600)))
+    both = split(decode(stamped, pipeline, parse_schema(pipeline, None)))
+    found: dict[int, Any] = {row.offset: row.value for row in both.rows.select("offset", "value").collect()}
+    for row in both.malformed.collect():
+        assert (row.topic, row.partition, row.value) == ("t", 0, values[row.offset])
+        found[row.offset] = row.reason
+    return [tuple(found[at]) if isinstance(found[at], tuple) else found[at] for at in range(len(values))]
+
+
+def test_lines_of_csv(spark: SparkSession) -> None:
+    values = {
+        b"1,a": (1, "a"),
+        b"2,b\r\n": (2, "b"),
+        b'3,"c\nd"': (3, "c\nd"),
+        b"x,c": "field id: 'x' is no int",
+        b"4": "not CSV of the schema",
+        b"5,d,e": "not CSV of the schema",
+        b"6,a\n7,b": "more than one line",
+        b"": "an empty line",
+        b"\xff,a": "not UTF-8 text",
+        None: None,
+    }
+    said = decoded(spark, list(values), format=RecordFormat.CSV, schema="id int, name string")
+    assert said == list(values.values())
+
+
+def test_objects_of_json(spark: SparkSession) -> None:
+    values = {
+        b'{"id": 1, "name": "} {"}\n': (1, "} {"),
+        b'{"id": 2, "more": {"a": 1}, "list": [{}, {}]}': (2, None),
+        b'{"id": "x"}': "field id: 'x' is no int",
+        b'{"id": 3} {"id": 4}': "not JSON of the schema",
+        b'{"id": 3}, {"id": 4}': "not JSON of the schema",
+        b"[1]": "not JSON of the schema",
+        b"5": "not JSON of the schema",
+        b"": "not JSON of the schema",
+        None: None,
+    }
+    said = decoded(spark, list(values), format=RecordFormat.JSON, schema="id int, name string")
+    assert said == list(values.values())
+
+
+def test_values_of_avro_and_their_frames(spark: SparkSession) -> None:
+    order = long(7) + long(1) + text("seven") + long(1_357_041_600_000)
+    nothing = long(0) + long(0) + long(0)
+    values = {
+        order: (7, "seven", NOON),
+        nothing: (0, None, datetime(1970, 1, 1)),
+        order[:-1]: "not Avro of the schema: field at: ends too early",
+        order + b"x": "not Avro of the schema: 1 bytes too many",
+        b"": "not Avro of the schema: field id: ends too early",
+        None: None,
+    }
+    assert decoded(spark, list(values), format=RecordFormat.AVRO, schema=ORDER) == list(values.values())
+    no_frame = "not Avro of the schema: no zero and no id of a schema in front of it"
+    framed = {b"\0\0\0\0\1" + order: (7, "seven", NOON), order: no_frame, b"\0\0": no_frame}
+    keys = {"format": RecordFormat.AVRO, "schema": ORDER, "format_options": {"framing": "confluent"}}
+    assert decoded(spark, list(framed), **keys) == list(framed.values())
+
+
+def test_a_record_whose_time_cannot_be_told_is_put_aside(spark: SparkSession) -> None:
+    values = {
+        b'{"at": "2013-01-01T05:00:00Z"}': ("2013-01-01T05:00:00Z",),
+        b'{"at": "soon"}': "its time cannot be told: to_timestamp(value.at)",
+        b"{}": (None,),
+        None: None,
+    }
+    keys = {"format": RecordFormat.JSON, "schema": "at string", "time": "to_timestamp(value.at)"}
+    assert decoded(spark, list(values), **keys) == list(values.values())
