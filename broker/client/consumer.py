@@ -192,7 +192,7 @@ class Consumer:
             self._start_task(self._watch.run(), "reader's watch")
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Go on at `offset`. Raises KeyError for a partition that is not assigned."""
+        """Go on at `offset`. Raises KeyError for a partition that is not assigned, ValueError below 0."""
         self._fetcher.seek(topic_partition, offset)
 
     async def seek_to_beginning(self, partitions: Collection[TopicPartition] | None = None) -> None:

@@ -143,7 +143,7 @@ class ConsumerConnector:
         await self._started().commit(processed=False)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at `offset`. Raises KeyError for a partition that is not this process's."""
+        """Go on at `offset`. Raises KeyError for a partition of another process, ValueError below 0."""
         self._started().reader(partition).seek(partition, offset)
 
     async def rewind(self, partition: TopicPartition, count: int) -> int:

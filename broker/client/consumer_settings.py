@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from broker.client.setting_bounds import find_too_small
+from broker.errors import ConfigurationError
 from broker.records.record_filter import RecordFilter
 
 
@@ -24,6 +26,23 @@ class Isolation(Enum):
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
+
+
+_LEAST = {
+    "fetch_max_bytes": 0,
+    "partition_max_bytes": 0,
+    "fetch_min_bytes": 0,
+    "fetch_max_wait_ms": 0,
+    "buffer_bytes": 0,
+    "fetches_per_node": 1,
+    "stream_answers_max": 0,
+    "offset_reset_duration_ms": 0,
+    "auto_commit_interval_ms": 0,
+    "max_poll_interval_ms": 0,
+    "records_max": 1,
+    "topic_gone_timeout_ms": 0,
+    "decoded_bytes_max": 1,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +87,10 @@ class ConsumerSettings:
     """How long a leader may say that it does not know a topic before that is an error."""
     decoded_bytes_max: int = 256 * 1024 * 1024
     """Bound on what one batch may decompress to."""
+
+    def __post_init__(self) -> None:
+        if problems := find_too_small(self, _LEAST):
+            raise ConfigurationError(problems)
 
     @property
     def committed_only(self) -> bool:

@@ -118,7 +118,9 @@ class Fetcher:
             self._wake.set()
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Go on at `offset`. Raises KeyError."""
+        """Go on at `offset`. Raises KeyError, and ValueError for an offset below 0."""
+        if offset < 0:
+            raise ValueError(f"{topic_partition}: offset {offset} is below 0")
         self.partitions[topic_partition].place(offset)
         self._wake.set()
 

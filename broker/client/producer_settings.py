@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from broker.client.setting_bounds import find_too_small
 from broker.errors import ConfigurationError
 from broker.records.batch import Codec
 from broker.records.record import Header
@@ -32,6 +33,24 @@ class WhenFull(Enum):
     """Wait, for `max_block_ms`."""
     DROP = "drop"
     """Drop the record, at once or after `drop_after_ms`: its delivery ends in BufferFullError."""
+
+
+_LEAST = {
+    "linger_ms": 0,
+    "batch_bytes": 0,
+    "batch_records": 1,
+    "buffer_bytes": 0,
+    "buffer_records": 1,
+    "drop_after_ms": 0,
+    "max_in_flight": 1,
+    "max_request_bytes": 1,
+    "request_timeout_ms": 1,
+    "delivery_timeout_ms": 0,
+    "retries": 0,
+    "max_block_ms": 0,
+    "metadata_max_age_ms": 0,
+    "transaction_timeout_ms": 1,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +110,7 @@ class ProducerSettings:
             problems.append(f"an idempotent producer needs acks -1, not {self.acks}")
         if self.transactional_id is not None and not self.idempotent:
             problems.append("a transactional producer is idempotent")
-        if self.max_in_flight < 1:
-            problems.append(f"max_in_flight is {self.max_in_flight}, not at least 1")
+        problems += find_too_small(self, _LEAST)
         if problems:
             raise ConfigurationError(problems)
 

@@ -106,7 +106,7 @@ class RecordStream:
         self._drop(partitions)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at `offset`. Raises KeyError for a partition that is not this stream's."""
+        """Go on at `offset`. Raises KeyError for a partition of another stream, ValueError below 0."""
         self._fetcher.seek(partition, offset)
         self._drop({partition})
 

@@ -236,6 +236,8 @@ def test_seeking_drops_what_was_fetched_before() -> None:
             consumer.seek(ZERO, 4)
             assert [record.offset for record in await consumer.take()] == [4]
             consumer.seek(ZERO, 1)
+            with pytest.raises(ValueError, match="offset -1 is below 0"):
+                consumer.seek(ZERO, -1)
             assert [record.offset for record in await take(consumer, 4)] == [1, 2, 3, 4]
 
     run(main)

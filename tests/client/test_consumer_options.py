@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from broker.client.consumer_options import CONSUMER_OPTIONS, ConsumerOptions, op
 from broker.client.consumer_settings import ConsumerSettings, Isolation, OffsetReset
 from broker.client.group_settings import ConsumerGroupSettings
 from broker.client.producer_options import open_producer
+from broker.client.producer_settings import ProducerSettings
 from broker.client.zookeeper_settings import ZooKeeperGroupSettings
 from broker.errors import ConfigurationError
 from broker.types import HostPort
@@ -93,6 +95,20 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
             {"group.instance.id": "x", "partition.assignment.strategy": "none", "ssl.key.password": "x"}
         )
     assert len(raised.value.problems) == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (lambda: ProducerSettings(linger_ms=-1), "linger_ms is -1, not at least 0"),
+        (lambda: ProducerSettings(max_in_flight=0), "max_in_flight is 0, not at least 1"),
+        (lambda: ConsumerSettings(records_max=0), "records_max is 0, not at least 1"),
+    ],
+)
+def test_numbers_below_what_they_can_be_are_refused(settings: Callable[[], object], problem: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        settings()
+    assert list(raised.value.problems) == [problem]
 
 
 def test_a_member_of_the_consumer_protocol_leaves_assigning_to_the_coordinator() -> None:
