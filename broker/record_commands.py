@@ -13,7 +13,7 @@ from typing import Any
 from broker.client.cluster import Cluster
 from broker.client.consumer import Consumer
 from broker.client.consumer_connector import ConsumerConnector, GroupKind
-from broker.client.consumer_settings import ConsumerSettings, OffsetReset
+from broker.client.consumer_settings import ConsumerSettings, Isolation, OffsetReset
 from broker.client.group_settings import AnyGroupSettings, ConsumerGroupSettings, GroupSettings
 from broker.client.producer import Delivery, Producer, ProducerSettings
 from broker.client.record_cursor import ConsumerRecord
@@ -50,6 +50,12 @@ def add_commands(commands: Any) -> None:
     consuming.add_argument("--from-beginning", action="store_true", help="default: what comes from now on")
     consuming.add_argument(
         "--filter", metavar="EXPRESSION", help="only records that match, as: 'key starts with \"JFK\"'"
+    )
+    consuming.add_argument(
+        "--isolation-level",
+        choices=[level.value for level in Isolation],
+        default=Isolation.READ_UNCOMMITTED.value,
+        help="read_committed: nothing of transactions that are open or aborted",
     )
     consuming.add_argument("--group", metavar="GROUP", help="read as a member of a group, with its offsets")
     consuming.add_argument(
@@ -113,7 +119,12 @@ async def consume(options: argparse.Namespace) -> None:
         raise ConfigurationError(["--partition and --group exclude each other: the group assigns partitions"])
     reset = OffsetReset.EARLIEST if options.from_beginning else OffsetReset.LATEST
     wanted = None if options.filter is None else RecordFilter.parse(options.filter)
-    settings = ConsumerSettings(offset_reset=reset, rack=options.rack, record_filter=wanted)
+    settings = ConsumerSettings(
+        offset_reset=reset,
+        rack=options.rack,
+        record_filter=wanted,
+        isolation=Isolation(options.isolation_level),
+    )
     if options.zookeeper is not None and isinstance(group, GroupSettings):
         await _consume_with_old_consumers(options, group, settings)
         return

@@ -105,3 +105,6 @@ def test_a_transaction_that_hangs_is_found_and_ended(client: RawClient, bootstra
     assert hanging.write(b"second") == 0
     done("transactions", "abort", *place, "--producer-id", str(hanging.producer_id), bootstrap)
     assert done("transactions", "find-hanging", *at, "--max-transaction-timeout", "0", bootstrap).lines == []
+    reading = ("consume", topic, "--from-beginning", "--timeout-ms", "500", bootstrap)
+    assert done(*reading).lines == ["first", "second"]
+    assert done(*reading, "--isolation-level", "read_committed").lines == []
