@@ -79,8 +79,7 @@ class Crossing:
     async def follow_limits(self, partitions: Mapping[TopicPartition, Partition]) -> None:
         """Learn how large a batch the destination's topics take, until cancelled; those of `partitions`."""
         while True:
-            stands = any(partition.obstacle is not None for partition in partitions.values())
-            await self._limits_due.wait(LIMITS_AGE_WHILE_STANDING_MS if stands else LIMITS_AGE_MS)
+            await self._wait_for_age(partitions)
             self._limits.doubt()
             topics = {source.topic for source in partitions}
             for topic in {topic for source in topics for topic in self.transit.ways(source).topics}:
@@ -91,6 +90,13 @@ class Crossing:
                     continue
                 if size_max is not None:
                     self._limits.configure(topic, size_max)
+
+    async def _wait_for_age(self, partitions: Mapping[TopicPartition, Partition]) -> None:
+        """Until somebody asks, or the limits are old; a partition may come to stand meanwhile."""
+        for _ in range(LIMITS_AGE_MS // LIMITS_AGE_WHILE_STANDING_MS):
+            is_due = await self._limits_due.wait(LIMITS_AGE_WHILE_STANDING_MS)
+            if is_due or any(partition.obstacle is not None for partition in partitions.values()):
+                return
 
     def _partition_count(self, topic: str) -> int:
         return len(self._destination.partitions(topic))

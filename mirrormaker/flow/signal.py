@@ -16,14 +16,16 @@ class Signal:
     def set(self) -> None:
         self._event.set()
 
-    async def wait(self, timeout_ms: float | None = None) -> None:
-        """Return when it is set, or when time is up; at once when it is set already."""
+    async def wait(self, timeout_ms: float | None = None) -> bool:
+        """Return when it is set, or when time is up; at once when it is set already. Whether it was."""
         if not self._event.is_set():
             if timeout_ms is None:
                 await self._event.wait()
             else:
                 await self._wait_in_time(timeout_ms)
+        was_set = self._event.is_set()
         self._event.clear()
+        return was_set
 
     async def _wait_in_time(self, timeout_ms: float) -> None:
         try:
