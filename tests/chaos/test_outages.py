@@ -186,7 +186,8 @@ def test_of_nodes_that_were_killed_together_one_that_lacks_records_does_not_lead
     until(lambda: nodes.are_in_sync("t") and nodes.are_in_sync("u"))
     write(nodes, "t", b"a", b"b", b"c")
     write(nodes, "u", b"a")
-    until(lambda: "t 0 3" in (nodes.root(1) / HIGH_WATERMARK_FILE).read_text())
+    marks = nodes.root(1) / HIGH_WATERMARK_FILE
+    until(lambda: marks.exists() and "t 0 3" in marks.read_text())
     for node in EVERYWHERE:
         nodes.cluster.kill_node(node)
     log = nodes.root(1) / "t-0" / f"{0:020d}.log"
