@@ -54,14 +54,13 @@ def open_log(
     place = PartitionDirectory(disk, directory, pool or FilePool(disk), cache or IndexCache())
     producers = ProducerStates()
     epochs = LeaderEpochs(disk, directory / LEADER_EPOCH_FILE)
-    has_gaps = config.compacts or compacted_end is not None
     recovery = Recovery(
         place,
         config,
         producers,
         epochs,
         now_ms=clock.now_ms(),
-        has_gaps=has_gaps,
+        has_gaps=config.compacts or compacted_end is not None,
         transaction_index_sizes=transaction_index_sizes or {},
         on_cut=on_cut,
     )
