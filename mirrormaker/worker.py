@@ -1,8 +1,9 @@
 """A worker: a process that runs part of the daemon's routes, and lives as long as it.
 
-`python -m mirrormaker.worker --daemon ID --number N` is started by the daemon alone, which tells it what to
-run (`workers/orders`). It keeps nothing on disk; SIGTERM and the end of its standard input let every route
-finish what is in flight, commit and give way. The composition root of the process.
+`python -m mirrormaker.worker --daemon ID` is started by the daemon alone, which tells it which of its workers
+it is, maybe much later, and what to run (`workers/orders`). It keeps nothing on disk; SIGTERM and the end of
+its standard input let every route finish what is in flight, commit and give way. The composition root of the
+process.
 """
 
 from __future__ import annotations
@@ -29,7 +30,17 @@ from mirrormaker.route_host import RouteHost
 from mirrormaker.route_runner import DaemonIdentity
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.model import Topology
-from mirrormaker.workers.orders import LINE_BYTES_MAX, Hear, Heed, Leave, Run, decode_order, encode_picture
+from mirrormaker.workers.orders import (
+    LINE_BYTES_MAX,
+    Be,
+    GarbledLineError,
+    Hear,
+    Heed,
+    Leave,
+    Run,
+    decode_order,
+    encode_picture,
+)
 from mirrormaker.workers.placement import works_of_worker
 from mirrormaker.workers.shared_claims import claim_lists, contested, decisions_of
 
@@ -142,34 +153,50 @@ class Worker:
         }
 
 
-async def serve(worker: Worker) -> None:
-    """Run `worker` on the process's standard streams, until it ends or SIGTERM."""
+async def serve(daemon_id: str) -> None:
+    """Be the worker that the process's standard input says, until it ends or SIGTERM. Raises
+    GarbledLineError.
+    """
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, worker.stop)
     orders = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     protocol = asyncio.StreamReaderProtocol(orders)
     reading, _ = await loop.connect_read_pipe(lambda: protocol, sys.stdin)
     writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, sys.stdout)
     try:
+        number = await _learn_number(orders)
+        if number is None:
+            return
+        structlog.contextvars.bind_contextvars(worker=number)
+        _log.info("worker_started", pid=os.getpid())
+        worker = Worker(daemon_id, number, SystemClock())
+        loop.add_signal_handler(signal.SIGTERM, worker.stop)
         await worker.run(orders, writing)
+        _log.info("worker_stopped")
     finally:
         writing.abort()
         reading.close()
 
 
+async def _learn_number(orders: asyncio.StreamReader) -> int | None:
+    """None: the daemon has gone without a use for this process. Raises GarbledLineError."""
+    line = await orders.readline()
+    if not line:
+        return None
+    match decode_order(line):
+        case Be(number=number):
+            return number
+    raise GarbledLineError(f"this process does not know who it is: {line[:100]!r}")
+
+
 def main() -> int:
-    """Be the worker that the arguments say."""
+    """Be a worker of the daemon that the arguments say."""
     parser = argparse.ArgumentParser(prog="mirrormaker.worker", description="Started by the daemon.")
     parser.add_argument("--daemon", required=True, metavar="ID")
-    parser.add_argument("--number", required=True, type=int)
     parser.add_argument("--log-level", default="info")
     options = parser.parse_args()
     configure_logging(options.log_level)
-    structlog.contextvars.bind_contextvars(worker=options.number)
     keep_freed_memory()
-    _log.info("worker_started", pid=os.getpid())
-    asyncio.run(serve(Worker(options.daemon, options.number, SystemClock())))
-    _log.info("worker_stopped")
+    asyncio.run(serve(options.daemon))
     return 0
 
 

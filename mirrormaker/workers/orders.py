@@ -1,6 +1,7 @@
 """What a daemon tells its workers by their standard input, and they tell it by their standard output: a JSON
 object a line. Pure.
 
+    {"order": "be", "number": N}                       be this worker; comes once, before anything else
     {"order": "run", "text": TOPOLOGY, "file": PATH}   run your part of this, and nothing else
     {"order": "claims", "claims": {CLUSTER: {ROUTE: [TOPIC]}}}   who writes what at contested destinations
     {"order": "limits", "statements": [{...}]}         what others tell of the limits that they share
@@ -31,6 +32,13 @@ class GarbledLineError(BrokerError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Be:
+    """Be this worker of the daemon."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """Run your part of this topology."""
 
@@ -56,12 +64,14 @@ class Leave:
     """Give everything up, for others to have it at once."""
 
 
-Order = Run | Heed | Hear | Leave
+Order = Be | Run | Heed | Hear | Leave
 
 
 def encode_order(order: Order) -> bytes:
     """A line."""
     match order:
+        case Be(number=number):
+            return _line({"order": "be", "number": number})
         case Run(source=source):
             return _line({"order": "run", "text": source.text, "file": str(source.file)})
         case Heed(claims=claims):
@@ -75,6 +85,8 @@ def encode_order(order: Order) -> bytes:
 def decode_order(line: bytes) -> Order:
     """Raises GarbledLineError."""
     match _decode(line):
+        case {"order": "be", "number": int(number)}:
+            return Be(number=number)
         case {"order": "run", "text": str(text), "file": str(file)}:
             return Run(source=TopologyText(text=text, file=Path(file)))
         case {"order": "claims", "claims": dict(claims)}:

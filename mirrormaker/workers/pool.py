@@ -21,6 +21,7 @@ from mirrormaker.workers.placement import count_workers, works_of_worker
 from mirrormaker.workers.places import give_places_up
 from mirrormaker.workers.process import WorkerProcess
 from mirrormaker.workers.shared_claims import SharedClaims
+from mirrormaker.workers.spare import Spare
 
 
 class WorkerPool:
@@ -46,6 +47,7 @@ class WorkerPool:
         self._digest = ""
         self._keepers: dict[int, WorkerKeeper] = {}
         self._leaving: dict[int, asyncio.Task[None]] = {}
+        self._spare = Spare(self._start_process, clock, tasks)
 
     def desire(self, topology: Topology, source: TopologyText) -> None:
         """Have the workers run their part of this from now on."""
@@ -61,6 +63,17 @@ class WorkerPool:
                 self._keepers[number] = self._make(number, order)
         for number in [number for number in self._keepers if number not in self._works]:
             self._let_go(number, for_good=True)
+        if not numbers:
+            self._spare.want(False)
+
+    async def _start_process(self) -> WorkerProcess:
+        return await WorkerProcess.start(self._daemon_id, self._log_level)
+
+    def _take_picture(self) -> None:
+        """A worker has told of itself; once all have, there is time to see to what may come."""
+        self.share_claims()
+        if self._keepers and all(keeper.picture is not None for keeper in self._keepers.values()):
+            self._spare.want(True)
 
     def share_claims(self) -> None:
         """Who has what may be other than it was: all workers are told, where that is new."""
@@ -89,12 +102,13 @@ class WorkerPool:
         """End every worker; the next start is to find the routes where they were."""
         for number in list(self._keepers):
             self._let_go(number, for_good=False)
+        await self._spare.close()
         if self._leaving:
             await asyncio.wait(self._leaving.values())
 
     def _make(self, number: int, order: Run) -> WorkerKeeper:
         async def start() -> Process:
-            return await WorkerProcess.start(self._daemon_id, number, self._log_level)
+            return await self._spare.take(number)
 
         async def on_absence() -> None:
             await give_places_up(self._works.get(number, {}).values(), self._daemon_id, number)
@@ -104,7 +118,7 @@ class WorkerPool:
             order,
             start=start,
             on_absence=on_absence,
-            on_picture=self.share_claims,
+            on_picture=self._take_picture,
             clock=self._clock,
         )
         keeper.tell(self._heed)

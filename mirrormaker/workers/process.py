@@ -23,12 +23,12 @@ class WorkerProcess:
         self._pictures = process.stdout
 
     @classmethod
-    async def start(cls, daemon_id: str, number: int, log_level: str) -> WorkerProcess:
-        """Start it; its log goes where this process's does. To be called in the thread that lives as long as
-        the worker should. Raises OSError.
+    async def start(cls, daemon_id: str, log_level: str) -> WorkerProcess:
+        """Start it; which worker it is it has to be told. Its log goes where this process's does. To be
+        called in the thread that lives as long as the worker should. Raises OSError.
         """
         command = [sys.executable, "-m", "mirrormaker.worker"]
-        options = ["--daemon", daemon_id, "--number", str(number), "--log-level", log_level]
+        options = ["--daemon", daemon_id, "--log-level", log_level]
         process = await asyncio.create_subprocess_exec(
             *dying_with_parent([*command, *options]),
             stdin=asyncio.subprocess.PIPE,
@@ -37,6 +37,11 @@ class WorkerProcess:
             start_new_session=True,  # an interrupt from a terminal is for the daemon to pass on
         )
         return cls(process)
+
+    @property
+    def has_ended(self) -> bool:
+        """As far as this process has been told."""
+        return self._process.returncode is not None
 
     def order(self, order: Order) -> None:
         """Tell it something; nothing happens when it is gone."""

@@ -12,6 +12,7 @@ from mirrormaker.console.metrics import metrics_text
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.topology.model import Resources, Topology
 from mirrormaker.workers.orders import (
+    Be,
     GarbledLineError,
     Leave,
     Order,
@@ -139,7 +140,7 @@ def test_routes_with_one_worker_are_the_daemons_and_the_others_are_their_workers
 
 
 @pytest.mark.parametrize(
-    "order", [Run(source=TopologyText(text="a: \n'ä'", file=Path("/etc/t.yaml"))), Leave()]
+    "order", [Be(number=3), Run(source=TopologyText(text="a: \n'ä'", file=Path("/etc/t.yaml"))), Leave()]
 )
 def test_orders_are_understood(order: Order) -> None:
     line = encode_order(order)
