@@ -1,20 +1,23 @@
 """The `broker` command: nodes, and what there is to do with a cluster.
 
 Data goes to stdout, logs and errors to stderr. Exit codes: 0 done, 1 failed with one readable message, 2
-wrong usage.
+wrong usage, 130 and 143 ended by SIGINT and SIGTERM before all was done.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
+from typing import TypeVar
 
 from broker.errors import BrokerError
+from broker.output_end import end_without_output
 from broker.telemetry import configure_logging
+
+ErrorT = TypeVar("ErrorT", bound=BaseException)
 
 _MODULES = {
     "start": "node_commands",
@@ -45,21 +48,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code = 0
     try:
         options.run(options)
+        sys.stdout.flush()
     except* BrokerError as errors:
         for error in _leaves(errors):
             print(f"broker: {error}", file=sys.stderr)
         code = 1
     except* KeyboardInterrupt:
         code = 130
-    except* BrokenPipeError:
-        # Whoever read our output has gone; keep the interpreter from flushing into the closed pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+    except* OSError as failures:
+        for failure in _leaves(failures):
+            code = end_without_output("broker", failure)
     return code
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    leaves: list[BaseException] = []
+def _leaves(group: BaseExceptionGroup[ErrorT]) -> list[ErrorT]:
+    leaves: list[ErrorT] = []
     for error in group.exceptions:
         leaves += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
     return leaves

@@ -47,13 +47,24 @@ def client_command(actions: Any, name: str, command: Command, description: str) 
 
 
 async def _interruptible(command: Coroutine[Any, Any, None]) -> None:
-    """Run the command; SIGINT and SIGTERM end it, and what it has open is closed in order."""
+    """Run the command; SIGINT and SIGTERM end it, and what it has open is closed in order.
+
+    Raises SystemExit with 128 and the signal's number when it had not done what it was to do.
+    """
     task = asyncio.current_task()
     assert task is not None, "called as a task"
+    signalled: list[signal.Signals] = []
+
+    def end(number: signal.Signals) -> None:
+        signalled.append(number)
+        task.cancel()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.get_running_loop().add_signal_handler(number, end, number)
+    try:
         await command
+    except asyncio.CancelledError:
+        raise SystemExit(128 + signalled[0]) from None
 
 
 def connection_settings(options: argparse.Namespace) -> ConnectionSettings:

@@ -7,7 +7,6 @@ import asyncio
 import json
 import sys
 from collections import deque
-from collections.abc import AsyncIterator
 from typing import Any
 
 from broker.client.cluster import Cluster
@@ -21,12 +20,12 @@ from broker.client.record_stream import RecordStream
 from broker.command_line import CONNECT_TIMEOUT_MS, client_command, connected
 from broker.coordination.zookeeper import ZooKeeper
 from broker.errors import ConfigurationError, ErrorCode, ProtocolError
+from broker.input_lines import input_lines
 from broker.option_types import positive
 from broker.records.batch import Codec
 from broker.records.record_filter import RecordFilter
 from broker.types import TopicPartition
 
-LINE_SIZE_MAX = 64 * 1024 * 1024
 REQUEST_SIZE_MAX = 16 * 1024 * 1024
 """Bound of one request: how large a record may be is for the topic to say."""
 ZOOKEEPER_SESSION_TIMEOUT_MS = 6_000
@@ -88,7 +87,7 @@ async def produce(options: argparse.Namespace) -> None:
     separator = options.key_separator.encode() if options.key_separator else None
     deliveries: deque[Delivery] = deque()
     async with connected(options) as cluster, Producer(cluster, settings=settings) as producer:
-        async for line in _lines():
+        async for line in input_lines(sys.stdin.fileno()):
             key, value = _key_and_value(line, separator)
             deliveries.append(await producer.send(options.topic, value, key, partition=options.partition))
             if len(deliveries) > DELIVERIES_WATCHED_MAX:
@@ -96,13 +95,6 @@ async def produce(options: argparse.Namespace) -> None:
         await producer.flush()
         for delivery in deliveries:
             await delivery
-
-
-async def _lines() -> AsyncIterator[bytes]:
-    """The lines of stdin, read without blocking the loop."""
-    loop = asyncio.get_running_loop()
-    while line := await loop.run_in_executor(None, sys.stdin.buffer.readline, LINE_SIZE_MAX):
-        yield line.removesuffix(b"\n")
 
 
 def _key_and_value(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
@@ -113,7 +105,15 @@ def _key_and_value(line: bytes, separator: bytes | None) -> tuple[bytes | None, 
 
 
 async def consume(options: argparse.Namespace) -> None:
-    """Print records until the count, the timeout or an interrupt ends it."""
+    """Print records until the count or the timeout ends it, or, where there are none, an interrupt."""
+    try:
+        await _consume(options)
+    except asyncio.CancelledError:
+        if options.max_messages is not None or options.timeout_ms is not None:
+            raise
+
+
+async def _consume(options: argparse.Namespace) -> None:
     group = _group(options)
     if group is not None and options.partition is not None:
         raise ConfigurationError(["--partition and --group exclude each other: the group assigns partitions"])
@@ -135,9 +135,17 @@ async def consume(options: argparse.Namespace) -> None:
                 await consumer.member.settled()
         else:
             consumer.assign(await _partitions(cluster, options))
-        await _print_records(consumer, options)
-        if group is not None:
-            await consumer.commit()
+        try:
+            await _print_records(consumer, options)
+        except asyncio.CancelledError:  # it waited for more: all before is printed
+            await _commit(consumer)
+            raise
+        await _commit(consumer)
+
+
+async def _commit(consumer: Consumer) -> None:
+    if consumer.member is not None:
+        await consumer.commit()
 
 
 def _group(options: argparse.Namespace) -> AnyGroupSettings | None:
@@ -228,7 +236,7 @@ def _document(record: ConsumerRecord) -> dict[str, Any]:
         "timestamp": record.timestamp,
         "key": _text(record.key),
         "value": _text(record.value),
-        "headers": {name: _text(value) for name, value in record.headers},
+        "headers": [[name, _text(value)] for name, value in record.headers],
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import signal
 import sys
 import time
@@ -20,6 +19,7 @@ from broker.client.security.disclosure import disclose
 from broker.client.security.text_source import Place, TextSource
 from broker.clock import SystemClock
 from broker.errors import BrokerError
+from broker.output_end import end_without_output
 from broker.telemetry import configure_logging
 from broker.types import HostPort
 from mirrormaker.audit_commands import add_audit_verb
@@ -49,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure_logging(options.log_level)
     try:
         command: Callable[[argparse.Namespace], int] = options.command
-        return command(options)
+        code = command(options)
+        sys.stdout.flush()
     except BrokerError as error:
         print(error, file=sys.stderr)
         return 1
@@ -60,9 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except OSError as error:
+        return end_without_output("mirrormaker", error)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -86,16 +86,13 @@ def _restore(
     first = _first_offset(disk, directory)
     wanted = [each for each in partition.segments if first is None or each[1] < first]
     _require_joined(partition, wanted, first)
-    epochs: list[EpochStart] = []
     size = 0
     for manifest, start in reversed(wanted):
         end = manifest.next_offset if first is None else min(manifest.next_offset, first)
-        found, written = _restore_segment(disk, directory, partition, manifest, (start, end), on_bytes)
-        epochs = [*found, *epochs]
+        written = _restore_segment(disk, directory, partition, manifest, (start, end), on_bytes)
         size += written
         first = start if written else first
     _index(PartitionDirectory(disk, directory, FilePool(disk), IndexCache()))
-    _merge_epochs(disk, directory / LEADER_EPOCH_FILE, epochs)
     disk.sync_directory(root)
     return Restored(partition=partition, start_offset=0 if first is None else first, size=size)
 
@@ -141,8 +138,10 @@ def _restore_segment(
     manifest: Manifest,
     offsets: tuple[int, int],
     on_bytes: Callable[[int], None],
-) -> tuple[list[EpochStart], int]:
-    """Write one segment's batches between two offsets; the leader epochs that begin in it, and its size."""
+) -> int:
+    """Write one segment's batches between two offsets; its size. Its leader epochs are noted before it is
+    there: a later run does not look into it again.
+    """
     start, end = offsets
     path = directory / segment_file_name(start, FileKind.LOG)
     part = path.with_name(path.name + _PART_SUFFIX)
@@ -156,7 +155,7 @@ def _restore_segment(
         file.close()
     if not written:
         disk.remove(part)
-        return [], 0
+        return 0
     entries = [
         TransactionIndex.entry.pack(ENTRY_VERSION, *aborted)
         for aborted in manifest.aborted
@@ -164,9 +163,10 @@ def _restore_segment(
     ]
     if entries:
         disk.write_file(directory / segment_file_name(start, FileKind.TRANSACTION_INDEX), b"".join(entries))
+    _put_epochs_in_front(disk, directory / LEADER_EPOCH_FILE, epochs)
     disk.rename(part, path)
     disk.sync_directory(directory)
-    return epochs, written
+    return written
 
 
 def _write(
@@ -190,15 +190,15 @@ def _write(
 
 
 def _index(directory: PartitionDirectory) -> None:
-    """Make the indexes of every segment that has none."""
+    """Make the indexes of every segment that lacks one, also of what an earlier run put back."""
     for found in directory.find_segments():
-        if found.offset_index_size is None:
+        if found.offset_index_size is None or found.time_index_size is None:
             segment = directory.open_segment(found, LogConfig(), found.modified_ms)
             segment.rebuild_indexes()
             segment.retire()
 
 
-def _merge_epochs(disk: Disk, path: Path, restored: Sequence[EpochStart]) -> None:
+def _put_epochs_in_front(disk: Disk, path: Path, restored: Sequence[EpochStart]) -> None:
     merged: list[EpochStart] = []
     for entry in [*restored, *read_leader_epochs(disk, path)]:
         if entry.epoch >= 0 and (not merged or entry.epoch > merged[-1].epoch):

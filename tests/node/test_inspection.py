@@ -125,7 +125,7 @@ def test_a_directory_of_kafka_0_7_is_loaded_in_order(bootstrap: str, topic: str,
     ]
     records = values(bootstrap, topic, 0, 1000)
     assert [record["value"] for record in records] == [payload.decode() for payload in PAYLOADS]
-    assert records[1]["headers"] == {"import.position": str(len(kafka_message(PAYLOADS[0])))}
+    assert records[1]["headers"] == [["import.position", str(len(kafka_message(PAYLOADS[0])))]]
     assert str(dict(records[401]["headers"])["import.position"]).endswith(".1")  # type: ignore[call-overload]
     modified = (tmp_path / "flights-0" / f"{0:020d}.kafka").stat().st_mtime_ns // 1_000_000
     assert records[0]["timestamp"] == modified
@@ -178,12 +178,12 @@ def test_a_directory_of_metaq_is_loaded_with_ids_and_attributes(
     (first,), (second,) = values(bootstrap, topic, 0, 1), values(bootstrap, topic, 1, 1)
     assert (first["value"], first["headers"]) == (
         "a",
-        {
-            "import.position": "0",
-            "import.metaq.id": "5",
-            "import.metaq.flag": "1",
-            "import.metaq.attribute": "type=x",
-        },
+        [
+            ["import.position", "0"],
+            ["import.metaq.id", "5"],
+            ["import.metaq.flag", "1"],
+            ["import.metaq.attribute", "type=x"],
+        ],
     )
     assert second["value"] == "b"
 

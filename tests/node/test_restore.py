@@ -107,7 +107,7 @@ def test_archived_records_are_loaded_into_a_topic_once(cluster: ClusterFactory, 
             "json",
         )
         records = [line for line in first.lines if '"key 0"' in line]
-        assert '"number": "0"' in records[0]
+        assert '["number", "0"]' in records[0]
         assert str(NOW_MS) in records[0]
 
 
