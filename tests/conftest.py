@@ -26,6 +26,8 @@ TEST_SETTINGS: Mapping[str, object] = {
     "zookeeper.session.timeout.ms": 6000,
 }
 """What makes nodes quick enough for tests."""
+START_TIMEOUT_MS = 120_000
+"""How long a server may take to start on a machine that is busy with other things."""
 
 
 def _own_ports() -> range:
@@ -63,7 +65,9 @@ class ClusterFactory(Protocol):
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
     """A real ZooKeeper for the whole run (of each process of it); every user takes a chroot of its own."""
     port = free_ports_in_a_row(1, among=OWN_PORTS)
-    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"), port=port, fsync=False) as server:
+    with EmbeddedZooKeeper(
+        tmp_path_factory.mktemp("zookeeper"), port=port, fsync=False, timeout_ms=START_TIMEOUT_MS
+    ) as server:
         yield server
 
 
@@ -76,7 +80,7 @@ def cluster(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> Iterator[ClusterFac
             name: str = "cluster", *, brokers: int = 1, settings: Mapping[str, object] | None = None
         ) -> EmbeddedCluster:
             spec = cluster_spec(zookeeper, tmp_path, name, brokers=brokers, settings=settings)
-            return stack.enter_context(EmbeddedCluster(spec))
+            return stack.enter_context(EmbeddedCluster(spec, timeout_ms=START_TIMEOUT_MS))
 
         yield start
 

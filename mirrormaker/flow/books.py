@@ -56,6 +56,12 @@ class Books(Protocol):
         """These have been assigned to the machine."""
         ...
 
+    async def former(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, int]:
+        """Of these sources those whose topics have the names of others that were copied before: how far that
+        had come. Raises BrokerError when that cannot be told yet.
+        """
+        ...
+
     def end(self, sources: Collection[TopicPartition]) -> None:
         """The machine forgets these: what of them was not written will be copied again, or not counted."""
         ...

@@ -7,12 +7,13 @@ source does not tell).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from broker.client.cluster import Cluster
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.errors import BrokerError
+from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.delivery import KnownStart
 from mirrormaker.flow.former_lanes import FormerLanes
@@ -22,6 +23,8 @@ from mirrormaker.flow.transaction_steps import LanePositions
 from mirrormaker.topology.model import Start, StartPosition
 
 _NO_ID = "-"
+
+_log = logger("positions")
 
 
 class StartingPoint(NamedTuple):
@@ -59,16 +62,26 @@ class PositionKeeper(Protocol):
     ) -> dict[TopicPartition, OffsetAndMetadata]: ...
 
 
+FindFormer = Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
+"""How far other topics had come that had the names of these; those of which nothing is known are left out."""
+
+
 class GroupPositions:
     """Of one member of the group. `on_event` is told what a person should know."""
 
     def __init__(
-        self, source: Cluster, member: PositionKeeper, start: StartPosition, on_event: Callable[..., None]
+        self,
+        source: Cluster,
+        member: PositionKeeper,
+        start: StartPosition,
+        on_event: Callable[..., None],
+        find_former: FindFormer,
     ) -> None:
         self._source = source
         self._member = member
         self._start = start
         self._on_event = on_event
+        self._find_former = find_former
 
     async def go_on(
         self, known: Mapping[TopicPartition, KnownStart | None]
@@ -99,6 +112,13 @@ class GroupPositions:
             else:
                 former[source] = position.offset
         fresh = frozenset(partitions) - points.keys() - former.keys()
+        if fresh:  # a source forgets positions along with their topic
+            try:
+                former |= await self._find_former(fresh)
+            except BrokerError as error:
+                _log.info("partitions_not_started", partitions=len(fresh), error=str(error))
+                fresh = frozenset()
+            fresh -= former.keys()
         for source, point in (await self.first(former, Start.EARLIEST)).items():
             points[source] = point._replace(former_position=former[source])
         return points | await self._new(fresh)

@@ -8,7 +8,7 @@ is stored. Owned by the event loop of the copier.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -56,7 +56,9 @@ class Holdings:
         engine = self._engine
         self._member = member
         self._topics = frozenset(topics)
-        self._positions = GroupPositions(self._source, member, self.route.start, self._note)
+        self._positions = GroupPositions(
+            self._source, member, self.route.start, self._note, self._find_former
+        )
         self.commits = PositionCommits(
             engine.machine, engine.reader, self._positions, engine.mode, self._books, engine.writer.pump
         )
@@ -92,6 +94,12 @@ class Holdings:
         await crossing.make_ready({source.topic for source in partitions} & self._topics)
         wanted = [crossing.assignment(source) for source in partitions if source.topic in self._topics]
         return await self._positions.go_on(await self._engine.mode.take_over(wanted))
+
+    async def _find_former(self, sources: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """See `FindFormer`. Raises BrokerError."""
+        if self._books is None:
+            return {}
+        return await self._books.former([self._engine.crossing.assignment(source) for source in sources])
 
     def _copy(self, points: Points) -> None:
         """Copy these from there on, as far as they are this process's."""

@@ -20,7 +20,14 @@ from uuid import uuid4
 from broker.client.cluster import Cluster
 from broker.client.offsets import earliest_offsets
 from broker.clock import Clock
-from broker.errors import AuthenticationError, BrokerError, ConfigurationError, ErrorCode, ProtocolError
+from broker.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConfigurationError,
+    ErrorCode,
+    ProtocolError,
+    RequestTimedOutError,
+)
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow.books import BooksStanding
@@ -43,6 +50,10 @@ from mirrormaker.topology.model import Delivery, RouteSpec
 TOPIC_CONFIGS: Mapping[str, str] = {"segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}
 """Pages that grow are written again and again: small segments have them compacted soon."""
 WRITE_TIMEOUT_MS = 10_000
+READ_TIMEOUT_MS = 2_000
+"""So long partitions that nothing is known of wait until it has been read; after that they are asked about
+again.
+"""
 RETRY_MS = 5_000
 UPKEEP_MS = 60_000
 WRITE_INTERVAL_MS = 1_000
@@ -83,6 +94,8 @@ class RouteLedger:
         self._assignments: dict[TopicPartition, Assignment] = {}
         self._topic: KeptTopic | None = None
         self._is_refused = False
+        self._is_known = asyncio.Event()
+        """It has been read, or never will be."""
         self._delivery = route.delivery
         self._clock = clock
         self._log = logger("ledger").bind(route=route.name)
@@ -106,8 +119,10 @@ class RouteLedger:
                     self._topic, self.problem, self._is_refused = topic, None, False
                     self._tell_change()
                     await topic.read_to_end()
+                    self._is_known.set()
                     await self._work(topic)
             except BrokerError as error:
+                self._is_known.clear()
                 self._tell_problem(error)
             finally:
                 self._topic = None
@@ -135,6 +150,8 @@ class RouteLedger:
         self._is_refused = isinstance(error, AuthenticationError | ConfigurationError) or (
             isinstance(error, ProtocolError) and error.code in _REFUSALS
         )
+        if self._is_refused:
+            self._is_known.set()
         self._tell_change()
 
     # ---- in transactions; see `bucket_ledger.Whole`
@@ -171,6 +188,20 @@ class RouteLedger:
             positions = assignment.lane_positions or (assignment.position,) * len(lanes)
             for lane, position in zip(lanes, positions, strict=True):
                 self.recorder.begin(lane, position)
+
+    async def former(self, assignments: Collection[Assignment]) -> Mapping[TopicPartition, int]:
+        try:
+            async with asyncio.timeout(READ_TIMEOUT_MS / 1000):
+                await self._is_known.wait()
+        except TimeoutError:
+            raise RequestTimedOutError(self.problem or f"{LEDGER_TOPIC} is still being read") from None
+        found: dict[TopicPartition, int] = {}
+        for each in assignments:
+            current = {lane.topic_id for lane in self._lanes_of(each)}
+            lanes = [lane for to in each.destinations for lane in self.view.of_source(each.source, to.topic)]
+            if lanes and not any(lane.topic_id in (None, *current) for lane in lanes):
+                found[each.source] = max(self.view.lanes[lane].next or 0 for lane in lanes)
+        return found
 
     def end(self, sources: Collection[TopicPartition]) -> None:
         self.recorder.end(sources)

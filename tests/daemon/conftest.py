@@ -19,7 +19,7 @@ import yaml
 from broker.types import HostPort
 from tests.client.reading_members import Brokers
 
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 120.0
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:

@@ -202,6 +202,33 @@ def test_a_topic_that_is_deleted_is_waited_for_and_stands_when_it_is_another(
     assert running.stop() == 0
 
 
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once", "exactly_once"])
+def test_a_topic_that_was_made_anew_while_nobody_ran_stands_until_it_is_resumed(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
+) -> None:
+    """With a topic its source forgets where the route stood in it."""
+    source, destination = clusters
+    running = copied(clusters, mirror, delivery)
+    running.kill()
+    delete_topic(source)
+    wait_until(lambda: try_to_create(source, "flights"), "the topic created again")
+    produce(source, "flights", range(100, 130), 1)
+    for _ in range(2):
+        running.start()
+        wait_halted(running, "topic_recreated")
+        assert len(consume(destination, "jfk.flights", 1, 100)) == 100
+        running.kill()
+    running.start()
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    running.wait_copied()
+    values = [int(message.value() or b"") for message in consume(destination, "jfk.flights", 1, 130)]
+    assert values == list(range(130))
+    ((_, value),) = notes(destination)
+    assert value["reason"] == "topic_recreated"
+    running.wait_for(lambda told: told["halts"] == [], "nothing stands")
+    assert running.stop() == 0
+
+
 @pytest.mark.parametrize("policy", ["pause_partition", "skip_and_record"])
 def test_a_destination_with_more_partitions_is_told_of(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, policy: str
