@@ -64,6 +64,7 @@ class _Draft:
             if isinstance(cluster, ObservedCluster)
         }
         self._writers: dict[ClusterName, dict[str, RouteName]] = defaultdict(dict)
+        self._copies: dict[ClusterName, set[str]] = defaultdict(set)
 
     def add_route(self, route: RouteSpec) -> None:
         """Steps and notices of one route; nothing while one of its ends is away."""
@@ -84,7 +85,9 @@ class _Draft:
             ),
             self._claims(route, key),
         )
-        self._writers[key] |= dict.fromkeys(planned.destinations.values(), route.name)
+        self._copies[key].update(planned.destinations.values())
+        for written in planned.written.values():
+            self._writers[key] |= dict.fromkeys(written, route.name)
         self._topics[key] = after(self._topics[key], planned.steps)
         self.steps += planned.steps
         self.steps += _adoptions(route, source, destination, planned.destinations)
@@ -97,11 +100,11 @@ class _Draft:
         self.estimates.append(estimate_route(route, copied, positions, _carried_groups(route, source)))
 
     def add_declared_topics(self) -> None:
-        """Topics that the file asks for and that no route writes."""
+        """Topics that the file asks for and that are no copies of others."""
         for spec in self._topology.clusters.values():
             key = self._names[spec.name]
             known = self._topics.get(key)
-            for name in sorted(spec.topics.keys() - self._writers[key].keys() if known is not None else ()):
+            for name in sorted(spec.topics.keys() - self._copies[key] if known is not None else ()):
                 assert known is not None
                 desired = declared_topic(name, spec.topics[name])
                 self.steps += compare_topic(spec.name, desired, known.get(name))

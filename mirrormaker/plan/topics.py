@@ -16,7 +16,7 @@ from broker.errors import ErrorCode
 from mirrormaker.plan.settings import COMPRESSION, KEEP_COMPRESSION, carried_settings, differing_settings
 from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, SettingChange, TopicStep
 from mirrormaker.plan.world import ObservedTopic
-from mirrormaker.topology.further_topics import further_topics
+from mirrormaker.topology.further_topics import further_topics, written_topics
 from mirrormaker.topology.model import ClusterName, PartitionPolicy, RouteName, RouteSpec, SyncSpec, TopicSpec
 from mirrormaker.topology.naming import TopicNaming, is_legal_topic
 
@@ -65,6 +65,8 @@ class TopicPlan:
 
     destinations: dict[str, str] = field(default_factory=dict)
     """Source topic to destination topic, for all that can be copied once the steps are done."""
+    written: dict[str, frozenset[str]] = field(default_factory=dict)
+    """By source topic, all topics that its records may go to: that one, and those that steps name."""
     steps: list[TopicStep] = field(default_factory=list)
     obstacles: dict[str, str] = field(default_factory=dict)
     """Source topics that are selected and cannot be copied, with the reason."""
@@ -90,11 +92,13 @@ def plan_topics(
     plan = TopicPlan()
     for topic, name in sorted(select_topics(naming, source.values()).items()):
         known = destination.topics.get(name)
-        obstacle = _obstacle(name, known, claims, route.sync)
+        written = written_topics(route, naming, topic)
+        obstacle = _obstacle(name, known, _taken(name, written, claims), route.sync)
         if obstacle is not None:
             plan.obstacles[topic] = obstacle
             continue
         plan.destinations[topic] = name
+        plan.written[topic] = written
         desired = destination_topic(route, source[topic], name, destination)
         plan.steps += compare_topic(destination.name, desired, known)
     own = set(plan.destinations.values())
@@ -174,11 +178,20 @@ def _follows_partitions(route: RouteSpec, known: ObservedTopic | None) -> bool:
     return route.sync.partitions and route.topics.partitions is PartitionPolicy.SAME
 
 
-def _obstacle(name: str, known: ObservedTopic | None, claims: TopicClaims, sync: SyncSpec) -> str | None:
+def _taken(name: str, written: frozenset[str], claims: TopicClaims) -> str | None:
+    """Which of these topics another route writes; `name` is told before others."""
+    taken = written & claims.keys()
+    if not taken:
+        return None
+    told = name if name in taken else min(taken)
+    return f"the route {claims[told]!r} writes {told!r} already"
+
+
+def _obstacle(name: str, known: ObservedTopic | None, taken: str | None, sync: SyncSpec) -> str | None:
     if not is_legal_topic(name):
         return f"{name!r} is not a legal topic name"
-    if name in claims:
-        return f"the route {claims[name]!r} writes {name!r} already"
+    if taken is not None:
+        return taken
     if known is None or not known.exists:
         return None if sync.topics else f"there is no {name!r}, and 'sync.topics' says not to create it"
     if known.error is not ErrorCode.NONE:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from mirrormaker.flow.kept_view import decode_document
+from mirrormaker.topology.further_topics import may_write
 from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Topology
 from mirrormaker.topology.naming import TopicNaming, compile_naming
 
@@ -61,18 +62,17 @@ class TopicOwners:
 class _Writer:
     """A route that leads to the destination."""
 
+    route: RouteSpec
     naming: TopicNaming
-    merges: bool
+
+    @property
+    def merges(self) -> bool:
+        """Whether it shares its topics on purpose."""
+        return self.route.topics.merge
 
     def may_write(self, topic: str) -> bool:
-        """Whether there is a topic of the source that it would copy to this one."""
-        template = self.naming.template.replace("{cluster}", self.naming.cluster)
-        before, _, behind = template.partition("{topic}")
-        size = len(topic) - len(before) - len(behind)
-        if size <= 0 or "{topic}" in behind:
-            return size > 0
-        source = topic[len(before) : len(before) + size]
-        return self.naming.destination_of(source) == topic and self.naming.selects(source)
+        """Whether there could be records at the source that it would bring there."""
+        return may_write(self.route, self.naming, topic)
 
 
 class Contenders:
@@ -80,7 +80,7 @@ class Contenders:
 
     def __init__(self, topology: Topology, destination: ClusterName) -> None:
         self._writers = {
-            route.name: _Writer(naming=compile_naming(route.source, route.topics), merges=route.topics.merge)
+            route.name: _Writer(route=route, naming=compile_naming(route.source, route.topics))
             for route in topology.routes
             if route.destination == destination and _may_run(route)
         }

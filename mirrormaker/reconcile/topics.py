@@ -153,10 +153,14 @@ class TopicReconciler:
         for topic in sorted(self.obstacles.keys() - obstacles.keys()):
             self._news.note_end("topic_obstacle_gone", topic=topic)
         self.obstacles, self.problem, self.topics = obstacles, None, topics
-        self._claims.claim(route, frozenset(topics.values()), shares=shares)
+        self._claims.claim(route, frozenset().union(*map(plan.written.__getitem__, topics)), shares=shares)
         granted = self._claims.granted(route)
         self._on_topics(
-            {topic: name for topic, name in topics.items() if topic not in self._paused and name in granted}
+            {
+                topic: name
+                for topic, name in topics.items()
+                if topic not in self._paused and plan.written[topic] <= granted
+            }
         )
 
     async def _await_partitions(self, results: Iterable[StepResult[TopicStep]]) -> None:

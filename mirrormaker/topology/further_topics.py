@@ -19,6 +19,37 @@ def further_topics(route: RouteSpec, naming: TopicNaming, topic: str) -> tuple[s
     return tuple(name for name in names if name != own)
 
 
+def written_topics(route: RouteSpec, naming: TopicNaming, topic: str) -> frozenset[str]:
+    """All topics that records of the source's `topic` may go to."""
+    return frozenset((naming.destination_of(topic), *further_topics(route, naming, topic)))
+
+
+def may_write(route: RouteSpec, naming: TopicNaming, name: str) -> bool:
+    """Whether there could be a topic of the source of which records go to the destination's topic `name`."""
+    if _may_copy(naming, naming.template, name):
+        return True
+    main = name.removesuffix(PARKED_SUFFIX)
+    if main != name and parked_topic(route, main) == name and _may_copy(naming, naming.template, main):
+        return True
+    return any(
+        _may_copy(naming, each.step.to, name, each.topics)
+        for each in route.transforms
+        if isinstance(each.step, RouteTo)
+    )
+
+
+def _may_copy(naming: TopicNaming, template: str, name: str, patterns: Sequence[str] = ()) -> bool:
+    """Whether the template makes this name of a topic that is taken, and that `patterns` are for."""
+    before, field, behind = template.replace("{cluster}", naming.cluster).partition("{topic}")
+    if not field:
+        return before == name
+    size = len(name) - len(before) - len(behind)
+    if size <= 0 or "{topic}" in behind:
+        return size > 0
+    topic = name[len(before) : len(before) + size]
+    return before + topic + behind == name and naming.selects(topic) and is_for(patterns, topic)
+
+
 def parked_topic(route: RouteSpec, main: str) -> str | None:
     """The topic for records of those that become `main` and that no step can process; None: they are not kept
     there.

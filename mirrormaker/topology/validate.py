@@ -8,19 +8,17 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from itertools import combinations
 
 from broker.coordination.connect_string import ConnectString
 from broker.errors import ConfigurationError
 from broker.types import HostPort
+from mirrormaker.topology.clashes import check_clashes
 from mirrormaker.topology.combinations import check_combinations
 from mirrormaker.topology.failover_groups import check_failover_groups
 from mirrormaker.topology.findings import Finding
-from mirrormaker.topology.loops import example_of, find_circles, is_compilable
+from mirrormaker.topology.loops import find_circles, is_compilable
 from mirrormaker.topology.model import ClusterName, ClusterSpec, LinkSpec, RouteSpec, SimulatedLink, Topology
 from mirrormaker.topology.naming import (
-    TopicNaming,
-    compile_naming,
     is_internal,
     is_legal_topic,
     name_problem,
@@ -52,7 +50,7 @@ def check(topology: Topology) -> Iterator[Finding]:
     yield from _check_route_names(topology.routes)
     yield from check_pipelines(topology)
     if is_compilable(topology.routes):
-        yield from _check_clashes(topology.routes)
+        yield from check_clashes(topology.routes)
         yield from _check_circles(topology.routes)
     yield from check_failover_groups(topology.routes)
 
@@ -160,36 +158,6 @@ def _check_route_names(routes: Sequence[RouteSpec]) -> Iterator[Finding]:
         for index in others:
             message = f"routes[{first}] is called {name!r} too: give this one another name"
             yield Finding(path=f"routes[{index}].name", message=message)
-
-
-def _check_clashes(routes: Sequence[RouteSpec]) -> Iterator[Finding]:
-    """Routes that would surely write the same topic: both take a topic, same name there, same destination."""
-    alike: dict[tuple[ClusterName, str], list[int]] = defaultdict(list)
-    for index, route in enumerate(routes):
-        alike[route.destination, route.topics.name.replace("{cluster}", route.source)].append(index)
-    for numbers in alike.values():
-        takers = [
-            (number, compile_naming(routes[number].source, routes[number].topics)) for number in numbers
-        ]
-        for (first, one), (second, other) in combinations(takers, 2):
-            merged = routes[first].topics.merge and routes[second].topics.merge
-            if not merged and _share_topics(one, other):
-                yield Finding(path=f"routes[{second}].topics", message=_clash(routes, first, second))
-
-
-def _clash(routes: Sequence[RouteSpec], first: int, second: int) -> str:
-    destination = routes[second].destination
-    wanted = "use {cluster} in 'name', or say 'merge: true' in both"
-    return f"writes the same topics of {destination!r} as routes[{first}]: {wanted}"
-
-
-def _share_topics(one: TopicNaming, other: TopicNaming) -> bool:
-    """Whether a pattern stands in both, or both take a topic made up from a pattern of either."""
-    patterns = [{pattern.pattern for pattern in taker.include} for taker in (one, other)]
-    if patterns[0] & patterns[1]:
-        return True
-    examples = map(example_of, patterns[0] | patterns[1])
-    return any(one.selects(example) and other.selects(example) for example in examples)
 
 
 def _check_circles(routes: Sequence[RouteSpec]) -> Iterator[Finding]:

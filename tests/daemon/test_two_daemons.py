@@ -110,6 +110,50 @@ def test_a_topic_has_one_writer_in_both_and_what_a_killed_one_did_the_other_does
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
+def test_a_topic_that_a_step_sends_records_to_has_one_writer_too(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    sent = {"flights": range(400), "planes": range(400, 800)}
+    for topic, numbers in sent.items():
+        create(source, topic, PARTITIONS)
+        produce(source, topic, numbers, PARTITIONS)
+    daemons = []
+    for turned in (False, True):
+        running = mirror(*clusters, name="sends", transforms=[{"route": {"to": "planes"}}])
+        topology = yaml.safe_load(running.file.read_text())
+        (sends,) = topology["routes"]
+        topics = {"include": [".*anes"], "name": "{topic}"}
+        keeps = sends | {"name": "keeps", "topics": topics, "transforms": []}
+        topology["routes"] = [keeps, sends] if turned else [sends, keeps]
+        running.file.write_text(yaml.safe_dump(topology))
+        daemons.append(Daemon(running))
+    for daemon in daemons:
+        daemon.start()
+
+    def sources() -> set[str]:
+        """Topics that are copied, in all partitions, by whichever daemon."""
+        return {topic for topic in sent if writers(daemons, topic).total() == PARTITIONS}
+
+    daemons[0].wait_for(lambda: bool(sources()), "one of both is copied")
+    (topic,) = sources()
+    (route,) = writers(daemons, topic)
+    (other,) = sent.keys() - {topic}
+    for daemon in daemons:
+        daemon.wait_for(
+            lambda daemon=daemon: any(
+                told.get("obstacles", {}).get(other) == f"the route {route!r} writes 'planes' already"
+                for told in daemon.told()["routes"].values()
+            ),
+            "both know whose the topic is",
+        )
+    daemons[0].wait_for(lambda: len(consume(destination, "planes", PARTITIONS)) >= 400, "copied")
+    copied = Counter(b"%d" % number for number in sent[topic])
+    assert records(destination, "planes", PARTITIONS) == copied
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
 def test_daemons_share_one_limit_by_what_they_need_and_one_that_is_killed_leaves_it_to_the_other(
     clusters: Clusters, mirror: MirrorFactory
 ) -> None:

@@ -38,11 +38,13 @@ from mirrormaker.topology.model import (
     GroupSync,
     Objectives,
     RouteName,
+    RouteTo,
     Start,
     SyncSpec,
     TopicSelection,
     TopicSpec,
     Topology,
+    TransformSpec,
 )
 from tests.plan.worlds import AGGREGATE, FLIGHTS, JFK, LGA, cluster, route, topic, topology, world
 
@@ -95,6 +97,18 @@ def test_two_routes_that_merge_make_one_topic_as_large_as_the_larger_wants() -> 
     assert notices(made, NoticeKind.OBSTACLE) == [
         "lga-to-aggregate: flights: is not copied: the route 'jfk-to-aggregate' writes 'flights' already"
     ]
+
+
+def test_a_topic_that_steps_of_two_routes_write_belongs_to_the_first_unless_they_merge() -> None:
+    late = (TransformSpec(step=RouteTo(to="late")),)
+    seen = world(cluster(JFK, topic("flights")), cluster(LGA, topic("flights")), cluster(AGGREGATE))
+    apart = plan(topology(route(transforms=late), route(LGA, transforms=late)), seen)
+    assert notices(apart, NoticeKind.OBSTACLE) == [
+        "lga-to-aggregate: flights: is not copied: the route 'jfk-to-aggregate' writes 'late' already"
+    ]
+    merged = replace(FLIGHTS, merge=True)
+    routes = [route(origin, topics=merged, transforms=late) for origin in (JFK, LGA)]
+    assert notices(plan(topology(*routes), seen), NoticeKind.OBSTACLE) == []
 
 
 def test_one_cluster_under_two_names_is_told_and_nothing_is_planned_twice() -> None:

@@ -10,7 +10,15 @@ from broker.errors import ErrorCode
 from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, SettingChange
 from mirrormaker.plan.topics import Destination, TopicPlan, plan_topics
 from mirrormaker.plan.world import ObservedTopic
-from mirrormaker.topology.model import PartitionPolicy, RouteName, RouteSpec, SyncSpec, TopicSpec
+from mirrormaker.topology.model import (
+    PartitionPolicy,
+    RouteName,
+    RouteSpec,
+    RouteTo,
+    SyncSpec,
+    TopicSpec,
+    TransformSpec,
+)
 from mirrormaker.topology.naming import compile_naming
 from tests.plan.worlds import AGGREGATE, FLIGHTS, JFK, by_name, route, topic
 
@@ -84,6 +92,16 @@ def test_a_topic_that_another_route_writes_is_an_obstacle_for_that_topic_only() 
     planned = plan([topic("flights"), topic("flights-b")], claims={"jfk.flights": RouteName("other")})
     assert planned.obstacles == {"flights": "the route 'other' writes 'jfk.flights' already"}
     assert planned.destinations == {"flights-b": "jfk.flights-b"}
+
+
+def test_a_topic_of_which_a_step_sends_records_to_that_of_another_route_is_an_obstacle() -> None:
+    late = TransformSpec(step=RouteTo(to="late"), topics=("flights-b",))
+    source = [topic("flights-a"), topic("flights-b")]
+    planned = plan(source, of=replace(route(), transforms=(late,)), claims={"late": RouteName("other")})
+    assert planned.obstacles == {"flights-b": "the route 'other' writes 'late' already"}
+    assert planned.steps == [create("jfk.flights-a", 1)]
+    free = plan(source, of=replace(route(), transforms=(late,)))
+    assert free.written == {"flights-a": {"jfk.flights-a"}, "flights-b": {"jfk.flights-b", "late"}}
 
 
 def test_a_name_that_gets_too_long_is_an_obstacle() -> None:

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from mirrormaker.flow.kept_view import encode_document
 from mirrormaker.reconcile.topic_owners import Contenders, TopicOwners, destinations_of_several
-from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, TopicSelection, Topology
+from mirrormaker.topology.model import (
+    ClusterName,
+    FailurePolicies,
+    RecordErrorPolicy,
+    RouteName,
+    RouteSpec,
+    RouteTo,
+    TopicSelection,
+    Topology,
+    TransformSpec,
+)
 
 HUB = ClusterName("hub")
 ONE, OTHER, THIRD = RouteName("one"), RouteName("other"), RouteName("third")
@@ -81,6 +91,21 @@ def test_topics_are_contended_where_two_routes_could_write_them() -> None:
     assert contenders.wanted(asked) == {"ab": ONE}, "the first in the file"
     assert contenders.wanted({OTHER: asked[OTHER]}) == {"ab": OTHER}
     assert contenders.granted({"ab": OTHER}) == {OTHER: {"ab"}}
+
+
+def test_topics_that_steps_write_are_contended_like_copies() -> None:
+    steps = (
+        TransformSpec(step=RouteTo(to="late"), topics=("a.*",)),
+        TransformSpec(step=RouteTo(to="{cluster}.{topic}.old"), topics=("a.*",)),
+    )
+    parked = FailurePolicies(record_error=RecordErrorPolicy.PARK)
+    one = replace(route(ONE, "[ab].*"), transforms=steps, on=parked)
+    contenders = contenders_of(one, route(OTHER, ".*", "lax"))
+    for topic in ("a1", "late", "jfk.a1.old", "a1.dead-letters"):
+        assert contenders.rivals(OTHER, topic), topic
+        assert contenders.rivals(ONE, topic), topic
+    for topic in ("c", "latest", "jfk.b1.old", "lax.a1.old", "jfk.a1", "c.dead-letters"):
+        assert not contenders.rivals(OTHER, topic), topic
 
 
 def test_routes_that_merge_do_not_contend_and_share_what_one_of_them_has() -> None:

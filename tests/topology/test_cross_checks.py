@@ -110,6 +110,31 @@ def test_routes_write_one_topic_where_all_of_them_say_so(tmp_path: Path, who: tu
         ]
 
 
+def steps_of_two_routes(first: str, second: str, *, merge: bool = False) -> str:
+    routes = "".join(
+        f"  - {{from: {source}, to: c, topics: {{include: [x.*], merge: {str(merge).lower()}}}, "
+        f"transforms: [{{{step}}}]}}\n"
+        for source, step in zip("ab", (first, second), strict=True)
+    )
+    return f"{CLUSTERS}routes:\n{routes}"
+
+
+def test_steps_of_two_routes_that_write_one_topic_are_refused_unless_all_say_so(tmp_path: Path) -> None:
+    late = "route: {to: late}"
+    assert problems_of(tmp_path, steps_of_two_routes(late, late)) == [
+        "4: routes[1].transforms[0].route: writes 'late' of 'c' as routes[0] does: "
+        "give each its own, or say 'merge: true' in the topics of both"
+    ]
+    named = "route: {to: '{topic}-late'}"
+    assert problems_of(tmp_path, steps_of_two_routes(named, named)) == [
+        "4: routes[1].transforms[0].route: writes the same topics of 'c' as routes[0]: "
+        "use {cluster} in 'name', or say 'merge: true' in both"
+    ]
+    assert load(tmp_path, steps_of_two_routes(late, late, merge=True))
+    assert load(tmp_path, steps_of_two_routes(named, "route: {to: '{cluster}.{topic}-late'}"))
+    assert load(tmp_path, steps_of_two_routes(f"{named}, topics: [x1]", f"{named}, topics: [x2]"))
+
+
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
