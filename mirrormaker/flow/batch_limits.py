@@ -9,9 +9,7 @@ from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.hooks import Remedies
 from mirrormaker.flow.intake import UNBOUNDED
 from mirrormaker.flow.lane import Lane
-from mirrormaker.flow.remedies import Remedy
-
-_TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+from mirrormaker.flow.remedies import TOO_LARGE_CODES, Remedy
 
 
 class BatchLimits:
@@ -33,11 +31,15 @@ class BatchLimits:
         )
         return min(limits, default=UNBOUNDED)
 
-    def configure(self, topic: str, size_max: int) -> None:
-        """The topic's `max.message.bytes`; when that has changed, what was learnt before counts no more."""
-        if self._configured.get(topic) != size_max:
+    def configure(self, topic: str, size_max: int) -> bool:
+        """The topic's `max.message.bytes`; when that has changed, what was learnt before counts no more.
+        Returns whether it is more than was known.
+        """
+        known = self._configured.get(topic)
+        if known != size_max:
             self._configured[topic] = size_max
             self._learnt.pop(topic, None)
+        return known is None or size_max > known
 
     def learn(self, topic: str, chunk: Chunk) -> None:
         """The topic refused a batch as too large: halves may pass; a single record will not."""
@@ -61,7 +63,7 @@ class SplittingRemedies:
     def remedy(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> Remedy:
         """See `Remedies`."""
         remedy = self._others.remedy(lane, chunk, code)
-        if code in _TOO_LARGE_CODES and chunk.batches == 1:
+        if code in TOO_LARGE_CODES and chunk.batches == 1:
             self._limits.learn(lane.destination.topic, chunk)
             return Remedy.FETCH_AGAIN if remedy is Remedy.PAUSE else remedy
         return remedy

@@ -271,7 +271,7 @@ class RouteCopier:
             "follow destination leaders": writer.follow_leaders(),
             "follow source leaders": reader.follow_leaders(),
             "commit": holdings.commits.run(self._commit_due, lambda: self.route.commit_interval_ms),
-            "follow batch limits": self._crossing.follow_limits(machine.partitions),
+            "follow batch limits": self._crossing.follow_limits(machine, writer.pump),
             "balance": self._balancer.run(machine, member),
         }
         if self._parts.origins is not None:

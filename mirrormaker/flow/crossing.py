@@ -4,7 +4,7 @@ large a batch each topic takes. Owned by the event loop of the route's copier.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from broker.client.cluster import Cluster
 from broker.errors import BrokerError
@@ -15,6 +15,7 @@ from mirrormaker.flow.buckets import bucket_of
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
 from mirrormaker.flow.hooks import Remedies
+from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.side_topics import make_skipped_topic, read_batch_size_max
 from mirrormaker.flow.signal import Signal
@@ -76,8 +77,11 @@ class Crossing:
             await self._destination.ensure(spread)
         self._limits_due.set()
 
-    async def follow_limits(self, partitions: Mapping[TopicPartition, Partition]) -> None:
-        """Learn how large a batch the destination's topics take, until cancelled; those of `partitions`."""
+    async def follow_limits(self, machine: FlowMachine, on_larger: Callable[[], None]) -> None:
+        """Learn how large a batch the destination's topics take, until cancelled; those of the machine's
+        partitions. `on_larger`: it may go on where something was too large.
+        """
+        partitions = machine.partitions
         while True:
             await self._wait_for_age(partitions)
             self._limits.doubt()
@@ -88,14 +92,15 @@ class Crossing:
                 except BrokerError as error:
                     self._log.info("batch_limit_not_read", topic=topic, error=str(error))
                     continue
-                if size_max is not None:
-                    self._limits.configure(topic, size_max)
+                if size_max is not None and self._limits.configure(topic, size_max):
+                    machine.takes_larger(topic)
+                    on_larger()
 
     async def _wait_for_age(self, partitions: Mapping[TopicPartition, Partition]) -> None:
         """Until somebody asks, or the limits are old; a partition may come to stand meanwhile."""
         for _ in range(LIMITS_AGE_MS // LIMITS_AGE_WHILE_STANDING_MS):
             is_due = await self._limits_due.wait(LIMITS_AGE_WHILE_STANDING_MS)
-            if is_due or any(partition.obstacle is not None for partition in partitions.values()):
+            if is_due or any(partition.stands_for_size for partition in partitions.values()):
                 return
 
     def _partition_count(self, topic: str) -> int:

@@ -261,6 +261,14 @@ class FlowMachine:
         """No answer will come: whether it took effect is unknown. No byte of it may leave any more."""
         self.answered(command, {}, now_ms)
 
+    def takes_larger(self, topic: str) -> None:
+        """The destination takes larger batches in this topic: what stood for its size is tried at once."""
+        for partition in self._partitions.values():
+            if partition.stands_for_size and any(lane.destination.topic == topic for lane in partition.lanes):
+                self._source_setbacks.try_now(partition)
+                for lane in partition.lanes:
+                    self._setbacks.try_now(lane)
+
     def refused(self, destinations: Collection[TopicPartition], code: ErrorCode) -> None:
         """The destination says before anything is sent that it will not take records there just now."""
         for partition in self._partitions.values():

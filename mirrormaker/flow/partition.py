@@ -16,7 +16,8 @@ from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.lane import Lane, LaneState
-from mirrormaker.flow.trouble import Trouble
+from mirrormaker.flow.remedies import TOO_LARGE_CODES
+from mirrormaker.flow.trouble import Trouble, TroubleKind
 
 if TYPE_CHECKING:
     from mirrormaker.flow.intake import Intake
@@ -145,6 +146,13 @@ class Partition:
     @property
     def attempts(self) -> int:
         return self.worst_lane.attempts
+
+    @property
+    def stands_for_size(self) -> bool:
+        """Whether what comes next is larger than the destination takes, as far as is known."""
+        if self.obstacle is not None:
+            return self.obstacle.kind is TroubleKind.OVERSIZE
+        return any(lane.state is LaneState.PAUSED and lane.error in TOO_LARGE_CODES for lane in self.lanes)
 
     def may_fetch(self, now_ms: int) -> bool:
         """Whether more of it is wanted now; the buffer's bounds are the machine's business."""

@@ -38,11 +38,11 @@ _NEW_PRODUCER_CODES = frozenset(
         ErrorCode.PRODUCER_FENCED,
     }
 )
-_TOO_MUCH_AT_ONCE_CODES = frozenset(
-    {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_RECORD}
-)
 FAILURES_BEFORE_FULL = 5
 """A disk that refused so often in a row is taken for full."""
+TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+"""A batch is larger than its topic takes."""
+_TOO_MUCH_AT_ONCE_CODES = TOO_LARGE_CODES | {ErrorCode.INVALID_RECORD}
 SUCCESS_CODES = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 LEADER_CODES = frozenset(
     {

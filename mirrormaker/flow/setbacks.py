@@ -60,6 +60,11 @@ class Setbacks:
         """It is not to be tried again."""
         self._timers.discard(lane)
 
+    def try_now(self, lane: Lane) -> None:
+        """A lane that is paused need not wait any longer."""
+        if lane.state is LaneState.PAUSED:
+            lane.retry_at_ms = 0
+
     def decide(self, lane: Lane, now_ms: int) -> None:
         """All is answered after an error: act on that of the first chunk not acknowledged."""
         if not lane.queue:

@@ -85,6 +85,12 @@ class SourceSetbacks:
         partition.obstacle = trouble
         partition.source_problem, partition.source_error = trouble.problem, None
 
+    @staticmethod
+    def try_now(partition: Partition) -> None:
+        """What it rests in front of may pass by now."""
+        if partition.obstacle is not None:
+            partition.fetch_not_before_ms = 0
+
     def met_nothing(self, partition: Partition, intake: Intake, now_ms: int) -> None:
         """Of what it gave nothing could be taken."""
         if intake.damage is not None:

@@ -36,7 +36,7 @@ from mirrormaker.flow.facts import (
 from mirrormaker.flow.lane import TRANSITIONS, LaneState
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
-from mirrormaker.flow.trouble import SourceRange, out_of_range, recreated
+from mirrormaker.flow.trouble import SourceRange, Trouble, TroubleKind, out_of_range, recreated
 
 WINDOW = 5
 SIZE_MAX = 1 << 20
@@ -510,6 +510,31 @@ def test_a_refused_partition_pauses_and_the_others_go_on() -> None:
     world.finish()
     world.check_arrived()
     assert any(isinstance(fact, PartitionRecovered) for fact in world.facts)
+
+
+def test_what_was_too_large_is_tried_as_soon_as_its_topic_takes_larger_batches() -> None:
+    world = filled_world(1)
+    source, machine = source_of(0), world.machine
+    world.serve(0, ErrorCode.MESSAGE_TOO_LARGE)
+    world.perform()
+    partition = machine.partitions[source]
+    assert (partition.state, partition.stands_for_size) == (LaneState.PAUSED, True)
+    machine.takes_larger("other")
+    world.perform()
+    assert partition.state is LaneState.PAUSED
+    machine.takes_larger("jfk.flights")
+    world.perform()
+    assert partition.state is not LaneState.PAUSED
+    for kind in (TroubleKind.RECORD_ERROR, TroubleKind.OVERSIZE):
+        machine.halt(Trouble(kind=kind, source=source, position=0, resume_at=1, problem="it is large"))
+        machine.hold_fetch(source, 30_000)
+        machine.takes_larger("other")
+        assert machine.plan_fetch([source], 1, 0).positions == []
+        machine.takes_larger("jfk.flights")
+        planned = [position.topic_partition for position in machine.plan_fetch([source], 1, 0).positions]
+        assert planned == ([source] if kind is TroubleKind.OVERSIZE else [])
+    world.finish()
+    world.check_arrived()
 
 
 def test_a_chunk_of_several_batches_that_is_refused_is_sent_one_by_one() -> None:
