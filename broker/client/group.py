@@ -81,6 +81,10 @@ class GroupMember:
         self._turns = Turns()
         self._heartbeats = Heartbeats(settings, self._requests, self._turns, self._retry_delay_ms)
         self._settled = asyncio.Event()
+        self._takes_part = False
+        """In a generation, from its sync to the next join: a group goes on without a member that does not
+        join, and before that it has no other generation.
+        """
         self._is_aside = False
         self._for_good = False
         self._ended = asyncio.Event()
@@ -206,8 +210,8 @@ class GroupMember:
                 timeout_ms=self.settings.session_timeout_ms,
             )
         except ProtocolError as error:
-            if error.code in _THROWN_OUT and membership is self._membership:
-                self._turns.ask(Turn.LOST)
+            if error.code in _THROWN_OUT and self._takes_part and membership is self._membership:
+                self._turns.ask(Turn.LOST)  # while joining it is that answer which tells
             raise
 
     async def committed(
@@ -223,20 +227,27 @@ class GroupMember:
 
     async def _take_part(self, assignment: Assignment) -> None:
         """From the answer to SyncGroup until it is time to join again, or to leave."""
-        async with self._heartbeats.running(lambda: self._membership):
-            try:
-                await self._adopt(assignment)
-            except BrokerError:
-                await self._lose("its partitions could not be taken up")
-                raise
-            self._settled.set()
-            turn = await self._next_turn()
-            if turn is Turn.LOST:
-                await self._lose("it stands aside" if self._is_aside else "thrown out of the group")
-            elif not self._cooperative:
-                await self._revoke(self.assignment)
+        self._takes_part = True
+        try:
+            async with self._heartbeats.running(lambda: self._membership):
+                await self._spend_generation(assignment)
+        finally:
+            self._takes_part = False
         if self._is_aside:
             await self._leave()
+
+    async def _spend_generation(self, assignment: Assignment) -> None:
+        try:
+            await self._adopt(assignment)
+        except BrokerError:
+            await self._lose("its partitions could not be taken up")
+            raise
+        self._settled.set()
+        turn = await self._next_turn()
+        if turn is Turn.LOST:
+            await self._lose("it stands aside" if self._is_aside else "thrown out of the group")
+        elif not self._cooperative:
+            await self._revoke(self.assignment)
 
     async def _adopt(self, assignment: Assignment) -> None:
         partitions = frozenset(assignment.partitions)

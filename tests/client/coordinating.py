@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
@@ -40,6 +42,9 @@ class CoordinatingPeer(Peer):
         self.join_codes: list[ErrorCode] = []
         self.sync_codes: list[ErrorCode] = []
         self.commit_codes: list[ErrorCode] = []
+        self.may_join = asyncio.Event()
+        """Joins are counted and answered once this is set."""
+        self.may_join.set()
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.on(JoinGroupRequest, self._join)
         self.on(SyncGroupRequest, self._sync)
@@ -48,7 +53,8 @@ class CoordinatingPeer(Peer):
         self.on(OffsetCommitRequest, self._commit)
         self.on(OffsetFetchRequest, self._fetch)
 
-    def _join(self, request: JoinGroupRequest) -> JoinGroupResponse:
+    async def _join(self, request: JoinGroupRequest) -> JoinGroupResponse:
+        await self.may_join.wait()
         if code := _next(self.join_codes):
             return JoinGroupResponse(error_code=code, member_id=request.member_id or "given")
         self.generation += 1

@@ -174,6 +174,30 @@ def test_a_refused_commit_is_raised_and_the_member_joins_again() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION])
+def test_a_commit_of_the_generation_before_is_refused_and_costs_no_partitions(code: ErrorCode) -> None:
+    """The coordinator has all members of the next generation, of which this one has not heard yet."""
+
+    async def main() -> None:
+        async with membership() as subject:
+            await subject.join(assignors=(CooperativeStickyAssignor(),)).settled()
+            subject.peer.may_join.clear()
+            subject.member.request_rejoin()
+            await until(lambda: len(subject.peer.seen(JoinGroupRequest)) == 2)
+            subject.peer.commit_codes = [code]
+            with pytest.raises(ProtocolError, match=code.name):
+                await subject.member.commit({ZERO: OffsetAndMetadata(offset=5)})
+            subject.peer.may_join.set()
+            await subject.generation(2)
+            await subject.member.commit({ZERO: OffsetAndMetadata(offset=5)})
+            subject.member.request_rejoin()
+            await subject.generation(3)
+            assert subject.told == [("assigned", BOTH), ("assigned", frozenset()), ("assigned", frozenset())]
+            assert subject.peer.offsets[ZERO].offset == 5
+
+    run(main)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION])
 def test_a_generation_that_ends_before_the_sync_is_joined_again(code: ErrorCode) -> None:
     async def main() -> None:
         async with membership() as subject:
