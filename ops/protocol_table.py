@@ -31,6 +31,7 @@ NOTES: Mapping[str, str] = {
     "DescribeConfigs": "of topics, groups and nodes",
     "AlterConfigs": "of topics, groups and nodes",
     "IncrementalAlterConfigs": "of topics, groups and nodes",
+    "DescribeUserScramCredentials": "nobody has any",
 }
 """What a version number does not tell, by API."""
 

@@ -30,6 +30,7 @@ from broker.server.handlers import (
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -81,6 +82,7 @@ from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from broker.wire.messages.describe_producers import DescribeProducersRequest
 from broker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from broker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest
 from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.fetch import FetchRequest
@@ -337,6 +339,12 @@ ROUTES = (
         rule=on_cluster(Operation.ALTER_CONFIGS),
         handle=alter_client_quotas.handle,
         refuse=alter_client_quotas.refuse,
+    ),
+    Route(
+        request=DescribeUserScramCredentialsRequest,
+        rule=on_cluster(Operation.DESCRIBE),
+        handle=describe_user_scram_credentials.handle,
+        refuse=describe_user_scram_credentials.refuse,
     ),
     Route(
         request=UpdateFeaturesRequest,

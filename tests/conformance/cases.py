@@ -30,6 +30,7 @@ from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from broker.wire.messages.describe_producers import DescribeProducersRequest
 from broker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from broker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest
 from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.fetch import FetchRequest
@@ -179,6 +180,7 @@ CASES: tuple[Case, ...] = (
     ),
     *_cases(DescribeTransactionsRequest, coordinated.describe_transactions_tells_who_owns_an_id),
     *_cases(ListTransactionsRequest, coordinated.list_transactions_lists_what_is_asked_for),
+    *_cases(DescribeUserScramCredentialsRequest, quotas.describe_user_scram_credentials_finds_none),
     *_cases(UpdateFeaturesRequest, coordinated.update_features_refuses_what_is_not_known),
     *_cases(
         WriteTxnMarkersRequest,
@@ -195,6 +197,7 @@ CASES: tuple[Case, ...] = (
         MetadataRequest,
         topics.metadata_describes_a_topic,
         (topics.metadata_describes_a_topic_by_id, 10),
+        (topics.metadata_looks_at_no_name_beside_an_id, 12),
         topics.metadata_describes_all_topics,
         (topics.metadata_of_no_topics_describes_none, 1),
         (topics.metadata_of_a_missing_topic_is_an_error, 4),

@@ -1,4 +1,6 @@
-"""Cases of DescribeClientQuotas and AlterClientQuotas. They keep to clients that do not exist."""
+"""Cases of DescribeClientQuotas and AlterClientQuotas, and of the SCRAM credentials that `kafka-configs` asks
+for beside the quotas of users. They keep to clients that do not exist.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,10 @@ from broker.errors import ErrorCode
 from broker.wire.messages import alter_client_quotas as alter
 from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from broker.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from broker.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 from tests.conformance.scene import NONE, Scene, until
 
 EXACT, DEFAULT, ANY = 0, 1, 2
@@ -117,3 +123,15 @@ async def describe_client_quotas_refuses_unknown_types(scene: Scene, version: in
     twice = [_named("user", "a"), _named("user", "b")]
     response = await scene.ask(DescribeClientQuotasRequest(components=twice), version)
     assert (response.error_code, response.entries) == (ErrorCode.INVALID_REQUEST, None)
+
+
+async def describe_user_scram_credentials_finds_none(scene: Scene, version: int) -> None:
+    everybody = await scene.ask(DescribeUserScramCredentialsRequest(users=None), version)
+    assert (everybody.error_code, everybody.results) == (NONE, [])
+    asked = [UserName(name=name) for name in ("nobody", "twice", "twice")]
+    response = await scene.ask(DescribeUserScramCredentialsRequest(users=asked), version)
+    assert response.error_code == NONE
+    assert {result.user: result.error_code for result in response.results} == {
+        "nobody": ErrorCode.RESOURCE_NOT_FOUND,
+        "twice": ErrorCode.DUPLICATE_RESOURCE,
+    }

@@ -104,6 +104,16 @@ async def metadata_describes_a_topic_by_id(scene: Scene, version: int) -> None:
     assert by_code[ErrorCode.UNKNOWN_TOPIC_ID].topic_id == MISSING_ID
 
 
+async def metadata_looks_at_no_name_beside_an_id(scene: Scene, version: int) -> None:
+    known = MetadataRequestTopic(name="", topic_id=scene.place.shelf_id)  # as Java's admin client asks
+    unknown = MetadataRequestTopic(name="", topic_id=MISSING_ID)
+    response = await scene.ask(MetadataRequest(topics=[known, unknown]), version)
+    by_code = {topic.error_code: topic for topic in response.topics}
+    assert _is_shelf(scene, version, by_code[NONE])
+    assert by_code[ErrorCode.UNKNOWN_TOPIC_ID].topic_id == MISSING_ID
+    assert by_code[ErrorCode.UNKNOWN_TOPIC_ID].name is None
+
+
 async def describe_topic_partitions_describes_a_topic(scene: Scene, version: int) -> None:
     wanted = [TopicRequest(name=name) for name in sorted((scene.place.shelf, "missing"))]
     response = await scene.ask(DescribeTopicPartitionsRequest(topics=wanted), version)

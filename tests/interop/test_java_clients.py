@@ -208,6 +208,16 @@ def test_settings_of_nodes_are_altered_for_one_and_for_all(java_tool: Tool, serv
 # Offsets and groups
 
 
+def test_quotas_of_users_are_altered_and_described(
+    java_tool: Tool, server: tuple[str, str], topic: str
+) -> None:
+    entity = (CONFIGS, *server, "--entity-type", "users", "--entity-name", topic)
+    java_tool(*entity, "--alter", "--add-config", "producer_byte_rate=1048576")
+    assert "producer_byte_rate=1048576.0" in java_tool(*entity, "--describe")
+    java_tool(*entity, "--alter", "--delete-config", "producer_byte_rate")
+    assert "producer_byte_rate" not in java_tool(*entity, "--describe")
+
+
 def test_offsets_are_found_and_records_deleted(
     java_tool: Tool, server: tuple[str, str], topic: str, tmp_path: Path
 ) -> None:

@@ -59,3 +59,15 @@ def test_the_newest_tool_describes_topics_page_by_page(
         [(topic, str(number)) for number in range(7)]
         + [(f"{topic}-next", str(number)) for number in range(2)]
     )
+
+
+def test_the_newest_tool_describes_a_topic_by_its_id(
+    newest_java_tool: Tool, bootstrap: str, topic: str
+) -> None:
+    server = ("--bootstrap-server", bootstrap)
+    newest_java_tool(TOPICS, *server, "--create", "--topic", topic, "--partitions", "2")
+    (topic_id,) = re.findall(
+        r"TopicId: (\S+)", newest_java_tool(TOPICS, *server, "--describe", "--topic", topic)
+    )
+    described = newest_java_tool(TOPICS, *server, "--describe", "--topic-id", topic_id)
+    assert f"Topic: {topic}\tTopicId: {topic_id}\tPartitionCount: 2" in described

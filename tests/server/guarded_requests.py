@@ -60,6 +60,7 @@ from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from broker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from broker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest
 from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -337,6 +338,7 @@ GUARDED: Mapping[type[Request[Any]], Build] = {
         topics=[describe_topic_partitions.TopicRequest(name=SECRET)]
     ),
     DescribeClientQuotasRequest: lambda version, _: DescribeClientQuotasRequest(),
+    DescribeUserScramCredentialsRequest: lambda version, _: DescribeUserScramCredentialsRequest(),
     AlterClientQuotasRequest: lambda version, _: AlterClientQuotasRequest(
         entries=[
             alter_client_quotas.EntryData(

@@ -52,6 +52,7 @@ def handle(
         for topic in asked
         if may_create
         and topic.name
+        and not _is_by_id(topic)
         and is_allowed(services, context, Operation.DESCRIBE, topic_named(topic.name))
         and services.view.image.topic(topic.name) is None
     ]
@@ -71,6 +72,7 @@ def refuse(request: MetadataRequest, error: ProtocolError, version: int) -> Meta
 
 
 def _is_by_id(topic: MetadataRequestTopic) -> bool:
+    """An id counts more than a name: Java's admin client sends an empty one along."""
     return topic.name is None or topic.topic_id != NO_TOPIC_ID
 
 
@@ -166,13 +168,14 @@ def _asked(
     errors: dict[str, ErrorCode],
     may_describe: Callable[[str], bool],
 ) -> MetadataResponseTopic:
-    by_id = asked.name is None
+    by_id = _is_by_id(asked)
     topic = image.topic_of_id(TopicId(asked.topic_id)) if by_id else image.topic(asked.name or "")
-    name = asked.name if topic is None else topic.name
+    asked_name = None if by_id else asked.name
+    name = asked_name if topic is None else topic.name
     if name is not None and not may_describe(name):
         # Neither the name behind an id is told, nor the id of a name, nor whether there is such a topic.
         return MetadataResponseTopic(
-            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=asked.name, topic_id=asked.topic_id
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=asked_name, topic_id=asked.topic_id
         )
     if topic is not None:
         return _topic(image, topic, listener)
