@@ -205,11 +205,12 @@ def _entry_problems(segment: SegmentToCheck, entry: StoredEntry, tally: SegmentT
 
 def _lies(entry: StoredEntry, tally: SegmentTally) -> Iterator[str]:
     """What the header says and the records do not bear out. Raises CorruptRecordsError."""
-    header, largest, count = entry.header, -1, 0
+    header, count = entry.header, 0
+    largest: int | None = None
     least = tally.next_offset
     for record in records_of(entry):
         count += 1
-        largest = max(largest, record.timestamp)
+        largest = record.timestamp if largest is None else max(largest, record.timestamp)
         if header.is_control and len(record.key or b"") < _CONTROL_KEY_SIZE:
             yield f"control record at offset {record.offset} without a type"
         if header.magic < 2 and record.offset < least:
@@ -217,5 +218,5 @@ def _lies(entry: StoredEntry, tally: SegmentTally) -> Iterator[str]:
     tally.records += count
     if header.magic == 2 and count != header.record_count:
         yield f"the batch at offset {header.base_offset} holds {count} records and says {header.record_count}"
-    if header.magic > 0 and largest > header.max_timestamp:
+    if header.magic > 0 and largest is not None and largest > header.max_timestamp:
         yield f"a record has timestamp {largest}, and {header.max_timestamp} is said to be the largest"

@@ -196,6 +196,20 @@ def test_a_timestamp_above_the_largest_is_found(root: Path) -> None:
     assert any("is said to be the largest" in problem.message for problem in damages(root))
 
 
+def test_timestamps_of_before_1970_are_sound(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    directory = LogDirectory.open(
+        SystemDisk(), path, ManualClock(), broker_id=BrokerId(1), cluster_id="cluster"
+    )
+    directory.load(lambda _: SMALL)
+    log = directory.create_log(FLIGHTS, TopicId(UUID(int=1)), SMALL)
+    append(log, b"a", timestamps=[-5])
+    append(log, b"b", b"c", timestamps=[-(1 << 62), -7])
+    directory.checkpoints.store_offsets()
+    directory.close()
+    assert problems(path) == []
+
+
 def test_partitions_of_one_topic_with_different_ids_are_found(root: Path) -> None:
     (root / "delays-3").rename(root / "flights-1")
     assert any("topic id" in problem.message for problem in damages(root))
