@@ -205,12 +205,14 @@ class DeepAudit:
         expectation = self._expectations.of(source, to, number)
         found: dict[int, Origin] = {}
         within = Range(view.source_starts[source], view.windows[source].next)
+        reached = max((each.source.next for each in passes), default=within.next)
         reader = self._reader(view.source, source, within, committed_only(view.route))
         async with aclosing(reader.entries()) as entries:
             async for entry in entries:
                 for item in expectation.items(entry, within):
                     if item.content in wanted and item.content not in found:
-                        found[item.content] = Origin(source, item.offset, last_place(passes, item.offset))
+                        place = last_place(passes, item.offset)
+                        found[item.content] = Origin(source, item.offset, place, item.offset >= reached)
                 if len(found) == len(wanted):
                     break
         self.bytes += reader.bytes

@@ -47,6 +47,8 @@ class Origin(NamedTuple):
     offset: int
     place: int | None
     """Where the ledger has the copy of it; None: nowhere."""
+    is_behind: bool = False
+    """It lies behind all that the ledger knows: copies of it may not have been written down yet."""
 
 
 class LaneComparison:
@@ -328,11 +330,13 @@ class LaneComparison:
 
     def _is_repeated(self, origin: Origin, there: Item) -> bool:
         """Whether a copy was left by a process that ended before it wrote it down: at least once, the record
-        was copied again later, and that copy is known. One behind that may be of a process that stood still
-        while another took over; it names its producer.
+        was copied again later, and that copy is known, or about to be. One behind that may be of a process
+        that stood still while another took over; it names its producer.
         """
-        if self._terms.delivery is not Delivery.AT_LEAST_ONCE or origin.place is None:
+        if self._terms.delivery is not Delivery.AT_LEAST_ONCE:
             return False
+        if origin.place is None:
+            return origin.is_behind and there.has_producer
         return there.offset < origin.place or there.has_producer
 
     def _add(

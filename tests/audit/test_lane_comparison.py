@@ -61,9 +61,10 @@ def compare(
     comparison.take_destination(left)
     comparison.end()
     passes = [] if known is None else [known]
+    reached = len(source) if known is None else known.source.next
     comparison.name_strangers(
         {
-            item.content: Origin(SOURCE, item.offset, last_place(passes, item.offset))
+            item.content: Origin(SOURCE, item.offset, last_place(passes, item.offset), item.offset >= reached)
             for item in reversed(source)
         }
     )
@@ -128,6 +129,18 @@ def test_what_a_process_repeats_that_stood_still_while_another_took_over_is_repe
     assert told(exactly) == [("doubled", 2, 6)]
     by_hand = compare(items(range(6)), items([*range(6), 2]), known)
     assert told(by_hand) == [("doubled", 2, 6)], "it names no producer"
+
+
+def test_what_is_copied_again_just_now_is_repeated_before_the_ledger_knows_of_it() -> None:
+    (known,) = passes_of([page(0, 0, 2)])
+    there = [item._replace(has_producer=True) for item in items([0, 1, 2, 3, 2, 3])]
+    source = [*items(range(2)), *items([2, 3, 4], 2, Outcome.PENDING)]
+    findings = compare(source, there, known)
+    assert (told(findings), findings.outcomes[Outcome.REPEATED]) == ([], 2)
+    exactly = compare(source, there, known, delivery=Delivery.EXACTLY_ONCE)
+    assert told(exactly) == [("doubled", 2, 4)]
+    by_hand = compare(source, [item._replace(has_producer=False) for item in there], known)
+    assert told(by_hand) == [("doubled", 2, 4)], "it names no producer"
 
 
 def test_at_most_once_may_lose_what_the_ledger_does_not_know() -> None:
