@@ -125,7 +125,9 @@ class Daemon:
     async def _serve(self, host: RouteHost, workers: WorkerPool, tasks: asyncio.TaskGroup) -> None:
         """Run routes until `stop`."""
         self._host, self._workers = host, workers
-        self._pipelines = pipelines = PipelinePool(self._clock, self._log_level, tasks)
+        self._pipelines = pipelines = PipelinePool(
+            self._state.daemon_id(), self._clock, self._log_level, tasks
+        )
         self._claims = claims = TopicClaims(host, self._state.daemon_id(), workers.share_claims, self._clock)
         limits = LimitExchange(lambda: self._in_force, self._state.daemon_id(), (host, workers), self._clock)
         self._run_routes(self.live.loaded)

@@ -81,6 +81,8 @@ def _pipeline_lines(pipelines: Mapping[str, Mapping[str, Any]]) -> list[str]:
         did = f", last run {last['run']} {last['state']}: {last['rows_read']} rows" if "run" in last else ""
         owner = f" ({told['owner']})" if told["problem"] and told["owner"] else ""
         problem = f": {told['problem']}{owner}" if told["problem"] else ""
+        if told.get("standing_by"):
+            problem = f": {told['standing_by']}"
         lines.append(f"pipeline {name}: {told['state']}{did}{problem}")
     return lines
 

@@ -1,74 +1,36 @@
 """Keeps one pipeline to its schedule: a process for every run, further attempts after failures, alerts.
 
 A run that takes longer than its interval is followed by one for all that was missed meanwhile. A changed
-pipeline lets the run under way end as it began, but for a continuous one, which starts anew. Owned by the
-daemon's event loop; `run` it as a task.
+pipeline lets the run under way end as it began, but for a continuous one, which starts anew. A pipeline that
+several daemons have is run by the one that holds it (`share`), which begins with a run that another was cut
+short in. Owned by the daemon's event loop; `run` it as a task.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from broker.child_process import dying_with_parent
 from broker.clock import Clock
+from broker.errors import BrokerError
 from broker.telemetry import logger
 from mirrormaker.pipelines.alerting import alert
-from mirrormaker.pipelines.orders import RunEnd, RunOrder, decode_end
+from mirrormaker.pipelines.orders import RunEnd, RunOrder
 from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.run_process import RunProcess
 from mirrormaker.pipelines.schedule import due_run, next_due, retry_delay_ms
+from mirrormaker.pipelines.share import OwnPipeline, PipelineShare
 from mirrormaker.pipelines.turns import Turns
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.topology.model import AlertOccasion, PipelineSpec
 
-OUTPUT_BYTES_MAX = 1 << 26
 STOP_TIMEOUT_SECONDS = 20.0
+RETRY_SECONDS = 1.0
+"""How long a run waits that other daemons cannot be told of."""
 LOOK_SECONDS_MAX = 60.0
 """The longest wait before the clock is looked at again: it may have been set."""
-
-
-class RunProcess:
-    """One run, from its start to its end."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self.pid = process.pid
-
-    @classmethod
-    async def start(cls, order: RunOrder) -> RunProcess:
-        """Start it; its log goes where this process's does. Raises OSError."""
-        process = await asyncio.create_subprocess_exec(
-            *dying_with_parent([sys.executable, "-m", "mirrormaker.pipelines.child"]),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=OUTPUT_BYTES_MAX,
-            start_new_session=True,
-        )
-        assert process.stdin is not None
-        with contextlib.suppress(ConnectionError):
-            process.stdin.write(order.encode())
-            await process.stdin.drain()
-            process.stdin.close()
-        return cls(process)
-
-    async def ended(self) -> RunEnd:
-        """Return when it has ended."""
-        output, _ = await self._process.communicate()
-        assert self._process.returncode is not None
-        return decode_end(self._process.returncode, output)
-
-    def terminate(self) -> None:
-        """SIGTERM: it ends its run early."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
 
 
 class PipelineKeeper:
@@ -83,11 +45,14 @@ class PipelineKeeper:
         log_level: str,
         *,
         turns: Turns,
+        share: PipelineShare | None = None,
         start: Callable[[RunOrder], Awaitable[RunProcess]] = RunProcess.start,
     ) -> None:
         self.pipeline = pipeline
         self.state = "scheduled"
-        """`scheduled`, `waiting`, `running`, `retrying` or `failed`."""
+        """`scheduled`, `waiting`, `running`, `retrying` or `failed`; told as `standing_by` while the pipeline
+        is another's.
+        """
         self.problem: str | None = None
         self.runs = self.failures = 0
         """Processes that ended well, and that did not, since the daemon's start."""
@@ -98,8 +63,11 @@ class PipelineKeeper:
         self._clock = clock
         self._log_level = log_level
         self._turns = turns
+        self._share = share if share is not None else OwnPipeline()
         self._start = start
         self._process: RunProcess | None = None
+        self._at_work = asyncio.Lock()
+        """Held while a process is started, runs, or ends."""
         self._last_due_ms: int | None = None
         self._changed = asyncio.Event()
         self._ending = asyncio.Event()
@@ -125,8 +93,21 @@ class PipelineKeeper:
         self._ending.set()
         self._changed.set()
         if self._process is not None:
-            self._process.terminate()
-            asyncio.get_running_loop().call_later(STOP_TIMEOUT_SECONDS, self._process.kill)
+            _end_soon(self._process)
+
+    def look_again(self) -> None:
+        """Who holds the pipeline has changed."""
+        self._changed.set()
+
+    async def drop(self, *, gently: bool) -> None:
+        """End the run under way, at once or as `end` does; return when it has ended."""
+        if self._process is not None:
+            if gently:
+                _end_soon(self._process)
+            else:
+                self._process.kill()
+        async with self._at_work:
+            return
 
     async def run(self) -> None:
         """Keep to the schedule until `end`."""
@@ -136,7 +117,9 @@ class PipelineKeeper:
             due_ms = await self._await_due()
             if due_ms is not None:
                 await self._run_until_done(due_ms)
-                self._last_due_ms = due_ms
+
+    def _may_run(self) -> bool:
+        return self._share.is_held and not self._ending.is_set()
 
     @property
     def _is_continuous(self) -> bool:
@@ -145,6 +128,14 @@ class PipelineKeeper:
 
     async def _await_due(self) -> int | None:
         """When the next run is due, once that has come; None when something has changed meanwhile."""
+        if not self._share.is_held:
+            self.next_due_ms = None
+            await self._rest(LOOK_SECONDS_MAX)
+            return None
+        if (mark := self._share.mark) is not None:
+            self._last_due_ms = max(mark.due_ms, self._last_due_ms or 0)
+            if not mark.is_over:
+                return mark.due_ms
         schedule = self.pipeline.schedule
         assert schedule is not None
         now_ms = self._clock.now_ms()
@@ -166,29 +157,46 @@ class PipelineKeeper:
         self._changed.clear()
 
     async def _run_until_done(self, due_ms: int) -> None:
-        """All attempts of one run."""
+        """All attempts of one run, unless it is cut short: then whoever holds the pipeline next goes on."""
         attempt = 1
-        while not self._ending.is_set():
+        if not await self._note(due_ms, is_over=False):
+            await self._rest(RETRY_SECONDS)
+            return
+        while self._may_run():
             self.state = "waiting"
-            async with self._turns:
-                if self._ending.is_set():
-                    return
+            async with self._turns, self._at_work:
+                if not self._may_run():
+                    break
                 end = await self._run_once(attempt, due_ms)
-            if self._ending.is_set():
-                return
+            if not self._may_run():
+                break
             await self._tell(end)
             if end.problem is None:
+                await self._note(due_ms, is_over=True)
                 return
             if self._is_continuous and await asyncio.to_thread(self._has_loaded):
                 attempt = 1  # it ran, for a while
             delay_ms = retry_delay_ms(self.pipeline.retry, attempt)
             if delay_ms is None:
+                await self._note(due_ms, is_over=True)
                 await self._give_up(end)
                 return
             self.state = "retrying"
             self.next_due_ms = self._clock.now_ms() + delay_ms
             await self._rest(delay_ms / 1000)
             attempt += 1
+        self.state = "scheduled"
+
+    async def _note(self, due_ms: int, *, is_over: bool) -> bool:
+        """Tell the other daemons of the run; whether they know."""
+        self._last_due_ms = due_ms
+        try:
+            await self._share.note(due_ms, is_over=is_over)
+        except BrokerError as error:
+            name = self.pipeline.name
+            logger("pipelines").warning("pipeline_run_not_told", pipeline=name, error=str(error))
+            return False
+        return True
 
     def _has_loaded(self) -> bool:
         """Whether the last run has come to do anything, as far as it said so before it ended."""
@@ -209,6 +217,8 @@ class PipelineKeeper:
             self._process = await self._start(order)
         except OSError as error:
             return RunEnd(code=1, record={"problem": f"cannot be started: {error}"})
+        if not self._may_run():
+            self._process.kill()  # what befell the pipeline meanwhile found no process
         try:
             return await self._process.ended()
         finally:
@@ -234,14 +244,27 @@ class PipelineKeeper:
         await alert(
             self.pipeline, AlertOccasion.FAILED, {"problem": end.problem, "run": end.record.get("run")}
         )
+        self._share.give_way()
         if self._is_continuous:
-            await self._rest(self.pipeline.retry.backoff_max_ms / 1000)
+            await self._rest_after_failure()
+
+    async def _rest_after_failure(self) -> None:
+        """Before a continuous pipeline begins anew; one that is changed does so at once."""
+        pipeline = self.pipeline
+        until_ms = self._clock.monotonic_ms() + pipeline.retry.backoff_max_ms
+        while self.pipeline is pipeline and not self._ending.is_set():
+            left_ms = until_ms - self._clock.monotonic_ms()
+            if left_ms <= 0:
+                return
+            await self._rest(left_ms / 1000)
 
     def describe(self) -> dict[str, Any]:
         """As plain data; times in milliseconds since the epoch."""
+        stands_by = not self._share.is_held and self._process is None
         keys = ("run", "state", "started_ms", "ended_ms", "rows_read", "rows_quarantined", "rows_late")
         return {
-            "state": self.state,
+            "state": "standing_by" if stands_by else self.state,
+            "standing_by": self._share.reason if stands_by else None,
             "pid": self.pid,
             "problem": self.problem,
             "owner": self.pipeline.owner,
@@ -251,3 +274,9 @@ class PipelineKeeper:
             "last": {key: self.last[key] for key in keys if key in self.last},
             "incomplete": len(self.last.get("incomplete", ())),
         }
+
+
+def _end_soon(process: RunProcess) -> None:
+    """It ends its run early, or is ended."""
+    process.terminate()
+    asyncio.get_running_loop().call_later(STOP_TIMEOUT_SECONDS, process.kill)

@@ -8,6 +8,7 @@ The topic is compacted; keys and values are JSON objects, so any client can read
     {"route": NAME, "halt": {...}}                   a partition that stands by a failure policy: see `halts`
     {"route": NAME, "take_over": {"topic": T}}       a topic there that it may add to: see `take_overs`
     {"failover_group": NAME}                         the last switch of a failover group: see `switches`
+    {"pipeline": NAME, ...}                          who runs a pipeline: see `pipelines/run_marks`
 
 The first is the claim of the daemon that runs the newest file; pauses are wishes, which hold until they are
 taken back. Each has a key of its own: writers do not undo each other.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import Enum
 from hashlib import sha256
@@ -160,9 +161,22 @@ def digest_of(route: RouteSpec, ways: Iterable[Way] = ()) -> str:
 
     Values that a key has anyway do not count: a key that a newer version knows changes nothing.
     """
-    said = {name: value for name, value in _said(route).items() if name not in _OF_A_PROCESS}
+    said = _without(route, _OF_A_PROCESS)
     if shared := sorted(json.dumps(_said(way), sort_keys=True) for way in ways):
         said["ways"] = shared
+    return _digest(said)
+
+
+def digest_of_spec(spec: Any, *, without: Collection[str]) -> str:
+    """The same for parts of a model that are the same but for the fields `without`."""
+    return _digest(_without(spec, without))
+
+
+def _without(spec: Any, fields_left_out: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in _said(spec).items() if name not in fields_left_out}
+
+
+def _digest(said: Mapping[str, Any]) -> str:
     return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -208,7 +222,7 @@ def read_wishes(records: Iterable[tuple[Document, Document]]) -> dict[RouteName,
             case {"route": str(route), "take_over": {"topic": str(topic)}}:
                 if (decision := read_take_over(value)) is not None:
                     take_overs[RouteName(route)][topic] = decision
-            case {"route": str(route), **rest} if not rest and (claim := _claim_of(value)) is not None:
+            case {"route": str(route), **rest} if not rest and (claim := read_claim(value)) is not None:
                 claims[RouteName(route)] = claim
     return {
         route: RouteWishes(
@@ -233,7 +247,8 @@ def pause_key(route: RouteName, topic: str | None) -> Document:
     return {"route": route, "topic": topic, "wish": "pause"}
 
 
-def _claim_of(value: Document) -> Claim | None:
+def read_claim(value: Document | None) -> Claim | None:
+    """None for what is no claim."""
     match value:
         case {
             "generation": int(generation),
