@@ -1,8 +1,9 @@
-"""Sending what the producer has buffered: outboxes per node, answers, leaders that move.
+"""Sending what the producer has buffered: whose turn it is, and at which node.
 
 Nothing polls: whatever makes a partition sendable enlists it at its leader's outbox, and outboxes are worked
 off in the next turn of the loop. One request takes one batch of each partition in line. Several requests are
-in flight per node. Identities come from an `IdentitySource`.
+in flight per node; what becomes of them is `produce_exchange`'s. Identities come from an `IdentitySource`,
+leaders that are not known from a `LeaderSearch`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from broker.client.backoff import Backoff, Random, is_retriable
-from broker.client.cluster import Cluster, Routing
+from broker.client.backoff import Backoff, Random
+from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.identity_source import IdempotentIdentity, IdentitySource, IdentityUse
+from broker.client.leader_search import LeaderSearch, SearchUse
 from broker.client.partition_queue import PartitionQueue
-from broker.client.produce_requests import answers_by_partition, build_produce, format_records
-from broker.client.producer_batch import NO_OFFSET, ProducerBatch
+from broker.client.produce_exchange import Batches, ExchangeUse, ProduceExchange
+from broker.client.producer_batch import ProducerBatch
 from broker.client.producer_identity import NO_IDENTITY, ProducerIdentity
 from broker.client.producer_metrics import ProducerCounters
 from broker.client.producer_settings import ProducerSettings
@@ -28,21 +30,12 @@ from broker.errors import (
     AuthenticationError,
     BrokerError,
     ConfigurationError,
-    ErrorCode,
-    ProtocolError,
     RequestTimedOutError,
 )
-from broker.records.batch import HEADER_SIZE
 from broker.telemetry import logger
-from broker.types import Buffer, TopicPartition
-from broker.wire.features import PRODUCE_FORWARDING
-from broker.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
+from broker.types import TopicPartition
 
 _HOUSEKEEPING_INTERVAL_MS = 500.0
-_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-
-_Batches = list[tuple[PartitionQueue, ProducerBatch]]
-
 _log = logger("producer")
 
 
@@ -93,8 +86,6 @@ class Sender:
         """By topic and partition, so that no TopicPartition has to be made to find one."""
         self.hurries = 0
         """While this is not 0, batches are sent although they could still grow."""
-        self.produce_version_max: int | None = None
-        """Bound of the version of requests, if any."""
         self.failure: BrokerError | None = None
         """Why nothing can be written any more."""
         self._cluster = cluster
@@ -110,10 +101,25 @@ class Sender:
             backoff=backoff,
             random=random,
         )
-        self._leaderless: set[TopicPartition] = set()
-        """Partitions with batches for which no leader is known."""
-        self._stale_topics: set[str] = set()
-        self._refreshing = False
+        self.exchange = ProduceExchange(
+            cluster,
+            settings,
+            ExchangeUse(
+                start=self.start,
+                sendable=self.enlist,
+                moved=lambda topic: self._search.want([topic]),
+                enqueued=hooks.enqueued,
+            ),
+            backoff=backoff,
+            random=random,
+            counters=counters,
+        )
+        self._search = LeaderSearch(
+            cluster,
+            SearchUse(start=self.start, looked=self._enlist_again, refused=self.fail),
+            backoff=backoff,
+            random=random,
+        )
         self._lane = cluster.new_lane("produce")
         self._paused = False
         self._tasks: asyncio.TaskGroup | None = None
@@ -149,8 +155,7 @@ class Sender:
             return
         leader = self._cluster.write_node(queue.topic_partition)
         if leader is None:
-            self._leaderless.add(queue.topic_partition)
-            self._want_metadata(queue.topic_partition.topic)
+            self._search.find(queue.topic_partition)
             return
         if queue.in_flight and queue.node_id != leader:
             return  # the old leader's answers come first
@@ -160,6 +165,9 @@ class Sender:
             outbox = self._outboxes[leader] = _Outbox()
         outbox.ready.append(queue)
         self._schedule(leader, outbox)
+
+    def _enlist_again(self, topic_partition: TopicPartition) -> None:
+        self.enlist(self.queues[topic_partition])
 
     def hasten(self) -> None:
         """Send everything buffered now, as soon as it can be: it does not linger any more."""
@@ -195,8 +203,7 @@ class Sender:
 
     def want_metadata_of(self, topics: Iterable[str]) -> None:
         """Refresh metadata in the background."""
-        for topic in topics:
-            self._want_metadata(topic)
+        self._search.want(topics)
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -239,18 +246,25 @@ class Sender:
             batches = self._collect(node_id, outbox)
             if not batches:
                 return
-            self._transmit(node_id, outbox, connection, batches)
+            outbox.in_flight += 1
+            if not self.exchange.send(connection, batches, partial(self._request_ended, node_id, outbox)):
+                outbox.in_flight -= 1
+
+    def _request_ended(self, node_id: int, outbox: _Outbox) -> None:
+        outbox.in_flight -= 1
+        self._answered.set()
+        self._schedule(node_id, outbox)
 
     @property
     def _has_identity(self) -> bool:
         return not self._settings.idempotent or self.identities.current is not NO_IDENTITY
 
-    def _collect(self, node_id: int, outbox: _Outbox) -> _Batches:
+    def _collect(self, node_id: int, outbox: _Outbox) -> Batches:
         """One batch of each partition in line, as many as fit into a request.
 
         Those with more get in line again.
         """
-        collected: _Batches = []
+        collected: Batches = []
         size = 0
         for _ in range(len(outbox.ready)):
             queue = outbox.ready[0]
@@ -288,159 +302,6 @@ class Sender:
         if queue.waiting[0].is_open:
             queue.waiting[0].close()
             self._hooks.closed(queue.topic_partition)
-
-    def _transmit(self, node_id: int, outbox: _Outbox, connection: Connection, batches: _Batches) -> None:
-        self._counters.requests += 1
-        try:
-            self._require_forwarding(connection)
-            version = connection.version_of(ProduceRequest, at_most=self.produce_version_max)
-        except BrokerError as error:
-            self._fail_all(batches, error)
-            return
-        batches, contents = self._formatted(batches, version, connection)
-        if not batches:
-            return
-        forward = self._cluster.routing is Routing.SINGLE
-        request = build_produce(contents, self._settings, forward=forward)
-        outbox.in_flight += 1
-        if self._settings.acks == 0:
-            self.start(self._send_unanswered(node_id, outbox, connection, batches, request, version))
-            return
-        try:
-            timeout_ms = self._settings.request_timeout_ms
-            answer = connection.send(request, version, timeout_ms=timeout_ms)
-        except BrokerError as error:
-            outbox.in_flight -= 1
-            self._fail_all(batches, error)
-            return
-        sent_at = asyncio.get_running_loop().time()
-        answer.add_done_callback(partial(self._on_answer, node_id, outbox, batches, sent_at))
-
-    def _formatted(
-        self, batches: _Batches, version: int, connection: Connection
-    ) -> tuple[_Batches, list[tuple[TopicPartition, Buffer]]]:
-        """The batches that can travel in a request of that version, and what of them travels; the others are
-        given up.
-        """
-        kept: _Batches = []
-        contents: list[tuple[TopicPartition, Buffer]] = []
-        for queue, batch in batches:
-            try:
-                records = format_records(batch.records, version, connection.address)
-            except ProtocolError as error:
-                self._fail(queue, batch, error)
-                continue
-            kept.append((queue, batch))
-            contents.append((queue.topic_partition, records))
-        return kept, contents
-
-    def _require_forwarding(self, connection: Connection) -> None:
-        """Raises ProtocolError when records for all leaders go to a node that passes none on."""
-        forwards = PRODUCE_FORWARDING in connection.supported_features
-        if self._cluster.routing is Routing.SINGLE and not forwards:
-            message = f"{connection.address} does not pass records on to the leaders of their partitions"
-            raise ProtocolError(ErrorCode.UNSUPPORTED_VERSION, message)
-
-    async def _send_unanswered(
-        self,
-        node_id: int,
-        outbox: _Outbox,
-        connection: Connection,
-        batches: _Batches,
-        request: ProduceRequest,
-        version: int,
-    ) -> None:
-        """With acks 0 a batch counts as written when the kernel has taken it."""
-        try:
-            connection.send_and_forget(request, version)
-            await connection.drained()
-            for queue, batch in batches:
-                queue.settle(batch, NO_OFFSET, -1)
-                self.enlist(queue)
-        except BrokerError as error:
-            self._fail_all(batches, error)
-        finally:
-            outbox.in_flight -= 1
-        self._schedule(node_id, outbox)
-
-    # Answers
-
-    def _on_answer(
-        self,
-        node_id: int,
-        outbox: _Outbox,
-        batches: _Batches,
-        sent_at: float,
-        answer: asyncio.Future[ProduceResponse],
-    ) -> None:
-        outbox.in_flight -= 1
-        self._answered.set()
-        failure = answer.exception()
-        if failure is None:
-            self._counters.request_latencies.record((asyncio.get_running_loop().time() - sent_at) * 1000)
-            answers = answers_by_partition(answer.result())
-            for queue, batch in batches:
-                if batch in queue.in_flight:  # unless given up meanwhile
-                    self._settle(queue, batch, answers.get(queue.topic_partition))
-        elif isinstance(failure, BrokerError):
-            self._fail_all(batches, failure)
-        else:
-            raise failure
-        self._schedule(node_id, outbox)
-
-    def _settle(
-        self, queue: PartitionQueue, batch: ProducerBatch, answer: PartitionProduceResponse | None
-    ) -> None:
-        if answer is None:
-            message = f"{queue.topic_partition}: the answer does not mention it"
-            self._fail(queue, batch, ProtocolError(ErrorCode.UNKNOWN_SERVER_ERROR, message))
-            return
-        code = ErrorCode.of(answer.error_code)
-        if code is ErrorCode.NONE:
-            queue.settle(batch, answer.base_offset, answer.log_append_time_ms)
-            self.enlist(queue)
-        elif code in _TOO_LARGE and batch.splittable and batch.count > 1:
-            self._split(queue, batch)
-        else:
-            message = f"{queue.topic_partition}: {answer.error_message or code.meaning}"
-            self._fail(queue, batch, ProtocolError(code, message))
-
-    def _fail_all(self, batches: _Batches, error: BrokerError) -> None:
-        self._counters.requests_failed += 1
-        for queue, batch in batches:
-            if batch in queue.in_flight:  # unless given up meanwhile
-                self._fail(queue, batch, error)
-
-    def _fail(self, queue: PartitionQueue, batch: ProducerBatch, error: BrokerError) -> None:
-        """Let the queue decide what becomes of the batch; the partition rests before it is sent again."""
-        queue.fail(batch, error)
-        if is_retriable(error):
-            self._want_metadata(queue.topic_partition.topic)
-        if batch.done.done() or queue.resting:
-            self.enlist(queue)
-            return
-        queue.resting = True
-        delay_ms = self._backoff.delay_ms(batch.attempts, self._random)
-        asyncio.get_running_loop().call_later(delay_ms / 1000, self._end_rest, queue)
-
-    def _end_rest(self, queue: PartitionQueue) -> None:
-        queue.resting = False
-        self.enlist(queue)
-
-    def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """The leader takes no batch of this size: send it as two."""
-        self._counters.batches_split += 1
-        settings = self._settings
-        halves = batch.split(
-            codec=settings.codec_for(queue.topic_partition.topic),
-            level=settings.compression_level,
-            transactional=settings.transactional_id is not None,
-            decoded_bytes_max=max(settings.batch_bytes, settings.max_request_bytes) + HEADER_SIZE,
-        )
-        for half in halves:
-            self._hooks.enqueued(half)
-        queue.replace(batch, halves)
-        self.enlist(queue)
 
     # The background
 
@@ -486,33 +347,6 @@ class Sender:
         for queue in queues:
             queue.enlisted = False
             self.enlist(queue)
-
-    def _want_metadata(self, topic: str) -> None:
-        self._stale_topics.add(topic)
-        if not self._refreshing:
-            self._refreshing = True
-            self.start(self._refresh())
-
-    async def _refresh(self) -> None:
-        """Ask for metadata until every partition with batches has a leader."""
-        attempt = 0
-        while self._stale_topics:
-            topics = set(self._stale_topics)
-            try:
-                await self._cluster.refresh(topics)
-                self._stale_topics -= topics
-            except (AuthenticationError, ConfigurationError) as error:
-                self.fail(error)
-                self._stale_topics.clear()
-            except BrokerError as error:
-                _log.info("metadata_not_refreshed", error=str(error))
-            leaderless, self._leaderless = self._leaderless, set()
-            for topic_partition in leaderless:
-                self.enlist(self.queues[topic_partition])
-            attempt += 1
-            if self._stale_topics:
-                await asyncio.sleep(self._backoff.delay_ms(attempt, self._random) / 1000)
-        self._refreshing = False
 
     def identity_obtained(self) -> None:
         """There is an identity: send what waited for it."""

@@ -171,7 +171,7 @@ class TransactionManager:
     def _agree_on_version(self) -> None:
         """Later versions of Produce say that the leader is to make the partition part of the transaction."""
         adds = self._state.adds_partitions
-        self._sender.produce_version_max = _LAST_PRODUCE_VERSION_OF_FIRST_PROTOCOL if adds else None
+        self._sender.exchange.version_max = _LAST_PRODUCE_VERSION_OF_FIRST_PROTOCOL if adds else None
 
     def _release(self, partitions: frozenset[TopicPartition]) -> None:
         for queue in [queue for queue in self._held if queue.topic_partition in partitions]:
