@@ -1,27 +1,27 @@
 """The producer: records gathered into batches per partition, sent several at a time per node, order kept per
 partition.
 
-`send` chooses a partition and adds the record to that partition's open batch; it waits only while the buffer
-is full or the topic is not known. Batches become due when they are full, have lingered, or somebody flushes
-or waits for room; `sender` does the rest. Idempotent by default: what `partition_queue` numbers is written
-once and in order however often it has to be sent. Every send ends: in an offset, in an error, or in
-RequestTimedOutError after `delivery_timeout_ms`.
+`send` chooses a partition and adds the record to that partition's open batch (`batch_intake`); it waits only
+while the buffer is full or the topic is not known. Batches become due when they are full, have lingered, or
+somebody flushes or waits for room; `sender` does the rest, and `batch_outcomes` what there is to do then.
+Idempotent by default: what `partition_queue` numbers is written once and in order however often it has to be
+sent. Every send ends: in an offset, in an error, or in RequestTimedOutError after `delivery_timeout_ms`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any, Self
 
 from broker.client.backoff import Backoff, Random
+from broker.client.batch_intake import BatchIntake
+from broker.client.batch_outcomes import BatchOutcomes
 from broker.client.buffer_room import BufferRoom
 from broker.client.cluster import Cluster
-from broker.client.event_handler import BatchFacts, tell
-from broker.client.partition_queue import PartitionQueue
+from broker.client.event_handler import tell
 from broker.client.partitioner import Murmur2Partitioner, Partitioner
-from broker.client.producer_batch import Delivery, ProducerBatch, RecordMetadata, settled_delivery
+from broker.client.producer_batch import Delivery, RecordMetadata, settled_delivery
 from broker.client.producer_metrics import ProducerCounters, ProducerMetrics
 from broker.client.producer_parts import ProducerParts
 from broker.client.producer_settings import ProducerRecord, ProducerSettings, WhenFull
@@ -38,11 +38,10 @@ from broker.errors import (
     ProtocolError,
     RequestTimedOutError,
 )
-from broker.records.batch import TRANSACTIONAL_FLAG, read_header, rebase, restamp
-from broker.records.builder import BatchBuilder
+from broker.records.batch import read_header
 from broker.records.record import NO_TIMESTAMP, Header
 from broker.telemetry import logger
-from broker.types import NO_PRODUCER_ID, TopicPartition
+from broker.types import TopicPartition
 
 __all__ = [
     "Delivery",
@@ -82,6 +81,8 @@ class Producer:
         self._clock = clock or SystemClock()
         self._routes = TopicRoutes(cluster, timeout_ms=self.settings.max_block_ms)
         self._counters = ProducerCounters()
+        self._room = BufferRoom(self.settings.buffer_bytes, self.settings.buffer_records)
+        outcomes = BatchOutcomes(self._room, self._counters, self._handlers, self._batch_given_up)
         self._sender = Sender(
             cluster,
             self.settings,
@@ -89,15 +90,15 @@ class Producer:
             random=random or cluster.random,
             counters=self._counters,
             hooks=SenderHooks(
-                enqueued=self._watch,
+                enqueued=outcomes.watch,
                 closed=lambda closed: self._partitioner.batch_closed(*closed),
-                sending=self._tell_sending if self._handlers else None,
+                sending=outcomes.tell_sending if self._handlers else None,
                 failed=self._close_intake,
             ),
         )
         self._transactions: TransactionManager | None = None
         """Set by producers that write transactions."""
-        self._room = BufferRoom(self.settings.buffer_bytes, self.settings.buffer_records)
+        self._intake = BatchIntake(self.settings, self._partitioner, self._sender, outcomes.watch)
         self._is_sync = self.settings.sync
         self._size_max = self.settings.max_request_bytes
         self._batch_records = self.settings.batch_records
@@ -240,7 +241,7 @@ class Producer:
             or batch.count >= self._batch_records
             or not batch.append(timestamp_ms, key, value, headers)
         ):
-            batch = self._open_batch(queue, timestamp_ms, key, value, headers)
+            batch = self._intake.open(queue, timestamp_ms, key, value, headers)
         if self._transactions is not None:
             self._transactions.include(queue)  # only now, as what is no record is refused by then
         batch.buffered_bytes += size
@@ -306,22 +307,9 @@ class Producer:
         queue = self._sender.queue(topic_partition)
         if self._transactions is not None:
             self._transactions.include(queue)
-        rebase(batch, 0, 0, -1)
-        flag = TRANSACTIONAL_FLAG if self._is_transactional else 0
-        restamp(
-            batch,
-            0,
-            len(batch),
-            attributes=header.attributes & ~TRANSACTIONAL_FLAG | flag,
-            producer_id=NO_PRODUCER_ID,
-            producer_epoch=-1,
-            base_sequence=-1,
-        )
-        ready = ProducerBatch(topic_partition, created_at=_now(), records=batch, count=header.record_count)
-        ready.buffered_bytes = len(batch)
         self._room.used += len(batch)
         self._room.records += header.record_count
-        self._enqueue(queue, ready)
+        ready = self._intake.take_whole(queue, batch, header)
         delivery = Delivery(ready, 0, header.base_timestamp)
         if self._is_sync:
             await self._write_through([delivery])
@@ -353,87 +341,6 @@ class Producer:
             requests_in_flight=self._sender.requests_in_flight,
             senders_waiting=self._room.waiting,
         )
-
-    # Batches
-
-    def _open_batch(
-        self,
-        queue: PartitionQueue,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header],
-    ) -> ProducerBatch:
-        """A batch with its first record, which is sent when it is full or has lingered."""
-        settings, loop = self.settings, asyncio.get_running_loop()
-        builder = BatchBuilder(
-            settings.codec_for(queue.topic_partition.topic),
-            size_max=settings.batch_bytes,
-            level=settings.compression_level,
-            transactional=self._is_transactional,
-        )
-        batch = ProducerBatch(queue.topic_partition, created_at=loop.time(), builder=builder)
-        batch.append(timestamp_ms, key, value, headers)
-        self._enqueue(queue, batch)
-        if settings.linger_ms > 0:
-            loop.call_later(settings.linger_ms / 1000, self._end_linger, queue, batch)
-        else:
-            loop.call_soon(self._end_linger, queue, batch)
-        return batch
-
-    def _end_linger(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        batch.due = True
-        self._sender.enlist(queue)
-
-    def _enqueue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Add a batch behind the open one, which takes no more records then."""
-        if queue.waiting and queue.waiting[-1].is_open:
-            queue.waiting[-1].close()
-            self._partitioner.batch_closed(*queue.topic_partition)
-        queue.waiting.append(batch)
-        self._watch(batch)
-        self._sender.enlist(queue)
-
-    def _watch(self, batch: ProducerBatch) -> None:
-        batch.done.add_done_callback(partial(self._on_settled, batch))
-
-    def _on_settled(self, batch: ProducerBatch, _done: asyncio.Future[int]) -> None:
-        """A batch is written or given up: its room is free."""
-        counters = self._counters
-        counters.buffered_bytes_max = max(counters.buffered_bytes_max, self._room.used)
-        if batch.halves is not None:
-            return  # they have its room, and are told of one by one
-        self._room.give_back(batch.buffered_bytes, batch.count)
-        error = batch.done.exception()
-        if error is None:
-            took_ms = (_now() - batch.created_at) * 1000
-            counters.acknowledged(count=batch.count, size=batch.size, took_ms=took_ms)
-            if self._handlers:
-                facts, base_offset = _facts_of(batch), batch.done.result()
-                tell(self._handlers, lambda handler: handler.acknowledged(facts, base_offset))
-        else:
-            assert isinstance(error, BrokerError), "batches end in errors of ours"
-            self._on_given_up(batch, error)
-
-    def _on_given_up(self, batch: ProducerBatch, error: BrokerError) -> None:
-        self._counters.given_up(count=batch.count)
-        _log.warning(
-            "batch_given_up",
-            topic=batch.topic_partition.topic,
-            partition=batch.topic_partition.partition,
-            records=batch.count,
-            attempts=batch.attempts,
-            error=str(error),
-        )
-        if self._transactions is not None:
-            self._transactions.batch_given_up(error)
-        if self._handlers:
-            facts = _facts_of(batch)
-            tell(self._handlers, lambda handler: handler.given_up(facts, error))
-
-    def _tell_sending(self, batch: ProducerBatch) -> None:
-        facts = _facts_of(batch)
-        tell(self._handlers, lambda handler: handler.before_sending(facts))
 
     async def _write_through(self, deliveries: Sequence[Delivery]) -> None:
         """Wait until records are written, without lingering. Raises the first error."""
@@ -476,6 +383,10 @@ class Producer:
             self._sender.hurries -= 1
         self._raise_failure()
 
+    def _batch_given_up(self, error: BrokerError) -> None:
+        if self._transactions is not None:
+            self._transactions.batch_given_up(error)
+
     def _close_intake(self) -> None:
         self._is_open = False
 
@@ -497,13 +408,3 @@ class Producer:
     @property
     def _is_transactional(self) -> bool:
         return self.settings.transactional_id is not None
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def _facts_of(batch: ProducerBatch) -> BatchFacts:
-    return BatchFacts(
-        topic_partition=batch.topic_partition, count=batch.count, size=batch.size, attempts=batch.attempts
-    )
