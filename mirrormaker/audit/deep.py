@@ -85,6 +85,7 @@ class DeepAudit:
                     is_source_compacted=source.topic in view.compacted_sources,
                     is_destination_compacted=to.topic in view.compacted_destinations,
                     repeated_to=stretch.repeated_to,
+                    is_elsewhere=self._is_elsewhere(expectation, source, number),
                 ),
                 findings,
                 stretch.known,
@@ -95,6 +96,14 @@ class DeepAudit:
             name = partial(self._name_strangers, comparison, source, to, number)
             await self._compare(comparison, expectation, stretch, audit, to, name)
             findings.outcomes.update(expectation.outcomes)
+
+    def _is_elsewhere(
+        self, expectation: Expectation, source: TopicPartition, number: int
+    ) -> Callable[[int], bool]:
+        places, start = expectation.places, self._view.source_starts[source]
+        if places is None:
+            return lambda _: False
+        return lambda offset: offset >= start and places.is_elsewhere(number, offset)
 
     # ---- what is compared with what
 
@@ -182,27 +191,33 @@ class DeepAudit:
         self, source: TopicPartition, to: TopicPartition, number: int, wanted: Collection[int]
     ) -> dict[int, Origin]:
         """Where contents are at the source: the first record that has each, in this partition or in others
-        that lead to the same place.
+        that lead to the same place; last, one that would lead there if the topic had other partitions.
         """
         lanes = self._view.lanes_to(to)
         own = [each for each in lanes if each[0] == source] or [(source, number, [])]
+        looked_at = [*own, *(each for each in lanes if each[0] != source)]
         found: dict[int, Origin] = {}
-        for lane, index, passes in (*own, *(each for each in lanes if each[0] != source)):
-            left = [each for each in wanted if each not in found]
-            if left:
-                found |= await self._find_in(lane, to, index, passes, frozenset(left))
+        for is_wide in (False, True):
+            for lane, index, passes in looked_at:
+                left = [each for each in wanted if each not in found]
+                expectation = self._expectations.of(lane, to, index, is_wide=is_wide)
+                if is_wide and expectation.places is None:
+                    continue
+                if left:
+                    found |= await self._find_in(lane, index, passes, expectation, frozenset(left))
         return found
 
     async def _find_in(
         self,
         source: TopicPartition,
-        to: TopicPartition,
         number: int,
         passes: Sequence[Pass],
+        expectation: Expectation,
         wanted: Collection[int],
     ) -> dict[int, Origin]:
         view = self._view
-        expectation = self._expectations.of(source, to, number)
+        if expectation.is_wide and expectation.places is not None:
+            passes = expectation.places.passes_beside(number)
         found: dict[int, Origin] = {}
         within = Range(view.source_starts[source], view.windows[source].next)
         reached = max((each.source.next for each in passes), default=within.next)
@@ -212,7 +227,9 @@ class DeepAudit:
                 for item in expectation.items(entry, within):
                     if item.content in wanted and item.content not in found:
                         place = last_place(passes, item.offset)
-                        found[item.content] = Origin(source, item.offset, place, item.offset >= reached)
+                        found[item.content] = Origin(
+                            source, item.offset, place, item.offset >= reached, expectation.is_wide
+                        )
                 if len(found) == len(wanted):
                     break
         self.bytes += reader.bytes

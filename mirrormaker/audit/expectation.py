@@ -31,10 +31,22 @@ class LanePlaces:
     def lane_of(self, lane: int, offset: int) -> int:
         """Of a source record that `lane` should take now."""
         candidates: list[int] = [lane, *self._among[lane]]
-        for each in candidates:
-            if any(known.run_at(offset) is not None for known in self._passes.get(each, ())):
-                return each
-        return lane
+        return next((each for each in candidates if self._has(each, offset)), lane)
+
+    def is_elsewhere(self, lane: int, offset: int) -> bool:
+        """Whether another lane to the same topic has the source record too."""
+        return any(self._has(each, offset) for each in self._among[lane] if each != lane)
+
+    def lanes_beside(self, lane: int) -> range:
+        """All lanes to the topic of this one."""
+        return self._among[lane]
+
+    def passes_beside(self, lane: int) -> list[Pass]:
+        """What is known of them."""
+        return [known for each in self._among[lane] for known in self._passes.get(each, ())]
+
+    def _has(self, lane: int, offset: int) -> bool:
+        return any(known.run_at(offset) is not None for known in self._passes.get(lane, ()))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +54,8 @@ class Expectation:
     """See the module."""
 
     lane: int = 0
+    is_wide: bool = False
+    """Records of all lanes to the topic are meant, not those of this one alone."""
     steps: PartitionSteps | None = None
     """None: records go as they are."""
     has_function: bool = False
@@ -97,8 +111,13 @@ class Expectation:
             return Outcome.RETURNED
         return Outcome.BY_FUNCTION if self.has_function else None
 
-    def _lane_of(self, lane: int, offset: int) -> int:
-        return lane if self.places is None else self.places.lane_of(lane, offset)
+    def _is_meant(self, lane: int, offset: int) -> bool:
+        """Whether a record is that the steps send to `lane`."""
+        if self.places is None:
+            return lane == self.lane
+        if self.is_wide:
+            return lane in self.places.lanes_beside(self.lane)
+        return self.places.lane_of(lane, offset) == self.lane
 
     def _stepped(self, columns: Columns, steps: PartitionSteps, within: Range) -> Columns:
         made: list[Record] = []
@@ -113,7 +132,7 @@ class Expectation:
                 continue
             if not sent:
                 self.outcomes[Outcome.LEFT_OUT] += self.lane == 0
-            made += [record for lane, record in sent if self._lane_of(lane, offset) == self.lane]
+            made += [record for lane, record in sent if self._is_meant(lane, offset)]
         return Columns(
             [each.key for each in made],
             [each.value for each in made],

@@ -22,14 +22,17 @@ class Expectations:
         self._naming = compile_naming(view.route.source, view.route.topics)
         self._steps: dict[str, TopicSteps] = {}
 
-    def of(self, source: TopicPartition, to: TopicPartition, number: int) -> Expectation:
-        """What the lane of that number should have of the source."""
+    def of(
+        self, source: TopicPartition, to: TopicPartition, number: int, *, is_wide: bool = False
+    ) -> Expectation:
+        """What the lane of that number should have of the source; `is_wide`: with the others to its topic."""
         view = self._view
         route = view.route
         steps = self._steps_of(source.topic)
         is_stepped = not steps.is_empty or route.topics.partitions is not PartitionPolicy.SAME
         return Expectation(
             lane=number,
+            is_wide=is_wide,
             steps=PartitionSteps(steps, view.lanes[source], route.topics.partitions, source.partition)
             if is_stepped
             else None,

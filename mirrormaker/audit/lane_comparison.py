@@ -7,7 +7,7 @@ known to the ledger, goes by content and order (`alignment`). In the end what st
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,6 +38,8 @@ class LaneTerms:
     is_destination_compacted: bool = False
     repeated_to: int = 0
     """Source offsets before this have been judged already: a pass before had them."""
+    is_elsewhere: Callable[[int], bool] = lambda _: False
+    """Whether the record at a source offset is in another lane to the same topic, by the ledger."""
 
 
 class Origin(NamedTuple):
@@ -49,6 +51,15 @@ class Origin(NamedTuple):
     """Where the ledger has the copy of it; None: nowhere."""
     is_behind: bool = False
     """It lies behind all that the ledger knows: copies of it may not have been written down yet."""
+    is_elsewhere: bool = False
+    """It belongs into another partition of the topic, as that has other partitions than it had; so does
+    `place`.
+    """
+
+    @property
+    def explains(self) -> bool:
+        """Whether it tells how a copy came about."""
+        return not self.is_elsewhere or self.is_behind or self.place is not None
 
 
 class LaneComparison:
@@ -207,7 +218,10 @@ class LaneComparison:
 
     def _stray(self, known: Pass, there: Item) -> None:
         """A record that no expected one belongs to."""
-        if known.source_of(there.offset) is not None:
+        source = known.source_of(there.offset)
+        if source is not None and self._terms.is_elsewhere(source):
+            self._take_moved(source, there)
+        elif source is not None:
             self._findings.outcomes[Outcome.GONE_AT_SOURCE] += 1
             self._tell_tally(None, there)
         elif self._index.is_owned(there.offset) or not self._index.is_neighbour(known, there.offset):
@@ -215,6 +229,14 @@ class LaneComparison:
         else:
             self._alignment.take_destination([there])
             self._heed_alignment()
+
+    def _take_moved(self, source: int, there: Item) -> None:
+        """A copy that was made while the topic had other partitions, of a record that was copied again."""
+        if self._terms.delivery is Delivery.AT_LEAST_ONCE:
+            self._findings.outcomes[Outcome.REPEATED] += 1
+        else:
+            self._add(DifferenceKind.DOUBLED, source, there.offset)
+        self._tell_tally(None, there)
 
     def _count_equal(self, item: Item) -> None:
         is_repeated = item.offset < self._terms.repeated_to
@@ -319,7 +341,7 @@ class LaneComparison:
         known = self._known
         for item in self.strangers:
             origin = found.get(item.content)
-            if origin is None:
+            if origin is None or not origin.explains:
                 before = None if known is None else known.source_before(item.offset)
                 self._add(DifferenceKind.UNEXPLAINED, before, item.offset)
             elif self._is_repeated(origin, item):
@@ -335,8 +357,8 @@ class LaneComparison:
         """
         if self._terms.delivery is not Delivery.AT_LEAST_ONCE:
             return False
-        if origin.place is None:
-            return origin.is_behind and there.has_producer
+        if origin.place is None or origin.is_elsewhere:
+            return (origin.is_behind or origin.is_elsewhere) and there.has_producer
         return there.offset < origin.place or there.has_producer
 
     def _add(

@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 from broker.types import TopicPartition
 from mirrormaker.audit.alignment import WINDOW, Alignment, Item, Skips
 from mirrormaker.audit.destination_index import DestinationIndex
+from mirrormaker.audit.expectation import LanePlaces
 from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.lane_comparison import PAIRS_MAX, LaneComparison, LaneTerms, Origin
 from mirrormaker.audit.lane_runs import Pass, last_place, passes_of
@@ -141,6 +142,42 @@ def test_what_is_copied_again_just_now_is_repeated_before_the_ledger_knows_of_it
     assert told(exactly) == [("doubled", 2, 4)]
     by_hand = compare(source, [item._replace(has_producer=False) for item in there], known)
     assert told(by_hand) == [("doubled", 2, 4)], "it names no producer"
+
+
+def test_what_the_ledger_has_in_another_partition_too_is_repeated_where_that_may_be() -> None:
+    """Copied once more after the topic had got partitions: here only every other record belongs any more."""
+    (known,) = passes_of([page(0, 0, 6)])
+    (elsewhere,) = passes_of([page(0, 0, 6)])
+    places = LanePlaces([range(2)], {0: [known], 1: [elsewhere]})
+    assert [places.lane_of(1, 2), places.lane_of(0, 2)] == [1, 0]
+    assert (places.is_elsewhere(0, 2), places.is_elsewhere(0, 6)) == (True, False)
+    moved: dict[str, object] = {"is_elsewhere": lambda offset: places.is_elsewhere(0, offset)}
+    here = [item for item in items(range(6)) if item.offset % 2 == 0]
+    findings = compare(here, items(range(6)), known, **moved)
+    assert (told(findings), findings.outcomes, findings.equal) == ([], {Outcome.REPEATED: 3}, 3)
+    exactly = compare(here, items(range(6)), known, delivery=Delivery.EXACTLY_ONCE, **moved)
+    assert told(exactly) == [("doubled", 1, 1), ("doubled", 3, 3), ("doubled", 5, 5)]
+
+
+@pytest.mark.parametrize(
+    ("place", "is_behind", "has_producer", "kind"),
+    [
+        (4, False, True, None),
+        (None, True, True, None),
+        (4, False, False, "doubled"),
+        (None, False, True, "unexplained"),
+    ],
+)
+def test_a_copy_of_a_record_that_belongs_to_another_partition_now_is_explained_by_that(
+    place: int | None, is_behind: bool, has_producer: bool, kind: str | None
+) -> None:
+    findings = Findings()
+    terms = LaneTerms(source=SOURCE, destination=DESTINATION, delivery=Delivery.AT_LEAST_ONCE)
+    comparison = LaneComparison(terms, findings, None, DestinationIndex(()))
+    comparison.strangers = [items([7])[0]._replace(has_producer=has_producer)]
+    comparison.name_strangers({7: Origin(SOURCE, 3, place, is_behind, is_elsewhere=True)})
+    assert [each.kind.value for each in findings.differences] == ([] if kind is None else [kind])
+    assert findings.outcomes[Outcome.REPEATED] == (kind is None)
 
 
 def test_at_most_once_may_lose_what_the_ledger_does_not_know() -> None:

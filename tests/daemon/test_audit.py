@@ -27,7 +27,8 @@ from tests.client.reading_members import Brokers
 from tests.conftest import cluster_spec
 from tests.daemon.audits import audit, found
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
-from tests.daemon.test_mirror import create, producer
+from tests.daemon.test_deep import grow
+from tests.daemon.test_mirror import consume, create, producer
 
 BASE_MS = 1_357_000_000_000
 Sides = tuple[EmbeddedCluster, EmbeddedCluster]
@@ -325,3 +326,36 @@ def test_what_a_seek_repeats_or_passes_over_is_explained(
     assert route["outcomes"] == {"noted": 5, "repeated": 20}
     code, route = audit(running.file)
     assert (code, route["outcomes"]["noted"], route["outcomes"]["repeated"]) == (0, 5, 20)
+
+
+@pytest.mark.parametrize("policy", ["key", "round_robin"])
+def test_what_is_copied_again_to_other_partitions_after_a_kill_is_repeated(
+    mirror: MirrorFactory, sides: Sides, tmp_path: Path, policy: str
+) -> None:
+    """The destination gets partitions after a process died that had noted nothing of what it copied."""
+    source, destination = sides
+    topic, count = f"grown-{policy}", 100
+    to = f"jfk.{topic}"
+    create(source, topic, 1)
+    create(destination, to, 2)
+    write(source, topic, numbered(range(count)))
+    spread = {"partitions": policy}
+    running = mirror.of_file(topology(tmp_path, sides, topic, topics=spread))
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    write(source, topic, numbered(range(count, 2 * count)))
+    topology(tmp_path, sides, topic, topics=spread, commit_interval_ms=3_600_000)
+    running.start()
+    running.until(lambda: len(consume(destination, to, 2)) == 2 * count, "copied")
+    running.kill()
+    grow(destination, to, 4)
+    topology(tmp_path, sides, topic, topics=spread)
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    assert len(consume(destination, to, 4)) == 3 * count
+    code, route = audit(running.file, "--deep")
+    (partition,) = route["partitions"]
+    assert (code, found(route), partition["outcomes"]) == (0, [], {"repeated": count})
+    assert partition["records"] == partition["equal"] == 2 * count
