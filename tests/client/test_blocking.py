@@ -1,4 +1,4 @@
-"""The blocking clients on scripted peers, and on a real node."""
+"""The blocking clients on scripted peers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 
@@ -18,20 +18,14 @@ from broker.client.admin import Admin as AsyncAdmin
 from broker.client.blocking.loop_thread import LoopThread
 from broker.client.connection import ConnectionSettings
 from broker.client.consumer import Consumer as AsyncConsumer
-from broker.client.consumer import ConsumerRecord, ConsumerSettings, Isolation, OffsetReset, PartitionError
+from broker.client.consumer import ConsumerRecord, ConsumerSettings, OffsetReset, PartitionError
 from broker.client.consumer_connector import ConsumerConnector as AsyncConsumerConnector
-from broker.client.group_offset_admin import ShiftBy, ToEarliest
-from broker.client.group_offsets import OffsetAndMetadata
-from broker.client.group_settings import AnyGroupSettings, ConsumerGroupSettings, GroupSettings
-from broker.client.offsets import LATEST
 from broker.client.parking import Handler, ParkedRecord, RetryPolicy
 from broker.client.producer import Producer as AsyncProducer
 from broker.client.producer import ProducerRecord, ProducerSettings
 from broker.client.rebalance_listener import RebalanceListener as AsyncRebalanceListener
 from broker.client.record_stream import RecordStream as AsyncRecordStream
-from broker.client.simple_consumer import FetchAt
 from broker.client.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
-from broker.client.topic_admin import NewTopic
 from broker.client.transactional_producer import TransactionalProducer as AsyncTransactionalProducer
 from broker.client.zookeeper_group_admin import ZooKeeperGroupAdmin as AsyncZooKeeperGroupAdmin
 from broker.errors import ConfigurationError, ErrorCode, ProtocolError
@@ -40,7 +34,6 @@ from tests.client.leaders import ProducingPeer
 from tests.client.logs import ServingPeer
 from tests.client.peers import Peer, PeerCluster, serving
 from tests.client.running import QUICK
-from tests.conftest import ClusterFactory
 
 CONNECTIONS = ConnectionSettings(request_timeout_ms=5_000, connect_timeout_ms=5_000)
 EARLIEST = ConsumerSettings(offset_reset=OffsetReset.EARLIEST, fetch_max_wait_ms=10)
@@ -63,19 +56,6 @@ OF_THE_LOOP_ALONE = {
         "add", "end", "finish", "hold", "let_go", "position", "reader_is_back", "remove", "seek",
     },
 }  # fmt: skip
-
-
-class Told(blocking.RebalanceListener):
-    """Writes down what it is told."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, set[TopicPartition]]] = []
-
-    def before_releasing_partitions(self, partitions: frozenset[TopicPartition]) -> None:
-        self.events.append(("releasing", set(partitions)))
-
-    def before_starting_fetchers(self, share: Mapping[TopicPartition, int]) -> None:
-        self.events.append(("starting", set(share)))
 
 
 @contextmanager
@@ -324,102 +304,3 @@ def test_a_forked_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_options_that_are_wrong_are_told_before_anything_begins() -> None:
     with pytest.raises(ConfigurationError, match="exactly one of them"), blocking.open_producer({}):
         raise AssertionError("nothing is opened")
-
-
-@pytest.mark.parametrize(
-    "group",
-    [
-        GroupSettings(group_id="g", session_timeout_ms=6_000, heartbeat_interval_ms=100),
-        ConsumerGroupSettings(group_id="g"),
-    ],
-    ids=["classic", "consumer"],
-)
-def test_everything_works_on_a_real_node(cluster: ClusterFactory, group: AnyGroupSettings) -> None:
-    node = cluster()
-    with blocking.Cluster(node.bootstrap) as client:
-        admin = blocking.Admin(client)
-        admin.create_topic(NewTopic(name="t", partitions=2))
-        assert admin.list_topics() == ["t"]
-        with blocking.open_producer({"bootstrap.servers": str(node.bootstrap[0])}) as producer:
-            producer.send_all([ProducerRecord("t", b"%d" % number, None, number % 2) for number in range(10)])
-            producer.flush()
-
-        assigned: list[frozenset[TopicPartition]] = []
-        settings = ConsumerSettings(
-            offset_reset=OffsetReset.EARLIEST,
-            isolation=Isolation.READ_COMMITTED,
-            auto_commit_interval_ms=0,
-        )
-        with (
-            blocking.TransactionalProducer(
-                client, settings=ProducerSettings(transactional_id="x")
-            ) as transactional,
-            blocking.Consumer(client, settings=settings, group=group) as consumer,
-        ):
-            consumer.subscribe(["t"], on_assigned=assigned.append)
-            read = list(islice(consumer, 7))
-            consumer.commit()
-            stored = consumer.committed([ZERO, ONE])
-            assert sum(each.offset for each in stored.values()) == len(read) == 7
-            assert assigned == [frozenset({ZERO, ONE})]
-            transactional.init_transactions()
-            with transactional.transaction():
-                transactional.send("t", b"last", partition=0)
-                offsets = {ZERO: OffsetAndMetadata(offset=5), ONE: OffsetAndMetadata(offset=5)}
-                transactional.send_offsets_to_transaction(offsets, "g", consumer.membership)
-            with pytest.raises(ProtocolError), transactional.transaction():
-                transactional.send("t", b"never", partition=9)
-            assert [record.value for record in islice(consumer, 4)].count(b"last") == 1
-
-        options = {
-            "bootstrap.servers": str(node.bootstrap[0]),
-            "group.id": "o",
-            "auto.offset.reset": "earliest",
-        }
-        with blocking.open_consumer(options) as reader:
-            reader.assign([ONE])
-            assert [record.offset for record in islice(reader, 2)] == [0, 1]
-        assert committed(admin, "o") == 2
-
-        simple = blocking.SimpleConsumer(client)
-        assert simple.get_offsets_before("t", 1, LATEST, 1) == [5]
-        fetched = simple.fetch(FetchAt(topic="t", partition=1, offset=3))
-        assert [record.offset for record in fetched.records()] == [3, 4]
-
-        told = Told()
-        streaming = blocking.ConsumerConnector(
-            client,
-            GroupSettings(group_id="s"),
-            settings=ConsumerSettings(offset_reset=OffsetReset.EARLIEST),
-            rebalance_listener=told,
-        )
-        with streaming as connector:
-            (stream,) = connector.create_message_streams({"t": 1})["t"]
-            assert len({(record.partition, record.offset) for record in islice(stream, 10)}) == 10
-            assert told.events == [("starting", {ZERO, ONE})]
-        assert list(stream) == []
-        assert told.events == [("starting", {ZERO, ONE}), ("releasing", {ZERO, ONE})]
-
-        keeping = ConsumerSettings(offset_reset=OffsetReset.EARLIEST)
-        with blocking.Consumer(client, settings=keeping, group=GroupSettings(group_id="k")) as keeper:
-            keeper.assign([ONE])
-            assert len(list(islice(keeper, 3))) == 3
-        assert committed(admin, "k") == 3  # and not what was fetched with these
-        assert admin.group_lags("k")[ONE].lag == 2
-        with pytest.raises(ValueError, match="7"):
-            fail_on_a_record(blocking.Consumer(client, settings=keeping, group=GroupSettings(group_id="k")))
-        assert committed(admin, "k") == 3
-        assert admin.move_group_offsets("k", ShiftBy(-2), validate_only=True) == {ONE: 1}
-        assert committed(admin, "k") == 3
-        assert admin.move_group_offsets("k", ToEarliest(), [ZERO, ONE]) == {ZERO: 0, ONE: 0}
-        assert committed(admin, "k") == 0
-
-
-def fail_on_a_record(consumer: blocking.Consumer) -> None:
-    with consumer:
-        consumer.assign([ONE])
-        raise ValueError(next(iter(consumer)).value)
-
-
-def committed(admin: blocking.Admin, group: str) -> int:
-    return admin.group_offsets(group)[ONE].offset
