@@ -82,6 +82,7 @@ class DeepAudit:
                     delivery=view.route.delivery,
                     is_exclusive=view.is_exclusive,
                     destination_start=view.to_starts[to],
+                    written_meanwhile=Range(view.to_ends[to], view.to_reached[to]),
                     is_source_compacted=source.topic in view.compacted_sources,
                     is_destination_compacted=to.topic in view.compacted_destinations,
                     repeated_to=stretch.repeated_to,

@@ -16,6 +16,7 @@ from mirrormaker.audit.alignment import NO_SKIPS, Alignment, Item, Skips
 from mirrormaker.audit.destination_index import DestinationIndex
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
 from mirrormaker.audit.lane_runs import Pass, Whereabouts
+from mirrormaker.audit.ranges import NOTHING, Range
 from mirrormaker.audit.window_tally import WindowTally
 from mirrormaker.topology.model import Delivery
 
@@ -34,6 +35,8 @@ class LaneTerms:
     """Nobody but the route writes to the destination partition."""
     destination_start: int = 0
     """First offset that is kept there."""
+    written_meanwhile: Range = NOTHING
+    """Offsets there that are not read: records came to stand there while the audit began."""
     is_source_compacted: bool = False
     is_destination_compacted: bool = False
     repeated_to: int = 0
@@ -209,7 +212,9 @@ class LaneComparison:
 
     def _absent(self, item: Item, place: int) -> None:
         terms = self._terms
-        if place < self._destination_start or terms.is_destination_compacted:
+        if terms.written_meanwhile.first <= place < terms.written_meanwhile.next:
+            self._findings.outcomes[Outcome.PENDING] += 1
+        elif place < self._destination_start or terms.is_destination_compacted:
             self._findings.outcomes[Outcome.GONE_AT_DESTINATION] += 1
             self._tell_tally(item, None)
         else:

@@ -171,7 +171,7 @@ def judge_end(
     view: RouteView, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings
 ) -> None:
     """Whether the destination still has what was written there."""
-    kept = Range(view.to_starts[to], view.to_ends[to])
+    kept = Range(view.to_starts[to], view.to_reached[to])
     window = view.windows[source]
     for each in passes:
         for run in each.runs_within(window):

@@ -27,6 +27,9 @@ class Range(NamedTuple):
         return Range(max(self.first, other.first), min(self.next, other.next))
 
 
+NOTHING = Range(0, 0)
+
+
 def total(ranges: Iterable[Range]) -> int:
     """How many offsets these are."""
     return sum(each.length for each in ranges)

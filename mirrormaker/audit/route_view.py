@@ -60,6 +60,9 @@ class RouteView:
     """The same time at the destination."""
     to_starts: Mapping[TopicPartition, int]
     to_ends: Mapping[TopicPartition, int]
+    """As it was before the ledger was read, which so knows of all that stands before."""
+    to_reached: Mapping[TopicPartition, int]
+    """The same after that: what the ledger knows is there stands before."""
     passes: Mapping[tuple[TopicPartition, TopicPartition], list[Pass]]
     """What the ledger knows of each lane, by source and destination; nothing of those that it does not."""
     indexes: Mapping[TopicPartition, DestinationIndex]
@@ -155,14 +158,15 @@ async def view_route(
     existing = [
         to for to in sorted(targets) if to.topic in there.topics and to.partition < count_of(to.topic)
     ]
+    positions = await read_positions(route, spec, source, destination, partitions)
     to_ends = await _stable_ends(destination, existing)
     to_starts = await earliest_offsets(destination, existing)
     to_windows = await offsets_of_window(destination, existing, window)
     view = await find_ledger(destination) if ledger is None else ledger
-    positions = await read_positions(route, spec, source, destination, partitions)
+    passes, indexes = _read_lanes(view, source, lanes, existing)
+    to_reached = await _stable_ends(destination, existing)
     ends = await _stable_ends(source, partitions)
     windows = await offsets_of_window(source, partitions, window)
-    passes, indexes = _read_lanes(view, source, lanes, existing)
     is_exact = route.delivery is Delivery.EXACTLY_ONCE
     returned = (
         await read_returned(source, destination, lanes, has_markers=is_exact) if route.provenance else {}
@@ -180,6 +184,7 @@ async def view_route(
         to_windows=to_windows,
         to_starts=to_starts,
         to_ends=to_ends,
+        to_reached=to_reached,
         passes=passes,
         indexes=indexes,
         notes=noted_ranges(await _read_kept(destination, SKIPPED_TOPIC), route.name),

@@ -15,6 +15,7 @@ from mirrormaker.audit.expectation import LanePlaces
 from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.lane_comparison import PAIRS_MAX, LaneComparison, LaneTerms, Origin
 from mirrormaker.audit.lane_runs import Pass, last_place, passes_of
+from mirrormaker.audit.ranges import Range
 from mirrormaker.ledger.page import Page
 from mirrormaker.topology.model import Delivery
 
@@ -178,6 +179,14 @@ def test_a_copy_of_a_record_that_belongs_to_another_partition_now_is_explained_b
     comparison.name_strangers({7: Origin(SOURCE, 3, place, is_behind, is_elsewhere=True)})
     assert [each.kind.value for each in findings.differences] == ([] if kind is None else [kind])
     assert findings.outcomes[Outcome.REPEATED] == (kind is None)
+
+
+def test_what_came_while_the_audit_began_is_not_looked_for_and_not_missed() -> None:
+    (known,) = passes_of([page(0, 0, 5)])
+    findings = compare(items(range(5)), items(range(3)), known, written_meanwhile=Range(3, 5))
+    assert (told(findings), findings.outcomes[Outcome.PENDING], findings.equal) == ([], 2, 3)
+    lost = compare(items(range(5)), items(range(2)), known, written_meanwhile=Range(2, 4))
+    assert told(lost) == [("missing", 4, 4)]
 
 
 def test_at_most_once_may_lose_what_the_ledger_does_not_know() -> None:
