@@ -31,6 +31,8 @@ from tests.daemon.test_deep import grow
 from tests.daemon.test_mirror import consume, create, producer
 
 BASE_MS = 1_357_000_000_000
+KEPT = {"retention.ms": "-1"}
+"""Records of that time are older than a week, and nodes look for such every five minutes."""
 Sides = tuple[EmbeddedCluster, EmbeddedCluster]
 
 
@@ -97,7 +99,7 @@ def copied(mirror: MirrorFactory, sides: Sides, tmp_path: Path) -> Callable[...,
     """A topic of the source copied, and the mirror ended."""
 
     def copy(topic: str, records: Sequence[Written], **route: object) -> MirrorProcess:
-        create(sides[0], topic, 1)
+        create(sides[0], topic, 1, **KEPT)
         write(sides[0], topic, records)
         running = mirror.of_file(topology(tmp_path, sides, topic, **route))
         running.start()
@@ -171,7 +173,7 @@ def test_without_a_ledger_records_are_compared_by_content_and_order(
 ) -> None:
     topic = f"bare-{name}"
     for side, at, numbers in ((sides[0], topic, range(60)), (sides[1], f"jfk.{topic}", there)):
-        create(side, at, 1)
+        create(side, at, 1, **KEPT)
         write(side, at, numbered(numbers))
     file = topology(tmp_path, sides, topic)
     code, route = audit(file)
@@ -182,8 +184,8 @@ def test_without_a_ledger_records_are_compared_by_content_and_order(
 
 
 def test_an_altered_record_is_found_whatever_of_it_was_altered(sides: Sides, tmp_path: Path) -> None:
-    create(sides[0], "altered", 1)
-    create(sides[1], "jfk.altered", 1)
+    create(sides[0], "altered", 1, **KEPT)
+    create(sides[1], "jfk.altered", 1, **KEPT)
     write(sides[0], "altered", numbered(range(10)))
     write(
         sides[1],
