@@ -1,6 +1,6 @@
 """`python -m tests.daemon.killed_command N VERB ...`: the command line of `mirrormaker`, killed as by kill -9
-in place of its Nth write to any cluster. Counted are records of the mirror's own topics, positions, settings
-and transactions; what only says that the command lives is not.
+in place of its Nth write to any cluster. Counted are records of the mirror's own topics, positions, settings,
+topics that are made or grow, and transactions; what only says that the command lives is not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from mirrormaker.cli import main
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
 
-COUNTED = {"IncrementalAlterConfigsRequest", "OffsetCommitRequest", "EndTxnRequest", "TxnOffsetCommitRequest"}
+COUNTED = {
+    "CreateTopicsRequest",
+    "CreatePartitionsRequest",
+    "IncrementalAlterConfigsRequest",
+    "OffsetCommitRequest",
+    "EndTxnRequest",
+    "TxnOffsetCommitRequest",
+}
 left = int(sys.argv[1])
 
 

@@ -26,6 +26,8 @@ class Drill:
         self.file = running.file
         self.at = "primary"
         self.written = 0
+        self.left: set[int] = set()
+        """Numbers that are at the primary alone, as was decided."""
         self.had: list[int] = []
 
     def begin(self) -> None:
@@ -69,13 +71,22 @@ class Drill:
 
     def end(self) -> None:
         """Both sides have every record once."""
-        for each in self.clusters.values():
-            wait_until(partial(self.is_whole, each), "everything is there")
-            assert all_at(each) == list(range(self.written))
+        self.wait_whole()
+        for name, each in self.clusters.items():
+            assert all_at(each) == self.wanted(name)
 
-    def is_whole(self, cluster: Brokers) -> bool:
-        """Whether as many records are there as were written."""
-        return len(all_at(cluster)) >= self.written
+    def wanted(self, name: str) -> list[int]:
+        """The numbers that are to be at a side."""
+        left = self.left if name == "standby" else set()
+        return [number for number in range(self.written) if number not in left]
+
+    def wait_whole(self) -> None:
+        """Until both sides have as many records as they are to have."""
+        for name, each in self.clusters.items():
+            wait_until(partial(self._is_whole, name, each), f"everything is at {name}")
+
+    def _is_whole(self, name: str, cluster: Brokers) -> bool:
+        return len(all_at(cluster)) >= len(self.wanted(name))
 
 
 def all_at(cluster: Brokers) -> list[int]:
