@@ -1,8 +1,9 @@
 """The copy machine of a route: fetched bytes in, produce requests out; answers in, positions out. Pure.
 
-Step it with what happened (`fetched`, `answered`, `disconnected`, ...), then perform what `ready` hands out.
-Rules of order and repetition are in `lane`; whose turn it is to send is in `lines`, what becomes of a failure
-in `setbacks` and `source_setbacks`; what others have a say in is in `hooks`. Other rules for what partitions
+Step it with what happened (`fetched`, `answered`, `failed`, ...), then perform what `ready` hands out. Rules
+of order and repetition are in `lane`; what an answer makes of its partition is in `taking_in` (the source's)
+and `settlement` (the destination's), whose turn it is to send in `lines`, what becomes of a failure in
+`setbacks` and `source_setbacks`; what others have a say in is in `hooks`. Other rules for what partitions
 share:
 - Fetching stops while half of the buffer is taken; answers under way may fill the other half (see
   `fetch_planning`).
@@ -12,13 +13,11 @@ share:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 
 from broker.errors import ErrorCode
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.buffer import Buffer
-from mirrormaker.flow.chunk import Chunk, Frame
-from mirrormaker.flow.copied import describe_copied
+from mirrormaker.flow.chunk import Frame
 from mirrormaker.flow.exchange import (
     NOT_ANSWERED,
     Assignment,
@@ -30,19 +29,18 @@ from mirrormaker.flow.exchange import (
     Ready,
     Remainder,
 )
-from mirrormaker.flow.facts import Fact, FlowCounts, LeftOut, PartitionRecovered
-from mirrormaker.flow.fetch_planning import FetchPlanner, next_fetch_bytes
-from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
+from mirrormaker.flow.facts import Fact
+from mirrormaker.flow.fetch_planning import FetchPlanner
 from mirrormaker.flow.hooks import Hooks
-from mirrormaker.flow.intake import Intake
-from mirrormaker.flow.intakes import Intakes
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.lines import Lines
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey, ProducerWishes
-from mirrormaker.flow.remedies import LEADER_CODES, SUCCESS_CODES, UNKNOWN_OUTCOME_CODES
 from mirrormaker.flow.setbacks import Setbacks
+from mirrormaker.flow.settlement import Settlement
 from mirrormaker.flow.source_setbacks import SourceSetbacks
+from mirrormaker.flow.taking_in import TakingIn
+from mirrormaker.flow.tally import Tally
 from mirrormaker.flow.trouble import Trouble
 
 
@@ -50,8 +48,8 @@ class FlowMachine:
     """See the module. Partitions are named by their source."""
 
     def __init__(self, config: FlowConfig, hooks: Hooks | None = None) -> None:
-        self.counts = FlowCounts()
-        self._heartbeat_counts = FlowCounts()
+        tally = Tally()
+        self.counts = tally.counts
         self._config = config
         self._hooks = hooks = hooks if hooks is not None else Hooks()
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -63,8 +61,10 @@ class FlowMachine:
         self._setbacks = Setbacks(config, hooks.remedies, self._buffer, self.counts, self._facts)
         self._source_setbacks = SourceSetbacks(config, self.counts, self._facts)
         self._leaders: dict[TopicPartition, BrokerId] = {}
-        self._refresh_leaders = False
-        self._intakes = Intakes.following(config)
+        self._taking_in = TakingIn(
+            config, hooks, self._buffer, self._lines, self._source_setbacks, self._facts, tally
+        )
+        self._settlement = Settlement(hooks, self._buffer, self._lines, self._setbacks, self._facts, tally)
 
     def configure(self, config: FlowConfig) -> None:
         """Go on within other bounds. What has been cut into chunks already stays as it is."""
@@ -73,7 +73,7 @@ class FlowMachine:
         self._fetches.configure(config)
         self._setbacks.configure(config)
         self._source_setbacks.configure(config)
-        self._intakes = Intakes.following(config)
+        self._taking_in.configure(config)
 
     def gather(self, sources: Iterable[TopicPartition]) -> None:
         """Put batches of these together from now on (`FlowConfig.bound`), what waits to be sent included."""
@@ -103,7 +103,7 @@ class FlowMachine:
             self._partitions[partition.source] = partition
             for lane in partition.lanes:
                 lane.leader = self._leaders.get(lane.destination)
-                self._refresh_leaders |= lane.leader is None
+                self._settlement.refresh_leaders |= lane.leader is None
                 lane.awaits = lane.key_of(0)
                 self._wishes.add(lane.awaits)
 
@@ -166,7 +166,7 @@ class FlowMachine:
             partition = self._partitions.get(answer.source)
             if partition is None or partition.position != answer.offset:
                 continue
-            left = self._take(partition, answer, remainder.frame, now_ms)
+            left = self._taking_in.take(partition, answer, remainder.frame, now_ms)
             if left is not None:
                 answers = (left, *remainder.answers[index + 1 :])
                 return Remainder(answers=answers, frame=remainder.frame)
@@ -255,7 +255,7 @@ class FlowMachine:
         self._lines.ended(command)
         for lane, chunk in command.entries:
             answer = answers.get(lane.destination, NOT_ANSWERED)
-            self._settle_chunk(lane, chunk, answer, now_ms)
+            self._settlement.settle(lane, chunk, answer, now_ms)
 
     def failed(self, command: ProduceCommand, now_ms: int) -> None:
         """No answer will come: whether it took effect is unknown. No byte of it may leave any more."""
@@ -284,7 +284,7 @@ class FlowMachine:
         requests = list(self._lines.requests(now_ms))
         facts = self._facts.copy()
         self._facts.clear()
-        refresh, self._refresh_leaders = self._refresh_leaders, False
+        refresh, self._settlement.refresh_leaders = self._settlement.refresh_leaders, False
         return Ready(
             refresh_leaders=refresh,
             producers=self._wishes.take(),
@@ -319,11 +319,7 @@ class FlowMachine:
         """Memory that received and not yet acknowledged bytes hold."""
         return self._buffer.size
 
-    # ---- taking in
-
-    def _counts_of(self, partition: Partition) -> FlowCounts:
-        """Heartbeats are nobody's records."""
-        return self.counts if partition.source.topic != HEARTBEATS_TOPIC else self._heartbeat_counts
+    # ---- partitions
 
     def _known(self, sources: Iterable[TopicPartition]) -> Iterable[Partition]:
         return (self._partitions[source] for source in sources if source in self._partitions)
@@ -333,101 +329,6 @@ class FlowMachine:
             if lane.state is not LaneState.STOPPING:
                 lane.enter(LaneState.STOPPING)
                 self._setbacks.forget(lane)
-
-    def _take(
-        self, partition: Partition, answer: FetchedPartition, frame: Frame, now_ms: int
-    ) -> FetchedPartition | None:
-        """Take in what came of a partition; what is left of it for another turn."""
-        partition.source_end = answer.source_end
-        if not len(answer.records):
-            self._source_setbacks.end_rest(partition)
-            if answer.filtered_to > partition.position and partition.may_fetch(now_ms):
-                self._pass_over(partition, answer)
-            return None
-        if not partition.may_fetch(now_ms):
-            return None
-        config = self._intakes.of(partition)
-        if (origins := self._hooks.origins) is not None:
-            config = replace(config, origins=origins.of(partition))
-        intake = self._hooks.transit.take(partition, answer, config, frame)
-        partition.awaits_origins = intake.awaits_origins
-        is_held = intake.damage or intake.obstacle or intake.awaits_origins
-        if not is_held and intake.left_at is None and answer.filtered_to > intake.position:
-            intake.position, intake.leader_epoch = answer.filtered_to, answer.filtered_epoch
-        if intake.position == partition.position:
-            self._source_setbacks.met_nothing(partition, intake, now_ms)
-            return None
-        self._note_answer(partition, answer)
-        self._source_setbacks.end_rest(partition)
-        self._counts_of(partition).take_in(intake)
-        partition.count_taken(intake)
-        if intake.left_out:
-            kinds = {kind.value: count for kind, count in intake.left_out.items()}
-            self._facts.append(LeftOut(source=partition.source, offset=answer.offset, kinds=kinds))
-        if intake.leader_epoch != partition.leader_epoch:
-            partition.enter_epoch(intake.leader_epoch)
-        for chunk in intake.chunks:
-            lane = partition.lanes[chunk.lane]
-            self._buffer.hold(lane, chunk)
-            lane.append(chunk)
-        partition.extend_to(intake.position)
-        for lane in partition.lanes:
-            self._lines.line_up(lane)
-        return None if intake.left_at is None else _rest_of(answer, intake)
-
-    def _note_answer(self, partition: Partition, answer: FetchedPartition) -> None:
-        partition.fetch_bytes = next_fetch_bytes(partition.fetch_bytes, answer.bytes_passed, self._config)
-        self.counts.bytes_left_at_source += answer.left_out_bytes
-
-    def _pass_over(self, partition: Partition, answer: FetchedPartition) -> None:
-        """The source has nothing that is wanted before `answer.filtered_to`."""
-        self._note_answer(partition, answer)
-        if answer.filtered_epoch != partition.leader_epoch:
-            partition.enter_epoch(answer.filtered_epoch)
-        partition.extend_to(answer.filtered_to)
-
-    # ---- answers
-
-    def _settle_chunk(self, lane: Lane, chunk: Chunk, answer: ProduceAnswer, now_ms: int) -> None:
-        lane.in_flight -= 1
-        chunk.in_flight = False
-        if lane.partition.is_released:
-            self._buffer.let_go(lane, chunk)
-            return
-        if answer.code in SUCCESS_CODES:
-            chunk.acknowledged = chunk.maybe_written = True
-            chunk.base_offset, chunk.append_time_ms = answer.base_offset, answer.append_time_ms
-            self._take_acknowledged(lane, now_ms)
-        else:
-            self._note_failure(lane, chunk, answer.code)
-        if lane.state is LaneState.SETTLING and not lane.in_flight:
-            self._setbacks.decide(lane, now_ms)
-        self._lines.line_up(lane)
-
-    def _note_failure(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> None:
-        chunk.error = code
-        chunk.maybe_written |= code in UNKNOWN_OUTCOME_CODES
-        self.counts.errors[code] += 1
-        self._refresh_leaders |= code in LEADER_CODES
-        if lane.state is LaneState.COPYING:
-            lane.enter(LaneState.SETTLING)
-
-    def _take_acknowledged(self, lane: Lane, now_ms: int) -> None:
-        assert lane.producer is not None
-        lane.producer.proven, lane.producer.answered_at_ms = True, now_ms
-        taken = lane.take_acknowledged()
-        counts, on_copied = self._counts_of(lane.partition), self._hooks.on_copied
-        for chunk in taken:
-            counts.batches += chunk.batches
-            counts.bytes += chunk.size
-            counts.records += chunk.count
-            lane.partition.count_copied(chunk)
-            if on_copied is not None and not chunk.is_former:
-                on_copied(describe_copied(lane, chunk))
-            self._buffer.let_go(lane, chunk)
-        if taken and lane.error is not None:
-            self._facts.append(PartitionRecovered(source=lane.partition.source, failures=lane.attempts))
-            lane.error, lane.attempts = None, 0
 
     # ---- timers
 
@@ -451,8 +352,3 @@ class FlowMachine:
         if self._hooks.pace is not None:
             wakes.append(self._hooks.pace.wake_at_ms(now_ms))
         return min((wake for wake in wakes if wake is not None), default=None)
-
-
-def _rest_of(answer: FetchedPartition, intake: Intake) -> FetchedPartition:
-    records = memoryview(answer.records)[intake.left_at :]
-    return replace(answer, offset=intake.position, records=records, left_out_bytes=0)

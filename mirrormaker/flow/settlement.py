@@ -1,0 +1,82 @@
+"""What the destination's answer makes of a chunk: it is there, or its lane settles until all that it has in
+flight is answered. Pure.
+"""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from mirrormaker.flow.buffer import Buffer
+from mirrormaker.flow.chunk import Chunk
+from mirrormaker.flow.copied import describe_copied
+from mirrormaker.flow.exchange import ProduceAnswer
+from mirrormaker.flow.facts import Fact, PartitionRecovered
+from mirrormaker.flow.hooks import Hooks
+from mirrormaker.flow.lane import Lane, LaneState
+from mirrormaker.flow.lines import Lines
+from mirrormaker.flow.remedies import LEADER_CODES, SUCCESS_CODES, UNKNOWN_OUTCOME_CODES
+from mirrormaker.flow.setbacks import Setbacks
+from mirrormaker.flow.tally import Tally
+
+
+class Settlement:
+    """Of one machine."""
+
+    def __init__(
+        self,
+        hooks: Hooks,
+        buffer: Buffer,
+        lines: Lines,
+        setbacks: Setbacks,
+        facts: list[Fact],
+        tally: Tally,
+    ) -> None:
+        """What happens is told in `facts`."""
+        self.refresh_leaders = False
+        """An answer said that leaders may be others."""
+        self._hooks = hooks
+        self._buffer = buffer
+        self._lines = lines
+        self._setbacks = setbacks
+        self._facts = facts
+        self._tally = tally
+
+    def settle(self, lane: Lane, chunk: Chunk, answer: ProduceAnswer, now_ms: int) -> None:
+        lane.in_flight -= 1
+        chunk.in_flight = False
+        if lane.partition.is_released:
+            self._buffer.let_go(lane, chunk)
+            return
+        if answer.code in SUCCESS_CODES:
+            chunk.acknowledged = chunk.maybe_written = True
+            chunk.base_offset, chunk.append_time_ms = answer.base_offset, answer.append_time_ms
+            self._take_acknowledged(lane, now_ms)
+        else:
+            self._note_failure(lane, chunk, answer.code)
+        if lane.state is LaneState.SETTLING and not lane.in_flight:
+            self._setbacks.decide(lane, now_ms)
+        self._lines.line_up(lane)
+
+    def _note_failure(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> None:
+        chunk.error = code
+        chunk.maybe_written |= code in UNKNOWN_OUTCOME_CODES
+        self._tally.counts.errors[code] += 1
+        self.refresh_leaders |= code in LEADER_CODES
+        if lane.state is LaneState.COPYING:
+            lane.enter(LaneState.SETTLING)
+
+    def _take_acknowledged(self, lane: Lane, now_ms: int) -> None:
+        assert lane.producer is not None
+        lane.producer.proven, lane.producer.answered_at_ms = True, now_ms
+        taken = lane.take_acknowledged()
+        counts, on_copied = self._tally.of(lane.partition.source), self._hooks.on_copied
+        for chunk in taken:
+            counts.batches += chunk.batches
+            counts.bytes += chunk.size
+            counts.records += chunk.count
+            lane.partition.count_copied(chunk)
+            if on_copied is not None and not chunk.is_former:
+                on_copied(describe_copied(lane, chunk))
+            self._buffer.let_go(lane, chunk)
+        if taken and lane.error is not None:
+            self._facts.append(PartitionRecovered(source=lane.partition.source, failures=lane.attempts))
+            lane.error, lane.attempts = None, 0
