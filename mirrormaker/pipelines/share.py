@@ -136,6 +136,8 @@ class SharedPipeline:
         self._clock = clock
         self._topic: KeptTopic | None = None
         self._member: GroupMember | None = None
+        self._is_settled = False
+        """The group has said who has the prize."""
         self._has_prize = False
         self._is_alone = False
         """Daemons cannot agree."""
@@ -248,7 +250,7 @@ class SharedPipeline:
         if self._has_prize and not self._member.is_in_doubt:
             self._is_alone = False
             await self._hold(mark)
-        elif self._member.is_in_doubt or self._member.generation >= 0:
+        elif self._member.is_in_doubt or self._is_settled:
             self._is_alone = False
             await self._let_go(_describe_holder(mark))
 
@@ -277,7 +279,8 @@ class SharedPipeline:
             if PRIZE in partitions:
                 await topic.read_to_end()  # what the one before has said last
                 self._has_prize = True
-                self._due.set()
+            self._is_settled = True
+            self._due.set()
 
         async def revoked(partitions: frozenset[TopicPartition]) -> None:
             await self._lose_prize(gently=True)
@@ -315,7 +318,7 @@ class SharedPipeline:
         member, self._member = self._member, None
         if member is not None:
             await member.close()
-        self._has_prize = False
+        self._has_prize = self._is_settled = False
 
     # ---- held or not
 

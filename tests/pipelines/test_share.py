@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
+from broker.client.topic_admin import NewTopic
 from broker.clock import SystemClock
 from broker.embedded import EmbeddedCluster
 from mirrormaker.pipelines.keeper import PipelineKeeper
@@ -19,7 +22,7 @@ from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_marks import RunMark, claim_key, mark_key, read_mark, why_to_stand_by
 from mirrormaker.pipelines.share import SharedPipeline, ShareWish
 from mirrormaker.pipelines.turns import Turns
-from mirrormaker.reconcile.control import Claim, read_claim
+from mirrormaker.reconcile.control import CONTROL_TOPIC, Claim, read_claim
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.topology.model import (
     ClusterName,
@@ -202,6 +205,35 @@ def test_what_is_noted_in_the_data_dir_of_one_daemon_no_other_goes_on_with(
         assert other.orders == []
         for daemon in (again, other):
             await daemon.end()
+
+    play(main)
+
+
+@pytest.mark.timeout(180)
+def test_daemons_that_cannot_agree_run_it_each_until_they_can(
+    cluster: ClusterFactory, tmp_path: Path
+) -> None:
+    node = cluster()
+
+    async def main() -> None:
+        async with Cluster(node.bootstrap) as client:
+            admin = Admin(client)
+            wrong = {"cleanup.policy": "delete"}  # what is in use would be deleted: nothing is kept there
+            await admin.create_topic(
+                NewTopic(name=CONTROL_TOPIC, partitions=1, replication_factor=1, configs=wrong)
+            )
+            daemons = [Daemon(node, tmp_path, name) for name in ("one", "other")]
+            for daemon in daemons:
+                daemon.begin()
+            await until(lambda: all(daemon.runs for daemon in daemons))
+            await admin.alter_topic_configs(CONTROL_TOPIC, {"cleanup.policy": "compact"})
+            await until(
+                lambda: any("another daemon is to" in (daemon.share.reason or "") for daemon in daemons)
+            )
+            await until(lambda: [daemon.runs for daemon in daemons].count(True) == 1)
+            assert [daemon.share.is_held for daemon in daemons].count(True) == 1
+            for daemon in daemons:
+                await daemon.end()
 
     play(main)
 
