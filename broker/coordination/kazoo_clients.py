@@ -9,6 +9,8 @@ import logging
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Connect
 
 from broker.coordination.connect_string import ConnectString
 from broker.coordination.protocol import SessionKey
@@ -17,6 +19,32 @@ from broker.telemetry import logger
 _log = logger("zookeeper")
 
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 1.0}
+
+
+CONNECT_SECONDS = 1.0
+"""How long the first answer to a connect is waited for."""
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]
+    """Does not wait a whole session's time for the answer to a connect: a server that is just starting takes
+    in connects that it never answers, and a session may end in that time. After each that was not answered
+    the next one is given twice as long.
+    """
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._connect_seconds = CONNECT_SECONDS
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        if not isinstance(request, Connect):
+            return super()._invoke(timeout, request, xid)
+        try:
+            answer = super()._invoke(min(timeout, self._connect_seconds), request, xid)
+        except self.handler.timeout_exception:
+            self._connect_seconds *= 2
+            raise
+        self._connect_seconds = CONNECT_SECONDS
+        return answer
 
 
 class KazooReports(logging.Handler):
@@ -37,13 +65,15 @@ def new_client(
     connect: ConnectString, timeout_ms: float, reports: KazooReports, key: SessionKey | None = None
 ) -> Any:
     """A client that is yet to be started: with a session of its own, or the one that `key` belongs to."""
-    return KazooClient(
+    client = KazooClient(
         hosts=connect.hosts,
         timeout=timeout_ms / 1000,
         client_id=(key.session_id, key.password) if key else None,
         connection_retry=dict(_RECONNECT),
         logger=reports.logger,
     )
+    client._connection = _Connection(client, client._conn_retry.copy(), logger=client.logger)
+    return client
 
 
 def key_of(client: Any) -> SessionKey | None:

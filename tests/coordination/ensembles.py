@@ -112,6 +112,8 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
+        self.silent_connections = 0
+        """So many that come next are taken in and get no answer, as a server does that is just starting."""
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
@@ -129,16 +131,27 @@ class Proxy:
         assert task is not None
         self._tasks.add(task)
         with contextlib.suppress(OSError, asyncio.CancelledError):
-            to_server, from_server = None, None
-            to_server, from_server = await asyncio.open_connection("127.0.0.1", self._target_port)
-            try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(_copy(reader, from_server))
-                    group.create_task(_copy(to_server, writer))
-            finally:
-                from_server.close()
+            if self.silent_connections:
+                self.silent_connections -= 1
+                await _read_to_the_end(reader)
+            else:
+                await self._pass_on(reader, writer)
         writer.close()
         self._tasks.discard(task)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to_server, from_server = await asyncio.open_connection("127.0.0.1", self._target_port)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_copy(reader, from_server))
+                group.create_task(_copy(to_server, writer))
+        finally:
+            from_server.close()
+
+
+async def _read_to_the_end(reader: asyncio.StreamReader) -> None:
+    while await reader.read(65536):
+        pass
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -14,7 +14,7 @@ from broker.embedded import EmbeddedZooKeeper
 from broker.errors import ConfigurationError, CoordinationError
 from broker.loopback import free_ports
 from broker.types import HostPort
-from tests.coordination.ensembles import Told
+from tests.coordination.ensembles import Proxy, Told
 
 
 def test_a_connect_string_is_servers_and_a_chroot() -> None:
@@ -160,5 +160,29 @@ def test_a_restarted_server_is_found_again(tmp_path_factory: pytest.TempPathFact
         finally:
             await session.close()
             server.stop()
+
+    asyncio.run(scenario())
+
+
+def test_connects_that_a_starting_server_never_answers_are_made_again(zookeeper: EmbeddedZooKeeper) -> None:
+    """Long before the session's time is over."""
+
+    async def scenario() -> None:
+        proxy = Proxy(zookeeper.port)
+        proxy.silent_connections = 2
+        await proxy.open()
+        session = ZooKeeper(f"127.0.0.1:{proxy.port}/silent", session_timeout_ms=60_000)
+        try:
+            await session.start(timeout_ms=30_000)
+            states = Told()
+            session.on_state(states)
+            proxy.silent_connections = 1
+            await proxy.close()
+            await states.until(lambda: SessionState.SUSPENDED in states.values)
+            await proxy.open()
+            await states.until(lambda: states.values[-1:] == [SessionState.CONNECTED])
+        finally:
+            await session.close()
+            await proxy.close()
 
     asyncio.run(scenario())
