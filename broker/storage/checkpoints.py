@@ -4,7 +4,8 @@ place.
 Offsets (`*-offset-checkpoint`): a line `0` (version), a line with the number of entries, a line `topic
 partition offset` each. Leader epochs: the same with `epoch startOffset`. `partition.metadata`: `version: 0`,
 `topic_id: ID`, the id as Kafka prints a UUID (URL-safe base64 without padding). `meta.properties`: Java
-properties `version=0`, `broker.id`, `cluster.id`.
+properties `version=0`, `broker.id`, `cluster.id`; where Kafka keeps its metadata itself (KRaft) `version=1`,
+`node.id`, `cluster.id`, which is only read.
 
 Malformed files raise StorageError with file and line; a crash leaves the old file or the new one. An empty
 checkpoint holds nothing: so Kafka leaves one that it has not written yet.
@@ -28,6 +29,7 @@ from broker.types import BrokerId, TopicId, TopicPartition
 T = TypeVar("T")
 
 _VERSION = "0"
+_VERSION_OF_KRAFT = "1"
 
 
 class EpochStart(NamedTuple):
@@ -43,6 +45,8 @@ class MetaProperties:
 
     broker_id: BrokerId
     cluster_id: str | None
+    is_of_kraft: bool = False
+    """Whether the metadata of its cluster are in the root itself, and not in ZooKeeper."""
 
 
 def read_if_any(disk: Disk, path: Path) -> bytes | None:
@@ -112,15 +116,20 @@ def read_meta_properties(disk: Disk, path: Path) -> MetaProperties | None:
     if not disk.exists(path):  # asked first: where it should be and is not, the whole root is gone
         return None
     fields = _fields(disk.read_file(path), path, "=")
-    _check_version(fields, path)
-    broker_id = _number(fields.get("broker.id", ""))
+    is_of_kraft = fields.get("version") == _VERSION_OF_KRAFT
+    if not is_of_kraft:
+        _check_version(fields, path)
+    name = "node.id" if is_of_kraft else "broker.id"
+    broker_id = _number(fields.get(name, ""))
     if broker_id is None:
-        raise StorageError(f"{path}: broker.id {fields.get('broker.id', '')!r} is no broker id")
-    return MetaProperties(broker_id=BrokerId(broker_id), cluster_id=fields.get("cluster.id"))
+        raise StorageError(f"{path}: {name} {fields.get(name, '')!r} is no broker id")
+    return MetaProperties(
+        broker_id=BrokerId(broker_id), cluster_id=fields.get("cluster.id"), is_of_kraft=is_of_kraft
+    )
 
 
 def write_meta_properties(disk: Disk, path: Path, meta: MetaProperties) -> None:
-    """Replace a `meta.properties`, durably."""
+    """Replace a `meta.properties`, durably, by one of a broker that has ZooKeeper."""
     lines = ["#", f"version={_VERSION}", f"broker.id={meta.broker_id}"]
     if meta.cluster_id is not None:
         lines.append(f"cluster.id={meta.cluster_id}")

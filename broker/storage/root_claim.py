@@ -19,6 +19,10 @@ from broker.storage.open_files import FilePool
 from broker.storage.partition_directory import PartitionDirectory
 from broker.types import BrokerId
 
+OF_KRAFT = (
+    "the directory belongs to a Kafka that keeps its metadata itself (KRaft); a node has those of ZooKeeper"
+)
+"""Why a node does not start with a sound directory."""
 _LOST_AND_FOUND = "lost+found"
 """What a file system puts at its own root."""
 
@@ -28,6 +32,8 @@ def claim(disk: Disk, root: Path, broker_id: BrokerId, cluster_id: str) -> None:
     path = root / META_PROPERTIES_FILE
     found = read_meta_properties(disk, path)
     if found is not None:
+        if found.is_of_kraft:
+            raise StorageError(f"{path}: {OF_KRAFT}")
         if found.broker_id != broker_id:
             raise StorageError(
                 f"{path}: the directory belongs to broker.id {found.broker_id}, this is {broker_id}"

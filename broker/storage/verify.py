@@ -29,6 +29,7 @@ from broker.storage.filenames import (
     parse_segment_file_name,
 )
 from broker.storage.partition_check import Gaps, PartitionTally, PartitionToCheck, check_partition
+from broker.storage.root_claim import OF_KRAFT
 from broker.storage.segment_check import Problem, damaged, noted
 from broker.types import TopicId, TopicPartition
 
@@ -136,8 +137,11 @@ class Verification:
     def _check_meta(self) -> Iterator[Problem]:
         path = self.path / META_PROPERTIES_FILE
         try:
-            if read_meta_properties(self.disk, path) is None:
+            meta = read_meta_properties(self.disk, path)
+            if meta is None:
                 yield noted(path, "is missing: the next node that starts here takes the directory")
+            elif meta.is_of_kraft:
+                yield noted(path, OF_KRAFT)
         except StorageError as error:
             yield damaged(path, _without_path(error, path))
 

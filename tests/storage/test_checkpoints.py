@@ -59,6 +59,18 @@ def test_meta_properties_of_kafka_are_read(place: DiskAt) -> None:
     assert read_meta_properties(place.disk, path) == found
 
 
+def test_meta_properties_of_a_kafka_without_zookeeper_are_read(place: DiskAt) -> None:
+    path = place.path / "meta.properties"
+    place.disk.write_file(
+        path,
+        b"#\nnode.id=4\ndirectory.id=7iSR2lCJhWBz3RwKyEXSdA\nversion=1\ncluster.id=bWlycm9ybWFrZXItdGVzdA\n",
+    )
+    found = read_meta_properties(place.disk, path)
+    assert found == MetaProperties(
+        broker_id=BrokerId(4), cluster_id="bWlycm9ybWFrZXItdGVzdA", is_of_kraft=True
+    )
+
+
 def test_missing_files_say_nothing(place: DiskAt) -> None:
     path = place.path / "missing"
     assert read_offsets(place.disk, path) == {}
@@ -102,6 +114,7 @@ def test_a_malformed_checkpoint_is_named_with_its_line(place: DiskAt, content: b
     [
         (b"version=0\nbroker.id=x\n", read_meta_properties),
         (b"version=7\nbroker.id=1\n", read_meta_properties),
+        (b"version=1\nbroker.id=1\n", read_meta_properties),
         (b"nonsense\n", read_meta_properties),
         (b"version: 0\ntopic_id: short\n", read_partition_metadata),
         (b"version: 0\n", read_partition_metadata),

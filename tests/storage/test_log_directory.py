@@ -96,6 +96,16 @@ def test_a_root_of_another_broker_or_cluster_is_refused(
     loaded(place).close()
 
 
+def test_a_root_of_a_kafka_without_zookeeper_is_refused_and_left_as_it_is(place: DiskAt) -> None:
+    loaded(place).close()
+    path = place.path / "root" / "meta.properties"
+    meta = b"version=1\nnode.id=1\ncluster.id=jfk\n"
+    place.disk.write_file(path, meta)
+    with pytest.raises(StorageError, match="KRaft"):
+        opened(place)
+    assert place.disk.read_file(path) == meta
+
+
 def test_a_root_in_use_is_refused(place: DiskAt) -> None:
     directory = loaded(place)
     with pytest.raises(StorageError, match="another process"):

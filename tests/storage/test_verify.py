@@ -196,6 +196,12 @@ def test_a_timestamp_above_the_largest_is_found(root: Path) -> None:
     assert any("is said to be the largest" in problem.message for problem in damages(root))
 
 
+def test_a_sound_directory_of_a_kafka_without_zookeeper_is_only_noted(root: Path) -> None:
+    (root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=cluster\n")
+    (problem,) = problems(root)
+    assert (problem.path.name, problem.severity) == ("meta.properties", Severity.NOTE)
+
+
 def test_timestamps_of_before_1970_are_sound(tmp_path: Path) -> None:
     path = tmp_path / "data"
     directory = LogDirectory.open(
