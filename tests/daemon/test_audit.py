@@ -338,8 +338,8 @@ def test_what_is_copied_again_to_other_partitions_after_a_kill_is_repeated(
     source, destination = sides
     topic, count = f"grown-{policy}", 100
     to = f"jfk.{topic}"
-    create(source, topic, 1)
-    create(destination, to, 2)
+    create(source, topic, 1, **KEPT)
+    create(destination, to, 2, **KEPT)
     write(source, topic, numbered(range(count)))
     spread = {"partitions": policy}
     running = mirror.of_file(topology(tmp_path, sides, topic, topics=spread))
