@@ -7,10 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from mirrormaker.audit.ranges import Range
+from mirrormaker.audit.ranges import Range, joined, outside
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.ledger.page import CRC_MODULUS, Page
 from mirrormaker.ledger.page_windows import NO_TIME
+
+MARKERS_MAX = 2
+"""So many offsets between pages may be markers of transactions."""
 
 
 class PageSum(NamedTuple):
@@ -111,8 +114,16 @@ def shared_stretches(written: Iterable[PageSum], read: Iterable[PageSum]) -> Ite
 def _shared(group: Sequence[tuple[Range, int, PageSum]]) -> Iterator[SharedStretch]:
     written = [(where, page) for where, side, page in group if side == 0]
     read = [(where, page) for where, side, page in group if side == 1]
-    if not written or _overlap(where for where, _ in written) or _overlap(where for where, _ in read):
+    if (
+        not written
+        or not read
+        or _overlap(where for where, _ in written)
+        or _overlap(where for where, _ in read)
+    ):
         return  # records of several lanes among each other, or read more than once
+    reach = Range(read[0][0].first, max(where.next for where, _ in read))
+    if any(gap.length > MARKERS_MAX for gap in outside(joined(where for where, _ in written), reach)):
+        return  # the second also knows of records that others wrote there
     records = sum(page.records for _, page in written)
     written_crc = add_up(page.crc for _, page in written)
     read_crc = add_up(page.source_crc for _, page in read)

@@ -54,6 +54,12 @@ def test_a_window_has_the_sums_of_its_pages_where_none_is_of_others_too(
         ([page(0, 4, 5), page(7, 9, 1, to=2)], [page(0, 4, 6)], []),
         ([page(0, 4, 5)], [page(0, 4, 5), page(2, 4, 1)], []),
         ([page(0, 4, 5), page(4, 8, 6, to=5)], [page(0, 5, 5)._replace(records=4)], [(0, 4, 5, 5)]),
+        pytest.param(
+            [page(4, 8, 6)],
+            [page(0, 8, 9)._replace(records=4)],
+            [],
+            id="it read as many that were born there, and left out those that came",
+        ),
     ],
 )
 def test_stretches_that_both_routes_know_are_compared(
