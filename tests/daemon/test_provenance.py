@@ -153,6 +153,15 @@ def test_every_record_is_once_at_each_place_however_the_clusters_are_joined(
     assert_everything_once_everywhere(clusters)
     assert all(route["counts"]["returned_batches_dropped"] > 0 for route in routes_of(running))
     assert running.stop() == 0
+    assert_audit_agrees_and_reads_nothing(running)
+
+
+def assert_audit_agrees_and_reads_nothing(running: MirrorProcess) -> None:
+    """The ledger tells what the route brought; what others wrote is nobody's business."""
+    done = mirrormaker("audit", str(running.file), "--output", "json")
+    assert done.returncode == 0, done.stdout
+    told = [(route["result"], route["bytes_read"]) for route in json.loads(done.stdout)["routes"]]
+    assert told == [("equal", 0)] * len(told)
 
 
 @pytest.mark.timeout(300)
