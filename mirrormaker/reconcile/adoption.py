@@ -54,6 +54,10 @@ class Adoption:
         self._settled |= asked.keys() - left.keys()
         return {topic: REFUSED.format(name=name) for topic, name in left.items()}
 
+    async def find_begun(self, route: RouteSpec, topics: Mapping[str, str]) -> set[str]:
+        """Those of these topics of the source that the route has a position in. Raises BrokerError."""
+        return set((await self._look_at_positions(route, topics)).positioned)
+
     async def _end_decisions(self, route: RouteSpec, destinations: Mapping[str, str]) -> None:
         """Those that a position has come of have done what they were for."""
         decisions = self._board.known_wishes(route.name).take_overs

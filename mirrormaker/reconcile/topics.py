@@ -127,6 +127,7 @@ class TopicReconciler:
             Admin(self._destination), plan.steps, self._route.sync, saw_settings=pictures.has_settings
         )
         await self._await_partitions(repair.results)
+        await self._tell_made_anew(repair.results, plan.destinations)
         self._watch.look_at_steps(repair.results, plan.destinations)
         absent = await self._watch.find_absent(
             self._naming, select_topics(self._naming, pictures.source.values())
@@ -162,6 +163,18 @@ class TopicReconciler:
                 if topic not in self._paused and plan.written[topic] <= granted
             }
         )
+
+    async def _tell_made_anew(
+        self, results: Iterable[StepResult[TopicStep]], destinations: Mapping[str, str]
+    ) -> None:
+        """A topic that was made now, and that the route had copied to before, was deleted there: what it had
+        is not copied again. Raises BrokerError.
+        """
+        made = {one.step.name for one in results if isinstance(one.step, CreateTopic) and one.error is None}
+        asked = {topic: name for topic, name in destinations.items() if name in made}
+        begun = await self._adoption.find_begun(self._route, asked) if asked else ()
+        for topic in sorted(begun):
+            self._news.note("destination_topic_lost", topic=topic, destination=destinations[topic])
 
     async def _await_partitions(self, results: Iterable[StepResult[TopicStep]]) -> None:
         """Until metadata shows the partitions; what does not appear in time is found by the next look."""

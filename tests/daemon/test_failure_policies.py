@@ -56,9 +56,9 @@ def delete_records(cluster: EmbeddedCluster, before: int) -> None:
         deleted.result(PATIENCE_SECONDS)
 
 
-def delete_topic(cluster: EmbeddedCluster) -> None:
+def delete_topic(cluster: EmbeddedCluster, topic: str = "flights") -> None:
     admin = AdminClient({"bootstrap.servers": address(cluster)})
-    for deleted in admin.delete_topics(["flights"]).values():
+    for deleted in admin.delete_topics([topic]).values():
         deleted.result(PATIENCE_SECONDS)
 
 
@@ -226,6 +226,32 @@ def test_a_topic_that_was_made_anew_while_nobody_ran_stands_until_it_is_resumed(
     ((_, value),) = notes(destination)
     assert value["reason"] == "topic_recreated"
     running.wait_for(lambda told: told["halts"] == [], "nothing stands")
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_a_topic_that_is_deleted_at_the_destination_is_made_anew_and_told_of(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
+) -> None:
+    """Whether or not anybody runs then. The route goes on where it is."""
+    source, destination = clusters
+    running = copied(clusters, mirror, delivery)
+    assert "destination_topic_lost" not in [event["name"] for event in running.status()["events"]]
+    for number, is_at_work in ((100, True), (101, False)):
+        if not is_at_work:
+            assert running.stop() == 0
+        delete_topic(destination, "jfk.flights")
+        if not is_at_work:
+            running.start()
+        told = running.wait_for(
+            lambda told: "destination_topic_lost" in [event["name"] for event in told["events"]], "told of"
+        )
+        (event,) = [each for each in told["events"] if each["name"] == "destination_topic_lost"]
+        assert event["details"] == {"topic": "flights", "destination": "jfk.flights"}
+        produce(source, "flights", range(number, number + 1), 1)
+        running.wait_copied()
+        values = [message.value() for message in consume(destination, "jfk.flights", 1, 1)]
+        assert values == [b"%d" % number]
     assert running.stop() == 0
 
 
