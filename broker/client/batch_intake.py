@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from broker.client.event_handler import tell_partitioner
 from broker.client.partition_queue import PartitionQueue
 from broker.client.partitioner import Partitioner
 from broker.client.producer_batch import ProducerBatch
@@ -87,7 +88,7 @@ class BatchIntake:
         """Add a batch behind the open one, which takes no more records then."""
         if queue.waiting and queue.waiting[-1].is_open:
             queue.waiting[-1].close()
-            self._partitioner.batch_closed(*queue.topic_partition)
+            tell_partitioner(self._partitioner, queue.topic_partition)
         queue.waiting.append(batch)
         self._watch(batch)
         self._sender.enlist(queue)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from broker.client.partitioner import Partitioner
 from broker.client.producer_batch import Delivery
 from broker.client.producer_settings import ProducerRecord
 from broker.errors import BrokerError
@@ -63,3 +64,11 @@ def tell(handlers: Sequence[EventHandler], call: Callable[[EventHandler], None])
             call(handler)
         except Exception as error:  # noqa: BLE001 (a program's own code must not end its producer)
             _log.warning("event_handler_failed", handler=type(handler).__name__, error=repr(error))
+
+
+def tell_partitioner(partitioner: Partitioner, closed: TopicPartition) -> None:
+    """Tell it that a batch is complete, and log what it raises."""
+    try:
+        partitioner.batch_closed(*closed)
+    except Exception as error:  # noqa: BLE001 (a program's own code must not end its producer)
+        _log.warning("partitioner_failed", partitioner=type(partitioner).__name__, error=repr(error))

@@ -27,14 +27,16 @@ class Partitioner(Protocol):
     """Chooses partitions for one producer; may keep state per topic."""
 
     def partition(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
-        """One of the `count` partitions of the topic;
+        """One of the `count` partitions of the topic; any other answer, and what is raised, ends the `send`.
 
         `available` are those with a leader, in the order of (leader, partition); all, when none has one.
         """
         ...
 
     def batch_closed(self, topic: str, partition: int) -> None:
-        """A batch for the partition is complete: the next record without a key may go elsewhere."""
+        """A batch for the partition is complete: the next record without a key may go elsewhere. What is
+        raised is logged, as it can change nothing.
+        """
         ...
 
 

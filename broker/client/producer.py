@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Self
 
 from broker.client.backoff import Backoff, Random
@@ -19,7 +20,7 @@ from broker.client.batch_intake import BatchIntake
 from broker.client.batch_outcomes import BatchOutcomes
 from broker.client.buffer_room import BufferRoom
 from broker.client.cluster import Cluster
-from broker.client.event_handler import tell
+from broker.client.event_handler import tell, tell_partitioner
 from broker.client.partitioner import Murmur2Partitioner, Partitioner
 from broker.client.producer_batch import Delivery, RecordMetadata, settled_delivery
 from broker.client.producer_metrics import ProducerCounters, ProducerMetrics
@@ -91,7 +92,7 @@ class Producer:
             counters=self._counters,
             hooks=SenderHooks(
                 enqueued=outcomes.watch,
-                closed=lambda closed: self._partitioner.batch_closed(*closed),
+                closed=partial(tell_partitioner, self._partitioner),
                 sending=outcomes.tell_sending if self._handlers else None,
                 failed=self._close_intake,
             ),
@@ -164,8 +165,9 @@ class Producer:
         Keys and values are bytes or None, or what the producer's encoders make bytes of. Waits for the
         topic's metadata and for room in the buffer, for `max_block_ms`, unless records are dropped then; a
         synchronous producer waits until the record is written. Raises RequestTimedOutError when that takes
-        too long, ProtocolError for a topic or partition that is not there or a record over
-        `max_request_bytes`, TypeError; a synchronous producer also what the delivery would.
+        too long, ProtocolError for a topic or partition that is not there, also one that the partitioner
+        chose, or a record over `max_request_bytes`, TypeError; a synchronous producer also what the delivery
+        would.
         """
         if self._is_plain:
             delivery = self._buffer_now(topic, value, key, partition, timestamp_ms, headers)
@@ -228,8 +230,7 @@ class Producer:
             timestamp_ms = self._clock.now_ms()
         if partition is None:
             partition = self._partitioner.partition(topic, key, route.partition_count, route.available)
-        else:
-            route.require(partition)
+        route.require(partition)
         queue = self._sender.queues.get((topic, partition)) or self._sender.queue(
             TopicPartition(topic, partition)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.encoders import DefaultEncoder, JsonEncoder, StringEncoder
 from broker.client.event_handler import BatchFacts, EventHandler
-from broker.client.partitioner import RoundRobinPartitioner
+from broker.client.partitioner import RoundRobinPartitioner, StickyPartitioner
 from broker.client.producer import (
     Delivery,
     Producer,
@@ -44,7 +44,7 @@ async def producing(
         Producer(
             cluster,
             settings=settings,
-            parts=ProducerParts(partitioner=RoundRobinPartitioner(), **parts),
+            parts=ProducerParts(**{"partitioner": RoundRobinPartitioner(), **parts}),
         ) as producer,
     ):
         yield producer, scripted, peer
@@ -120,6 +120,46 @@ def test_a_handler_changes_and_filters_records() -> None:
             assert peer.log("t", 0).values == []
             assert peer.log("t", 1).values == [b"changed"]
             assert producer.metrics.records_filtered == 1
+
+    run(main)
+
+
+class Wayward(StickyPartitioner):
+    """Chooses what there is not, and fails when it is told of batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chosen: Any = 0
+
+    def partition(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
+        chosen: int = self.chosen
+        return chosen
+
+    def batch_closed(self, topic: str, partition: int) -> None:
+        raise RuntimeError("a program's own fault")
+
+
+@pytest.mark.parametrize("chosen", [-1, 2])
+def test_a_partitioner_that_chooses_no_partition_of_the_topic_ends_the_send(chosen: int) -> None:
+    async def main() -> None:
+        partitioner = Wayward()
+        async with producing(partitions=2, partitioner=partitioner) as (producer, _, _peer):
+            partitioner.chosen = chosen
+            with pytest.raises(ProtocolError, match=f"no partition {chosen}"):
+                await producer.send("t", b"a")
+            assert producer.buffered_bytes == 0
+
+    run(main)
+
+
+def test_a_partitioner_that_fails_when_told_of_a_batch_holds_nothing_up() -> None:
+    async def main() -> None:
+        settings = replace(SETTINGS, batch_records=1, linger_ms=60_000)
+        async with producing(settings, partitioner=Wayward()) as (producer, _, peer):
+            for value in (b"a", b"b", b"c"):
+                await producer.send("t", value)
+            await producer.flush()
+            assert peer.log("t", 0).values == [b"a", b"b", b"c"]
 
     run(main)
 
