@@ -32,6 +32,7 @@ NOTES: Mapping[str, str] = {
     "AlterConfigs": "of topics, groups and nodes",
     "IncrementalAlterConfigs": "of topics, groups and nodes",
     "DescribeUserScramCredentials": "nobody has any",
+    "ListConfigResources": "topics, groups and nodes",
 }
 """What a version number does not tell, by API."""
 

@@ -8,7 +8,7 @@ given other bounds since) are logged, and the node's hold. Owned by the event lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -100,6 +100,11 @@ class GroupConfigs:
             log.warning("group_settings_ignored", group=group_id, reason=str(error))
             return
         self._overrides[group_id], self._configs[group_id] = settings, config
+
+    @property
+    def names(self) -> Collection[str]:
+        """The groups that have settings of their own."""
+        return self._overrides.keys()
 
     def overrides(self, group_id: str) -> Mapping[str, str]:
         """What was set for the group itself, and holds."""

@@ -41,6 +41,7 @@ from broker.server.handlers import (
     join_group,
     leader_and_isr,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     list_partition_reassignments,
@@ -93,6 +94,7 @@ from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.join_group import JoinGroupRequest
 from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from broker.wire.messages.leave_group import LeaveGroupRequest
+from broker.wire.messages.list_config_resources import ListConfigResourcesRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.list_offsets import ListOffsetsRequest
 from broker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
@@ -379,6 +381,12 @@ ROUTES = (
         request=ListTransactionsRequest,
         rule=each((Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)),
         handle=list_transactions.handle,
+    ),
+    Route(
+        request=ListConfigResourcesRequest,
+        rule=on_cluster(Operation.DESCRIBE_CONFIGS),
+        handle=list_config_resources.handle,
+        refuse=list_config_resources.refuse,
     ),
     Route(
         request=DescribeTopicPartitionsRequest,

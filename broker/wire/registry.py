@@ -90,6 +90,10 @@ from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitPro
 from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from broker.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from broker.wire.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from broker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from broker.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from broker.wire.messages.list_partition_reassignments import (
@@ -232,6 +236,7 @@ _TABLE: tuple[Api[Any], ...] = (
     Api(67, "AllocateProducerIds", AllocateProducerIdsRequest, AllocateProducerIdsResponse),
     Api(68, "ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     Api(69, "ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
+    Api(74, "ListConfigResources", ListConfigResourcesRequest, ListConfigResourcesResponse),
     Api(75, "DescribeTopicPartitions", DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
 )
 

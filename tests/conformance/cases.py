@@ -41,6 +41,7 @@ from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.join_group import JoinGroupRequest
 from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from broker.wire.messages.leave_group import LeaveGroupRequest
+from broker.wire.messages.list_config_resources import ListConfigResourcesRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.list_offsets import ListOffsetsRequest
 from broker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
@@ -225,6 +226,11 @@ CASES: tuple[Case, ...] = (
         topics.create_partitions_refuses_what_cannot_be,
     ),
     *_cases(DescribeTopicPartitionsRequest, topics.describe_topic_partitions_describes_a_topic),
+    *_cases(
+        ListConfigResourcesRequest,
+        topics.list_config_resources_lists_by_type,
+        (topics.list_config_resources_refuses_unknown_types, 1),
+    ),
     *_cases(
         DescribeConfigsRequest,
         topics.describe_configs_describes_a_topic,

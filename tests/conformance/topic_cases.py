@@ -43,6 +43,7 @@ from broker.wire.messages.describe_log_dirs import DescribableLogDirTopic, Descr
 from broker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from broker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from broker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from broker.wire.messages.list_config_resources import ListConfigResourcesRequest
 from broker.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
@@ -370,6 +371,27 @@ async def describe_configs_describes_the_node(scene: Scene, version: int) -> Non
     settings = {setting.name: setting for setting in result.configs}
     assert settings["broker.id"].value == node
     assert settings["broker.id"].read_only
+
+
+async def list_config_resources_lists_by_type(scene: Scene, version: int) -> None:
+    async def listed(*types: int) -> set[tuple[int, str]]:
+        response = await scene.ask(ListConfigResourcesRequest(resource_types=types), version)
+        assert response.error_code == NONE
+        return {(each.resource_type, each.resource_name) for each in response.config_resources}
+
+    node, shelf = (BROKER, str(scene.place.node_id)), (TOPIC, scene.place.shelf)
+    if version == 0:  # of the metrics of clients, of which there are none
+        assert await listed() == set()
+        return
+    assert {node, shelf} <= await listed()
+    assert await listed(BROKER) == {node}
+    assert {kind for kind, _ in await listed(TOPIC)} == {TOPIC}
+    assert await listed(16) == set()
+
+
+async def list_config_resources_refuses_unknown_types(scene: Scene, version: int) -> None:
+    response = await scene.ask(ListConfigResourcesRequest(resource_types=[99]), version)
+    assert (response.error_code, response.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, [])
 
 
 async def describe_configs_of_the_unknown_is_refused(scene: Scene, version: int) -> None:

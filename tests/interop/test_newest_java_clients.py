@@ -71,3 +71,13 @@ def test_the_newest_tool_describes_a_topic_by_its_id(
     )
     described = newest_java_tool(TOPICS, *server, "--describe", "--topic-id", topic_id)
     assert f"Topic: {topic}\tTopicId: {topic_id}\tPartitionCount: 2" in described
+
+
+def test_the_newest_tool_alters_and_describes_settings_of_groups(
+    newest_java_tool: Tool, bootstrap: str, topic: str
+) -> None:
+    entity = ("--bootstrap-server", bootstrap, "--entity-type", "groups", "--entity-name", f"group-{topic}")
+    configs = "kafka.admin.ConfigCommand"
+    newest_java_tool(configs, *entity, "--alter", "--add-config", "consumer.session.timeout.ms=50000")
+    assert "consumer.session.timeout.ms=50000" in newest_java_tool(configs, *entity, "--describe")
+    newest_java_tool(configs, *entity, "--alter", "--delete-config", "consumer.session.timeout.ms")

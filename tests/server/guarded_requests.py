@@ -71,6 +71,7 @@ from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from broker.wire.messages.list_config_resources import ListConfigResourcesRequest
 from broker.wire.messages.list_groups import ListGroupsRequest
 from broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from broker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
@@ -338,6 +339,7 @@ GUARDED: Mapping[type[Request[Any]], Build] = {
         topics=[describe_topic_partitions.TopicRequest(name=SECRET)]
     ),
     DescribeClientQuotasRequest: lambda version, _: DescribeClientQuotasRequest(),
+    ListConfigResourcesRequest: lambda version, _: ListConfigResourcesRequest(),
     DescribeUserScramCredentialsRequest: lambda version, _: DescribeUserScramCredentialsRequest(),
     AlterClientQuotasRequest: lambda version, _: AlterClientQuotasRequest(
         entries=[

@@ -43,7 +43,7 @@ def test_every_stored_value_is_tested() -> None:
 
 
 def test_keys_are_those_of_the_protocol() -> None:
-    assert set(APIS) == {*range(52), 56, 57, 60, 61, 65, 66, 67, 68, 69, 75}
+    assert set(APIS) == {*range(52), 56, 57, 60, 61, 65, 66, 67, 68, 69, 74, 75}
     assert APIS[API_VERSIONS].name == "ApiVersions"
     assert APIS[CONTROLLED_SHUTDOWN].name == "ControlledShutdown"
 
