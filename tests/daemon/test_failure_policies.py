@@ -209,6 +209,7 @@ def test_a_topic_that_was_made_anew_while_nobody_ran_stands_until_it_is_resumed(
     """With a topic its source forgets where the route stood in it."""
     source, destination = clusters
     running = copied(clusters, mirror, delivery)
+    running.wait_for(lambda told: told["ledger"]["pages"] > 0, "the copies are in the ledger")
     running.kill()
     delete_topic(source)
     wait_until(lambda: try_to_create(source, "flights"), "the topic created again")
