@@ -118,8 +118,9 @@ class Arbiter:
             return
         machine.counts.troubles[trouble.kind] += 1
         policy = policy_for(trouble.kind, self.route.on)
+        course = course_of(trouble.kind, policy, is_released=self._halts.is_released(trouble))
         if trouble.kind not in PASSING:
-            machine.halt(trouble)
+            machine.halt(trouble, is_final=course is Course.LEAVE_OUT)
         self._on_event(
             "trouble_met",
             reason=trouble.kind.value,
@@ -128,7 +129,6 @@ class Arbiter:
             offset=trouble.position,
             problem=trouble.problem,
         )
-        course = course_of(trouble.kind, policy, is_released=self._halts.is_released(trouble))
         match course:
             case Course.STOP_ROUTE:
                 self._start(self._fail(trouble), source, trouble)
@@ -185,6 +185,7 @@ class Arbiter:
             if trouble is None or partition.source in self._under_way:
                 continue
             if self._halts.is_released(trouble):
+                self._machine.halt(trouble, is_final=True)
                 self._start(self._go_on(trouble), partition.source, trouble)
 
     def _look_whether_passed(self, source: TopicPartition) -> None:
@@ -195,6 +196,14 @@ class Arbiter:
             return
         if partition is not None and partition.obstacle is None:
             self._start(self._take_back(source), source)
+
+    def _has_passed(self, trouble: Trouble) -> bool:
+        """An obstacle that is tried may pass while it is told of."""
+        assert self._machine is not None
+        partition = self._machine.partitions.get(trouble.source)
+        if trouble.kind not in OBSTACLES or partition is None:
+            return False
+        return partition.obstacle is None or partition.obstacle.position != trouble.position
 
     # ---- tasks
 
@@ -228,17 +237,17 @@ class Arbiter:
         self._on_failure()
 
     async def _stand(self, trouble: Trouble) -> None:
+        assert self._machine is not None
         await self._tell(trouble, stops_route=False)
         if trouble.kind is TroubleKind.TOPIC_RECREATED:  # it was deleted before, which has been told
             await self._take_back(TopicPartition(trouble.source.topic, WHOLE_TOPIC))
-        if self._halts.is_released(trouble):  # as it was told
+        if self._halts.is_released(trouble) and not self._has_passed(trouble):  # released as it was told
+            self._machine.halt(trouble, is_final=True)
             await self._go_on(trouble)
 
     async def _stand_and_try(self, trouble: Trouble) -> None:
         await self._stand(trouble)
-        assert self._machine is not None
-        partition = self._machine.partitions.get(trouble.source)
-        if partition is not None and partition.obstacle is None:  # passed while that was told
+        if self._has_passed(trouble):
             await self._take_back(trouble.source)
 
     async def _tell(self, trouble: Trouble, *, stops_route: bool) -> None:

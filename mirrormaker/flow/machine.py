@@ -200,13 +200,13 @@ class FlowMachine:
         if partition is not None:
             self._source_setbacks.rest(partition, code.name, now_ms, code)
 
-    def halt(self, trouble: Trouble) -> None:
-        """Fetch nothing more of a partition until `go_on`, or, of an obstacle, until it can pass; what is
-        queued goes on.
+    def halt(self, trouble: Trouble, *, is_final: bool = False) -> None:
+        """Fetch nothing more of a partition until `go_on`; what is queued goes on. An obstacle is tried
+        meanwhile, unless it is final that it will be left out.
         """
         partition = self._partitions.get(trouble.source)
         if partition is not None:
-            self._source_setbacks.stand(partition, trouble)
+            self._source_setbacks.stand(partition, trouble, is_final=is_final)
 
     def go_on(self, trouble: Trouble) -> None:
         """Go on behind the trouble."""

@@ -77,9 +77,9 @@ class SourceSetbacks:
         self.stand(partition, trouble)
         self._wait(partition, now_ms)
 
-    def stand(self, partition: Partition, trouble: Trouble) -> None:
-        """It stands for this: for good, or in front of something that is tried again."""
-        if trouble.kind not in OBSTACLES:
+    def stand(self, partition: Partition, trouble: Trouble, *, is_final: bool = False) -> None:
+        """It stands for this: until it goes on, or in front of something that is tried again."""
+        if trouble.kind not in OBSTACLES or is_final:
             partition.trouble = trouble
             return
         partition.obstacle = trouble

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from broker.errors import BrokerError, ErrorCode
-from broker.types import TopicPartition
+from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.arbiter import Arbiter
 from mirrormaker.flow.courses import Course, course_of
 from mirrormaker.flow.exchange import Assignment, FlowConfig
 from mirrormaker.flow.facts import ObstacleMet, PartitionRecovered
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.producers import ProducerIdentity
 from mirrormaker.flow.standing import standing_of
 from mirrormaker.flow.trouble import OBSTACLES, PASSING, Trouble, TroubleKind, kind_of_refusal, policy_for
 from mirrormaker.topology.model import (
@@ -28,6 +29,7 @@ from mirrormaker.topology.model import (
 )
 
 SOURCE = TopicPartition("flights", 0)
+DESTINATION = TopicPartition("jfk.flights", 0)
 POSITION = 100
 LASTING = frozenset(TroubleKind) - PASSING - OBSTACLES
 WAITING_ALONE = frozenset({TroubleKind.UNAUTHORIZED, TroubleKind.DESTINATION_FULL})
@@ -111,12 +113,16 @@ class Scene:
             [
                 Assignment(
                     source=SOURCE,
-                    destinations=(TopicPartition("jfk.flights", 0),),
+                    destinations=(DESTINATION,),
                     bucket=0,
                     position=POSITION,
                 )
             ]
         )
+        self.machine.set_leaders({DESTINATION: BrokerId(1)})
+        for key in self.machine.ready(0).producers:
+            self.machine.set_producer(key, ProducerIdentity(producer_id=1, epoch=0))
+        assert self.machine.partitions[SOURCE].may_fetch(0)
         self.arbiter = Arbiter(
             route,
             self.kept,
@@ -126,6 +132,8 @@ class Scene:
         )
 
     async def write(self, trouble: Trouble, on_failure: Callable[[BrokerError], None]) -> None:
+        """What is being noted as left out must not cross meanwhile."""
+        assert trouble.kind in PASSING or not self.machine.partitions[SOURCE].may_fetch(0)
         self.notes.append(trouble)
 
     def _end(self) -> None:
