@@ -109,6 +109,7 @@ def run(
             ways.close()  # the way is down
             size = int(way.bytes_per_second * BULK_SHARE * HOUR_SECONDS / SCALE)
             asyncio.run(_produce_hour(source, size))
+            time.sleep(OLD_SECONDS)  # as old as they would be after an hour
             ways.enter_context(far_away(far))
             return asyncio.run(_watch(source, destination, way))
 
