@@ -43,3 +43,8 @@ class AbortedBatches:
             self._aborting.discard(header.producer_id)
             return False
         return header.is_transactional and header.producer_id in self._aborting
+
+    def rest(self) -> tuple[AbortedTransaction, ...]:
+        """What counts for a walk that goes on from here: those that have not ended."""
+        begun = (AbortedTransaction(producer_id, 0) for producer_id in self._aborting)
+        return (*begun, *reversed(self._pending))

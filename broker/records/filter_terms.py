@@ -43,6 +43,10 @@ class LookedAt:
                 self._document = None
         return self._document
 
+    def look_anew(self) -> None:
+        """The value is another one now."""
+        self._document = _UNREAD
+
 
 class Field(Protocol):
     """What a filter looks at."""

@@ -5,9 +5,9 @@ decoded, and built anew. Control batches and batches of aborted transactions are
 past them all the same. Per plain batch this costs one look at its header; record bytes are neither read nor
 copied.
 
-What goes deep takes time: after `turn_bytes` of it the walk stops, and what is left is for another turn. A
-batch or record that can go no way at all is an obstacle (see `obstacles`): either something takes its place,
-or everything before it is taken, and nothing from there on.
+What goes deep takes time: after `turn_bytes` of it the walk stops, and what is left is for another turn, with
+what is still open of aborted transactions. A batch or record that can go no way at all is an obstacle (see
+`obstacles`): either something takes its place, or everything before it is taken, and nothing from there on.
 """
 
 from __future__ import annotations
@@ -127,6 +127,7 @@ class _Cutter:
         self._runs.flush()
         if self._deep is not None:
             self._deep.end()
+            self.intake.effort = self._deep.effort
 
     @property
     def _deep_way(self) -> DeepWay:
@@ -148,8 +149,8 @@ class _Cutter:
             size = peek_size(records, at)
             if size is None or size > end - at:
                 return
-            if self._deep is not None and self._deep.decoded_bytes >= turn_bytes:
-                self.intake.left_at = at
+            if self._deep is not None and self._deep.effort >= turn_bytes:
+                self._leave(at)
                 return
             if records[at + MAGIC_POSITION] < 2:
                 self._take_legacy(records[at : at + size])
@@ -157,10 +158,18 @@ class _Cutter:
                 header = read_header(records, at)
                 if origins is None or header.is_control or self._goes_on(header, origins):
                     self._take(at, size, header)
+            if self._deep is not None and self._deep.cut_at is not None:
+                self.intake.position = self._deep.cut_at
+                self._leave(at)
+                return
             if self.intake.position >= self._until:
                 self.intake.obstacle = self._obstacle
                 return
             at += size
+
+    def _leave(self, at: int) -> None:
+        """What lies there and behind is for another turn."""
+        self.intake.left_at, self.intake.aborted_left = at, self._aborted.rest()
 
     def _walk_plain(self, at: int, size_max: int) -> int:
         """Take in what is plain; returns where the walk goes on."""

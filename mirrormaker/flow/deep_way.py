@@ -1,7 +1,8 @@
 """What becomes of batches that cannot cross as they are: decoded and built anew, given another codec, or
 noted and left out. Pure.
 
-It takes time: `decoded_bytes` says how much was decoded in this turn.
+It takes time: `effort` says how much of it, in bytes decoded in this turn. Functions of the file may take any
+time for a record: then the turn ends within a batch, which is decoded again for what is left of it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from broker.records.message_set import message_codec, read_message
 from broker.records.reader import Columns
 from broker.records.record import Record
 from mirrormaker.flow.chunk import Chunk, DeepReason, Frame
-from mirrormaker.flow.intake import Intake, IntakeConfig, Steps
+from mirrormaker.flow.intake import TURN_NS_PER_BYTE, Intake, IntakeConfig, Steps
 from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.packing import Measure, Packer, from_offset
 from mirrormaker.flow.trouble import TroubleKind
@@ -33,6 +34,10 @@ class DeepWay:
 
     def __init__(self, intake: Intake, config: IntakeConfig, until: int) -> None:
         self.decoded_bytes = 0
+        self.cut_at: int | None = None
+        """The offset, within the batch at hand, at which another turn goes on."""
+        self._called_ns = config.called_ns
+        self._called_before_ns = 0 if config.called_ns is None else config.called_ns()
         self._intake = intake
         self._config = config
         self._until = until
@@ -59,6 +64,15 @@ class DeepWay:
     def floors(self, floors: Sequence[int]) -> None:
         self._packer.floors = floors
 
+    @property
+    def effort(self) -> int:
+        """What this turn took so far: decoded bytes, and what the time of functions counts as."""
+        return self.decoded_bytes + self._called_now_ns // TURN_NS_PER_BYTE
+
+    @property
+    def _called_now_ns(self) -> int:
+        return 0 if self._called_ns is None else self._called_ns() - self._called_before_ns
+
     def settle(self) -> None:
         """What was taken in so far becomes chunks, but for notes."""
         self._packer.settle()
@@ -79,7 +93,7 @@ class DeepWay:
             self.decoded_bytes += decoded_bytes
             weight = len(entry) if codec is header.codec else decoded_bytes
             self._take_columns(opened.columns, codec, weight, decoded_bytes, origin)
-        self._intake.deep[reason] += 1
+        self._intake.deep[reason] += self.cut_at is None
 
     def take_legacy(self, entry: memoryview) -> None:
         """Take one entry of magic 0 or 1, compressed or not. Raises CorruptRecordsError."""
@@ -98,8 +112,8 @@ class DeepWay:
             self.decoded_bytes += decoded_bytes
             weight = len(entry) if config.codec in (None, codec) else decoded_bytes
             self._take_columns(columns, config.codec or codec, weight, decoded_bytes, 0)
-            intake.deep[DeepReason.LEGACY_FORMAT] += 1
-        intake.position = min(last + 1, self._until)
+            intake.deep[DeepReason.LEGACY_FORMAT] += self.cut_at is None
+        intake.position = min(last + 1, self._until) if self.cut_at is None else self.cut_at
         intake.leader_epoch = -1
 
     def leave_out(self, reason: DeepReason, last_offset: int, timestamp: int, problem: str) -> None:
@@ -154,8 +168,12 @@ class DeepWay:
         self._step(columns, codec, max(decoded_bytes / max(weight, 1), 1.0), self._config.steps, origin)
 
     def _step(self, columns: Columns, codec: Codec, ratio: float, steps: Steps, origin: int) -> None:
-        add = self._packer.add
+        add, may_be_slow = self._packer.add, self._called_ns is not None
+        called_max_ns = self._config.turn_bytes * TURN_NS_PER_BYTE
         for record in _rows(columns):
+            if may_be_slow and self._called_now_ns >= called_max_ns:
+                self.cut_at = record.offset
+                return
             try:
                 outcome = steps.apply(record)
             except RecordError as error:

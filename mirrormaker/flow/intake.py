@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from broker.client.aborted import AbortedTransaction
 from broker.records.batch import BatchHeader, Codec
 from broker.records.record import Record
 from mirrormaker.flow.chunk import Chunk, DeepReason
@@ -16,6 +17,10 @@ from mirrormaker.flow.obstacles import Aside, Obstacle
 from mirrormaker.flow.trouble import TroubleKind
 
 UNBOUNDED = 1 << 30
+TURN_BYTES = 512 << 10
+"""About what is decoded before others have a turn of the event loop."""
+TURN_NS_PER_BYTE = 400
+"""What time that functions of the file take counts as: a fifth of a second is a turn."""
 
 
 class OriginUnknownError(Exception):
@@ -70,8 +75,10 @@ class IntakeConfig:
     aside: Aside = field(default_factory=Aside)
     decoded_bytes_max: int = 64 << 20
     """Bound on what one batch may decompress to."""
-    turn_bytes: int = 1 << 20
+    turn_bytes: int = TURN_BYTES
     """The walk stops once so many bytes were decoded."""
+    called_ns: Callable[[], int] | None = None
+    """How long functions that `steps` call have taken until now, all together; None: there are none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,6 +107,10 @@ class Intake:
     """Why the records at `position` cannot go on."""
     left_at: int | None = None
     """Where in the answer another turn goes on."""
+    aborted_left: tuple[AbortedTransaction, ...] = ()
+    """Aborted transactions that count from there on."""
+    effort: int = 0
+    """What it took of the turn, in decoded bytes; time that steps took by themselves counts as such."""
 
 
 Floors = Callable[[int], Sequence[int]]

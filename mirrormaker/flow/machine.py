@@ -32,6 +32,7 @@ from mirrormaker.flow.exchange import (
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.fetch_planning import FetchPlanner
 from mirrormaker.flow.hooks import Hooks
+from mirrormaker.flow.intake import TURN_BYTES
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.lines import Lines
 from mirrormaker.flow.partition import Partition
@@ -162,11 +163,15 @@ class FlowMachine:
 
     def take_on(self, remainder: Remainder, now_ms: int) -> Remainder | None:
         """Take more of an answer in. While the buffer is full nothing is taken: come back later."""
+        taking_in = self._taking_in
+        taking_in.effort = 0
         for index, answer in enumerate(remainder.answers):
+            if taking_in.effort >= TURN_BYTES:
+                return Remainder(answers=remainder.answers[index:], frame=remainder.frame)
             partition = self._partitions.get(answer.source)
             if partition is None or partition.position != answer.offset:
                 continue
-            left = self._taking_in.take(partition, answer, remainder.frame, now_ms)
+            left = taking_in.take(partition, answer, remainder.frame, now_ms)
             if left is not None:
                 answers = (left, *remainder.answers[index + 1 :])
                 return Remainder(answers=answers, frame=remainder.frame)

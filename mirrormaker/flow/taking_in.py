@@ -40,6 +40,8 @@ class TakingIn:
         self._setbacks = setbacks
         self._facts = facts
         self._tally = tally
+        self.effort = 0
+        """What has been taken in since this was set to 0 took, in decoded bytes."""
 
     def configure(self, config: FlowConfig) -> None:
         """Other bounds from now on."""
@@ -62,6 +64,7 @@ class TakingIn:
         if (origins := self._hooks.origins) is not None:
             config = replace(config, origins=origins.of(partition))
         intake = self._hooks.transit.take(partition, answer, config, frame)
+        self.effort += intake.effort
         partition.awaits_origins = intake.awaits_origins
         is_held = intake.damage or intake.obstacle or intake.awaits_origins
         if not is_held and intake.left_at is None and answer.filtered_to > intake.position:
@@ -101,4 +104,10 @@ class TakingIn:
 
 def _rest_of(answer: FetchedPartition, intake: Intake) -> FetchedPartition:
     records = memoryview(answer.records)[intake.left_at :]
-    return replace(answer, offset=intake.position, records=records, left_out_bytes=0)
+    return replace(
+        answer,
+        offset=intake.position,
+        records=records,
+        aborted=intake.aborted_left,
+        left_out_bytes=0,
+    )

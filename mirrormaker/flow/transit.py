@@ -34,8 +34,6 @@ from mirrormaker.topology.model import (
 )
 from mirrormaker.topology.naming import compile_naming
 
-TURN_BYTES = 512 << 10
-"""Decoded bytes, at most, between two turns of the event loop; a batch may come on top."""
 CODECS = {
     Compression.PRESERVE: None,
     Compression.NONE: Codec.NONE,
@@ -136,6 +134,7 @@ class _PartitionWork:
         )
         self._is_heartbeats = partition.source.topic == HEARTBEATS_TOPIC
         self._steps: Steps | None = None
+        self._called_ns = topic.steps.called_ns if isinstance(topic.steps, TopicSteps) else None
         if not isinstance(topic.steps, TopicSteps):
             self._steps = topic.steps
         elif topic.deep_reason not in (None, DeepReason.FORCED):
@@ -161,7 +160,7 @@ class _PartitionWork:
                 batch_bytes_max=batch_bytes_max,
                 steps=self._steps,
                 aside=self._aside,
-                turn_bytes=TURN_BYTES,
+                called_ns=self._called_ns,
             )
         return self._config
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, assert_never
 
 from broker.records.filter_terms import Term
 from broker.records.record import Header
 from mirrormaker.steps.conditions import compile_condition
+from mirrormaker.steps.exact_json import canonical_json
 from mirrormaker.steps.record import RecordAtWork
 from mirrormaker.topology.model import CallFunction, DropParts, MaskParts, RenameParts, RouteTo, TransformStep
 
@@ -135,7 +135,7 @@ def _plain_bytes(value: Any) -> bytes:
     """What is hashed of a JSON value: text as it is, other values as compact JSON with sorted names."""
     if isinstance(value, str):
         return value.encode(errors="surrogatepass")
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return canonical_json(value)
 
 
 # ---- fields

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +16,40 @@ from mirrormaker.steps.changes import Change
 from mirrormaker.steps.record import RecordAtWork, RecordError, TransitRecord
 from mirrormaker.topology.model import CallFunction
 
+_FAILURES = (Exception, SystemExit, asyncio.CancelledError)
+"""What somebody's code may raise: none of it ends the process, or the route."""
+_TIMESTAMP_LIMIT = 1 << 62
+"""Differences of times within these fit into a batch."""
 
-def load_function(step: CallFunction, topic: str) -> Change:
-    """The step of a function, imported now, for records of a source topic.
+
+class CallWatch:
+    """How long somebody's code has taken, all calls together."""
+
+    def __init__(self) -> None:
+        self._ns = 0
+
+    def spent_ns(self) -> int:
+        """Until now."""
+        return self._ns
+
+    def call(self, function: Callable[[TransitRecord], object], record: TransitRecord) -> object:
+        """What the function makes of the record."""
+        started_ns = time.perf_counter_ns()
+        try:
+            return function(record)
+        finally:
+            self._ns += time.perf_counter_ns() - started_ns
+
+
+def load_function(step: CallFunction, topic: str, watch: CallWatch) -> Change:
+    """The step of a function, imported now, for records of a source topic; `watch` knows how long it takes.
 
     Raises ConfigurationError when there is no such function.
     """
     path = f"{step.module}:{step.name}"
     try:
         function = getattr(importlib.import_module(step.module), step.name)
-    except Exception as error:
+    except _FAILURES as error:
         raise ConfigurationError([f"function {path}: {type(error).__name__}: {error}"]) from error
     if not callable(function):
         raise ConfigurationError([f"function {path}: it cannot be called"])
@@ -41,8 +67,8 @@ def load_function(step: CallFunction, topic: str) -> Change:
             work.to,
         )
         try:
-            outcome = function(given)
-        except Exception as error:
+            outcome = watch.call(function, given)
+        except _FAILURES as error:
             raise RecordError(f"{path}: {type(error).__name__}: {error}") from error
         if outcome is given:
             return (work,)
@@ -82,6 +108,8 @@ def _checked(made: Any, work: RecordAtWork, path: str) -> RecordAtWork:
             raise RecordError(f"{path}: the {name} is {type(field).__name__}, not bytes")
     if not isinstance(made.timestamp_ms, int) or not isinstance(made.to, str):
         raise RecordError(f"{path}: 'timestamp_ms' is a whole number, 'to' the name of a topic")
+    if made.timestamp_ms != work.timestamp and not 0 <= made.timestamp_ms < _TIMESTAMP_LIMIT:
+        raise RecordError(f"{path}: 'timestamp_ms' is not milliseconds since 1970: {made.timestamp_ms}")
     try:
         headers = tuple((name, value) for name, value in made.headers)
     except (TypeError, ValueError):
@@ -90,5 +118,15 @@ def _checked(made: Any, work: RecordAtWork, path: str) -> RecordAtWork:
         isinstance(name, str) and (value is None or isinstance(value, bytes)) for name, value in headers
     ):
         raise RecordError(f"{path}: a header has a name of text and a value of bytes")
+    if any(not _is_unicode(name) for name, _ in headers):
+        raise RecordError(f"{path}: the name of a header is half of a surrogate pair")
     record = Record(work.offset, made.timestamp_ms, 0, made.key, made.value, headers)
     return RecordAtWork(record, made.to, work.partition)
+
+
+def _is_unicode(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

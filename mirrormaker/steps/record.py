@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from broker.records.filter_terms import LookedAt
 from broker.records.record import Header, Record
+from mirrormaker.steps.exact_json import read_exactly, write_json
 
 
 class RecordError(Exception):
@@ -34,7 +34,7 @@ class TransitRecord(NamedTuple):
 class RecordAtWork(LookedAt):
     """A record that steps change: its value is read as JSON, and written again, at most once."""
 
-    __slots__ = ("_is_document_changed", "offset", "partition", "timestamp", "to")
+    __slots__ = ("_is_document_changed", "_opened", "offset", "partition", "timestamp", "to")
 
     def __init__(self, record: Record, to: str, partition: int) -> None:
         """`partition`: of the source."""
@@ -44,18 +44,24 @@ class RecordAtWork(LookedAt):
         self.to = to
         self.partition = partition
         self._is_document_changed = False
+        self._opened: Any = None
 
     def object(self) -> Any:
-        """The value as JSON, to be changed in place (see `changed`); None for no value.
+        """The value as JSON, to be changed in place (see `changed`), numbers that Python would round as they
+        are spelt; None for no value.
 
         Raises RecordError when there is a value and it is no JSON object or list.
         """
         if self.value is None:
             return None
-        document = self.document
-        if not isinstance(document, dict | list):
-            raise RecordError("the value is no JSON object")
-        return document
+        if self._opened is None:
+            document = read_exactly(self.value)
+            if document is None:
+                document = self.document
+            if not isinstance(document, dict | list):
+                raise RecordError("the value is no JSON object")
+            self._opened = document
+        return self._opened
 
     def changed(self) -> None:
         """The document is another than the value now."""
@@ -65,16 +71,11 @@ class RecordAtWork(LookedAt):
         """Let the value be what the document says."""
         if self._is_document_changed:
             self._is_document_changed = False
-            self.value = _encode(self.document)
+            self.value = write_json(self._opened)
+            self._opened = None
+            self.look_anew()
 
     def record(self) -> Record:
         """The record as it is now."""
         self.settle()
         return Record(self.offset, self.timestamp, 0, self.key, self.value, self.headers)
-
-
-def _encode(document: Any) -> bytes:
-    try:
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can escape
-        return json.dumps(document, separators=(",", ":")).encode()

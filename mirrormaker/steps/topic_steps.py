@@ -4,13 +4,14 @@ but for what is loaded from outside when it is compiled.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.records.filter_terms import Term
 from broker.records.record import Record
 from mirrormaker.steps.changes import Change, compile_change
 from mirrormaker.steps.conditions import compile_filters, filter_text
-from mirrormaker.steps.outside import load_function, read_secret
+from mirrormaker.steps.outside import CallWatch, load_function, read_secret
 from mirrormaker.steps.record import RecordAtWork
 from mirrormaker.topology.further_topics import is_for, topics_elsewhere
 from mirrormaker.topology.model import CallFunction, RouteSpec
@@ -29,6 +30,8 @@ class TopicSteps:
     changes: tuple[Change, ...]
     text_for_nodes: str
     """The filters, as far as the source's nodes can apply them."""
+    called_ns: Callable[[], int] | None
+    """How long the functions among the changes have taken until now; None: there are none."""
 
     @property
     def is_empty(self) -> bool:
@@ -54,8 +57,10 @@ def compile_steps(route: RouteSpec, naming: TopicNaming, topic: str) -> TopicSte
     def name(template: str) -> str:
         return template.format(cluster=naming.cluster, topic=topic)
 
+    watch = CallWatch()
+
     def load(step: CallFunction) -> Change:
-        return load_function(step, topic)
+        return load_function(step, topic, watch)
 
     return TopicSteps(
         topic=naming.destination_of(topic),
@@ -65,4 +70,5 @@ def compile_steps(route: RouteSpec, naming: TopicNaming, topic: str) -> TopicSte
             compile_change(step, names=name, function_of=load, salt_of=read_secret) for step in steps
         ),
         text_for_nodes=filter_text(filters),
+        called_ns=watch.spent_ns if any(isinstance(step, CallFunction) for step in steps) else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import sys
@@ -174,6 +175,45 @@ def test_values_that_no_step_changes_stay_byte_by_byte(tmp_path: Path) -> None:
     assert made.value == value
 
 
+@pytest.mark.parametrize(
+    "number",
+    [
+        "0.1234567890123456789012345",
+        "12345678901234567890.5",
+        "12345678901234567890",
+        "-1234567890123456e5",
+        "1e400",
+        "4e-330",
+        "1.5",
+    ],
+)
+def test_numbers_of_a_value_that_is_changed_keep_their_value(tmp_path: Path, number: str) -> None:
+    """Those that a `float` cannot hold, too."""
+    value = b'{"id":7,"ratio":[%s,"",0.25,"?"],"again":%s}' % ((number.encode(),) * 2)
+    made = steps(tmp_path, "[{drop: {fields: [id]}}, {rename: {fields: {again: more}}}]")
+    (changed,) = done(made, record(value))
+    assert changed.value == b'{"ratio":[%s,"",0.25,"?"],"more":%s}' % ((number.encode(),) * 2)
+
+
+def test_equal_numbers_have_one_hash_however_long_they_are_spelt(tmp_path: Path) -> None:
+    made = steps(tmp_path, "[{mask: {fields: [id], hash: true}}]")
+    short, long = (
+        done(made, record(b'{"id":%s}' % number)) for number in (b"1.5", b"1.50000000000000000000")
+    )
+    assert short == long
+    (masked,) = done(made, record(b'{"id":{"b":12345678901234567890.5,"a":1}}'))
+    told = hashlib.sha256(b'{"a":1,"b":1.2345678901234567e+19}').hexdigest()
+    assert json.loads(masked.value or b"") == {"id": told}
+
+
+def test_a_number_that_is_spelt_out_is_compared_after_a_change(tmp_path: Path) -> None:
+    made = steps(
+        tmp_path,
+        "[{rename: {fields: {id: number}}}, {route: {to: '{topic}.big', when: {where: '$.number > 5'}}}]",
+    )
+    assert [work.to for work in made.apply(record(b'{"id":5.0000000000000001e1}'), 0)] == ["orders.big"]
+
+
 def test_headers_and_keys_are_changed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SALT", "pepper")
     made = steps(
@@ -254,6 +294,10 @@ def test_functions_return_the_record_others_or_none(
     assert b'"id"' not in (seen[0].value or b"")
 
 
+def cancel(_: TransitRecord) -> None:
+    raise asyncio.CancelledError
+
+
 @pytest.mark.parametrize(
     ("outcome", "told"),
     [
@@ -264,6 +308,11 @@ def test_functions_return_the_record_others_or_none(
         (lambda made: made._replace(headers=[("a", "b")]), "a header has"),
         (lambda made: made._replace(headers=3), "headers are pairs"),
         (lambda made: made._replace(to=None), "'to' the name"),
+        (lambda made: made._replace(timestamp_ms=1 << 70), "not milliseconds since 1970"),
+        (lambda made: made._replace(timestamp_ms=-2), "not milliseconds since 1970"),
+        (lambda made: made._replace(headers=[("\ud800", b"")]), "half of a surrogate pair"),
+        (lambda made: sys.exit("enough"), "SystemExit: enough"),
+        (cancel, "CancelledError"),
     ],
 )
 def test_what_a_function_does_wrong_is_an_error_of_the_record(
@@ -278,3 +327,12 @@ def test_what_a_function_does_wrong_is_an_error_of_the_record(
 def test_a_function_that_is_not_there_is_told_when_the_route_starts(tmp_path: Path, path: str) -> None:
     with pytest.raises(ConfigurationError, match=path):
         steps(tmp_path, f"[{{function: '{path}'}}]")
+
+
+def test_a_module_that_ends_the_program_when_it_is_imported_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module_that_exits.py").write_text("import sys\nsys.exit('not configured')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError, match="module_that_exits:change: SystemExit: not configured"):
+        steps(tmp_path, "[{function: 'module_that_exits:change'}]")
