@@ -1,10 +1,11 @@
 """The source side of a route: fetch loops for every source broker that leads a partition at hand.
 
 A near broker has one loop; a far one has several, each on a connection of its own and for other
-partitions, so that answers of one arrive while another waits for a round trip. Where there are fewer
-partitions than loops, several loops read one of them, ahead of each other (`read_ahead`). A loop sends its
-next fetch as soon as the answer before has been cut up, before any of that answer is produced: the broker
-works while the mirror does. Owned by the event loop of the route's copier; all tasks live in its task group.
+partitions, so that answers of one arrive while another waits for a round trip. Where it leads only few,
+several loops read the busiest of them, ahead of each other (`read_ahead`, `spare_loops`). A loop sends
+its next fetch as soon as the answer before has been cut up, before any of that answer is produced: the
+broker works while the mirror does. Owned by the event loop of the route's copier; all tasks live in its
+task group.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from mirrormaker.flow.read_ahead import ReadAhead
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.sizing import Fetching
 from mirrormaker.flow.source_ranges import SourceRanges
+from mirrormaker.flow.spare_loops import SpareLoops
 from mirrormaker.flow.trouble import Trouble
 
 NOTHING_TO_FETCH_WAIT_MS = 100
@@ -69,6 +71,7 @@ class SourceReader:
         self._read_committed = read_committed
         self._ahead: dict[TopicPartition, ReadAhead] = {}
         """Of partitions that several loops read."""
+        self._spare_loops = SpareLoops(machine.partitions)
         self._stale = Signal()
         self.ranges = SourceRanges(
             cluster,
@@ -106,13 +109,11 @@ class SourceReader:
     def configure(self, fetching: Fetching, round_trip_ms: float) -> None:
         """Fetch so from now on, from brokers that are so far away."""
         self._round_trip_ms = round_trip_ms
-        if fetching == self._fetching:
-            return
         has_other_lanes = fetching.lanes != self._fetching.lanes
         self._fetching = fetching
         for fetcher in self._fetchers.values():
             fetcher.answer.bytes = min(fetcher.answer.bytes, fetching.answer_bytes_max)
-        if has_other_lanes:
+        if has_other_lanes or self._spare_loops.move():
             self.spread()
 
     def spread(self) -> None:
@@ -132,14 +133,18 @@ class SourceReader:
     def _share_out(self, by_leader: Mapping[int, list[TopicPartition]]) -> None:
         """Give every loop its partitions; the same as before, as far as the partitions are the same."""
         lanes = self._fetching.lanes
+        few = {node_id: sources for node_id, sources in by_leader.items() if len(sources) < lanes}
+        self._spare_loops.spread(few)
         parts = {
             (node_id, lane): part
             for node_id, sources in by_leader.items()
-            for lane in range(lanes)
-            if (part := self._part_of(sorted(sources), lane))
+            for lane in range(lanes if len(sources) >= lanes else len(sources) + lanes - 1)
+            if (part := self._part_of(node_id, sorted(sources), lane))
         }
         readers = Counter(part[0] for part in parts.values() if len(part) == 1)
-        self._ahead = {source: ReadAhead() for source, count in readers.items() if count > 1}
+        self._ahead = {
+            source: self._ahead.get(source) or ReadAhead() for source, count in readers.items() if count > 1
+        }
         for key, fetcher in self._fetchers.items():
             fetcher.sources = parts.get(key, [])
         for key, part in parts.items():
@@ -149,12 +154,11 @@ class SourceReader:
                 fetcher.is_running = True
                 self._tasks.create_task(self._fetch_from(fetcher), name=f"fetch from {key[0]}")
 
-    def _part_of(self, sources: list[TopicPartition], lane: int) -> list[TopicPartition]:
+    def _part_of(self, node_id: int, sources: list[TopicPartition], lane: int) -> list[TopicPartition]:
         """Those of a broker's partitions that one of its loops has."""
-        lanes = self._fetching.lanes
-        if lane < len(sources) or not sources:
-            return sources[lane::lanes]
-        source = sources[lane % len(sources)]
+        if lane < len(sources):
+            return sources[lane :: self._fetching.lanes]
+        source = self._spare_loops.read[node_id]
         return [] if self._filter_text([source.topic]) else [source]  # filtered answers have holes
 
     def _make_fetcher(self, node_id: int, lane: int) -> Fetcher:
