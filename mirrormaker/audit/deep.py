@@ -23,10 +23,12 @@ from mirrormaker.audit.lane_comparison import LaneComparison, LaneTerms, Origin
 from mirrormaker.audit.lane_runs import Pass, last_place
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.outcome import PartitionAudit
+from mirrormaker.audit.prior_records import PriorRecords
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.route_view import RouteView, committed_only
 from mirrormaker.audit.stretch_reading import Stretch, StretchReading
 from mirrormaker.audit.window_tally import WindowTally
+from mirrormaker.plan.grounds import may_append
 from mirrormaker.topology.model import Start
 
 
@@ -40,6 +42,7 @@ class DeepAudit:
         self._view = view
         self._new_tally = tally
         self._expectations = Expectations(view, with_sums=tally is not None)
+        self._prior = PriorRecords(view)
 
     async def partition(self, source: TopicPartition) -> PartitionAudit:
         """Compare one partition of the source with what became of it. Raises BrokerError,
@@ -51,7 +54,7 @@ class DeepAudit:
         audit = PartitionAudit(source=source, window=view.windows[source], findings=findings)
         audit.has_ledger = any((source, to) in view.passes for _, to in lanes)
         if not audit.has_ledger and (problem := view.why_unplaced(source)) is not None:
-            audit.problem = problem
+            audit.problem = problem if audit.window.length else None
             return audit
         tally = None if self._new_tally is None else self._new_tally()
         try:
@@ -73,6 +76,7 @@ class DeepAudit:
                 raise CorruptRecordsError(f"the destination has no partition {to}")
             findings.outcomes[Outcome.PENDING] += pending.length
             return
+        await self._judge_prior(source, to, number, findings, tally)
         for stretch in self._stretches(source, to, findings if number == 0 else Findings()):
             expectation = self._expectations.of(source, to, number)
             comparison = LaneComparison(
@@ -97,6 +101,19 @@ class DeepAudit:
             name = partial(self._name_strangers, comparison, source, to, number)
             await self._compare(comparison, expectation, stretch, audit, to, name)
             findings.outcomes.update(expectation.outcomes)
+
+    async def _judge_prior(
+        self,
+        source: TopicPartition,
+        to: TopicPartition,
+        number: int,
+        findings: Findings,
+        tally: WindowTally | None,
+    ) -> None:
+        tell = None if tally is None else partial(tally.add, destination=True)
+        before = self._prior.bytes
+        await self._prior.judge(source, to, self._expectations.of(source, to, number), findings, tell)
+        self.bytes += self._prior.bytes - before
 
     def _is_elsewhere(
         self, expectation: Expectation, source: TopicPartition, number: int
@@ -142,9 +159,11 @@ class DeepAudit:
         """What stands before the first record that both sides have, where there is no ledger."""
         view = self._view
         at_source = Outcome.GONE_AT_DESTINATION if view.to_starts[to] > 0 else None
+        may_be_prior = may_append(view.route) or view.ends[source] == 0
+        at_destination = Outcome.THERE_BEFORE if may_be_prior else None
         return Skips(
             source=Outcome.BEFORE_START if view.route.start is not Start.EARLIEST else at_source,
-            destination=Outcome.GONE_AT_SOURCE if view.source_starts[source] > 0 else None,
+            destination=Outcome.GONE_AT_SOURCE if view.source_starts[source] > 0 else at_destination,
         )
 
     # ---- reading

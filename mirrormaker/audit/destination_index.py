@@ -30,6 +30,15 @@ class DestinationIndex:
         index = self._before(offset)
         return index >= 0 and offset < self._owned[index].next
 
+    @property
+    def first(self) -> int | None:
+        """Where the first record is that is known to any; None: none is."""
+        return self._owned[0].first if self._owned else None
+
+    def is_before_all(self, offset: int) -> bool:
+        """Whether no lane knows of anything there or before."""
+        return self.first is None or offset < self.first
+
     def is_neighbour(self, one: Pass, offset: int) -> bool:
         """Whether the last known record before the offset is of this pass; before all of them, the first
         counts.

@@ -44,6 +44,10 @@ class Outcome(Enum):
     """It is not there, as at most once may be."""
     OTHERS = "others"
     """A record of the destination that somebody else may write there."""
+    THERE_BEFORE = "there_before"
+    """A record of the destination that stands before all that the ledger knows: it was there before the
+    route, or comes from a log that the source has no more.
+    """
     GONE_AT_SOURCE = "gone_at_source"
     """The source has deleted it: what stands for it cannot be judged."""
     GONE_AT_DESTINATION = "gone_at_destination"

@@ -108,6 +108,9 @@ class GapAudit:
                 if items:
                     items, offsets = await self._explain(lane, to, number, passes, gap, items, findings)
                     found += offsets if lane == source else []
+        if view.indexes[to].is_before_all(gap.first):
+            findings.outcomes[Outcome.THERE_BEFORE] += len(items)
+            return found
         before = _source_before(view.passes[source, to], gap.first)
         for item in items:
             findings.add(

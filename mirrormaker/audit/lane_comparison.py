@@ -139,7 +139,8 @@ class LaneComparison:
     def take_destination(self, items: Iterable[Item]) -> None:
         """Records that are there."""
         if self._known is None:
-            self._alignment.take_destination(items)
+            own = (item for item in items if not self._index.is_owned(item.offset))
+            self._alignment.take_destination(own)
             self._heed_alignment()
             return
         self._there.extend(items)
@@ -232,6 +233,9 @@ class LaneComparison:
         elif self._index.is_owned(there.offset) or not self._index.is_neighbour(known, there.offset):
             return  # for another to judge
         else:
+            if self._index.is_before_all(there.offset):
+                prior = Outcome.THERE_BEFORE if self._terms.is_exclusive else Outcome.OTHERS
+                there = there._replace(outcome=prior)
             self._alignment.take_destination([there])
             self._heed_alignment()
 
@@ -334,6 +338,8 @@ class LaneComparison:
             self._add(DifferenceKind.MISSING, item.offset, place if isinstance(place, int) else None)
 
     def _name_extra(self, item: Item) -> None:
+        if self._known is None and self._index.first is not None:
+            return  # for the lanes to judge that are known to lead there
         if not self._terms.is_exclusive:
             self._findings.outcomes[Outcome.OTHERS] += 1
         elif self._known is None and self._terms.is_source_compacted:

@@ -234,7 +234,29 @@ def test_records_of_others_are_nobodys_business_where_others_may_write() -> None
     there = items([77, 0, 1, 88, 99])
     shared = compare(items([0, 1]), there, known, others=[other], is_exclusive=False)
     assert (told(shared), shared.outcomes[Outcome.OTHERS]) == ([], 1)
-    assert told(compare(items([0, 1]), there, known, others=[other])) == [("unexplained", None, 0)]
+    own = compare(items([0, 1]), items([5, 0, 1, 77]), known)
+    assert told(own) == [("unexplained", 1, 3)], "only what stands before all that is known is no difference"
+
+
+def test_what_stands_before_all_that_any_lane_knows_was_there_before() -> None:
+    """As at most once reads it: what was lost of the beginning may lie there."""
+    (known,) = passes_of([page(2, 4, 2)])
+    lossy = compare(items(range(4)), items([70, 71, 1, 72, 2, 3]), known, delivery=Delivery.AT_MOST_ONCE)
+    assert told(lossy) == []
+    assert lossy.outcomes == {Outcome.THERE_BEFORE: 3, Outcome.LOST: 1}
+    assert (lossy.records, lossy.equal) == (4, 3)
+    (other,) = passes_of([page(50, 1, 1)])
+    behind = compare(items(range(2, 4), 2), items([70, 71, 1, 72, 2, 3]), known, others=[other])
+    assert (told(behind), behind.outcomes) == ([], {}), "that is for the other to judge"
+
+
+def test_a_lane_that_the_ledger_has_nothing_of_does_not_judge_what_other_lanes_brought_there() -> None:
+    (other,) = passes_of([page(0, 0, 3)])
+    for delivery in Delivery:
+        idle = compare([], items([7, 8, 9, 10]), others=[other], delivery=delivery)
+        assert (told(idle), idle.outcomes) == ([], {})
+    equal = compare(items([10]), items([7, 8, 9, 10]), others=[other])
+    assert (told(equal), equal.equal) == ([], 1)
 
 
 def test_where_a_side_begins_later_that_is_found_however_far_it_is() -> None:

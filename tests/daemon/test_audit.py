@@ -309,6 +309,50 @@ def test_what_a_daemon_finds_by_itself_is_in_its_status(
     assert "differs from its source: 1 unexplained" in text.stdout
 
 
+@pytest.mark.parametrize(
+    ("delivery", "outcomes"),
+    [
+        ("at_least_once", {"repeated": 5, "there_before": 7}),
+        ("exactly_once", {"there_before": 12}),
+        ("at_most_once", {"there_before": 12}),
+    ],
+)
+def test_what_stood_at_the_destination_before_the_route_is_counted_and_is_no_difference(
+    sides: Sides, copied: Callable[..., MirrorProcess], delivery: str, outcomes: dict[str, int]
+) -> None:
+    """Also copies, as a process leaves them that is killed before it wrote its first page of the ledger."""
+    topic = f"taken-over-{delivery}"
+    create(sides[1], f"jfk.{topic}", 1, **KEPT)
+    write(sides[1], f"jfk.{topic}", numbered(range(100, 107)))
+    write(sides[1], f"jfk.{topic}", numbered(range(5)), **{"enable.idempotence": True})
+    added = {"existing": "append"}
+    running = copied(topic, numbered(range(20)), delivery=delivery, topics=added)
+    for options in (("--deep",), ("--deep", "--window", "1h")):
+        code, route = audit(running.file, *options)
+        assert (code, found(route), route["outcomes"]) == (0, [], outcomes), options
+        assert (route["records"], route["equal"]) == (20, 20)
+    ((window,),) = (each["read_windows"] for each in route["partitions"])
+    assert (window["records"], window["to_records"]) == (20, 32)
+    later = audit(running.file, "--deep", "--from", str(BASE_MS + 10))[1]
+    assert (later["outcomes"], later["equal"]) == ({}, 10), "that is of the beginning"
+    assert audit(running.file)[0] == 0
+    text = mirrormaker("audit", str(running.file), "--deep").stdout
+    assert f"{outcomes['there_before']} there before" in text
+    write(sides[1], f"jfk.{topic}", [Written(99, b"from nowhere")])
+    assert [each[0] for each in found(audit(running.file, "--deep")[1])] == ["unexplained"]
+
+
+def test_what_stands_at_the_destination_of_a_partition_that_was_always_empty_was_there_before(
+    sides: Sides, copied: Callable[..., MirrorProcess]
+) -> None:
+    create(sides[1], "jfk.idle", 1, **KEPT)
+    write(sides[1], "jfk.idle", numbered(range(3)))
+    running = copied("idle", (), topics={"existing": "append"})
+    assert audit(running.file)[0] == 0
+    code, route = audit(running.file, "--deep")
+    assert (code, found(route), route["outcomes"]) == (0, [], {"there_before": 3})
+
+
 def test_what_a_seek_repeats_or_passes_over_is_explained(
     sides: Sides, copied: Callable[..., MirrorProcess]
 ) -> None:
@@ -328,6 +372,33 @@ def test_what_a_seek_repeats_or_passes_over_is_explained(
     assert route["outcomes"] == {"noted": 5, "repeated": 20}
     code, route = audit(running.file)
     assert (code, route["outcomes"]["noted"], route["outcomes"]["repeated"]) == (0, 5, 20)
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_partitions_whose_records_go_to_some_places_only_are_equal_there_and_nothing_elsewhere(
+    mirror: MirrorFactory, sides: Sides, tmp_path: Path, delivery: str
+) -> None:
+    """One has records of all keys, the second of one key, the third none."""
+    source, destination = sides
+    topic = f"uneven-{delivery}"
+    create(source, topic, 3, **KEPT)
+    create(destination, f"jfk.{topic}", 3, **KEPT)
+    writer = producer(source)
+    for number in range(60):
+        for partition, key in ((0, number), (1, 0)):
+            writer.produce(topic, b"%d" % number, b"key-%d" % key, partition, timestamp=BASE_MS + number)
+    assert writer.flush(PATIENCE_SECONDS) == 0
+    running = mirror.of_file(
+        topology(tmp_path, sides, topic, delivery=delivery, topics={"partitions": "key"})
+    )
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    for options in ((), ("--deep",)):
+        code, route = audit(running.file, *options)
+        assert (code, found(route), route["problem"]) == (0, [], None), (options, route["partitions"])
+        assert [each["equal"] for each in route["partitions"]] == [60, 60, 0]
+        assert route["outcomes"].keys() <= {"left_out"}
 
 
 @pytest.mark.parametrize("policy", ["key", "round_robin"])
