@@ -70,7 +70,8 @@ class GapAudit:
         index = view.indexes.get(to, DestinationIndex(()))
         within = self._places(source, to, passes)
         markers = 1 if view.route.delivery is Delivery.EXACTLY_ONCE else 0
-        for gap in index.gaps(within):
+        made = joined(part for each in passes for part in each.made)
+        for gap in (part for whole in index.gaps(within) for part in outside(made, whole)):
             if gap.length > markers and any(index.is_neighbour(each, gap.first) for each in passes):
                 yield gap
         self.looked_to[to] = max(within.next, self.looked_to.get(to, 0))

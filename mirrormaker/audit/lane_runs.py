@@ -35,6 +35,12 @@ class Pass:
         self._covered = joined(Range(page.first, page.next) for page in pages)
         self.sums = [PageSum.of(page) for page in pages if page.count]
         """Of its pages with records."""
+        self.made = joined(
+            Range(page.to_first, page.to_next)
+            for page in pages
+            if page.more and page.to_first is not None and page.to_next is not None
+        )
+        """Where a function made several records of some; what has no run there is of these."""
         self._known = [run for run in runs if run.to != NOWHERE_KNOWN]
         self._unknown = joined(_source_of(run) for run in runs if run.to == NOWHERE_KNOWN)
         self._sources = [run.source for run in self._known]

@@ -49,6 +49,23 @@ class Copied:
             yield run, base
             base = None if base is None else base + run.length
 
+    def source_runs(self) -> Iterator[tuple[SourceRun, int | None]]:
+        """The same with every source offset once: where several records were made of one, the first of them
+        stands for it.
+        """
+        end = self.first
+        for run, base in self.offset_runs():
+            again = max(end - run.first, 0)
+            end = max(run.first + run.length, end)
+            if again < run.length:
+                first = SourceRun(run.first + again, run.length - again)
+                yield first, None if base is None else base + again
+
+    @property
+    def end_offset(self) -> int | None:
+        """Destination offset after the last record."""
+        return None if self.base_offset is None else self.base_offset + self.count
+
 
 def describe_copied(lane: Lane, chunk: Chunk) -> Copied:
     """What a chunk, just acknowledged, brought where."""

@@ -139,7 +139,7 @@ class OwnedBucket:
         """Records from elsewhere have arrived."""
         lane = next(lane.index for lane in partition.lanes if lane.destination == copied.destination)
         arrived = self._arrived[copied.origin, copied.source]
-        for run, to in copied.offset_runs():
+        for run, to in copied.source_runs():
             if to is None or len(arrived) >= ARRIVALS_MAX:
                 return
             is_whole = run.length == copied.count

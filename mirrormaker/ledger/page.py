@@ -13,13 +13,14 @@ As JSON, for anyone who reads the topic:
             "source_crc"}, where it holds
             "runs": [[offsets skipped at the source, records, offsets skipped at the destination], ...]
             (the last null: where they are is not known), "times": [first, last] (ms, of the youngest record
-            when the page began and when it ended), "anew": true, "part": true
+            when the page began and when it ended), "anew": true, "part": true, "more": further records at the
+            destination that a function made of these, of which only the first has a place in the runs
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -56,6 +57,7 @@ class PageMark:
     to_first: int | None
     to_next: int | None
     count: int
+    more: int
     crc: int | None
     source_crc: int | None
     first_ms: int
@@ -76,6 +78,7 @@ class Page:
         "is_anew",
         "is_part",
         "last_ms",
+        "more",
         "next",
         "source_crc",
         "to_first",
@@ -93,7 +96,9 @@ class Page:
         self.to_next: int | None = None
         """Destination offset after the last record whose place is known."""
         self.count = 0
-        """Records."""
+        """Records of the source."""
+        self.more = 0
+        """Further records at the destination, made of these: they are right behind the first, in no run."""
         self.crc: int | None = 0
         """Sum, modulo 2**64, of the checksums (CRC-32C) in the headers of the batches that hold its records
         at the destination: all batches there from `to_first` to `to_next` but those of others, and markers.
@@ -139,7 +144,7 @@ class Page:
         return (
             bool(packed)
             and source == self.next == packed[-3] + packed[-1]
-            and to == self.to_next
+            and to == self.to_next == packed[-2] + packed[-1]
             and packed[-2] != NOWHERE_KNOWN
         )
 
@@ -151,13 +156,19 @@ class Page:
         self.next += length
         self.to_next += length
 
-    def add_runs(self, runs: Iterable[tuple[SourceRun, int | None]]) -> None:
-        """Records that came as one, each run with where it is."""
+    def add_runs(self, runs: Sequence[tuple[SourceRun, int | None]], end: int | None = None) -> None:
+        """Records that came as one, each run with where it is. `end`: where they end at the destination; what
+        they do not fill are further records that were made of them.
+        """
         for run, to in runs:
             if to is not None and self.continues(run.first, to):
                 self.prolong(run.length)
             else:
                 self.add_run(run.first, to, run.length)
+        if end is not None and runs[0][1] is not None:
+            more = end - runs[0][1] - sum(run.length for run, _ in runs)
+            if more:
+                self.more, self.to_next = self.more + more, end
 
     def add_run(self, source: int, to: int | None, length: int) -> None:
         """Records that do not prolong the last run, or whose place is not known."""
@@ -207,9 +218,13 @@ class Page:
     def absorb(self, other: Page) -> None:
         """Take in what follows directly at either side (see `adjoins`)."""
         self.add_runs(
-            (SourceRun(run.source, run.length), None if run.to == NOWHERE_KNOWN else run.to)
-            for run in other.runs()
+            [
+                (SourceRun(run.source, run.length), None if run.to == NOWHERE_KNOWN else run.to)
+                for run in other.runs()
+            ]
         )
+        self.more += other.more
+        self.to_next = self.to_next if other.to_next is None else other.to_next
         self.cover(other.next)
         self.add_sums(other.crc, other.source_crc)
         self.tell_time(other.first_ms)
@@ -238,6 +253,7 @@ class Page:
             self.to_first,
             self.to_next,
             self.count,
+            self.more,
             self.crc,
             self.source_crc,
             self.first_ms,
@@ -250,7 +266,7 @@ class Page:
         if self._runs:
             self._runs[-1] = mark.last_length
         self.next, self.to_first, self.to_next = mark.next, mark.to_first, mark.to_next
-        self.count, self.crc, self.source_crc = mark.count, mark.crc, mark.source_crc
+        self.count, self.more, self.crc, self.source_crc = mark.count, mark.more, mark.crc, mark.source_crc
         self.first_ms, self.last_ms = mark.first_ms, mark.last_ms
 
     # ---- as JSON
@@ -266,6 +282,8 @@ class Page:
         }
         if not self._is_plain():
             value["runs"] = list(self._relative_runs())
+        if self.more:
+            value["more"] = self.more
         if self.first_ms != NO_TIME:
             value["times"] = [self.first_ms, self.last_ms]
         if self.is_anew:
@@ -315,6 +333,9 @@ class Page:
             source += length
             to = to if place is None else place + length
         page.cover(end)
+        page.more = value.get("more", 0)
+        if page.more and page.to_next is not None and page.to_next <= to_next <= page.to_next + page.more:
+            page.to_next = to_next
         if (page.next, page.to_first, page.to_next) != (end, to_first, to_next):
             raise ValueError("the runs of the page do not fill it")
         page.add_sums(value["crc"], value["source_crc"])

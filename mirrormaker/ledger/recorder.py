@@ -57,9 +57,9 @@ class _LaneBook:
         self.is_changed = True
         return page
 
-    def go_on(self, page: Page, runs: Sequence[tuple[SourceRun, int | None]]) -> Page:
-        """Put the runs into `page`, and more of the same batch into the one that is returned."""
-        page.add_runs(runs)
+    def go_on(self, page: Page, runs: Sequence[tuple[SourceRun, int | None]], end: int | None) -> Page:
+        """Put the runs, which end there, into `page`, and more of the same batch into the one returned."""
+        page.add_runs(runs, end)
         page.is_part = True
         return self.begin_page(page.next)
 
@@ -172,11 +172,12 @@ class LedgerRecorder:
             page = book.begin_page(copied.first)
         elif len(page) + max(len(copied.runs), 1) > self._runs_max and len(page):
             page = book.begin_page(page.next)
-        runs = list(copied.offset_runs())
+        runs = list(copied.source_runs())
         for part in range(0, len(runs) - PART_RUNS_MAX, PART_RUNS_MAX):
-            page = book.go_on(page, runs[part : part + PART_RUNS_MAX])
+            following = part + PART_RUNS_MAX
+            page = book.go_on(page, runs[part:following], runs[following][1])
         left = (len(runs) - 1) % PART_RUNS_MAX + 1
-        page.add_runs(runs[-left:])
+        page.add_runs(runs[-left:], copied.end_offset)
         page.add_sums(copied.crc, copied.source_crc)
         return page
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,6 +159,49 @@ def test_records_are_filtered_changed_parked_and_sent_elsewhere(
     assert counts_of(running, "left_out") == {"record_error": 1}
     assert "records_left_out" in {event["name"] for event in running.status()["events"]}
     assert running.stop() == 0
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once", "at_most_once"])
+def test_several_records_may_be_made_of_one(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    """Offsets are those of the first, and audits know the others."""
+    source, destination = clusters
+    (tmp_path / "doubling.py").write_text(
+        "def change(record):\n"
+        "    number = int(record.value)\n"
+        "    return [record, record._replace(key=b'again')][: 2 - number % 2] * (number != 7)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    create(source, "flights", 1)
+    running = mirror(
+        source, destination, delivery=delivery, transforms=[{"function": "doubling:change"}], buckets=1
+    )
+    running.start()
+    wanted: list[bytes] = []
+    for first in (0, 31):
+        produce(source, "flights", range(first, first + 31), 1)
+        wanted += [
+            b"%d" % each for each in range(first, first + 31) for _ in range(2 - each % 2) if each != 7
+        ]
+        running.wait_copied()
+        running.wait_for(
+            lambda told: told["state"] == "running" and told["ledger"]["pages"] > 0, "in the ledger"
+        )
+    arrived = consume(destination, "jfk.flights", 1, len(wanted))
+    assert [message.value() for message in arrived] == wanted
+    assert running.stop() == 0
+    for options in ((), ("--deep",)):
+        audit = mirrormaker("audit", str(running.file), "--output", "json", *options)
+        assert (audit.returncode, audit.stderr) == (0, ""), audit.stdout
+    file, route = str(running.file), "jfk-to-aggregate"
+    places = {}
+    for offset in (0, 1, 2, 31, 62):
+        told = mirrormaker("translate", file, route, "flights", "0", str(offset)).stdout.split("\t")
+        places[offset] = (int(told[5]), told[7].strip())
+    positions = {message.offset(): message.value() for message in arrived}
+    assert [positions[places[each][0]] for each in (0, 1, 2, 31)] == [b"0", b"1", b"2", b"31"]
+    assert {exactness for _, exactness in places.values()} == {"exact"}
 
 
 @pytest.mark.parametrize(("policy", "delivery"), [("key", "exactly_once"), ("round_robin", "at_least_once")])

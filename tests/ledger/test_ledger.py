@@ -7,6 +7,7 @@ from array import array
 from dataclasses import dataclass, field
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,11 +65,16 @@ class Mirror:
             for offset, is_kept in enumerate(kept, self.position)
             if self.filter.setdefault(offset, is_kept)
         ]
-        base = len(self.destination)
-        self.destination += offsets
         self.position += len(kept)
         self.is_untold |= not is_told
+        self.take(offsets, is_told=is_told, is_whole=all(kept))
+
+    def take(self, offsets: list[int], *, is_told: bool = True, is_whole: bool = False) -> None:
+        """Records of these source offsets arrive."""
+        base = len(self.destination)
+        self.destination += offsets
         if offsets:
+            self.position = max(self.position, offsets[-1] + 1)
             runs = _runs(offsets)
             self.recorder.take(
                 Copied(
@@ -79,7 +85,7 @@ class Mirror:
                     base_offset=base if is_told else None,
                     count=len(offsets),
                     crc=sum(offsets) * 7919,
-                    source_crc=sum(offsets) * 104729 if all(kept) else None,
+                    source_crc=sum(offsets) * 104729 if is_whole else None,
                     max_timestamp=offsets[-1],
                     append_time_ms=None,
                     origin=0,
@@ -361,6 +367,28 @@ def test_what_arrived_as_one_with_very_many_runs_takes_several_pages() -> None:
     assert sum(page.count for page in pages) == 9000
     assert [page.crc for page in pages[:2]] == [0, 0]
     assert mirror.ledger.forward(12_345).offset == 6173
+
+
+@pytest.mark.parametrize("parts", [1, 3_000])
+def test_several_records_made_of_one_have_the_place_of_the_first(parts: int) -> None:
+    """As functions of a route may make them; `parts`: the pattern so often in one chunk."""
+    mirror = Mirror()
+    offsets = [at + 4 * part for part in range(parts) for at in (0, 0, 0, 1, 3, 3)]
+    mirror.take(offsets)
+    mirror.settle()
+    count = 4 * parts
+    for at, to in ((0, 0), (1, 3), (2, 4), (3, 4), (count - 1, 6 * parts - 2), (count, 6 * parts)):
+        told = mirror.ledger.forward(at)
+        assert (told.offset, told.is_exact) == (to, True)
+    assert mirror.ledger.back(3).offset == 1
+    mirror.copy([True] * 2)
+    mirror.settle()
+    assert [mirror.ledger.forward(count + step).offset for step in range(3)] == [
+        6 * parts + step for step in range(3)
+    ]
+    pages = mirror.ledger.pages()
+    assert sum(page.count for page in pages) == 3 * parts + 2
+    assert sum(page.more for page in pages) == 3 * parts
 
 
 def test_a_page_of_unknown_place_outlives_the_page_of_whoever_copies_the_same_again() -> None:
