@@ -12,7 +12,7 @@ from broker.client.cluster import Cluster
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.arbiter import Arbiter, Halts
 from mirrormaker.flow.group_positions import StartingPoint
-from mirrormaker.flow.trouble import SourceRange, recreated
+from mirrormaker.flow.trouble import WHOLE_TOPIC, SourceRange, TroubleKind, recreated
 
 
 class Successors:
@@ -33,9 +33,13 @@ class Successors:
             topic_id = known.topic_id if known is not None else NO_TOPIC_ID
             before = self._topic_ids.get(topic, topic_id)
             is_other = NO_TOPIC_ID not in (before, topic_id) and before != topic_id
-            if is_other or self._halts.standing(TopicPartition(topic, -1)) is not None:
+            if is_other or self._was_deleted(topic):
                 self._found.update(source for source in partitions if source.topic == topic)
             self._topic_ids[topic] = topic_id
+
+    def _was_deleted(self, topic: str) -> bool:
+        stood = self._halts.standing(TopicPartition(topic, WHOLE_TOPIC))
+        return stood is not None and stood.kind is TroubleKind.TOPIC_DELETED
 
     def begin(self, points: Mapping[TopicPartition, StartingPoint]) -> None:
         """Copying of these begins; tell of those that are others than before."""

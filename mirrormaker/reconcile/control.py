@@ -26,7 +26,7 @@ from typing import Any
 
 from broker.types import TopicPartition
 from mirrormaker.flow.kept_view import Document
-from mirrormaker.flow.trouble import WHOLE_ROUTE, Trouble
+from mirrormaker.flow.trouble import PASSING, WHOLE_ROUTE, Trouble
 from mirrormaker.reconcile.halts import Halt, read_halt
 from mirrormaker.reconcile.take_overs import TakeOver, read_take_over
 from mirrormaker.topology.model import RouteName, RouteSpec
@@ -137,9 +137,8 @@ def describe_failure(trouble: Trouble) -> str:
     if trouble.source == WHOLE_ROUTE:
         return f"{trouble.kind.value}: {trouble.problem}; `on` says fail: resume it to try again"
     where = trouble.source.topic if trouble.source.partition < 0 else str(trouble.source)
-    return (
-        f"{trouble.kind.value} at {where}: {trouble.problem}; `on` says fail: resume it to go on behind that"
-    )
+    helps = "try again" if trouble.kind in PASSING else "go on behind that"
+    return f"{trouble.kind.value} at {where}: {trouble.problem}; `on` says fail: resume it to {helps}"
 
 
 def describe_superseding(own: Claim, found: Claim) -> str:

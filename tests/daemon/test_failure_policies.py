@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from broker.embedded import EmbeddedCluster
 from tests.conftest import ClusterFactory
@@ -276,6 +276,31 @@ def test_a_destination_with_more_partitions_is_told_of(
         assert count(destination, "jfk.flights", 3) == 0
     else:
         wait_until(lambda: count(destination, "jfk.flights", 3) == 100, "copied all the same")
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_a_route_that_failed_for_a_topic_of_another_shape_goes_on_once_it_fits(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
+) -> None:
+    """Nobody takes the topic for one that was made anew."""
+    source, destination = clusters
+    create(source, "flights", 1)
+    create(destination, "jfk.flights", 3)
+    produce(source, "flights", range(100), 1)
+    running = mirror(source, destination, delivery=delivery, on={"partition_mismatch": "fail"})
+    running.start()
+    told = running.wait_for(
+        lambda told: told["state"] == "failed" and bool(told["halts"]), "the route failed"
+    )
+    assert "resume it to try again" in told["problem"]
+    admin = AdminClient({"bootstrap.servers": address(source)})
+    for grown in admin.create_partitions([NewPartitions("flights", 3)]).values():
+        grown.result(PATIENCE_SECONDS)
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    wait_until(lambda: count(destination, "jfk.flights", 3) >= 100, "copied")
+    told = running.wait_for(lambda told: told["halts"] == [], "nothing stands")
+    assert "topic_recreated" not in [event["details"].get("reason") for event in told["events"]]
     assert running.stop() == 0
 
 
