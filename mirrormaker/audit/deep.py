@@ -26,7 +26,8 @@ from mirrormaker.audit.outcome import PartitionAudit
 from mirrormaker.audit.prior_records import PriorRecords
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.route_view import RouteView, committed_only
-from mirrormaker.audit.stretch_reading import Stretch, StretchReading
+from mirrormaker.audit.stretch_reading import StretchReading
+from mirrormaker.audit.stretches import Stretch, stretches_of
 from mirrormaker.audit.window_tally import WindowTally
 from mirrormaker.plan.grounds import may_append
 from mirrormaker.topology.model import Start
@@ -136,24 +137,7 @@ class DeepAudit:
             return
         begun = view.begun_at(source, passes)
         findings.outcomes[Outcome.BEFORE_START] += Range(window.first, begun).within(window).length
-        placed = [each for each in passes if each.to is not None] or list(passes[-1:])
-        reached = 0
-        for index, each in enumerate(placed):
-            is_last = index == len(placed) - 1
-            until = window.next if is_last else each.source.next
-            first = each.source.first if index else min(each.source.first, begun)
-            part = Range(max(first, window.first), min(until, window.next))
-            following = None if is_last else placed[index + 1].to
-            is_whole = each.to is not None and first == each.source.first
-            bounds = Range(
-                max(each.to.first if each.to is not None and is_whole else 0, view.to_starts[to]),
-                following.first if following is not None else end,
-            )
-            if part.length:
-                yield Stretch(
-                    source=part, to=_places(each, part, window, bounds), known=each, repeated_to=reached
-                )
-            reached = max(reached, part.next)
+        yield from stretches_of(passes, begun, window, Range(view.to_starts[to], end))
 
     def _skips(self, source: TopicPartition, to: TopicPartition) -> Skips:
         """What stands before the first record that both sides have, where there is no ledger."""
@@ -255,15 +239,3 @@ class DeepAudit:
         self.bytes += reader.bytes
         await view.source.release_lane(reader.lane)
         return found
-
-
-def _places(one: Pass, part: Range, window: Range, bounds: Range) -> Range:
-    """Where a part of a pass is at the destination; what surrounds it there belongs to it unless the window
-    cuts it off.
-    """
-    first, end = bounds
-    if part.first == window.first and part.first > one.source.first:
-        first = max(one.place_from(part.first) or bounds.next, bounds.first)
-    if part.next == window.next and part.next < one.source.next:
-        end = min(one.place_from(part.next) or bounds.next, bounds.next)
-    return Range(first, end)

@@ -93,6 +93,13 @@ class Pass:
         index = bisect_right(self._tos, to) - 1
         return -1 if index < 0 else min(to, self._tos[index] + self._known[index].length - 1)
 
+    def place_behind(self, to: int) -> int | None:
+        """Where its first record at that place or behind it is; None: there is none."""
+        index = bisect_right(self._tos, to) - 1
+        if index >= 0 and to < self._tos[index] + self._known[index].length:
+            return to
+        return self._tos[index + 1] if index + 1 < len(self._tos) else None
+
     def places(self) -> Iterator[Range]:
         """Destination offsets of its records."""
         return (Range(run.to, run.to + run.length) for run in self._known)

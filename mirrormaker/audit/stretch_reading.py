@@ -6,27 +6,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.entries import Entry, are_alike, columns_of, items_of, names_producer
 from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.header_check import HeaderCheck
 from mirrormaker.audit.lane_comparison import LaneComparison
-from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.ranges import Range
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """A part of a lane that is compared as one."""
-
-    source: Range
-    to: Range
-    known: Pass | None
-    repeated_to: int
-    """Source offsets before this have been compared already."""
+from mirrormaker.audit.stretches import Stretch
 
 
 class StretchReading:

@@ -1,0 +1,65 @@
+"""The parts of a lane that are compared as one each, by what the ledger knows of it. Pure.
+
+Each pass is one, with all that surrounds its records at the destination up to the next known place. Passes
+may lie between the records of others there: a process that stood still while another took over writes what it
+had in its hands behind what that one has written, and counts it to the page that it was at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mirrormaker.audit.lane_runs import Pass
+from mirrormaker.audit.ranges import Range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A part of a lane that is compared as one."""
+
+    source: Range
+    to: Range
+    known: Pass | None
+    repeated_to: int
+    """Source offsets before this have been compared already."""
+
+
+def stretches_of(passes: Sequence[Pass], begun: int, window: Range, kept: Range) -> Iterator[Stretch]:
+    """In the order of the destination. `passes`: all that is known of the lane, in that order. `begun`: see
+    `RouteView.begun_at`. `window`: source offsets that are judged. `kept`: what the destination has.
+    """
+    placed = [each for each in passes if each.to is not None] or list(passes[-1:])
+    farthest = max(reversed(placed), key=lambda each: each.source.next)
+    reached = 0
+    for index, each in enumerate(placed):
+        until = window.next if each is farthest else each.source.next
+        first = each.source.first if index else min(each.source.first, begun)
+        part = Range(max(first, window.first), min(until, window.next))
+        if part.length:
+            bounds = _bounds(each, placed, kept, is_whole=first == each.source.first)
+            yield Stretch(
+                source=part, to=_places(each, part, window, bounds), known=each, repeated_to=reached
+            )
+        reached = max(reached, part.next)
+
+
+def _bounds(one: Pass, placed: Sequence[Pass], kept: Range, *, is_whole: bool) -> Range:
+    """From its first place up to the next that is known behind its last."""
+    if one.to is None:
+        return kept
+    behind = one.to.next
+    nexts = (at for each in placed if (at := each.place_behind(behind)) is not None)
+    return Range(max(one.to.first if is_whole else 0, kept.first), min(nexts, default=kept.next))
+
+
+def _places(one: Pass, part: Range, window: Range, bounds: Range) -> Range:
+    """Where a part of a pass is at the destination; what surrounds it there belongs to it unless the window
+    cuts it off.
+    """
+    first, end = bounds
+    if part.first == window.first and part.first > one.source.first:
+        first = max(one.place_from(part.first) or bounds.next, bounds.first)
+    if part.next == window.next and part.next < one.source.next:
+        end = min(one.place_from(part.next) or bounds.next, bounds.next)
+    return Range(first, end)

@@ -1,0 +1,92 @@
+"""Which parts of both sides are compared with each other, whatever lies between whatever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as some
+
+from mirrormaker.audit.destination_index import DestinationIndex
+from mirrormaker.audit.lane_runs import Pass, passes_of
+from mirrormaker.audit.ranges import Range, joined
+from mirrormaker.audit.stretches import Stretch, stretches_of
+from mirrormaker.ledger.page import Page
+
+
+def page(*runs: tuple[int, int, int]) -> Page:
+    """With these: source, destination, length."""
+    made = Page(runs[0][0])
+    for run in runs:
+        made.add_run(*run)
+    source, _, length = runs[-1]
+    made.cover(source + length)
+    return made
+
+
+def stretches(
+    passes: Sequence[Pass], end: int, to_end: int, *, first: int = 0
+) -> list[tuple[Range, Range, int]]:
+    return [
+        (each.source, each.to, each.repeated_to)
+        for each in stretches_of(passes, 0, Range(first, end), Range(0, to_end))
+    ]
+
+
+def test_a_pass_reaches_up_to_the_next_and_the_last_to_the_end() -> None:
+    passes = passes_of([page((0, 2, 10)), page((5, 14, 10))])
+    assert stretches(passes, 20, 30) == [
+        (Range(0, 10), Range(2, 14), 0),
+        (Range(5, 20), Range(14, 30), 10),
+    ]
+    assert stretches(passes, 8, 30, first=6) == [
+        (Range(6, 8), Range(8, 10), 0),
+        (Range(6, 8), Range(15, 17), 8),
+    ]
+
+
+def test_what_a_process_writes_that_stood_still_meanwhile_is_read_with_its_own() -> None:
+    """It had copied up to 10; another went on from 8, and then it wrote 10 and 11 once more."""
+    passes = passes_of([page((0, 0, 10), (10, 22, 2)), page((8, 10, 12)), page((20, 24, 5))])
+    assert stretches(passes, 25, 30) == [
+        (Range(0, 12), Range(0, 24), 0),
+        (Range(8, 25), Range(10, 30), 12),
+    ]
+
+
+def test_what_is_written_once_more_at_the_end_does_not_stand_for_what_is_still_to_come() -> None:
+    passes = passes_of([page((0, 0, 20)), page((5, 20, 3))])
+    assert stretches(passes, 25, 23) == [
+        (Range(0, 25), Range(0, 20), 0),
+        (Range(5, 8), Range(20, 23), 25),
+    ]
+
+
+@given(
+    writes=some.lists(
+        some.tuples(some.integers(0, 2), some.integers(0, 3), some.integers(1, 4), some.integers(0, 2)),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_every_place_is_read_by_whoever_judges_it(writes: list[tuple[int, int, int, int]]) -> None:
+    """Processes write by turns, each in the order of the source, and others between them."""
+    at, to = [0, 0, 0], 0
+    runs: list[list[tuple[int, int, int]]] = [[], [], []]
+    for writer, left_out, length, others in writes:
+        at[writer] += left_out
+        to += others
+        runs[writer].append((at[writer], to, length))
+        at[writer], to = at[writer] + length, to + length
+    passes = passes_of(page(*each) for each in runs if each)
+    index, end = DestinationIndex(passes), Range(0, to + 3)
+    found = list(stretches_of(passes, 0, Range(0, max(at) + 2), end))
+    by_pass = {id(each.known): each for each in found}
+    assert joined(each.source for each in found) == [Range(0, max(at) + 2)]
+    assert all(_covers(by_pass[id(each)], place) for each in passes for place in each.places())
+    for gap in index.gaps(Range(index.first or 0, end.next)):
+        assert any(index.is_neighbour(each, gap.first) and _covers(by_pass[id(each)], gap) for each in passes)
+
+
+def _covers(stretch: Stretch, place: Range) -> bool:
+    return stretch.to.first <= place.first and place.next <= stretch.to.next
