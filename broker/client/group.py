@@ -85,6 +85,8 @@ class GroupMember:
         """In a generation, from its sync to the next join: a group goes on without a member that does not
         join, and before that it has no other generation.
         """
+        self._synced_at = 0.0
+        """When it last asked for its share, on the event loop's clock."""
         self._is_aside = False
         self._for_good = False
         self._ended = asyncio.Event()
@@ -114,6 +116,13 @@ class GroupMember:
     def is_in_doubt(self) -> bool:
         """Whether others may have its partitions: the coordinator has not been heard of for a session."""
         return self._heartbeats.is_in_doubt
+
+    @property
+    def sure_until_ms(self) -> float:
+        """Until when nobody else has its partitions, on the event loop's clock: that of `time.monotonic`. Not
+        before it was assigned any.
+        """
+        return self._heartbeats.sure_until_ms
 
     async def run(self) -> None:
         """Be a member until `close`. Raises what no rejoining mends: ProtocolError, or what a callback
@@ -229,7 +238,7 @@ class GroupMember:
         """From the answer to SyncGroup until it is time to join again, or to leave."""
         self._takes_part = True
         try:
-            async with self._heartbeats.running(lambda: self._membership):
+            async with self._heartbeats.running(lambda: self._membership, self._synced_at):
                 await self._spend_generation(assignment)
         finally:
             self._takes_part = False
@@ -342,6 +351,7 @@ class GroupMember:
         )
         self.is_leader = joined.leader == joined.member_id
         assignments = await self._assign(joined) if self.is_leader else {}
+        self._synced_at = asyncio.get_running_loop().time()
         return await self._requests.sync(joined, assignments)
 
     async def _ask_to_join(self) -> JoinGroupResponse:

@@ -33,6 +33,8 @@ class Heartbeats:
         self._turns = turns
         self._retry_delay_ms = retry_delay_ms
         self._is_running = False
+        self._sure_from = 0.0
+        """When the coordinator counts the session from at the earliest, on the event loop's clock."""
         self._heard_at = 0.0
         """When the member asked to be taken for alive and was, the last time, on the event loop's clock: the
         answer may have lain here long, where the process stood still.
@@ -49,10 +51,17 @@ class Heartbeats:
         """Whether the coordinator may have given what the member has to others, in this generation."""
         return self._is_running and self.is_silent
 
+    @property
+    def sure_until_ms(self) -> float:
+        """When the coordinator may give it to others at the earliest, on the event loop's clock."""
+        return self._sure_from * 1000 + self._settings.session_timeout_ms
+
     @asynccontextmanager
-    async def running(self, membership: Callable[[], Membership]) -> AsyncIterator[None]:
-        """Heartbeats until the end of the `with`, each for the `membership` of its moment."""
-        self._heard_at, self._is_running = asyncio.get_running_loop().time(), True
+    async def running(self, membership: Callable[[], Membership], asked_at: float) -> AsyncIterator[None]:
+        """Heartbeats until the end of the `with`, each for the `membership` of its moment. `asked_at`: when
+        the member asked for its share, on the event loop's clock.
+        """
+        self._sure_from, self._heard_at, self._is_running = asked_at, asyncio.get_running_loop().time(), True
         name = f"heartbeats of group {self._settings.group_id}"
         beating = asyncio.create_task(self._beat(membership), name=name)
         beating.add_done_callback(self._on_ended)
@@ -77,7 +86,7 @@ class Heartbeats:
             try:
                 if await self._requests.heartbeat(membership()):
                     self._turns.ask(Turn.REJOIN)
-                self._heard_at = asked_at
+                self._sure_from = self._heard_at = asked_at
                 failures = 0
             except BrokerError as error:
                 if not is_retriable(error):

@@ -1,16 +1,18 @@
 """One run of a pipeline as a process with a JVM of its own: `python -m mirrormaker.pipelines.child`.
 
-Standard input holds one JSON object: the text of the topology in force and its file, the pipeline, and what
-the run is for. Standard output gets the record of the run as its last line. SIGTERM ends the run early. Exit
-0: it succeeded, or was stopped; 1: it failed.
+Standard input holds one JSON object in a line: the text of the topology in force and its file, the pipeline,
+and what the run is for; then, while it lasts, until when it may (`tenure`). Standard output gets the record
+of the run as its last line. SIGTERM ends the run early. Exit 0: it succeeded, or was stopped; 1: it failed.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 from broker.clock import SystemClock
 from broker.errors import BrokerError
@@ -18,6 +20,7 @@ from broker.telemetry import configure_logging
 from mirrormaker.pipelines.command_lines import find_pipeline
 from mirrormaker.pipelines.run_record import encode_record
 from mirrormaker.pipelines.runner import RunFailedError, Runner, RunRequest
+from mirrormaker.pipelines.tenure import Tenure
 from mirrormaker.reconcile.topology_file import TopologyText
 
 
@@ -25,7 +28,9 @@ def main() -> int:
     """Run one pipeline once; returns the exit code."""
     told = sys.stdout
     sys.stdout = sys.stderr  # what jobs and Spark print is no record
-    order = json.loads(sys.stdin.buffer.read())
+    heard = _own_input()
+    order = json.loads(heard.readline())
+    Tenure(order["held_until_ms"], heard, told.fileno()).begin()
     configure_logging(order["log_level"])
     topology = TopologyText(text=order["text"], file=Path(order["file"])).parse()
     runner = Runner(topology, find_pipeline(topology, order["pipeline"]), SystemClock())
@@ -40,6 +45,14 @@ def main() -> int:
         return 1
     print(encode_record(record), file=told, flush=True)
     return code
+
+
+def _own_input() -> BinaryIO:
+    """Standard input, which processes that a job starts do not read from this process."""
+    heard = os.fdopen(os.dup(0), "rb")
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    return heard
 
 
 if __name__ == "__main__":

@@ -66,6 +66,7 @@ class PipelineKeeper:
         self._share = share if share is not None else OwnPipeline()
         self._start = start
         self._process: RunProcess | None = None
+        self._held_until_ms: float | None = None
         self._at_work = asyncio.Lock()
         """Held while a process is started, runs, or ends."""
         self._last_due_ms: int | None = None
@@ -99,6 +100,16 @@ class PipelineKeeper:
         """Who holds the pipeline has changed."""
         self._changed.set()
 
+    def extend(self, until_ms: float | None) -> None:
+        """The pipeline is held until then, whatever happens; see `tenure`."""
+        if until_ms == self._held_until_ms:
+            return
+        was_held, self._held_until_ms = self._is_held, until_ms
+        if self._process is not None:
+            self._process.extend(until_ms)
+        if not was_held:
+            self._changed.set()
+
     async def drop(self, *, gently: bool) -> None:
         """End the run under way, at once or as `end` does; return when it has ended."""
         if self._process is not None:
@@ -119,7 +130,13 @@ class PipelineKeeper:
                 await self._run_until_done(due_ms)
 
     def _may_run(self) -> bool:
-        return self._share.is_held and not self._ending.is_set()
+        return self._is_held and not self._ending.is_set()
+
+    @property
+    def _is_held(self) -> bool:
+        """Also after this process stood still, when nobody has looked yet what has become of it meanwhile."""
+        until_ms = self._held_until_ms
+        return self._share.is_held and (until_ms is None or self._clock.monotonic_ms() < until_ms)
 
     @property
     def _is_continuous(self) -> bool:
@@ -128,7 +145,7 @@ class PipelineKeeper:
 
     async def _await_due(self) -> int | None:
         """When the next run is due, once that has come; None when something has changed meanwhile."""
-        if not self._share.is_held:
+        if not self._is_held:
             self.next_due_ms = None
             await self._rest(LOOK_SECONDS_MAX)
             return None
@@ -211,12 +228,14 @@ class PipelineKeeper:
             attempt=attempt,
             due_ms=due_ms,
             log_level=self._log_level,
+            held_until_ms=self._held_until_ms,
         )
         self.state = "running"
         try:
             self._process = await self._start(order)
         except OSError as error:
             return RunEnd(code=1, record={"problem": f"cannot be started: {error}"})
+        self._process.extend(self._held_until_ms)  # which was put off meanwhile
         if not self._may_run():
             self._process.kill()  # what befell the pipeline meanwhile found no process
         try:

@@ -20,9 +20,11 @@ class RunOrder:
     attempt: int
     due_ms: int | None
     log_level: str
+    held_until_ms: float | None
+    """See `tenure`."""
 
     def encode(self) -> bytes:
-        """One JSON object."""
+        """One JSON object, in one line without its end."""
         told = {
             "text": self.source.text,
             "file": str(self.source.file),
@@ -31,6 +33,7 @@ class RunOrder:
             "attempt": self.attempt,
             "due_ms": self.due_ms,
             "log_level": self.log_level,
+            "held_until_ms": self.held_until_ms,
         }
         return json.dumps(told).encode()
 

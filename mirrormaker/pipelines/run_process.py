@@ -8,6 +8,7 @@ import sys
 
 from broker.child_process import dying_with_parent
 from mirrormaker.pipelines.orders import RunEnd, RunOrder, decode_end
+from mirrormaker.pipelines.tenure import encode_term
 
 OUTPUT_BYTES_MAX = 1 << 26
 
@@ -31,16 +32,21 @@ class RunProcess:
         )
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):
-            process.stdin.write(order.encode())
+            process.stdin.write(order.encode() + b"\n")
             await process.stdin.drain()
-            process.stdin.close()
         return cls(process)
 
     async def ended(self) -> RunEnd:
         """Return when it has ended."""
-        output, _ = await self._process.communicate()
-        assert self._process.returncode is not None
-        return decode_end(self._process.returncode, output)
+        assert self._process.stdout is not None
+        output = await self._process.stdout.read()
+        return decode_end(await self._process.wait(), output)
+
+    def extend(self, until_ms: float | None) -> None:
+        """It may go on until then; see `tenure`."""
+        assert self._process.stdin is not None
+        if not self._process.stdin.is_closing():
+            self._process.stdin.write(encode_term(until_ms))
 
     def terminate(self) -> None:
         """SIGTERM: it ends its run early."""

@@ -4,7 +4,8 @@ They are members of a group at the pipeline's cluster (`mirror-pipeline/NAME`), 
 first partition of the control topic holds the pipeline. It keeps it for as long as it is a member; when it
 ends, is killed, or is not heard of for a session, the group gives the pipeline to another, which reads what
 has become of the last run (`run_marks`) and goes on there. A daemon that is in doubt whether it still holds
-the pipeline ends its run, as another may have begun one.
+the pipeline ends its run, as another may have begun one; the process of one that stands still ends itself
+(`tenure`).
 
 Where daemons cannot agree, for want of rights, each holds the pipeline. Owned by the daemon's event loop;
 `run` it as a task until `close`.
@@ -61,6 +62,10 @@ class Attendant(Protocol):
 
     def look_again(self) -> None:
         """It is held now, or is not any more."""
+        ...
+
+    def extend(self, until_ms: float | None) -> None:
+        """While it is held: until when that is certain, on the clock of `time.monotonic`; None: for good."""
         ...
 
     async def drop(self, *, gently: bool) -> None:
@@ -196,6 +201,7 @@ class SharedPipeline:
             self._log.warning("pipeline_not_shared", runs=cannot or self._is_alone, error=str(error))
         self._is_alone |= cannot
         if self._is_alone:
+            self.attendant.extend(None)
             await self._hold(None)
         else:
             await self._let_go(str(error))
@@ -249,6 +255,7 @@ class SharedPipeline:
         mark = read_mark(topic.get(mark_key(self._name)))
         if self._has_prize and not self._member.is_in_doubt:
             self._is_alone = False
+            self.attendant.extend(self._member.sure_until_ms)
             await self._hold(mark)
         elif self._member.is_in_doubt or self._is_settled:
             self._is_alone = False

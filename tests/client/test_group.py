@@ -251,6 +251,27 @@ def test_partitions_are_lost_when_the_coordinator_is_silent_for_the_session_time
     run(main)
 
 
+def test_a_session_counts_from_when_a_member_asked_for_its_share() -> None:
+    """The answer may have lain here long, where the process stood still."""
+
+    async def main() -> None:
+        settings = GroupSettings(group_id="g", heartbeat_interval_ms=4_000, session_timeout_ms=5_000)
+        seen_at: list[float] = []
+        async with membership() as subject:
+            answer = subject.peer._sync
+
+            def sync(request: SyncGroupRequest) -> SyncGroupResponse:
+                seen_at.append(asyncio.get_running_loop().time())
+                return answer(request)
+
+            subject.peer.on(SyncGroupRequest, sync)
+            member = subject.join(settings)
+            await member.settled()
+            assert member.sure_until_ms <= seen_at[0] * 1000 + settings.session_timeout_ms
+
+    run(main)
+
+
 @pytest.mark.parametrize(
     "code",
     [

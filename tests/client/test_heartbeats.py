@@ -33,15 +33,18 @@ def test_what_a_member_has_is_in_doubt_once_no_heartbeat_of_the_last_session_was
         coordinator, turns = _Coordinator(), Turns()
         heartbeats = Heartbeats(SETTINGS, cast(MemberRequests, coordinator), turns, lambda _: 1.0)
         assert not heartbeats.is_in_doubt
-        async with heartbeats.running(Membership):
+        async with heartbeats.running(Membership, 5.0):
             assert not heartbeats.is_in_doubt
+            assert heartbeats.sure_until_ms == 5_000 + SETTINGS.session_timeout_ms
             await until(lambda: heartbeats.is_in_doubt)
             assert turns.asked is None
             session = SETTINGS.session_timeout_ms / 1000
             await until(lambda: asyncio.get_running_loop().time() - coordinator.asked_at > session)
+            sure_until_ms = coordinator.asked_at * 1000 + SETTINGS.session_timeout_ms
             coordinator.answers.set()
             await until(lambda: turns.asked is not None)
             assert turns.asked is Turn.LOST
+            assert 5_000 + SETTINGS.session_timeout_ms < heartbeats.sure_until_ms <= sure_until_ms
         assert not heartbeats.is_in_doubt
 
     run(main)

@@ -42,6 +42,9 @@ class Run:
     def kill(self) -> None:
         self._over.set()
 
+    def extend(self, until_ms: float | None) -> None:
+        assert until_ms is None, "nobody else can get it"
+
 
 class Stage:
     """A keeper and the codes that its runs end with, one after the other; the last run lasts."""

@@ -20,7 +20,7 @@ from mirrormaker.pipelines.orders import RunEnd, RunOrder
 from mirrormaker.pipelines.pool import keep_shared
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_marks import RunMark, claim_key, mark_key, read_mark, why_to_stand_by
-from mirrormaker.pipelines.share import SharedPipeline, ShareWish
+from mirrormaker.pipelines.share import SESSION_TIMEOUT_MS, SharedPipeline, ShareWish
 from mirrormaker.pipelines.turns import Turns
 from mirrormaker.reconcile.control import CONTROL_TOPIC, Claim, read_claim
 from mirrormaker.reconcile.topology_file import TopologyText
@@ -48,6 +48,7 @@ class Run:
     def __init__(self) -> None:
         self.code = 0
         self.over = asyncio.Event()
+        self.until_ms: float | None = None
 
     async def ended(self) -> RunEnd:
         await self.over.wait()
@@ -58,6 +59,9 @@ class Run:
 
     def kill(self) -> None:
         self.over.set()
+
+    def extend(self, until_ms: float | None) -> None:
+        self.until_ms = until_ms
 
     def end(self, code: int) -> None:
         self.code = code
@@ -137,6 +141,28 @@ def test_one_daemon_runs_a_pipeline_and_another_goes_on_where_its_run_was_cut_sh
         assert [order.due_ms for order in other.orders] == [one.orders[1].due_ms]
         assert other.keeper.describe()["standing_by"] is None
         await other.end()
+
+    play(main)
+
+
+@pytest.mark.timeout(180)
+def test_a_run_may_go_on_for_a_session_from_the_last_heartbeat_that_was_answered(
+    cluster: ClusterFactory, tmp_path: Path
+) -> None:
+    node = cluster()
+
+    async def main() -> None:
+        daemon = Daemon(node, tmp_path, "one")
+        daemon.begin()
+        await until(lambda: daemon.runs)
+        assert daemon.run is not None
+        (order,) = daemon.orders
+        first = order.held_until_ms
+        assert first is not None
+        assert first <= asyncio.get_running_loop().time() * 1000 + SESSION_TIMEOUT_MS
+        await until(lambda: (daemon.run.until_ms or 0) > first)
+        assert daemon.run.until_ms <= asyncio.get_running_loop().time() * 1000 + SESSION_TIMEOUT_MS
+        await daemon.end()
 
     play(main)
 
