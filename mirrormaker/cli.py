@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from broker.client.group_offset_admin import Destination
 from broker.client.security.disclosure import disclose
@@ -66,8 +66,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """What is asked for wrongly is an error like others: 2 means that `plan` or `audit` found something."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(1, f"{self.prog}: error: {message}\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="mirrormaker", description="Mirrors between clusters that speak the Kafka protocol."
     )
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])

@@ -43,12 +43,14 @@ def _moment(start: Start | StartAtTime) -> int:
 async def _at_offsets(
     source: Cluster, start: StartAtOffsets, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """As named, the earliest for others. An offset out of range is the reader's business (`resume_at`)."""
+    """As named, but none behind the newest, which stands for those; the earliest for others. What the source
+    has deleted of what was named is the reader's business (`resume_at`).
+    """
     named = {
         each: start.offsets[each.topic][each.partition]
         for each in partitions
         if each.partition in start.offsets.get(each.topic, {})
     }
-    others = {each: EARLIEST for each in partitions if each not in named}
-    found = await list_offsets(source, others) if others else {}
-    return named | {each: at.offset for each, at in found.items()}
+    asked = {each: LATEST if each in named else EARLIEST for each in partitions}
+    found = await list_offsets(source, asked)
+    return {each: min(at.offset, named.get(each, at.offset)) for each, at in found.items()}

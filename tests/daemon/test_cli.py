@@ -51,6 +51,19 @@ def test_a_bad_file_is_refused_with_one_readable_message_by_every_verb(tmp_path:
     ]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("plan",), ("plan", "FILE", "--simulate", "soon"), ("audit", "FILE", "--windw", "5m"), ("plann",)],
+)
+def test_a_command_that_is_asked_for_wrongly_is_an_error_and_no_finding(
+    good: Path, command: tuple[str, ...]
+) -> None:
+    """2 would say that there are changes to apply, or differences."""
+    done = mirrormaker(*(str(good) if word == "FILE" else word for word in command))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: " in done.stderr
+
+
 def test_the_status_of_clusters_that_are_away_says_so_and_exits_1(good: Path) -> None:
     done = mirrormaker("status", str(good), "--output", "json")
     assert done.returncode == 1

@@ -161,6 +161,20 @@ def test_a_new_route_starts_where_it_is_told_to_and_goes_on_where_it_was(
     assert running.stop() == 0
 
 
+def test_a_start_behind_the_newest_record_is_the_end(clusters: Clusters, mirror: MirrorFactory) -> None:
+    source, _ = clusters
+    create_topic(source)
+    write(source, range(30))
+    running = mirror(source, clusters[1], start={"offsets": {TOPIC: {0: 500, 1: 10, 2: 8}}})
+    running.start()
+    copied(running, 2)
+    told = running.status()
+    assert (told["halts"], {each["state"] for each in told["partitions"]}) == ([], {"copying"})
+    write(source, range(30, 33))
+    copied(running, 2 + 3)
+    assert running.stop() == 0
+
+
 def test_a_route_that_starts_at_the_latest_keeps_that_place_while_it_is_away(
     clusters: Clusters, mirror: MirrorFactory
 ) -> None:

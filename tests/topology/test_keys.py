@@ -301,6 +301,19 @@ def test_filters_and_transforms_are_read_in_their_order(tmp_path: Path) -> None:
             "filters[0].drop.json.matches: '(' is not a regular expression: "
             "missing ), unterminated subpattern at position 0",
         ),
+        (
+            "transforms: [{mask: {key: true, with: x, hash: true}}]",
+            "transforms[0].mask: says both 'with' and 'hash': one of them would have no effect",
+        ),
+        (
+            "transforms: [{route: {to: 'a b'}}]",
+            "transforms[0].route.to: 'a b' is not a topic's name: up to 249 letters, digits, '.', '_' and"
+            " '-'",
+        ),
+        (
+            "transforms: [{route: {to: __consumer_offsets}}]",
+            "transforms[0].route.to: topics that begin with __ are those of clusters and mirrors",
+        ),
         ("transforms: [{mask: {}}]", "transforms[0].mask: names neither 'fields' nor 'headers' nor 'key'"),
         (
             "transforms: [{function: clean}]",

@@ -38,7 +38,9 @@ class RouteSpec:
     enabled: bool = True
     """Whether it runs; one that does not keeps its position."""
     start: StartPosition = Start.EARLIEST
-    """Where it starts in a partition that it has no position in: `earliest`, `latest`, a time, or offsets."""
+    """Where it starts in a partition that it has no position in: `earliest`, `latest`, a time, or offsets
+    (others at the earliest; one behind the newest record is the end).
+    """
     membership: Membership = Membership.COORDINATOR
     """Where its processes agree on who copies what: a group at the source's `coordinator`, or its
     `zookeeper`.

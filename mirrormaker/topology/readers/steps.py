@@ -33,7 +33,14 @@ from mirrormaker.topology.model import (
     TransformSpec,
     Where,
 )
-from mirrormaker.topology.naming import pattern_problem, template_problem
+from mirrormaker.topology.naming import (
+    INTERNAL_PREFIX,
+    TOPIC_NAME_SIZE_MAX,
+    is_internal,
+    is_legal_topic,
+    pattern_problem,
+    template_problem,
+)
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _SECRET = re.compile(r"env:\w+|file:/.+")
@@ -48,8 +55,14 @@ def _check_pattern(pattern: str) -> str:
 
 
 def _check_template(template: str) -> str:
-    if "{" in template and (problem := template_problem(template)):
-        raise UnreadableError(problem)
+    if "{" in template or "}" in template:
+        if problem := template_problem(template):
+            raise UnreadableError(problem)
+    elif not is_legal_topic(template):
+        legal = f"up to {TOPIC_NAME_SIZE_MAX} letters, digits, '.', '_' and '-'"
+        raise UnreadableError(f"{template!r} is not a topic's name: {legal}")
+    if is_internal(template):
+        raise UnreadableError(f"topics that begin with {INTERNAL_PREFIX} are those of clusters and mirrors")
     return template
 
 
@@ -62,6 +75,8 @@ def _check_anything(parts: Any, given: Given) -> Any:
 def _check_mask(mask: MaskParts, given: Given) -> MaskParts:
     if not mask.fields and not mask.headers and not mask.key:
         given.place.report("names neither 'fields' nor 'headers' nor 'key'")
+    if mask.hash and "replacement" in given.values:
+        given.place.report("says both 'with' and 'hash': one of them would have no effect")
     if mask.salt is not None and not mask.hash:
         given.place.report("has a 'salt', which only a 'hash' needs")
     return mask
