@@ -17,6 +17,7 @@ from uuid import UUID
 
 from broker.errors import ConfigurationError
 from mirrormaker.plan.plan import Plan
+from mirrormaker.plan.render import render_step
 from mirrormaker.plan.safety import dangers_of, large_parts
 from mirrormaker.plan.steps import (
     AddPartitions,
@@ -115,9 +116,9 @@ def differences(saved: SavedPlan, now: Plan) -> list[str]:
     lines += [f"cluster {name!r} does not answer" for name in saved.clusters if name not in now.clusters]
     known = [_identity(step) for step in saved.steps]
     lines += [
-        f"this is to be done now, and was not then: {_identity(document)}"
-        for document in map(step_document, now.steps)
-        if _identity(document) not in known
+        f"this is to be done now, and was not then: {', '.join(line.strip() for line in render_step(step))}"
+        for step in now.steps
+        if _identity(step_document(step)) not in known
     ]
     lines += [f"this was not known then: {danger}" for danger in now.dangers if danger not in saved.dangers]
     return lines
