@@ -39,6 +39,16 @@ def dying_with_parent(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-S", "-E", "-c", _LAUNCHER, str(os.getpid()), *command]
 
 
+def describe_exit(code: int) -> str:
+    """How a process ended, by its return code: the number of a signal is below 0."""
+    if code >= 0:
+        return f"ended with {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
 class EmbeddedError(BrokerError):
     """A child process could not be started or died early; the message carries the end of its log."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from broker.errors import ConfigurationError
 from broker.types import TopicPartition
@@ -17,7 +17,6 @@ from mirrormaker.topology.model import ClusterSpec, PipelineSpec, StartAtOffsets
 def find_beginning(
     cluster: ClusterSpec,
     pipeline: PipelineSpec,
-    topics: Sequence[str],
     noted: Offsets | None,
     *,
     has_begun: bool,
@@ -29,7 +28,7 @@ def find_beginning(
     Raises ConfigurationError for offsets that the topics do not have, unless `failOnDataLoss` is false, and
     BrokerError.
     """
-    options = stream_options(cluster, pipeline, topics) | start_options(pipeline)
+    options = stream_options(cluster, pipeline) | start_options(pipeline)
     source = parse_options(options, streaming=True)
     logs, starts = asyncio.run(_look(source))
     if noted is not None:

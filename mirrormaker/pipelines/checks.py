@@ -23,7 +23,13 @@ from mirrormaker.pipelines.sinks.sink import partition_columns
 from mirrormaker.pipelines.sinks.topic import RECORD_COLUMNS, write_options
 from mirrormaker.pipelines.source import Offsets, cluster_topics, find_topics, first_records, stream
 from mirrormaker.pipelines.table import probe
-from mirrormaker.pipelines.transforming import apply_step, find_function, gathers_rows, load_tables
+from mirrormaker.pipelines.transforming import (
+    FunctionError,
+    apply_step,
+    find_function,
+    gathers_rows,
+    load_tables,
+)
 from mirrormaker.spark.sink_options import parse_sink_options
 from mirrormaker.spark.sink_rows import check_columns
 from mirrormaker.topology.findings import Finding
@@ -43,9 +49,8 @@ from mirrormaker.topology.step_order import inputs_of, order_steps, source_of, u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A pipeline that can run: what it reads, and how values are decoded."""
+    """A pipeline that can run: how values are decoded, and where it begins."""
 
-    topics: tuple[str, ...]
     schema: StructType | None
     beginning: Offsets
     """Where to begin in every partition while the checkpoint does not say it."""
@@ -69,12 +74,12 @@ class Preparation:
         schema = self._find_schema(topics)
         can_read = bool(topics) and not any(".source_options" in each.path for each in self.findings)
         if schema is not False and can_read:
-            self._analyse(topics, schema)
+            self._analyse(schema)
         for number, sink in enumerate(self._pipeline.sinks):
             self._reach_sink(f"sinks[{number}]", sink)
         if self.findings or isinstance(schema, bool) or beginning is None:
             return None
-        return Prepared(topics=tuple(topics), schema=schema, beginning=beginning)
+        return Prepared(schema=schema, beginning=beginning)
 
     def _report(self, key: str, message: object) -> None:
         self.findings.append(Finding(path=f"{self._path}.{key}", message=brief(message)))
@@ -99,7 +104,7 @@ class Preparation:
         cluster = self._topology.clusters[self._pipeline.cluster]
         try:
             noted, has_begun = checkpoint.beginning(), checkpoint.has_begun()
-            return find_beginning(cluster, self._pipeline, topics, noted, has_begun=has_begun)
+            return find_beginning(cluster, self._pipeline, noted, has_begun=has_begun)
         except ConfigurationError as error:
             for problem in error.problems:
                 self._report("source_options" if problem.startswith("option ") else "start", problem)
@@ -122,12 +127,12 @@ class Preparation:
             return False
         return schema
 
-    def _analyse(self, topics: list[str], schema: StructType | bool | None) -> None:
+    def _analyse(self, schema: StructType | bool | None) -> None:
         assert not isinstance(schema, bool)
         pipeline = self._pipeline
         assert pipeline.cluster is not None
         try:
-            records = stream(self._spark, self._topology.clusters[pipeline.cluster], pipeline, topics)
+            records = stream(self._spark, self._topology.clusters[pipeline.cluster], pipeline)
             rows = split(decode(records, pipeline, schema)).rows
         except PySparkException as error:
             self._report("time" if pipeline.time is not None else "schema", error)
@@ -162,7 +167,7 @@ class Preparation:
                 if pipeline.watermark is None and gathers_rows(frames[step.name]):
                     message = "gathers rows, which needs 'watermark': a load is not all there is of a time"
                     self._report(path, message)
-            except (PySparkException, ConfigurationError) as error:
+            except (PySparkException, ConfigurationError, FunctionError) as error:
                 self._report(path, error)
         return frames
 

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from broker.clock import Clock
-from broker.errors import BrokerError
+from broker.errors import BrokerError, ConfigurationError
 from broker.telemetry import logger
 from mirrormaker.pipelines.alerting import alert
 from mirrormaker.pipelines.orders import RunEnd, RunOrder
-from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.run_log import PipelineBusyError, PipelineFolder
 from mirrormaker.pipelines.run_process import RunProcess
+from mirrormaker.pipelines.run_record import CUT_OFF, RunRecord, encode_record
 from mirrormaker.pipelines.schedule import due_run, next_due, retry_delay_ms
 from mirrormaker.pipelines.share import OwnPipeline, PipelineShare
 from mirrormaker.pipelines.turns import Turns
@@ -122,6 +125,7 @@ class PipelineKeeper:
 
     async def run(self) -> None:
         """Keep to the schedule until `end`."""
+        await self._end_cut_off(CUT_OFF)
         runs = await asyncio.to_thread(self._folder.runs)
         self._last_due_ms = max((run.due_ms for run in runs if run.due_ms is not None), default=None)
         while not self._ending.is_set():
@@ -239,10 +243,31 @@ class PipelineKeeper:
         if not self._may_run():
             self._process.kill()  # what befell the pipeline meanwhile found no process
         try:
-            return await self._process.ended()
+            end = await self._process.ended()
         finally:
             self._process.kill()
             self._process = None
+        if end.is_cut_off and (cut_off := await self._end_cut_off(str(end.problem), self._clock.now_ms())):
+            return replace(end, record=json.loads(encode_record(cut_off[-1])))
+        return end
+
+    async def _end_cut_off(self, problem: str, ended_ms: int | None = None) -> list[RunRecord]:
+        """Keep that runs which have not said their end failed for `problem`; returns them."""
+
+        def keep() -> list[RunRecord]:
+            if all(run.state.is_over for run in self._folder.runs()):
+                return []
+            with self._folder.locked():
+                return self._folder.end_cut_off(problem, ended_ms)
+
+        try:
+            return await asyncio.to_thread(keep)
+        except PipelineBusyError:
+            return []  # somebody runs it by hand, and keeps that
+        except (ConfigurationError, OSError) as error:
+            name = self.pipeline.name
+            logger("pipelines").warning("pipeline_run_not_noted", pipeline=name, error=str(error))
+            return []
 
     async def _tell(self, end: RunEnd) -> None:
         """Keep what a run has come to, and tell whom it concerns."""

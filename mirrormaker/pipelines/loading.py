@@ -10,11 +10,17 @@ each sink is a query, since its steps keep state between batches; quarantine is 
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
+import re
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -25,7 +31,7 @@ from mirrormaker.pipelines.checkpoint import LOAD, Checkpoint
 from mirrormaker.pipelines.checks import Prepared, brief
 from mirrormaker.pipelines.decoding import decode, split
 from mirrormaker.pipelines.run_log import PipelineFolder
-from mirrormaker.pipelines.run_record import add_counts, merge_offsets
+from mirrormaker.pipelines.run_record import add_counts, counted_batches, merge_offsets
 from mirrormaker.pipelines.sinks.opening import open_sink
 from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_name
 from mirrormaker.pipelines.source import stream
@@ -44,7 +50,7 @@ class LoadError(BrokerError):
 
 @dataclass(slots=True)
 class LoadFigures:
-    """What a load has done so far."""
+    """What a load has done so far, or one of its batches: of those that are done, whole ones."""
 
     batches: int = 0
     offsets: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
@@ -53,9 +59,21 @@ class LoadFigures:
     rows_late: int = 0
     rows_written: dict[str, int] = field(default_factory=dict)
     hours: dict[str, dict[str, int]] = field(default_factory=dict)
+    counted: dict[str, int] = field(default_factory=dict)
+    """See `RunRecord`."""
+
+    def add(self, batch: LoadFigures) -> None:
+        """Take in what a batch has done."""
+        self.batches += batch.batches
+        self.offsets = merge_offsets(self.offsets, batch.offsets)
+        self.rows_read += batch.rows_read
+        self.rows_quarantined += batch.rows_quarantined
+        self.hours = add_counts(self.hours, batch.hours)
+        for name, rows in batch.rows_written.items():
+            self.rows_written[name] = self.rows_written.get(name, 0) + rows
 
 
-Write = Callable[[DataFrame, int], None]
+Write = Callable[[DataFrame, int], LoadFigures]
 
 
 class Load:
@@ -69,21 +87,28 @@ class Load:
         folder: PipelineFolder,
         prepared: Prepared,
         *,
+        on_batch: Callable[[], None],
         interval_ms: int | None = None,
     ) -> None:
-        """`interval_ms`: how often what is new is loaded, without an end; once where it is None."""
+        """`on_batch` is called when the figures have a batch more, before Spark notes that it is done, by
+        threads of Spark's. `interval_ms`: how often what is new is loaded, without an end; once where None.
+        """
         self.figures = LoadFigures()
         self._spark = spark
         self._topology = topology
         self._pipeline = pipeline
         self._prepared = prepared
+        self._folder = folder
+        self._on_batch = on_batch
         self._interval_ms = interval_ms
         self._checkpoint = Checkpoint(spark, pipeline, folder)
         self._quarantine = Table(spark, pipeline.quarantine or str(folder.quarantine), _QUARANTINE_LAYOUT)
         self._generation = self._checkpoint.make_generation()
         self._sinks: dict[int, Sink] = {}
         self._queries: list[StreamingQuery] = []
-        self._counted: dict[str, int] = {}
+        self._looked_at: dict[str, int] = {}
+        """Query -> the last of its batches whose progress was taken."""
+        self._adding = threading.Lock()
         self._failure: Exception | None = None
         """What a batch failed on: Spark tells only its own words for it."""
 
@@ -91,12 +116,15 @@ class Load:
         """Begin. Raises ConfigurationError when a table belongs to another checkpoint."""
         pipeline = self._pipeline
         assert pipeline.cluster is not None
+        known = counted_batches(self._folder.runs())
+        mine = f"{self._generation}/"
+        self.figures.counted = {query: known[query] for query in known if query.startswith(mine)}
         self._quarantine.claim(pipeline.name, self._generation)
         self._quarantine.recover()
         prepared = self._prepared
         self._checkpoint.note_start(pipeline, prepared.beginning)
         cluster = self._topology.clusters[pipeline.cluster]
-        records = stream(self._spark, cluster, pipeline, prepared.topics, prepared.beginning)
+        records = stream(self._spark, cluster, pipeline, prepared.beginning)
         decoded = decode(records, pipeline, self._prepared.schema)
         if pipeline.watermark is None:
             self._start_query(LOAD, decoded, self._write_all)
@@ -116,16 +144,16 @@ class Load:
             try:
                 done = bool(query.awaitTermination(timeout_s)) and done
             except StreamingQueryException as error:
-                self.stop()
                 raise LoadError(describe_failure(self._failure or error)) from error
         self._take_progress()
         return done
 
     def stop(self) -> None:
-        """End what is under way."""
-        for query in self._queries:
-            if query.isActive:
-                query.stop()
+        """End what is under way; there is nothing where Spark is gone."""
+        with contextlib.suppress(Py4JError, OSError):
+            for query in self._queries:
+                if query.isActive:
+                    query.stop()
 
     # ---- batches
 
@@ -137,21 +165,30 @@ class Load:
             frame.writeStream.queryName(f"{self._pipeline.name}/{name}")
             .option("checkpointLocation", self._checkpoint.files.url(f"{self._generation}/{name}"))
             .trigger(**trigger)
-            .foreachBatch(self._telling(write))
+            .foreachBatch(self._telling(f"{self._generation}/{name}", write))
         )
         self._queries.append(writer.start())
 
-    def _telling(self, write: Write) -> Write:
+    def _telling(self, query: str, write: Write) -> Callable[[DataFrame, int], None]:
         def told(frame: DataFrame, number: int) -> None:
             try:
-                write(frame, number)
+                self._add(query, number, write(frame, number))
             except (PySparkException, BrokerError, OSError) as error:
                 self._failure = error
                 raise
 
         return told
 
-    def _write_all(self, decoded: DataFrame, number: int) -> None:
+    def _add(self, query: str, number: int, batch: LoadFigures) -> None:
+        """A batch that comes again, though all of it was done, is in the figures already."""
+        with self._adding:
+            if number <= self.figures.counted.get(query, -1):
+                return
+            self.figures.add(batch)
+            self.figures.counted[query] = number
+        self._on_batch()
+
+    def _write_all(self, decoded: DataFrame, number: int) -> LoadFigures:
         decoded.persist()
         try:
             frames = apply_steps(self._pipeline, split(decoded).rows)
@@ -161,28 +198,27 @@ class Load:
             ]
             for index, sink, frame in sinks:
                 self._opened(index, sink, frame)
-            self._count(decoded)
-            self._write_malformed(decoded, number)
+            figures = self._write_malformed(decoded, number)
             for index, sink, frame in sinks:
-                self._writer_of(index, sink)(frame, number)
+                figures.add(self._writer_of(index, sink)(frame, number))
+            return figures
         finally:
             decoded.unpersist()
 
-    def _write_malformed(self, decoded: DataFrame, number: int) -> None:
-        if self._pipeline.watermark is not None:
-            self._count(decoded)
+    def _write_malformed(self, decoded: DataFrame, number: int) -> LoadFigures:
+        figures = _count(decoded)
         malformed = split(decoded).malformed
         if not malformed.isEmpty():
             key = f"{self._generation}-{QUARANTINE}"
-            self.figures.rows_quarantined += self._quarantine.append(key, number, malformed)
+            figures.rows_quarantined = self._quarantine.append(key, number, malformed)
+        return figures
 
     def _writer_of(self, index: int, sink: SinkSpec) -> Write:
         name = sink_name(index, sink)
 
-        def write(frame: DataFrame, number: int) -> None:
+        def write(frame: DataFrame, number: int) -> LoadFigures:
             rows = self._opened(index, sink, frame).append(number, frame)
-            written = self.figures.rows_written
-            written[name] = written.get(name, 0) + rows
+            return LoadFigures(rows_written={name: rows})
 
         return write
 
@@ -203,53 +239,58 @@ class Load:
             checkpoint=self._checkpoint.files,
         )
 
-    def _count(self, decoded: DataFrame) -> None:
-        """What a batch has read: rows by hour, and between which offsets."""
-        hour = f.date_format("timestamp", "yyyy-MM-dd'T'HH").alias("hour")
-        counted = decoded.groupBy("topic", "partition", hour).agg(
-            f.count("*").alias("rows"), f.min("offset").alias("first"), f.max("offset").alias("last")
-        )
-        figures = self.figures
-        for row in counted.collect():
-            read = {row.topic: {str(row.partition): (row.first, row.last + 1)}}
-            figures.offsets = merge_offsets(figures.offsets, read)
-            figures.hours = add_counts(figures.hours, {row.topic: {row.hour: row.rows}})
-            figures.rows_read += row.rows
-
     def _take_progress(self) -> None:
         for query in self._queries:
             for progress in query.recentProgress:
                 told = json.loads(progress.json)
-                if int(told["batchId"]) <= self._counted.get(str(query.id), -1) or "sources" not in told:
+                if int(told["batchId"]) <= self._looked_at.get(str(query.id), -1) or "sources" not in told:
                     continue
-                self._counted[str(query.id)] = int(told["batchId"])
-                if query is self._queries[0]:
-                    self.figures.batches += 1
+                self._looked_at[str(query.id)] = int(told["batchId"])
                 late = (each.get("numRowsDroppedByWatermark", 0) for each in told.get("stateOperators", ()))
                 self.figures.rows_late += sum(late)
 
 
+def _count(decoded: DataFrame) -> LoadFigures:
+    """What a batch has read: rows by hour, and between which offsets."""
+    hour = f.date_format("timestamp", "yyyy-MM-dd'T'HH").alias("hour")
+    counted = decoded.groupBy("topic", "partition", hour).agg(
+        f.count("*").alias("rows"), f.min("offset").alias("first"), f.max("offset").alias("last")
+    )
+    figures = LoadFigures(batches=1)
+    for row in counted.collect():
+        read = {row.topic: {str(row.partition): (row.first, row.last + 1)}}
+        counts = {row.topic: {row.hour: row.rows}}
+        figures.add(LoadFigures(offsets=read, hours=counts, rows_read=row.rows))
+    return figures
+
+
 def describe_failure(error: Exception) -> str:
     """Why a load failed, in a line."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    for line in _causes(lines):
-        return line
-    return brief(error)
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines()]
+    if _NO_ROOM in text:
+        told = [text] if isinstance(error, BrokerError | OSError) else list(_told(lines))
+        return next((f"out of space: {line}" for line in told if _NO_ROOM in line), _FULL)
+    return next(_causes(lines), _OF_A_QUERY.sub("", brief(error)))
 
 
+_OF_A_QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
+_NO_ROOM = os.strerror(errno.ENOSPC)
+_FULL = f"out of space: {_NO_ROOM}"
 _TELLING = ("DataLossError", "ConfigurationError", "FileError", "RowError", "BrokerError")
 """Errors of our own that Spark wraps in its own."""
 
 
 def _causes(lines: list[str]) -> Iterator[str]:
-    text = "\n".join(lines)
-    if "No space left on device" in text:
-        yield "out of space: No space left on device"
+    yield from _told(lines)
+    caused = [line for line in lines if line.startswith("Caused by:")]
+    if caused:
+        yield caused[-1].removeprefix("Caused by: ")
+
+
+def _told(lines: list[str]) -> Iterator[str]:
     for word in _TELLING:
         for line in reversed(lines):
             _, colon, message = line.partition(f"{word}: ")
             if colon and message:
                 yield message
-    caused = [line for line in lines if line.startswith("Caused by:")]
-    if caused:
-        yield caused[-1].removeprefix("Caused by: ")

@@ -6,7 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from broker.child_process import describe_exit
+from mirrormaker.pipelines.run_record import RunState
 from mirrormaker.reconcile.topology_file import TopologyText
+
+_WELL = (RunState.SUCCEEDED.value, RunState.STOPPED.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +52,15 @@ class RunEnd:
 
     @property
     def problem(self) -> str | None:
-        """Why the run failed; None when it did not."""
-        if self.code == 0:
+        """Why the run failed; None when it did not, however its process ended thereafter."""
+        if self.code == 0 or self.record.get("state") in _WELL:
             return None
-        return str(self.record.get("problem") or f"the process of the run ended with {self.code}")
+        return str(self.record.get("problem") or f"the process of the run {describe_exit(self.code)}")
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the process ended before it had said what the run came to."""
+        return self.code != 0 and "run" not in self.record
 
 
 def decode_end(code: int, output: bytes) -> RunEnd:

@@ -21,6 +21,7 @@ from mirrormaker.pipelines.run_record import (
     RunRecord,
     decode_record,
     encode_record,
+    ended_runs,
     fold_records,
 )
 from mirrormaker.topology.model import PipelineName
@@ -28,7 +29,10 @@ from mirrormaker.topology.model import PipelineName
 RUNS_KEPT = 1000
 """Runs that are remembered of each pipeline."""
 _LINES_MAX = 5 * RUNS_KEPT
-"""Lines after which what is outdated is left out."""
+_BYTES_MAX = 32 << 20
+"""Lines and bytes after which what is outdated is left out."""
+_NOTES_BETWEEN_LOOKS = 500
+"""Of a run that has no end."""
 
 
 class PipelineBusyError(ConfigurationError):
@@ -75,13 +79,22 @@ class PipelineFolder:
             end = os.fstat(descriptor).st_size
             if end and os.pread(descriptor, 1, end - 1) != b"\n":
                 line = "\n" + line  # behind what a crash cut off
-            os.write(descriptor, line.encode())
+            _write_all(descriptor, line.encode())
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
         self._noted += 1
-        if record.state.is_over or self._noted % RUNS_KEPT == 0:
+        if record.state.is_over or self._noted % _NOTES_BETWEEN_LOOKS == 0:
             self._shorten()
+
+    def end_cut_off(self, problem: str, ended_ms: int | None = None) -> list[RunRecord]:
+        """Keep that runs which have not said their end failed for `problem`, at `ended_ms` or when they were
+        last heard of; returns them. By the one that holds the lock: they say nothing more. Raises OSError.
+        """
+        ended = ended_runs(self.runs(), problem, ended_ms)
+        for record in ended:
+            self.note(record)
+        return ended
 
     def runs(self) -> list[RunRecord]:
         """What was said last of each run, the oldest first."""
@@ -118,9 +131,16 @@ class PipelineFolder:
 
     def _shorten(self) -> None:
         records = self._read()
-        if len(records) > _LINES_MAX:
+        if len(records) > _LINES_MAX or self._runs.stat().st_size > _BYTES_MAX:
             lines = [encode_record(record) + "\n" for record in fold_records(records)[-RUNS_KEPT:]]
             _write_whole(self._runs, "".join(lines))
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """On a disk that is nearly full a write takes a part; the next one says why. Raises OSError."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def _write_whole(file: Path, text: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import sys
 
 from broker.child_process import dying_with_parent
@@ -54,6 +56,7 @@ class RunProcess:
             self._process.terminate()
 
     def kill(self) -> None:
-        """SIGKILL."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        """SIGKILL, to its JVM too, which would else live on for as long as it takes to find out."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)

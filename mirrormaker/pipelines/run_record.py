@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from broker.errors import BrokerError
+
+CUT_OFF = "cut off: its process was killed, or the machine went down"
+"""Why a run failed that has not said so itself."""
 
 
 class RunKind(Enum):
@@ -67,6 +70,10 @@ class RunRecord:
     """By sink."""
     hours: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Topic -> hour (`2013-01-31T07`) -> rows read of it."""
+    counted: Mapping[str, int] = field(default_factory=dict)
+    """Query of a checkpoint -> the last of its batches that is in the figures here, or in those of a run
+    before: one that comes again, as Spark had not noted that it was done, is in those of one run alone.
+    """
     windows: tuple[str, ...] = ()
     """What a reload has written anew."""
     incomplete: tuple[str, ...] = ()
@@ -109,6 +116,29 @@ def fold_records(records: Iterable[RunRecord]) -> list[RunRecord]:
     for record in records:
         last[record.run] = record
     return sorted(last.values(), key=lambda record: (record.started_ms, record.run))
+
+
+def ended_runs(records: Iterable[RunRecord], problem: str, ended_ms: int | None = None) -> list[RunRecord]:
+    """Those that are not over, as failed for `problem`; they ended at `ended_ms`, or when last heard of."""
+    return [
+        replace(
+            record,
+            state=RunState.FAILED,
+            ended_ms=record.at_ms if ended_ms is None else ended_ms,
+            problem=problem,
+        )
+        for record in records
+        if not record.state.is_over
+    ]
+
+
+def counted_batches(records: Iterable[RunRecord]) -> dict[str, int]:
+    """Query -> the last of its batches that is in the figures of any of these."""
+    found: dict[str, int] = {}
+    for record in records:
+        for query, number in record.counted.items():
+            found[query] = max(number, found.get(query, number))
+    return found
 
 
 def merge_offsets(

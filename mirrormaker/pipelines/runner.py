@@ -1,13 +1,16 @@
 """One run of a pipeline, from its lock to its record.
 
 A run checks everything before it writes anything, waits for its window where the pipeline asks that it be
-complete, loads, and says in its record what it did; one that is cut off is told by the next.
+complete, loads, and says in its record what it did. Of one that was cut off the next keeps that it failed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import inspect
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -15,6 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -24,21 +28,21 @@ from broker.telemetry import logger
 from mirrormaker.audit.completeness import read_completeness
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.pipelines.checks import Preparation, Prepared, check_job
-from mirrormaker.pipelines.continuity import Continuity
+from mirrormaker.pipelines.job_run import JobRun
 from mirrormaker.pipelines.loading import Load, LoadError, describe_failure
 from mirrormaker.pipelines.reloading import reload_windows
 from mirrormaker.pipelines.run_log import PipelineFolder
-from mirrormaker.pipelines.run_record import RunKind, RunRecord, RunState
-from mirrormaker.pipelines.session import OWN_SETTINGS, opened_session
+from mirrormaker.pipelines.run_record import CUT_OFF, RunKind, RunRecord, RunState
+from mirrormaker.pipelines.session import OWN_SETTINGS, opened_session, why_spark_is_gone
 from mirrormaker.pipelines.source import find_topics
-from mirrormaker.pipelines.transforming import find_function
+from mirrormaker.pipelines.transforming import called, find_function
 from mirrormaker.pipelines.windows import Span
 from mirrormaker.topology.model import Completeness, PipelineSpec, RecordFormat, Topology
 
 WAIT_SECONDS = 1
 """How often a run looks how far it is."""
-NOTE_INTERVAL_MS = 5_000
-"""How often, at most, it says so in its record."""
+RUN_SECONDS = 86_400.0
+"""How long a run goes on that has no end: its record must not grow for ever. The next begins at once."""
 COMPLETENESS_INTERVAL_SECONDS = 5.0
 COMMAND = "command"
 
@@ -82,6 +86,7 @@ class Runner:
         self._folder = PipelineFolder(topology.data_dir, pipeline.name)
         self._session = session
         self._stopping = threading.Event()
+        self._noting = threading.Lock()
         self._last_said: RunRecord | None = None
 
     def stop(self) -> None:
@@ -99,10 +104,14 @@ class Runner:
             record = self._first_record(request)
             _log.info("pipeline_run_began", pipeline=record.pipeline, run=record.run, kind=record.kind.value)
             try:
-                self._folder.note(record)
+                for cut_off in self._folder.end_cut_off(CUT_OFF):
+                    _log.warning("pipeline_run_was_cut_off", pipeline=cut_off.pipeline, run=cut_off.run)
+                record = self._note(record)
                 record = self._run(record, request)
-            except (BrokerError, PySparkException, OSError) as error:
-                raise RunFailedError(self._failed(record, error)) from error
+            except (BrokerError, PySparkException, Py4JError, OSError) as error:
+                if not (self._stopping.is_set() and _is_of_spark(error)):
+                    raise RunFailedError(self._failed(record, error)) from error
+                record = self._end(self._last_said or record, RunState.STOPPED)  # Spark was told so, too
             _log.info(
                 "pipeline_run_ended",
                 pipeline=record.pipeline,
@@ -115,7 +124,7 @@ class Runner:
 
     def _failed(self, record: RunRecord, error: Exception) -> RunRecord:
         """The record of a run that `error` has ended; where that cannot be kept, it is in the log alone."""
-        problem = describe_failure(error) if isinstance(error, PySparkException) else str(error)
+        problem = why_spark_is_gone() or _describe(error)
         record = replace(self._last_said or record, problem=problem)
         _log.error("pipeline_run_failed", pipeline=record.pipeline, run=record.run, problem=problem)
         try:
@@ -132,7 +141,8 @@ class Runner:
             if self._stopping.is_set():
                 return self._end(record, RunState.STOPPED)
             if self._pipeline.job is not None:
-                return self._end(replace(record, figures=self._run_job(spark)), RunState.SUCCEEDED)
+                figures = self._run_job(spark, request)
+                return self._end(replace(record, figures=figures), RunState.SUCCEEDED)
             findings, prepared = self._prepare(spark)
             if prepared is None:
                 raise ConfigurationError(self._problems(findings))
@@ -153,30 +163,38 @@ class Runner:
     def _load(
         self, spark: SparkSession, prepared: Prepared, record: RunRecord, interval_ms: int | None
     ) -> RunRecord:
-        load = Load(spark, self._topology, self._pipeline, self._folder, prepared, interval_ms=interval_ms)
-        assert self._pipeline.cluster is not None
-        cluster = self._topology.clusters[self._pipeline.cluster]
-        continuity = Continuity(cluster, self._pipeline, prepared.topics)
+        load = Load(
+            spark,
+            self._topology,
+            self._pipeline,
+            self._folder,
+            prepared,
+            on_batch=lambda: self._note_batch(record, load),
+            interval_ms=interval_ms,
+        )
         state = RunState.SUCCEEDED
+        ends_at = time.monotonic() + RUN_SECONDS
         try:
             load.start()
-            noted, noted_ms = 0, 0
             while not load.wait(WAIT_SECONDS):
-                now_ms = self._clock.now_ms()
-                if load.figures.batches != noted and now_ms - noted_ms >= NOTE_INTERVAL_MS:
-                    noted, noted_ms = load.figures.batches, now_ms
-                    record = self._note(self._with_figures(record, load))
                 if self._stopping.is_set():
                     state = RunState.STOPPED
                     break
-                if interval_ms is not None and continuity.is_over():
+                if interval_ms is not None and time.monotonic() >= ends_at:
                     break
         except LoadError:
-            self._note(self._with_figures(record, load))
+            with contextlib.suppress(OSError):  # there may be no room for it
+                self._note(self._with_figures(record, load))
             raise
         finally:
             load.stop()
         return self._end(self._with_figures(record, load), state)
+
+    def _note_batch(self, record: RunRecord, load: Load) -> None:
+        """Keep what a load has done by now; by the threads of its batches."""
+        with self._noting:
+            if self._last_said is None or not self._last_said.state.is_over:
+                self._say(self._with_figures(record, load))
 
     def _with_figures(self, record: RunRecord, load: Load) -> RunRecord:
         figures = load.figures
@@ -189,6 +207,7 @@ class Runner:
             rows_late=figures.rows_late,
             rows_written=dict(figures.rows_written),
             hours=figures.hours,
+            counted=dict(figures.counted),
         )
 
     def _reload(self, spark: SparkSession, prepared: Prepared, record: RunRecord, asked: Span) -> RunRecord:
@@ -196,12 +215,17 @@ class Runner:
         record = replace(record, windows=done.windows, rows_written=done.rows, offsets=done.offsets)
         return self._end(record, RunState.SUCCEEDED)
 
-    def _run_job(self, spark: SparkSession) -> Mapping[str, Any]:
+    def _run_job(self, spark: SparkSession, request: RunRequest) -> Mapping[str, Any]:
         problems = check_job(self._pipeline, self._pipeline.name)
         if problems:
             raise ConfigurationError(self._problems(problems))
         assert self._pipeline.job is not None
-        figures = find_function(self._pipeline.job)(spark, self._topology, dict(self._pipeline.arguments))
+        function = find_function(self._pipeline.job)
+        named = {}
+        if "run" in inspect.signature(function).parameters:
+            due_ms = None if request.trigger == COMMAND else request.due_ms
+            named["run"] = JobRun(pipeline=self._pipeline, folder=self._folder, due_ms=due_ms)
+        figures = called(function, spark, self._topology, dict(self._pipeline.arguments), **named)
         return figures if isinstance(figures, dict) else {}
 
     # ---- before it
@@ -280,9 +304,13 @@ class Runner:
         )
 
     def _note(self, record: RunRecord) -> RunRecord:
+        with self._noting:
+            return self._say(record)
+
+    def _say(self, record: RunRecord) -> RunRecord:
         record = replace(record, at_ms=self._clock.now_ms())
-        self._last_said = record
         self._folder.note(record)
+        self._last_said = record
         return record
 
     def _end(self, record: RunRecord, state: RunState) -> RunRecord:
@@ -294,3 +322,14 @@ class Runner:
             for name, value in OWN_SETTINGS.items():
                 spark.conf.set(name, value)
             yield spark
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, LoadError | ConfigurationError):
+        return str(error)  # of several lines, maybe
+    return describe_failure(error)
+
+
+def _is_of_spark(error: Exception) -> bool:
+    """Whether Spark may have failed by being ended."""
+    return isinstance(error, PySparkException | Py4JError | LoadError)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from broker.child_process import describe_exit
 from broker.errors import ConfigurationError
 from mirrormaker.spark import MirrorDataSource
 from mirrormaker.spark.given_options import BOOTSTRAP, KAFKA
@@ -26,6 +30,8 @@ _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+_END_SECONDS = 10.0
+"""How long a JVM that does not answer has to end."""
 OWN_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 
 
@@ -47,7 +53,23 @@ def opened_session(pipeline: PipelineSpec) -> Iterator[SparkSession]:
         session.dataSource.register(MirrorDataSource)
         yield session
     finally:
-        session.stop()
+        with contextlib.suppress(Py4JError, OSError):  # it may be gone
+            session.stop()
+
+
+def why_spark_is_gone() -> str | None:
+    """What has become of Spark's JVM; None while it runs, or none was ever started."""
+    gateway = SparkContext._gateway
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return None
+    try:
+        gateway.jvm.java.lang.System.nanoTime()
+    except (Py4JError, OSError):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return f"Spark's JVM {describe_exit(process.wait(_END_SECONDS))}"
+        return "Spark's JVM does not answer"
+    return None
 
 
 def _lake(pipeline: PipelineSpec) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +25,7 @@ from mirrormaker.topology.model import (
     StartAtTime,
     TopicSelection,
 )
-from mirrormaker.topology.naming import compile_naming
+from mirrormaker.topology.naming import INTERNAL_PREFIX, compile_naming
 
 Offsets = Mapping[str, Mapping[str, int]]
 """Topic -> partition -> offset, as Spark's checkpoints have them."""
@@ -57,12 +58,17 @@ def cluster_topics(cluster: ClusterSpec) -> list[str]:
     return asyncio.run(_topic_names(cluster))
 
 
-def stream_options(cluster: ClusterSpec, pipeline: PipelineSpec, topics: Sequence[str]) -> dict[str, str]:
-    """Options of the data source for what comes, but for where it begins."""
+def stream_options(cluster: ClusterSpec, pipeline: PipelineSpec) -> dict[str, str]:
+    """Options of the data source for what comes, but for where it begins: every batch looks for topics."""
+    assert pipeline.topics is not None
+    patterns = {
+        "include": pipeline.topics.include,
+        "exclude": (*pipeline.topics.exclude, f"{re.escape(INTERNAL_PREFIX)}.*"),
+    }
     return {
         **_reading(cluster),
         **pipeline.source_options,
-        "subscribe": ",".join(topics),
+        "subscribePatterns": json.dumps(patterns),
         "maxOffsetsPerTrigger": str(pipeline.batch_records),
     }
 
@@ -85,16 +91,15 @@ def stream(
     spark: SparkSession,
     cluster: ClusterSpec,
     pipeline: PipelineSpec,
-    topics: Sequence[str],
     beginning: Offsets | None = None,
 ) -> DataFrame:
-    """What comes, from where the checkpoint says; while there is nothing in that, from `beginning`, which
-    holds every partition then.
+    """What comes, from where the checkpoint says; while there is nothing in that, from `beginning`, and in
+    partitions that are not in it, as they have come since, from their first record.
     """
-    options = stream_options(cluster, pipeline, topics)
-    if beginning is not None:
-        known = {topic: parts for topic, parts in beginning.items() if topic in topics}
-        options["startingOffsets"] = json.dumps(known)
+    options = stream_options(cluster, pipeline)
+    if beginning:
+        options["startingOffsets"] = json.dumps(beginning)
+        options["startingOffsetsElsewhere"] = Start.EARLIEST.value
     return _load(spark.readStream.format("mirror"), options)
 
 

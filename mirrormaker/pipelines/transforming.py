@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from broker.errors import ConfigurationError
+from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.topology.model import RECORDS, CallFunction, PipelineSpec, StepSpec, TableSpec
 from mirrormaker.topology.step_order import inputs_of, order_steps, used_names
 
@@ -19,6 +21,10 @@ _GATHERING = re.compile(
     re.MULTILINE,
 )
 """Nodes of Spark's plans that look at several rows at once."""
+
+
+class FunctionError(BrokerError):
+    """A step or a job that is a function of the user's has failed."""
 
 
 def load_tables(spark: SparkSession, tables: Mapping[str, TableSpec]) -> dict[str, DataFrame]:
@@ -44,8 +50,19 @@ def find_function(where: CallFunction) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
+def called(function: Callable[..., Any], *arguments: object, **named: object) -> Any:
+    """What a user's function returns. Raises FunctionError for what is no error of Spark or of a cluster."""
+    try:
+        return function(*arguments, **named)
+    except (BrokerError, PySparkException, Py4JError, OSError):
+        raise
+    except Exception as error:
+        name = f"{function.__module__}:{function.__qualname__}"
+        raise FunctionError(f"{name} failed: {type(error).__name__}: {error}") from error
+
+
 def apply_steps(pipeline: PipelineSpec, records: DataFrame) -> dict[str, DataFrame]:
-    """The result of every step that leads to a sink, by name, and the records. Raises PySparkException."""
+    """The result of every step that leads to a sink, by name, and the records. Raises as `apply_step`."""
     spark = records.sparkSession
     tables = load_tables(spark, pipeline.tables)
     frames = {RECORDS: records}
@@ -57,7 +74,7 @@ def apply_steps(pipeline: PipelineSpec, records: DataFrame) -> dict[str, DataFra
 
 
 def apply_step(step: StepSpec, inputs: Mapping[str, DataFrame], tables: Mapping[str, DataFrame]) -> DataFrame:
-    """One step. Raises PySparkException, ConfigurationError."""
+    """One step. Raises PySparkException, ConfigurationError, FunctionError."""
     if step.sql is not None:
         spark = next(iter(inputs.values())).sparkSession
         for name, frame in inputs.items():
@@ -66,7 +83,7 @@ def apply_step(step: StepSpec, inputs: Mapping[str, DataFrame], tables: Mapping[
     assert step.function is not None
     function = find_function(step.function)
     takes_tables = "tables" in inspect.signature(function).parameters
-    result = function(*inputs.values(), **({"tables": tables} if takes_tables else {}))
+    result = called(function, *inputs.values(), **({"tables": tables} if takes_tables else {}))
     if not isinstance(result, DataFrame):
         named = f"{step.function.module}:{step.function.name}"
         raise ConfigurationError([f"{named} returned {type(result).__name__}, not a data frame"])

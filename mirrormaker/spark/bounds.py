@@ -68,10 +68,13 @@ def read_starting(given: GivenOptions, *, streaming: bool | None) -> Bounds:
     if streaming is False:
         del words["latest"]
     default = LATEST if streaming else EARLIEST
+    elsewhere = given.read("startingOffsetsElsewhere", one_of(words), default)
     refused = "a batch load cannot start at latest"
     offsets = given.read(
-        "startingOffsets", _offset_bounds(words, default, refused), OffsetBounds(default=default)
+        "startingOffsets", _offset_bounds(words, elsewhere, refused), OffsetBounds(default=default)
     )
+    if given.has("startingOffsetsElsewhere") and not offsets.by_partition:
+        given.problems.append("option startingOffsetsElsewhere: has no effect without offsets by partition")
     return _by_time(given, "starting", no_match) or offsets
 
 

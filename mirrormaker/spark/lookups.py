@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -21,7 +20,7 @@ from mirrormaker.spark.options import ClusterOptions, Selection, SourceOptions
 T = TypeVar("T")
 
 START_TIMEOUT_MS = 5_000
-"""How long a driver or a task tries to reach the cluster before it says that it cannot."""
+"""How long a driver tries to reach the cluster before it says that it cannot."""
 _ATTEMPT_TIMEOUT_MS = 10_000
 
 
@@ -48,13 +47,13 @@ def select_partitions(
     if selection.partitions:
         missing = [str(partition) for partition in selection.partitions if partition not in existing]
         chosen = existing & set(selection.partitions)
-    elif selection.pattern is not None:
-        matches = re.compile(selection.pattern).fullmatch
-        chosen = {
-            partition
-            for partition in existing
-            if matches(partition.topic) and not metadata.topics[partition.topic].internal
+    elif selection.patterns is not None:
+        selected = {
+            name
+            for name, topic in metadata.topics.items()
+            if not topic.internal and selection.patterns.selects(name)
         }
+        chosen = {partition for partition in existing if partition.topic in selected}
     else:
         missing = [topic for topic in selection.topics if topic not in metadata.topics]
         chosen = {partition for partition in existing if partition.topic in selection.topics}
@@ -78,7 +77,7 @@ class LogLookup:
         selection = self._options.selection
 
         async def look() -> Logs:
-            metadata = await self._cluster.refresh()
+            metadata = await self._metadata()
             partitions = select_partitions(selection, metadata, missing_allowed=missing_allowed)
             return Logs(
                 earliest=await self._ask(dict.fromkeys(partitions, EARLIEST)),
@@ -86,6 +85,15 @@ class LogLookup:
             )
 
         return await self._again(look)
+
+    async def _metadata(self) -> ClusterMetadata:
+        """Of all topics, asked for as long as an attempt may take: nodes that start anew are waited for."""
+        retries = self._cluster.retries(_ATTEMPT_TIMEOUT_MS)
+        while True:
+            try:
+                return await self._cluster.refresh()
+            except BrokerError as error:
+                await retries.pause(error)
 
     async def logs_beyond(self, known: Offsets) -> Logs:
         """As `logs` of what there is. Logs that seem to end before `known` are looked at again: a leader that

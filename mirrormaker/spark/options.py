@@ -34,6 +34,7 @@ _STARTING = (
     "startingTimestamp",
     "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
+    "startingOffsetsElsewhere",
 )
 _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _RATES = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -52,6 +53,7 @@ _TERMS = (
 OPTION_NAMES = (
     "subscribe",
     "subscribePattern",
+    "subscribePatterns",
     "assign",
     *_STARTING,
     *_ENDING,
@@ -72,11 +74,26 @@ _ISOLATION = {"read_uncommitted": False, "read_committed": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Patterns:
+    """Topics whose whole name matches one that includes and none that excludes."""
+
+    include: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+
+    def selects(self, topic: str) -> bool:
+        return _matches(self.include, topic) and not _matches(self.exclude, topic)
+
+
+def _matches(patterns: tuple[str, ...], topic: str) -> bool:
+    return any(re.fullmatch(pattern, topic) for pattern in patterns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """Which partitions to read: exactly one of the three is set."""
 
     topics: tuple[str, ...] = ()
-    pattern: str | None = None
+    patterns: Patterns | None = None
     partitions: tuple[TopicPartition, ...] = ()
 
 
@@ -204,13 +221,16 @@ def _read_admission(given: GivenOptions) -> Admission:
 
 
 def _read_selection(given: GivenOptions) -> Selection:
-    found = [name for name in ("subscribe", "subscribePattern", "assign") if given.has(name)]
+    found = [
+        name for name in ("subscribe", "subscribePattern", "subscribePatterns", "assign") if given.has(name)
+    ]
     if len(found) != 1:
         names = " and ".join(found) if found else "none"
         given.problems.append(f"one of subscribe, subscribePattern and assign is needed, found {names}")
+    pattern = given.read("subscribePattern", _parse_pattern, None)
     return Selection(
         topics=given.read("subscribe", _parse_topics, ()),
-        pattern=given.read("subscribePattern", _parse_pattern, None),
+        patterns=given.read("subscribePatterns", _parse_patterns, pattern),
         partitions=given.read("assign", _parse_partitions, ()),
     )
 
@@ -219,12 +239,27 @@ def _parse_topics(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parse_words(text)))
 
 
-def _parse_pattern(text: str) -> str:
+def _parse_pattern(text: str) -> Patterns:
+    return Patterns(include=(_checked(text),))
+
+
+def _parse_patterns(text: str) -> Patterns:
+    told = {"include": [], "exclude": []} | parse_json_object(text, '{"include": ["a.*"], "exclude": []}')
+    if told.keys() != {"include", "exclude"}:
+        raise ValueError("there are include and exclude")
+    for name, patterns in told.items():
+        if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
+            raise ValueError(f"{name} must be a list of regular expressions")
+    include, exclude = (tuple(map(_checked, told[name])) for name in ("include", "exclude"))
+    return Patterns(include=include, exclude=exclude)
+
+
+def _checked(pattern: str) -> str:
     try:
-        re.compile(text)
+        re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"{text!r} is not a regular expression: {error}") from error
-    return text
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+    return pattern
 
 
 def _parse_partitions(text: str) -> tuple[TopicPartition, ...]:

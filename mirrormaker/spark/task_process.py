@@ -15,8 +15,11 @@ from contextlib import contextmanager
 
 from pyspark import TaskContext
 
-from mirrormaker.spark.lookups import START_TIMEOUT_MS, new_cluster
+from mirrormaker.spark.lookups import new_cluster
 from mirrormaker.spark.options import ClusterOptions
+
+_START_TIMEOUT_MS = 60_000
+"""How long a task waits for a cluster that its driver has just reached: its failure may be a query's."""
 
 
 class ConnectedCluster:
@@ -28,7 +31,7 @@ class ConnectedCluster:
         self.runner = asyncio.Runner()
         self.cluster = new_cluster(options)
         try:
-            self.runner.run(self.cluster.start(timeout_ms=START_TIMEOUT_MS))
+            self.runner.run(self.cluster.start(timeout_ms=_START_TIMEOUT_MS))
         except BaseException:
             self.close()
             raise

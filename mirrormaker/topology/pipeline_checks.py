@@ -31,7 +31,7 @@ _TABLE = re.compile(r"([A-Za-z]\w*\.){0,2}[A-Za-z]\w*", re.ASCII)
 """A table that needs no quotes: those beside it are called after it."""
 _LOADING_KEYS = (
     *("topics", "steps", "sinks", "tables", "watermark", "time", "schema", "quarantine"),
-    *("source_options", "format_options", "checkpoint"),
+    *("source_options", "format_options"),
 )
 """What a pipeline says that loads topics, and one with a `job` does not."""
 _OWN_SETTINGS = frozenset({"spark.master", "spark.app.name"})

@@ -32,7 +32,9 @@ def produce(bootstrap: str, topic: str, values: Iterable[tuple[int, bytes | None
     async def send() -> None:
         async with Cluster([HostPort.parse(bootstrap)]) as cluster:
             if topic not in (await cluster.refresh()).topics:
-                await Admin(cluster).create_topic(NewTopic(name=topic, partitions=2, replication_factor=1))
+                kept = {"retention.ms": "-1"}  # records are of 2013
+                new = NewTopic(name=topic, partitions=2, replication_factor=1, configs=kept)
+                await Admin(cluster).create_topic(new)
             async with Producer(cluster) as producer:
                 for number, (moment_ms, value) in enumerate(values):
                     await producer.send(topic, value, partition=number % 2, timestamp_ms=moment_ms)

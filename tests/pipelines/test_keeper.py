@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from broker.clock import SystemClock
 from mirrormaker.pipelines.keeper import PipelineKeeper
 from mirrormaker.pipelines.orders import RunEnd, RunOrder
 from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.run_record import CUT_OFF, RunState
 from mirrormaker.pipelines.turns import Turns
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.topology.model import AlertSpec, PipelineName, PipelineSpec, RetrySpec, ScheduleSpec
+from tests.pipelines.test_run_log import RUN
 
 SOURCE = TopologyText(text="", file=Path("topology.yaml"))
 
@@ -33,6 +36,8 @@ class Run:
 
     async def ended(self) -> RunEnd:
         await self._over.wait()
+        if self._code < 0:
+            return RunEnd(code=self._code, record={})
         record = {"run": "r", "state": "succeeded"} if self._code == 0 else {"problem": "no luck"}
         return RunEnd(code=self._code, record=record)
 
@@ -147,3 +152,38 @@ def test_a_webhook_gets_what_a_command_gets(tmp_path: Path) -> None:
     (_, failed), (_, recovered) = received
     assert (failed["pipeline"], failed["occasion"], failed["problem"]) == ("p", "failed", "no luck")
     assert recovered["occasion"] == "recovered", "told though the receiver had failed before"
+
+
+def test_a_run_whose_process_is_killed_has_failed_and_is_tried_again(tmp_path: Path) -> None:
+    class Killed(Stage):
+        async def _start(self, order: RunOrder) -> Run:
+            run = await super()._start(order)
+            folder = PipelineFolder(tmp_path, self.pipeline.name)
+            with folder.locked():
+                folder.note(replace(RUN, run=f"r{len(self.orders)}", started_ms=len(self.orders)))
+            return run
+
+    async def play() -> Stage:
+        folder = PipelineFolder(tmp_path, PipelineName("p"))
+        with folder.locked():
+            folder.note(replace(RUN, run="r0", started_ms=0))  # of a daemon that was killed
+        stage = Killed(tmp_path, [-9], AlertSpec(command=("false",)))
+        await stage.play()
+        return stage
+
+    stage = asyncio.run(play())
+    assert [(order.attempt, order.trigger) for order in stage.orders] == [(1, "schedule"), (2, "retry")]
+    before, killed, last = PipelineFolder(tmp_path, PipelineName("p")).runs()
+    assert (before.state, before.problem) == (RunState.FAILED, CUT_OFF)
+    assert (killed.state, killed.problem) == (
+        RunState.FAILED,
+        "the process of the run was ended by SIGKILL",
+    )
+    assert last.state is RunState.RUNNING, "which has ended well, and would have said so itself"
+
+
+def test_what_a_run_has_said_holds_however_its_process_ends() -> None:
+    assert RunEnd(code=-9, record={"run": "r", "state": "succeeded"}).problem is None
+    assert RunEnd(code=-9, record={"run": "r", "state": "failed", "problem": "x"}).problem == "x"
+    assert RunEnd(code=-15, record={}).problem == "the process of the run was ended by SIGTERM"
+    assert RunEnd(code=3, record={}).problem == "the process of the run ended with 3"

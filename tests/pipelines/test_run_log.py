@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,14 @@ import pytest
 from mirrormaker.pipelines import run_log
 from mirrormaker.pipelines.report import BARS_MAX, bin_hours, render_report
 from mirrormaker.pipelines.run_log import PipelineBusyError, PipelineFolder
-from mirrormaker.pipelines.run_record import RunKind, RunRecord, RunState, decode_record, encode_record
+from mirrormaker.pipelines.run_record import (
+    RunKind,
+    RunRecord,
+    RunState,
+    counted_batches,
+    decode_record,
+    encode_record,
+)
 from mirrormaker.topology.model import PipelineName, PipelineSpec
 
 RUN = RunRecord(
@@ -99,3 +107,34 @@ def test_bars_are_hours_days_or_weeks_without_a_gap() -> None:
     latest = bin_hours({"t": {"1970-01-01T00": 4, "2026-01-01T00": 3}})
     assert (latest.unit, len(latest.times_ms)) == ("four weeks", BARS_MAX)
     assert bin_hours({}).times_ms == []
+
+
+def test_runs_that_say_nothing_more_have_failed(folder: PipelineFolder) -> None:
+    done = replace(RUN, run="r2", started_ms=30, state=RunState.SUCCEEDED, ended_ms=40)
+    with folder.locked():
+        folder.note(done)
+        (ended,) = folder.end_cut_off("killed")
+        assert folder.end_cut_off("killed") == []
+    assert folder.runs() == [ended, done]
+    assert (ended.state, ended.problem, ended.ended_ms) == (RunState.FAILED, "killed", RUN.at_ms)
+
+
+def test_a_line_for_which_there_is_no_room_is_told_and_no_later_one_is_lost(folder: PipelineFolder) -> None:
+    size = (folder.path / "runs.jsonl").stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    later = replace(RUN, run="r2", started_ms=30)
+    with folder.locked():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, limits[1]))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                folder.note(later)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert (folder.path / "runs.jsonl").stat().st_size == size + 20, "a part of it is there"
+        folder.note(later)
+    assert folder.runs() == [RUN, later]
+
+
+def test_batches_are_counted_in_one_run_alone() -> None:
+    before = [replace(RUN, counted={"g/load": 3}), replace(RUN, counted={"g/load": 7, "h/load": 1})]
+    assert counted_batches(before) == {"g/load": 7, "h/load": 1}

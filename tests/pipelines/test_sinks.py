@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from broker.errors import ConfigurationError
 from mirrormaker.pipelines.runner import RunFailedError
 from mirrormaker.pipelines.sinks.database import NOTES, DatabaseSink, match_columns
 from mirrormaker.pipelines.sinks.jdbc_connection import JdbcConnection
-from mirrormaker.pipelines.sinks.topic import OutboxSink
+from mirrormaker.pipelines.sinks.outbox import Outbox
 from tests.pipelines.place import Place, order
 from tests.spark.topics import new_topic
 
@@ -102,14 +103,14 @@ def test_a_topic_has_every_record_once_for_readers_of_what_is_committed(
     step = "{name: s, sql: 'select to_json(value) as value, uuid() as key from records'}"
     place.keys = f"{SCHEMA}    steps: [{step}]\n    sinks: [{{topic: {sink}}}]\n"
     place.produce(order(number, 0) for number in range(40))
-    send = OutboxSink._send
+    send = Outbox._send
 
-    def cut_off(self: OutboxSink, number: int, frame: Any, staged: str) -> None:
-        send(self, number, frame, staged)
+    def cut_off(self: Outbox, number: int, staged: str, options: Mapping[str, str]) -> None:
+        send(self, number, staged, options)
         raise OSError("cut off")
 
     with monkeypatch.context() as patched:
-        patched.setattr(OutboxSink, "_send", cut_off)
+        patched.setattr(Outbox, "_send", cut_off)
         for _ in range(2):
             with pytest.raises(RunFailedError, match="cut off"):
                 place.run()

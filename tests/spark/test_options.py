@@ -59,6 +59,10 @@ def test_partitions_can_be_assigned() -> None:
     [
         ("kafka.bootstrap.servers", "localhost", "'localhost' is not host:port"),
         ("subscribePattern", "(", "is not a regular expression"),
+        ("subscribePatterns", '{"include": ["("]}', "is not a regular expression"),
+        ("subscribePatterns", '{"include": "a"}', "include must be a list of regular expressions"),
+        ("subscribePatterns", '{"includes": ["a"]}', "there are include and exclude"),
+        ("startingOffsetsElsewhere", "earliest", "has no effect without offsets by partition"),
         ("assign", "[0]", "not a JSON object"),
         ("assign", '{"a": "0"}', "the partitions of a must be a list of numbers"),
         ("startingOffsets", "latest", "cannot start at latest"),
@@ -82,7 +86,7 @@ def test_partitions_can_be_assigned() -> None:
 )
 def test_a_bad_value_is_named_with_its_option(option: str, value: str, message: str) -> None:
     given = {**SERVERS, "subscribe": "a"}
-    if option in ("assign", "subscribePattern"):
+    if option in ("assign", "subscribePattern", "subscribePatterns"):
         del given["subscribe"]
     with pytest.raises(ConfigurationError) as failure:
         parse_options({**given, option: value})

@@ -135,3 +135,29 @@ def test_new_partitions_begin_at_their_first_record(bootstrap: str) -> None:
     with pytest.raises(DataLossError, match="is new and begins at offset 2, not 0"):
         reader.latestOffset(known, ReadAllAvailable())
     reader.stop()
+
+
+def test_each_trigger_finds_the_topics_that_have_come(bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=1, count=5)
+    patterns = {"include": [f"{topic}", "topic-.*"], "exclude": ["topic-.*"]}
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "startingOffsets": json.dumps({topic: {"0": 3}}),
+        "startingOffsetsElsewhere": "earliest",
+    }
+
+    def reader_for(exclude: str) -> MirrorStreamReader:
+        told = json.dumps({**patterns, "exclude": [exclude]})
+        return MirrorStreamReader(parse_options({**options, "subscribePatterns": told}, streaming=True))
+
+    none_else = reader_for(f"(?!{topic}$).*")
+    assert none_else.initialOffset() == {topic: {"0": 3}}
+    other = fill(bootstrap, partitions=1, count=4)
+    assert none_else.latestOffset({topic: {"0": 3}}, ReadAllAvailable()) == {topic: {"0": 5}}
+    both = reader_for(f"(?!{topic}$|{other}$).*")
+    assert both.initialOffset() == {topic: {"0": 3}, other: {"0": 0}}
+    later = both.latestOffset({topic: {"0": 5}}, ReadAllAvailable())
+    assert later == {topic: {"0": 5}, other: {"0": 4}}
+    assert rows_between(both, {topic: {"0": 5}}, later) == [(0, offset) for offset in range(4)]
+    none_else.stop()
+    both.stop()

@@ -1,44 +1,139 @@
-"""Export: the rows of a table go back to a topic, as JSON.
+"""Export: the rows of a table go back to a topic, as JSON, once for every time that the export is due.
 
-job: mirrormaker.spark.jobs.export:run
-arguments: {table: ./data/tables/flights, format: parquet, cluster: aggregate, topic: flights-again,
-            where: "date = '2013-01-01'", key: carrier}
+    job: mirrormaker.spark.jobs.export:run
+    arguments: {table: ./data/tables/flights, format: parquet, cluster: aggregate, topic: flights-again,
+                where: "date = '2013-01-01'", key: carrier}
+
+Rows go out in transactions, by way of the checkpoint (`outbox`): an export that was cut off is ended by the
+next run, with the rows that it had. With `delivery: at_least_once` they go out at once, and again when a run
+is tried again. In the checkpoint there are
+
+    GENERATION/export.json   the number of the last export, what it is due for, and whether it is done
+    GENERATION/export/       its rows until they are sent
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from broker.errors import ConfigurationError
+from mirrormaker.pipelines.checkpoint import Checkpoint
+from mirrormaker.pipelines.job_run import JobRun
 from mirrormaker.pipelines.session import source_options
+from mirrormaker.pipelines.sinks.outbox import Outbox
+from mirrormaker.spark.sink_options import SinkDelivery
 from mirrormaker.topology.model import ClusterName, Topology
 
 _NEEDED = ("table", "cluster", "topic")
-_KNOWN = (*_NEEDED, "format", "where", "key")
+_KNOWN = (*_NEEDED, "format", "where", "key", "delivery")
+_DELIVERIES = tuple(choice.value for choice in SinkDelivery)
 
 
-def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Export:
+    """What is noted of the last export."""
+
+    number: int
+    due_ms: int | None
+    arguments: Mapping[str, str]
+    rows: int | None = None
+    """None until it is done."""
+
+    def is_for(self, due_ms: int | None, arguments: Mapping[str, str]) -> bool:
+        """Whether it is the one that is due; by hand the same is meant as long as it is not done."""
+        is_due = self.rows is None if due_ms is None else self.due_ms == due_ms
+        return is_due and self.arguments == arguments
+
+
+def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str], run: JobRun) -> dict[str, Any]:
     """Export; returns how many rows there were. Raises ConfigurationError."""
+    if problems := list(_problems(topology, arguments)):
+        raise ConfigurationError(problems)
+    if arguments.get("delivery") == SinkDelivery.AT_LEAST_ONCE.value:
+        return {"rows": _send_at_once(_rows_of(spark, arguments), _options_of(topology, arguments))}
+    checkpoint = Checkpoint(spark, run.pipeline, run.folder)
+    exports = _Exports(spark, topology, checkpoint, run)
+    last = exports.last()
+    was_for_this = last is not None and last.is_for(run.due_ms, arguments)
+    if last is not None and last.rows is None:
+        last = exports.end(last)
+    if last is None or not was_for_this:
+        last = exports.end(exports.begin(last, arguments))
+    return {"rows": last.rows}
+
+
+class _Exports:
+    """Those of one pipeline, one after the other."""
+
+    def __init__(self, spark: SparkSession, topology: Topology, checkpoint: Checkpoint, run: JobRun) -> None:
+        self._spark = spark
+        self._topology = topology
+        self._files = checkpoint.files
+        self._due_ms = run.due_ms
+        generation = checkpoint.make_generation()
+        self._files.make_folder(generation)
+        self._note = f"{generation}/export.json"
+        job = f"{run.pipeline.name}/export/{generation}"
+        self._outbox = Outbox(spark, checkpoint.files, f"{generation}/export", job)
+        self._outbox.tidy()
+
+    def last(self) -> _Export | None:
+        """The last that has begun."""
+        text = self._files.read_text(self._note)
+        return None if text is None else _Export(**json.loads(text))
+
+    def begin(self, last: _Export | None, arguments: Mapping[str, str]) -> _Export:
+        """A new one."""
+        number = 0 if last is None else last.number + 1
+        return self._keep(_Export(number=number, due_ms=self._due_ms, arguments=arguments))
+
+    def end(self, export: _Export) -> _Export:
+        """Have its topic hold it once."""
+        options = _options_of(self._topology, export.arguments)
+        rows = self._outbox.send(export.number, lambda: _rows_of(self._spark, export.arguments), options)
+        return self._keep(replace(export, rows=rows))
+
+    def _keep(self, export: _Export) -> _Export:
+        self._files.write_text(self._note, json.dumps(asdict(export)))
+        return export
+
+
+def _problems(topology: Topology, arguments: Mapping[str, str]) -> list[str]:
     problems = [f"arguments.{name}: unknown" for name in sorted(arguments.keys() - set(_KNOWN))]
     problems += [f"arguments: lack {name!r}" for name in _NEEDED if name not in arguments]
-    cluster = topology.clusters.get(ClusterName(arguments.get("cluster", "")))
-    if cluster is None and "cluster" in arguments:
+    if "cluster" in arguments and arguments["cluster"] not in topology.clusters:
         problems.append(f"arguments.cluster: there is no cluster {arguments['cluster']!r}")
-    if problems or cluster is None:
-        raise ConfigurationError(problems)
+    if arguments.get("delivery", _DELIVERIES[0]) not in _DELIVERIES:
+        problems.append(f"arguments.delivery: is none of {', '.join(_DELIVERIES)}")
+    return problems
+
+
+def _rows_of(spark: SparkSession, arguments: Mapping[str, str]) -> DataFrame:
+    """Records, made of the table as it is now."""
     rows = spark.read.format(arguments.get("format", "parquet")).load(arguments["table"])
     rows = rows.where(arguments["where"]) if "where" in arguments else rows
     columns = [f.to_json(f.struct(*rows.columns)).alias("value")]
     if "key" in arguments:
         columns.append(f.col(arguments["key"]).cast("string").alias("key"))
-    exported = rows.select(*columns).persist()
+    return rows.select(*columns)
+
+
+def _options_of(topology: Topology, arguments: Mapping[str, str]) -> dict[str, str]:
+    delivery = arguments.get("delivery", SinkDelivery.EXACTLY_ONCE.value)
+    cluster = topology.clusters[ClusterName(arguments["cluster"])]
+    return {**source_options(cluster), "topic": arguments["topic"], "delivery": delivery}
+
+
+def _send_at_once(rows: DataFrame, options: Mapping[str, str]) -> int:
+    exported = rows.persist()
     try:
-        writer = exported.write.format("mirror").options(**source_options(cluster))
-        writer.option("topic", arguments["topic"]).mode("append").save()
-        return {"rows": exported.count()}
+        exported.write.format("mirror").options(**options).mode("append").save()
+        return exported.count()
     finally:
         exported.unpersist()

@@ -276,8 +276,8 @@ class PipelineSpec:
     spark: Mapping[str, str] = field(default_factory=dict)
     """Settings of Spark."""
     checkpoint: str | None = None
-    """Where Spark notes what has been loaded: a folder that all its machines reach; left out,
-    `pipelines/NAME/checkpoint` in the `data_dir`.
+    """Where Spark notes what has been loaded, and an export what it has sent: a folder that all its machines
+    reach; left out, `pipelines/NAME/checkpoint` in the `data_dir`.
     """
     retry: RetrySpec = field(default_factory=RetrySpec)
     """What follows a run that failed."""

@@ -1,0 +1,96 @@
+"""Rows on their way to a topic, each batch of them once, whatever is killed between.
+
+They are kept aside before they are sent, so that a batch that comes again is the same to the last row,
+whatever its steps compute anew; each file of them is one transaction of one task, which is known again by the
+batch's number (`spark/sink_transactions`). Below a folder of a checkpoint there are
+
+    STAGED/       the rows, as Parquet, by a name that no attempt before had: one that was killed may still
+                  write for a moment; removed once they are sent
+    NUMBER.json   made when all rows are there: where, and how many; then, that they are sent
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from mirrormaker.pipelines.table_files import TableFiles
+from mirrormaker.spark import MirrorDataSource
+
+NOTES_KEPT = 10
+_NOTE = ".json"
+WHOLE_FILES = {
+    "spark.sql.files.maxPartitionBytes": str(1 << 50),
+    "spark.sql.files.openCostInBytes": str(1 << 50),
+}
+"""Each file is one task's, however many cores there are: its rows keep their order and their transaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """What is noted of a batch."""
+
+    rows: int
+    staged: str
+    sent: bool
+
+
+class Outbox:
+    """See the module. `job` is what it is known by at the topic's cluster."""
+
+    def __init__(self, spark: SparkSession, files: TableFiles, folder: str, job: str) -> None:
+        self._spark = spark
+        self._files = files
+        self._folder = folder
+        self._job = job
+
+    def tidy(self) -> None:
+        """Remove what a crash left aside."""
+        names = [name for name in self._files.list_names(self._folder) if not name.startswith(".")]
+        notes = [name for name in names if name.endswith(_NOTE)]
+        noted = {self._read(note).staged for note in notes}
+        for name in set(names) - set(notes) - noted:
+            self._files.delete(f"{self._folder}/{name}")
+
+    def send(self, number: int, rows: Callable[[], DataFrame], options: Mapping[str, str]) -> int:
+        """Have the topic that `options` name hold the `rows` of this batch once; returns how many they are.
+        They are not asked for where an attempt before has kept them.
+        """
+        note = f"{number}{_NOTE}"
+        if self._files.exists(f"{self._folder}/{note}"):
+            batch = self._read(note)
+        else:
+            batch = self._stage(rows())
+            self._write(note, batch)
+        if not batch.sent:
+            self._send(number, f"{self._folder}/{batch.staged}", options)
+            self._write(note, replace(batch, sent=True))
+        self._files.delete(f"{self._folder}/{batch.staged}")
+        self._files.delete(f"{self._folder}/{number - NOTES_KEPT}{_NOTE}")
+        return batch.rows
+
+    def _stage(self, frame: DataFrame) -> _Batch:
+        staged = uuid.uuid4().hex
+        place = self._files.url(f"{self._folder}/{staged}")
+        self._files.make_folder(self._folder)
+        frame.write.parquet(place)
+        return _Batch(rows=self._spark.read.parquet(place).count(), staged=staged, sent=False)
+
+    def _read(self, note: str) -> _Batch:
+        return _Batch(**json.loads(self._files.read_text(f"{self._folder}/{note}") or "{}"))
+
+    def _write(self, note: str, batch: _Batch) -> None:
+        self._files.write_text(f"{self._folder}/{note}", json.dumps(asdict(batch)))
+
+    def _send(self, number: int, staged: str, options: Mapping[str, str]) -> None:
+        session = self._spark.newSession()
+        session.dataSource.register(MirrorDataSource)
+        for name, value in WHOLE_FILES.items():
+            session.conf.set(name, value)
+        rows = session.read.parquet(self._files.url(staged))
+        writer = rows.write.format("mirror").options(**options)
+        writer.option("txnAppId", self._job).option("txnVersion", str(number)).mode("append").save()

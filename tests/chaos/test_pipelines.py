@@ -1,0 +1,188 @@
+"""A daemon's pipeline, scheduled and without an end, while what runs it and what it reads is killed, and
+while disks are full: its table and its topic hold every record once, and what is recorded of runs is true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.client.admin import Admin, NewTopic
+from broker.client.cluster import Cluster
+from broker.client.producer import Producer
+from broker.embedded import EmbeddedCluster
+from broker.types import HostPort
+from mirrormaker.pipelines.run_record import CUT_OFF, RunState
+from tests.chaos.conftest import CHAOS_SECONDS
+from tests.chaos.disturbance import Disturbance
+from tests.chaos.load import PARTITIONS, Writer, create_topic
+from tests.chaos.pipeline_daemon import (
+    CONTINUOUS,
+    COPY,
+    EVERY,
+    PATIENCE_SECONDS,
+    TOPIC,
+    PipelineDaemon,
+    Places,
+)
+from tests.node.file_systems import mounted_tmpfs
+
+RECORDS_PER_SECOND = 200
+DISK_BYTES = 16 << 20
+VICTIMS = ["driver", "JVM", "worker", "daemon", "daemon, gently", "node"]
+
+pytestmark = pytest.mark.timeout(CHAOS_SECONDS + 3 * PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def disks(tmp_path: Path, which: str) -> Iterator[None]:
+    """A small disk where the test says."""
+    with mounted_tmpfs(tmp_path / which, size=DISK_BYTES):
+        yield
+
+
+@pytest.fixture(params=[EVERY, CONTINUOUS], ids=["scheduled", "continuous"])
+def daemon(request: pytest.FixtureRequest, node: EmbeddedCluster, tmp_path: Path) -> Iterator[PipelineDaemon]:
+    create_topic(str(node.bootstrap[0]), TOPIC)
+    create_topic(str(node.bootstrap[0]), COPY)
+    daemon = PipelineDaemon(node, tmp_path, request.param)
+    daemon.process.start()
+    yield daemon
+    daemon.close()
+
+
+def disturb(daemon: PipelineDaemon, node: EmbeddedCluster, disturbance: Disturbance) -> str | None:
+    """Kill one of all there is, and start what does not start by itself; None where it was not there."""
+    chance = disturbance.chance
+    victim = chance.choice(VICTIMS)
+    was_there = True
+    match victim:
+        case "driver":
+            was_there = daemon.kill_driver()
+        case "JVM":
+            was_there = daemon.kill_jvm()
+        case "worker":
+            was_there = daemon.kill_worker(chance)
+        case "daemon":
+            daemon.process.kill()
+            daemon.process.start()
+        case "daemon, gently":
+            assert daemon.process.stop() == 0
+            daemon.process.start()
+        case "node":
+            disturbance.crash(node)
+    return victim if was_there else None
+
+
+def test_table_and_topic_hold_every_record_once_whatever_is_killed(
+    node: EmbeddedCluster, daemon: PipelineDaemon, disturbance: Disturbance
+) -> None:
+    killed: Counter[str] = Counter()
+    with Writer(daemon.address, TOPIC, codec="snappy", records_per_second=RECORDS_PER_SECOND) as writer:
+        for _ in disturbance:
+            daemon.wait_until_working()
+            disturbance.pause(0.0, 3.0)
+            if (victim := disturb(daemon, node, disturbance)) is not None:
+                killed[victim] += 1
+    written = Places(
+        (partition, number) for partition, records in writer.acknowledged.items() for _, number in records
+    )
+    daemon.wait_until_loaded(written.total())
+    assert daemon.process.stop() == 0
+    assert daemon.loaded() == written, killed
+    assert daemon.copied() == written, killed
+    daemon.assert_recorded_truly(written, killed)
+
+
+def write(daemon: PipelineDaemon, topic: str, numbers: range) -> Places:
+    """Records with these numbers; the topic is made when it is not there."""
+
+    async def send() -> None:
+        async with Cluster([HostPort.parse(daemon.address)]) as cluster:
+            if topic not in (await cluster.refresh()).topics:
+                new = NewTopic(name=topic, partitions=PARTITIONS, replication_factor=1)
+                await Admin(cluster).create_topic(new)
+            async with Producer(cluster) as producer:
+                for number in numbers:
+                    await producer.send(topic, b"%d x" % number, partition=number % PARTITIONS)
+                await producer.flush()
+
+    asyncio.run(send())
+    return Places((number % PARTITIONS, number) for number in numbers)
+
+
+def failed_with(daemon: PipelineDaemon, words: str) -> bool:
+    """Whether there is a run that failed so."""
+    return any(run.state is RunState.FAILED and words in (run.problem or "") for run in daemon.runs())
+
+
+@pytest.mark.parametrize("daemon", [CONTINUOUS], indirect=True, ids=["continuous"])
+def test_a_run_without_an_end_meets_one_thing_after_the_other(
+    node: EmbeddedCluster, daemon: PipelineDaemon
+) -> None:
+    written = write(daemon, TOPIC, range(100))
+    daemon.wait_until_loaded(100)
+    first = daemon.last_run().run
+
+    write(daemon, f"{TOPIC}-later", range(50))  # the run finds it, from its first record on
+    daemon.wait_until_loaded(150)
+    node.kill_node(1)
+    node.start_node(1)
+    written += write(daemon, TOPIC, range(100, 200))
+    daemon.wait_until_loaded(250)
+    assert [run.run for run in daemon.runs()] == [first], [run.problem for run in daemon.runs()]
+
+    assert daemon.kill_jvm()
+    daemon.process.until(lambda: failed_with(daemon, "Spark's JVM was ended by SIGKILL"), "it is recorded")
+    written += write(daemon, TOPIC, range(200, 300))
+    daemon.wait_until_loaded(350)
+    assert daemon.kill_driver()
+    what = "the process of the run was ended by SIGKILL"
+    daemon.process.until(lambda: failed_with(daemon, what), "it is recorded")
+    written += write(daemon, TOPIC, range(300, 400))
+    daemon.wait_until_loaded(450)
+    daemon.process.kill()
+    daemon.process.start()
+    daemon.process.until(lambda: failed_with(daemon, CUT_OFF), "it is recorded")
+    written += write(daemon, TOPIC, range(400, 500))
+    daemon.wait_until_loaded(550)
+    assert daemon.process.stop() == 0
+    runs = daemon.runs()
+    assert [run.state for run in runs] == [RunState.FAILED] * 3 + [RunState.STOPPED]
+    assert [run.rows_read for run in runs] == [250, 100, 100, 100]
+    assert daemon.loaded() == written
+    assert daemon.loaded(f"{TOPIC}-later").total() == 50
+    assert daemon.copied().total() == 550
+
+
+_FULL = "No space left on device"
+
+
+@pytest.mark.parametrize("daemon", [EVERY, CONTINUOUS], indirect=True, ids=["scheduled", "continuous"])
+@pytest.mark.parametrize("which", ["out", "data/pipelines/p/checkpoint", "data"])
+def test_a_disk_without_room_fails_runs_until_there_is_some(
+    node: EmbeddedCluster, disks: None, daemon: PipelineDaemon, tmp_path: Path, which: str
+) -> None:
+    written = write(daemon, TOPIC, range(1_000))
+    daemon.wait_until_loaded(1_000)
+    ballast = tmp_path / which / "_ballast"
+    with ballast.open("wb") as file:
+        free = shutil.disk_usage(ballast).free
+        os.posix_fallocate(file.fileno(), 0, free)
+    before = daemon.loaded()
+    more = write(daemon, TOPIC, range(1_000, 20_000))
+    daemon.process.until(lambda: b"out of space" in daemon.process.log.read_bytes(), "it is told")
+    assert daemon.loaded() == before == written, "nothing half done is seen"
+    ballast.unlink()
+    daemon.wait_until_loaded(20_000)
+    assert daemon.process.stop() == 0
+    assert daemon.loaded() == daemon.copied() == written + more
+    daemon.assert_recorded_truly(written + more, Counter())
+    problems = {run.problem for run in daemon.runs() if run.state is RunState.FAILED}
+    assert problems <= {f"out of space: {_FULL}"}
