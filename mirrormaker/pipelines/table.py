@@ -149,10 +149,14 @@ class Table:
         self.files.write_text(_SWAP, json.dumps(note))
         self._end_swap()
 
-    def stage(self, frame: DataFrame, layout: TableLayout, window: str = "") -> str:
-        """Write rows aside, all of them for `window` where one is named; returns where."""
-        staged = f"{_STAGING}/{uuid.uuid4().hex}"
-        writer = frame.write.format(layout.format).options(**layout.options)
+    def stage(
+        self, frame: DataFrame, layout: TableLayout, window: str = "", beside: str | None = None
+    ) -> str:
+        """Write rows aside, all of them for `window` where one is named, `beside` others that are; returns
+        where.
+        """
+        staged = beside or f"{_STAGING}/{uuid.uuid4().hex}"
+        writer = frame.write.format(layout.format).options(**layout.options).mode("append")
         if layout.partition_by:
             writer = writer.partitionBy(*layout.partition_by)
         try:

@@ -1,4 +1,5 @@
-"""Compaction: the many small files of a window become few big ones, and no row changes.
+"""Compaction: the many small files of a window become few big ones, and no row changes; of JSON and CSV, no
+letter does.
 
     job: mirrormaker.spark.jobs.compaction:run
     arguments: {pipeline: hourly, file_bytes: 134217728, files_min: 4}
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.command_lines import find_pipeline
+from mirrormaker.pipelines.line_files import LineFiles, counts_of
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.table import Table, TableLayout
 from mirrormaker.topology.model import FileSink, Topology
@@ -57,16 +59,45 @@ def compact(spark: SparkSession, table: Table, file_bytes: int, files_min: int) 
         by_window.setdefault(name.rpartition("/")[0], []).append(name)
     for window in sorted(by_window)[:-1]:
         names = by_window[window]
-        size = sum(table.files.size_of(name) for name in names)
-        wanted = max(-(-size // file_bytes), 1)
-        if len(names) < files_min or len(names) <= wanted or not window:
+        if len(names) < files_min or not window:
             continue
-        rows = spark.read.format(table.layout.format).options(**table.layout.options)
-        rows = rows.option("mergeSchema", "true")  # not all files of Parquet have columns that came later
-        frame = rows.load([table.files.url(name) for name in names])
-        staged = table.stage(frame.coalesce(wanted), table.layout, window)
-        table.swap(staged, [window])
+        sizes = {table.files.url(name): table.files.size_of(name) for name in names}
+        stage = _stage_rows if table.layout.format == "parquet" else _stage_lines
+        staged = stage(spark, table, window, sizes, file_bytes)
+        if staged is None:
+            continue
         figures["windows"] += 1
         figures["files_before"] += len(names)
-        figures["files_after"] += wanted
+        figures["files_after"] += len(table.files.list_files(staged))
+        table.swap(staged, [window])
     return figures
+
+
+def _stage_rows(
+    spark: SparkSession, table: Table, window: str, sizes: Mapping[str, int], file_bytes: int
+) -> str | None:
+    """The rows of these files in fewer, aside; None where these are no more than there are to be."""
+    (wanted,) = counts_of(sizes, [list(sizes)], file_bytes)
+    if len(sizes) <= wanted:
+        return None
+    rows = spark.read.format(table.layout.format).options(**table.layout.options)
+    rows = rows.option("mergeSchema", "true")  # not all files have columns that came later
+    return table.stage(rows.load(list(sizes)).coalesce(wanted), table.layout, window)
+
+
+def _stage_lines(
+    spark: SparkSession, table: Table, window: str, sizes: Mapping[str, int], file_bytes: int
+) -> str | None:
+    """As `_stage_rows`, for files of lines."""
+    files = LineFiles(spark, table.layout)
+    groups = files.groups(sizes)
+    counts = counts_of(sizes, groups, file_bytes)
+    if len(sizes) <= sum(counts):
+        return None
+    staged = None
+    for group, count in zip(groups, counts, strict=True):
+        staged = table.stage(files.joined(group, count), files.layout, window, staged)
+    assert staged is not None
+    for name in table.files.list_files(staged):
+        table.files.rename(f"{staged}/{name}", f"{staged}/{files.named(name)}")
+    return staged

@@ -1,0 +1,93 @@
+"""Files of JSON and CSV put together as they are, to the letter.
+
+Their lines are not understood, for that would write numbers, times and the order of keys as Spark does, and
+lose columns that came later. A file is one task's and its lines keep their order, so that values of CSV may
+have line ends in them. Files that begin with a line of names keep it, those of other names apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from broker.errors import ConfigurationError
+from mirrormaker.pipelines.sinks.outbox import WHOLE_FILES
+from mirrormaker.pipelines.table import TableLayout
+
+_EXTENSION = ".txt"
+_LINE_END = "\n"
+_OF_A_TASK = (1 << 33) - 1
+"""The bits of `monotonically_increasing_id` that count the rows of one task."""
+
+
+class LineFiles:
+    """Those of one table."""
+
+    def __init__(self, spark: SparkSession, layout: TableLayout) -> None:
+        """Raises ConfigurationError for files whose lines cannot be told without understanding them."""
+        options = {name.lower(): value for name, value in layout.options.items()}
+        encoding = options.get("encoding", options.get("charset", "UTF-8"))
+        if encoding.upper() not in ("UTF-8", "UTF8"):
+            raise ConfigurationError([f"files in {encoding} cannot be put together: in UTF-8 they can"])
+        self._spark = spark.newSession()
+        for name, value in WHOLE_FILES.items():
+            self._spark.conf.set(name, value)
+        self._has_names = options.get("header", "false").lower() == "true" and layout.format == "csv"
+        self._extension = f".{layout.format}"
+        self._line_end = options.get("linesep", _LINE_END)
+        kept = {name: options[name] for name in ("compression",) if name in options}
+        self.layout = TableLayout(format="text", options={**kept, "lineSep": self._line_end})
+
+    def groups(self, urls: Iterable[str]) -> list[list[str]]:
+        """Files that can be put together."""
+        urls = list(urls)
+        if not self._has_names:
+            return [urls]
+        rows = self._lines(urls).where("number = 0").select("path", "value").collect()
+        names = {row.path.rpartition("/")[2]: row.value for row in rows}
+        groups: dict[str | None, list[str]] = {}
+        for url in urls:
+            groups.setdefault(names.get(url.rpartition("/")[2]), []).append(url)
+        return list(groups.values())
+
+    def joined(self, urls: list[str], count: int) -> DataFrame:
+        """The lines of a group, for `count` files."""
+        lines = self._lines(urls)
+        if not self._has_names:
+            return lines.select("value").coalesce(count)
+        first = lines.where("number = 0").select("value").first()
+        if first is None:
+            return lines.select("value").coalesce(count)
+        rows = lines.where("number > 0").select("value").coalesce(count)
+        return rows.mapInArrow(_Headed(first.value), "value string")
+
+    def named(self, name: str) -> str:
+        """What a file is called that was written as text."""
+        stem, _, rest = name.rpartition(_EXTENSION)
+        return f"{stem}{self._extension}{rest}" if stem else name
+
+    def _lines(self, urls: list[str]) -> DataFrame:
+        reader = self._spark.read.format("text").option("lineSep", self._line_end)
+        number = f.monotonically_increasing_id().bitwiseAND(_OF_A_TASK)
+        return reader.load(urls).select(
+            "value", f.col("_metadata.file_path").alias("path"), number.alias("number")
+        )
+
+
+class _Headed:
+    """Puts a line before those of each task."""
+
+    def __init__(self, line: str) -> None:
+        self._line = line
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return chain([pa.RecordBatch.from_pydict({"value": [self._line]})], batches)
+
+
+def counts_of(sizes: Mapping[str, int], groups: Iterable[list[str]], file_bytes: int) -> list[int]:
+    """Of how many files each group is to be, none of them much bigger than so."""
+    return [max(-(-sum(sizes[url] for url in group) // file_bytes), 1) for group in groups]

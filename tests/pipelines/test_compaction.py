@@ -1,0 +1,73 @@
+"""Small files of a window are put together, and what is in them stays as it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from broker.errors import ConfigurationError
+from mirrormaker.pipelines.table import Table, TableLayout
+from mirrormaker.spark.jobs.compaction import compact
+
+JSON = [
+    ['{"b":1.10,"a":"007"}\n', '{"b":1e3}\n{"t":"2013-01-01T00:00:00.000Z","b":12345678901234567890}\n'],
+    ['{"later":null,"nested":{"z":1,"a":2}}\n', ""],
+]
+CSV = [
+    ['1.10,"two\nlines\r\nof them",\n', '2,"",a\\b\n', ' 3 ,"say ""x""",,a column more\n'],
+    ["\n", "4,x,y"],
+]
+HEADED = [
+    ["id,name\n1,a\nid,name\n", 'id,name\n2,"\n"\n', "id,name,later\n3,c,d\n", "id,name\n"],
+]
+
+
+def fill(root: Path, windows: list[list[str]], extension: str) -> None:
+    for number, files in enumerate(windows):
+        window = root / f"date=2013-01-0{number + 1}"
+        window.mkdir(parents=True)
+        for index, text in enumerate(files):
+            (window / f"part-{index}.{extension}").write_bytes(text.encode())
+
+
+def compacted(
+    spark: SparkSession, root: Path, kind: str, windows: list[list[str]], **options: str
+) -> list[list[str]]:
+    """What is in the files of each window but the last afterwards."""
+    fill(root, [*windows, ["left alone\n", "left alone\n"]], kind)
+    table = Table(spark, str(root), TableLayout(format=kind, options=options))
+    figures = compact(spark, table, file_bytes=1 << 20, files_min=2)
+    assert figures["windows"] == len(windows)
+    folders = sorted(root.glob("date=*"))
+    assert len(list(folders[-1].glob("part-*"))) == 2
+    found = [sorted(file.read_bytes().decode() for file in each.glob(f"part-*.{kind}")) for each in folders]
+    assert figures["files_after"] == sum(map(len, found[:-1]))
+    return found[:-1]
+
+
+@pytest.mark.parametrize(("kind", "windows"), [("json", JSON), ("csv", CSV)])
+def test_lines_are_kept_to_the_letter(
+    spark: SparkSession, tmp_path: Path, kind: str, windows: list[list[str]]
+) -> None:
+    found = compacted(spark, tmp_path, kind, windows)
+    for before, (after,) in zip(windows, found, strict=True):
+        ended = [text if text.endswith("\n") or not text else f"{text}\n" for text in before]
+        assert len(after) == sum(map(len, ended))
+        assert all(text in after for text in ended), "files are not torn apart"
+
+
+def test_files_with_names_keep_them_and_those_of_others_are_apart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    ((first, second),) = compacted(spark, tmp_path, "csv", HEADED, header="true")
+    assert second == "id,name,later\n3,c,d\n"
+    assert first.startswith("id,name\n")
+    assert Counter(first.splitlines()) == Counter(["id,name", "1,a", "id,name", '2,"', '"'])
+
+
+def test_what_cannot_be_kept_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="files in UTF-16 cannot be put together"):
+        compacted(spark, tmp_path, "csv", CSV, encoding="UTF-16")
