@@ -93,7 +93,9 @@ def plan_topics(
     for topic, name in sorted(select_topics(naming, source.values()).items()):
         known = destination.topics.get(name)
         written = written_topics(route, naming, topic)
-        obstacle = _obstacle(name, known, _taken(name, written, claims), route.sync)
+        obstacle = _illegal(name, written) or _obstacle(
+            name, known, _taken(name, written, claims), route.sync
+        )
         if obstacle is not None:
             plan.obstacles[topic] = obstacle
             continue
@@ -106,7 +108,7 @@ def plan_topics(
         name: topic
         for topic in plan.destinations
         for name in further_topics(route, naming, topic)
-        if name not in own and is_legal_topic(name)
+        if name not in own
     }
     for name, topic in sorted(further.items()):
         desired = destination_topic(route, source[topic], name, destination)
@@ -187,9 +189,13 @@ def _taken(name: str, written: frozenset[str], claims: TopicClaims) -> str | Non
     return f"the route {claims[told]!r} writes {told!r} already"
 
 
+def _illegal(name: str, written: frozenset[str]) -> str | None:
+    """Which of these topics nobody can make; `name` is told before others."""
+    illegal = [each for each in (name, *sorted(written - {name})) if not is_legal_topic(each)]
+    return f"{illegal[0]!r} is not a legal topic name" if illegal else None
+
+
 def _obstacle(name: str, known: ObservedTopic | None, taken: str | None, sync: SyncSpec) -> str | None:
-    if not is_legal_topic(name):
-        return f"{name!r} is not a legal topic name"
     if taken is not None:
         return taken
     if known is None or not known.exists:

@@ -11,7 +11,10 @@ from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, S
 from mirrormaker.plan.topics import Destination, TopicPlan, plan_topics
 from mirrormaker.plan.world import ObservedTopic
 from mirrormaker.topology.model import (
+    DropParts,
+    FailurePolicies,
     PartitionPolicy,
+    RecordErrorPolicy,
     RouteName,
     RouteSpec,
     RouteTo,
@@ -92,6 +95,25 @@ def test_a_topic_that_another_route_writes_is_an_obstacle_for_that_topic_only() 
     planned = plan([topic("flights"), topic("flights-b")], claims={"jfk.flights": RouteName("other")})
     assert planned.obstacles == {"flights": "the route 'other' writes 'jfk.flights' already"}
     assert planned.destinations == {"flights-b": "jfk.flights-b"}
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        replace(
+            route(),
+            transforms=(TransformSpec(step=DropParts(headers=("trace",))),),
+            on=FailurePolicies(record_error=RecordErrorPolicy.PARK),
+        ),
+        replace(route(), transforms=(TransformSpec(step=RouteTo(to="{topic}.of-{cluster}")),)),
+    ],
+)
+def test_a_topic_of_which_records_could_go_where_no_topic_can_be_is_an_obstacle(of: RouteSpec) -> None:
+    name = "flights-" + "x" * 236
+    planned = plan([topic(name), topic("flights")], of=of)
+    assert planned.destinations == {"flights": "jfk.flights"}
+    assert "is not a legal topic name" in planned.obstacles[name]
+    assert name[:100] not in str(planned.steps)
 
 
 def test_a_topic_of_which_a_step_sends_records_to_that_of_another_route_is_an_obstacle() -> None:
