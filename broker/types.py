@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple, NewType
 from uuid import UUID
 
@@ -15,6 +16,8 @@ TopicId = NewType("TopicId", UUID)
 NO_PRODUCER_ID = ProducerId(-1)
 NO_LEADER = BrokerId(-1)
 NO_TOPIC_ID = TopicId(UUID(int=0))
+
+_NOT_IN_HOSTS = re.compile(r"[\s,/\[\]]")
 
 Buffer = bytes | bytearray | memoryview
 """What record bytes travel in; a memoryview is never copied on the hot paths."""
@@ -46,4 +49,10 @@ class HostPort(NamedTuple):
         host, separator, port = text.strip().rpartition(":")
         if not separator or not host or not port.isdigit() or int(port) > 65535:
             raise ValueError(f"{text!r} is not host:port")
-        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+        if "," in text:
+            raise ValueError(f"{text!r} is not one host:port but several")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        if _NOT_IN_HOSTS.search(host):
+            raise ValueError(f"{text!r} is not host:port")
+        return cls(host, int(port))

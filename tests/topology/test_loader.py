@@ -221,6 +221,14 @@ BAD_CLUSTERS = {
     ),
     "no address": ("{bootstrap: []}", ["2: clusters.x.bootstrap: names no address"]),
     "a bad address": ("{bootstrap: [h]}", ["2: clusters.x.bootstrap[0]: 'h' is not host:port"]),
+    "several addresses in one": (
+        "{bootstrap: ['h:1,g:2']}",
+        ["2: clusters.x.bootstrap[0]: 'h:1,g:2' is not one host:port but several"],
+    ),
+    "an address that is a URL": (
+        "{bootstrap: ['kafka://h:1']}",
+        ["2: clusters.x.bootstrap[0]: 'kafka://h:1' is not host:port"],
+    ),
     "a port missing": ("{embedded: {brokers: 1}}", ["2: clusters.x.embedded: the key 'port' is missing"]),
     "a port out of range": (
         "{embedded: {port: 70000}}",

@@ -115,7 +115,7 @@ class Address(Kind[HostPort]):
             raise UnreadableError(str(error)) from error
 
     def schema(self) -> JsonSchema:
-        return {"type": "string", "pattern": ":[0-9]+$"}
+        return {"type": "string", "pattern": "^[^,/]+:[0-9]+$"}
 
 
 class Setting(Kind[str]):
