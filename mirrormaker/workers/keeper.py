@@ -23,6 +23,8 @@ GOOD_RUN_MS = 30_000
 """A worker that ran so long is replaced without a wait."""
 SILENCE_MS = 30_000
 """A worker tells of itself every second; one that is starved of its processor may be late."""
+SILENCE_TOLD_MS = 5_000
+"""So late it is told of: what it told last may be true no more."""
 START_MS = 120_000
 """It may be silent so long at first: killed sooner, one on a starved machine would never come to work."""
 STOP_TIMEOUT_MS = 25_000
@@ -72,6 +74,8 @@ class WorkerKeeper:
         self._on_absence = on_absence
         self._on_picture = on_picture
         self._clock = clock
+        self._heard_ms = 0
+        """When it told last."""
         self._process: Process | None = None
         self._ending = asyncio.Event()
         self._ended = asyncio.Event()
@@ -94,6 +98,29 @@ class WorkerKeeper:
         self._told[type(order)] = order
         if self._process is not None:
             self._process.order(order)
+
+    def describe(self) -> dict[str, Any]:
+        """The worker as plain data; times in milliseconds since the epoch."""
+        picture = self.picture or {}
+        state, problem = "starting" if self._process is not None else "down", picture.get("problem")
+        if self.picture is not None:
+            state, silent_ms = "running", self._clock.monotonic_ms() - self._heard_ms
+            if silent_ms >= SILENCE_TOLD_MS:
+                state, problem = "silent", f"it told nothing for {silent_ms // 1000} s, what is told is older"
+        return {
+            "number": self.number,
+            "pid": self.pid,
+            "state": state,
+            "restarts": self.restarts,
+            "failures": self.failures,
+            "problem": problem,
+            "started_ms": picture.get("started_ms"),
+            "resident_bytes": picture.get("resident_bytes"),
+            "cpu_seconds": picture.get("cpu_seconds"),
+            "partitions": {
+                name: len(route["partitions"]) for name, route in picture.get("routes", {}).items()
+            },
+        }
 
     async def run(self) -> None:
         """Keep it running until `stop`."""
@@ -153,6 +180,7 @@ class WorkerKeeper:
             patience_ms = START_MS
             while (picture := await process.picture(patience_ms)) is not None:
                 self.picture, patience_ms = picture, SILENCE_MS
+                self._heard_ms = self._clock.monotonic_ms()
                 self._on_picture()
         except TimeoutError:
             why = f"silent for {patience_ms} ms"

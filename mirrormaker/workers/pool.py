@@ -172,21 +172,4 @@ class WorkerPool:
 
     def describe(self) -> list[dict[str, Any]]:
         """Each worker as plain data; times in milliseconds since the epoch."""
-        return [_describe(keeper) for keeper in self._keepers.values()]
-
-
-def _describe(keeper: WorkerKeeper) -> dict[str, Any]:
-    picture = keeper.picture or {}
-    state = "running" if keeper.picture is not None else "starting" if keeper.pid is not None else "down"
-    return {
-        "number": keeper.number,
-        "pid": keeper.pid,
-        "state": state,
-        "restarts": keeper.restarts,
-        "failures": keeper.failures,
-        "problem": picture.get("problem"),
-        "started_ms": picture.get("started_ms"),
-        "resident_bytes": picture.get("resident_bytes"),
-        "cpu_seconds": picture.get("cpu_seconds"),
-        "partitions": {name: len(route["partitions"]) for name, route in picture.get("routes", {}).items()},
-    }
+        return [keeper.describe() for keeper in self._keepers.values()]

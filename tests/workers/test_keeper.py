@@ -63,6 +63,15 @@ class FakeProcess:
         return await self._code
 
 
+class SettableClock(SystemClock):
+    """Goes on as clocks do, `ahead_ms` further."""
+
+    ahead_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.ahead_ms
+
+
 class World:
     """A keeper and its processes."""
 
@@ -70,13 +79,14 @@ class World:
         self.processes: list[FakeProcess] = []
         self.refusals = 0
         self.absences = 0
+        self.clock = SettableClock()
         self.keeper = WorkerKeeper(
             1,
             FIRST,
             start=self._start,
             on_absence=self._count_absence,
             on_picture=lambda: None,
-            clock=SystemClock(),
+            clock=self.clock,
         )
 
     async def _start(self) -> FakeProcess:
@@ -110,6 +120,22 @@ def played(play: Callable[[World], Coroutine[None, None, None]]) -> None:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "RESTART_BACKOFF", keeping.Backoff(initial_ms=1, max_ms=2))
     monkeypatch.setattr(keeping, "STOP_TIMEOUT_MS", 50)
+
+
+def test_a_worker_that_tells_nothing_any_more_is_told_of() -> None:
+    async def play(world: World) -> None:
+        worker = await world.started(1)
+        assert world.keeper.describe()["state"] == "starting"
+        for _ in range(2):
+            worker.tell(PICTURE)
+            await until(lambda: world.keeper.describe()["state"] == "running")
+            assert world.keeper.describe()["problem"] is None
+            world.clock.ahead_ms += keeping.SILENCE_TOLD_MS
+            told = world.keeper.describe()
+            assert (told["state"], told["pid"]) == ("silent", 1)
+            assert "told nothing for 5 s" in told["problem"]
+
+    played(play)
 
 
 def test_a_worker_that_ends_is_replaced_at_once_and_runs_the_newest_topology() -> None:

@@ -54,4 +54,6 @@ class FailurePolicies:
     not_shallow: FailurePolicy = FailurePolicy.PAUSE_PARTITION
     """A batch would have to be decoded, and the route says `copy: shallow`."""
     record_error: RecordErrorPolicy = RecordErrorPolicy.FAIL
-    """A filter or transform cannot process a record: `park` puts it into a topic for such records."""
+    """A filter or transform cannot process a record: `fail` has its partition stand, `park` puts it into a
+    topic for such records.
+    """
