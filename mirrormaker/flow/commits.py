@@ -1,11 +1,13 @@
 """Positions that go to the route's group: periodically, when something waits for them, and before partitions
-are given up. What the books have to say of them is written first.
+are given up. What the books have to say of them is written first; where the source does not answer, what
+arrives meanwhile is written down all the same, as the partitions may be lost before it does.
 
 Owned by the copier's event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from broker.errors import BrokerError
@@ -18,6 +20,9 @@ from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.progress import acknowledged
 from mirrormaker.flow.reader import SourceReader
 from mirrormaker.flow.signal import Signal
+
+WRITE_INTERVAL_MS = 500
+"""How often what arrives is written down while positions wait for an answer."""
 
 
 class PositionCommits:
@@ -49,10 +54,7 @@ class PositionCommits:
 
     async def commit(self, positions: Mapping[TopicPartition, int]) -> None:
         """Store positions. A failure is not the end: they are stored with the next."""
-        if self._books is not None and positions:
-            partitions = self._machine.partitions
-            reached = {source: acknowledged(partitions[source]) for source in positions}
-            positions = await self._books.write(positions, reached)
+        positions = await self._write_down(positions)
         if not positions:
             return
         topic_id = self._reader.ranges.topic_id
@@ -63,7 +65,7 @@ class PositionCommits:
             for source, offset in positions.items()
         }
         try:
-            await self._positions.store(stored)
+            await self._store(stored)
         except BrokerError as error:
             self._log.warning("positions_not_committed", count=len(positions), error=str(error))
             return
@@ -71,3 +73,22 @@ class PositionCommits:
         self._machine.committed(same)
         self._reader.answers.forget(same)
         self._on_committed()
+
+    async def _write_down(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """What the books say of these; those that may be committed."""
+        if self._books is None or not positions:
+            return positions
+        partitions = self._machine.partitions
+        reached = {source: acknowledged(partitions[source]) for source in positions}
+        return await self._books.write(positions, reached)
+
+    async def _store(self, stored: Mapping[TopicPartition, StoredPosition]) -> None:
+        """Raises BrokerError."""
+        storing = asyncio.ensure_future(self._positions.store(stored))
+        try:
+            while not (await asyncio.wait([storing], timeout=WRITE_INTERVAL_MS / 1000))[0]:
+                await self._write_down(self._machine.uncommitted())
+        finally:
+            storing.cancel()
+            await asyncio.wait([storing])
+        storing.result()

@@ -1,0 +1,98 @@
+"""Positions on their way to the group; what is around them is stood in for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from broker.errors import RequestTimedOutError
+from broker.types import NO_TOPIC_ID, TopicPartition
+from mirrormaker.flow.commits import PositionCommits
+from mirrormaker.flow.group_positions import StoredPosition
+from mirrormaker.flow.signal import Signal
+from tests.client.running import run, until
+
+SOURCE = TopicPartition("flights", 0)
+
+
+class Surroundings:
+    """A partition of which records arrive, a group that may answer, and books."""
+
+    def __init__(self) -> None:
+        self.reached = 0
+        self.committed = 0
+        self.written: list[int] = []
+        self.asked: list[int] = []
+        self.answers = asyncio.Event()
+        self.is_refused = False
+
+    def commits(self) -> PositionCommits:
+        partition = SimpleNamespace(lanes=[self])
+        machine = SimpleNamespace(
+            uncommitted=lambda: {SOURCE: self.reached} if self.reached != self.committed else {},
+            partitions={SOURCE: partition},
+            leader_epoch=lambda source: -1,
+            committed=lambda positions: setattr(self, "committed", positions[SOURCE]),
+        )
+        reader = SimpleNamespace(
+            ranges=SimpleNamespace(topic_id=lambda source: NO_TOPIC_ID),
+            answers=SimpleNamespace(forget=lambda sources: None),
+        )
+        mode = SimpleNamespace(note_of=lambda source: "")
+        parts: list[Any] = [machine, reader, self, mode, self]
+        return PositionCommits(*parts, lambda: None)
+
+    @property
+    def acknowledged(self) -> int:
+        """Of its only lane."""
+        return self.reached
+
+    async def write(
+        self, positions: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, tuple[int, ...]]
+    ) -> Mapping[TopicPartition, int]:
+        self.written.append(reached[SOURCE][0])
+        return positions
+
+    async def store(self, positions: Mapping[TopicPartition, StoredPosition]) -> None:
+        self.asked.append(positions[SOURCE].offset)
+        await self.answers.wait()
+        if self.is_refused:
+            raise RequestTimedOutError("no answer")
+
+
+def test_what_arrives_while_the_group_does_not_answer_is_written_down() -> None:
+    async def main() -> None:
+        around = Surroundings()
+        due = Signal()
+        running = asyncio.create_task(around.commits().run(due, lambda: 1))
+        around.reached = 10
+        await until(lambda: around.asked == [10])
+        around.reached = 15
+        await until(lambda: around.written[-1] == 15)
+        assert (around.asked, around.committed) == ([10], 0)
+        around.is_refused = True
+        around.answers.set()
+        await until(lambda: around.asked[-1] == 15)
+        around.is_refused = False
+        await until(lambda: around.committed == 15)
+        running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled()
+
+    run(main)
+
+
+def test_a_commit_that_is_given_up_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        around = Surroundings()
+        around.reached = 10
+        committing = asyncio.create_task(around.commits().commit({SOURCE: 10}))
+        await until(lambda: around.asked == [10])
+        committing.cancel()
+        await asyncio.wait([committing])
+        assert committing.cancelled()
+        assert len(asyncio.all_tasks()) == 1
+
+    run(main)
