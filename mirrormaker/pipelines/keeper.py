@@ -235,6 +235,7 @@ class PipelineKeeper:
             held_until_ms=self._held_until_ms,
         )
         self.state = "running"
+        await self._end_cut_off(self.problem or CUT_OFF)  # for whose record there was no room
         try:
             self._process = await self._start(order)
         except OSError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 from broker.errors import BrokerError
 
-CUT_OFF = "cut off: its process was killed, or the machine went down"
+CUT_OFF = "cut off: its process was killed, its machine went down, or there was no room for its record"
 """Why a run failed that has not said so itself."""
 
 

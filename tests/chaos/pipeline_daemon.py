@@ -26,7 +26,7 @@ from tests.daemon.conftest import MirrorProcess
 PATIENCE_SECONDS = 600.0
 """Spark takes its time to start, most of all where others work, too."""
 TOPIC, COPY = "numbers", "copy"
-BATCH_RECORDS = 700
+BATCH_RECORDS = 300
 _DRIVER, _JVM, _WORKER = "mirrormaker.pipelines.child", "org.apache.spark.deploy.SparkSubmit", "pyspark."
 _ROWS = "select topic, partition, offset, cast(value as string) as value, date from records"
 _RECORDS = "select concat(partition, ' ', cast(value as string)) as value from records"

@@ -14,7 +14,7 @@ from broker.clock import SystemClock
 from mirrormaker.pipelines.keeper import PipelineKeeper
 from mirrormaker.pipelines.orders import RunEnd, RunOrder
 from mirrormaker.pipelines.run_log import PipelineFolder
-from mirrormaker.pipelines.run_record import CUT_OFF, RunState
+from mirrormaker.pipelines.run_record import CUT_OFF, RunRecord, RunState
 from mirrormaker.pipelines.turns import Turns
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.topology.model import AlertSpec, PipelineName, PipelineSpec, RetrySpec, ScheduleSpec
@@ -38,7 +38,9 @@ class Run:
         await self._over.wait()
         if self._code < 0:
             return RunEnd(code=self._code, record={})
-        record = {"run": "r", "state": "succeeded"} if self._code == 0 else {"problem": "no luck"}
+        record = {"run": "r", "state": "succeeded"}
+        if self._code:
+            record |= {"state": "failed", "problem": "no luck"}
         return RunEnd(code=self._code, record=record)
 
     def terminate(self) -> None:
@@ -55,6 +57,7 @@ class Stage:
     """A keeper and the codes that its runs end with, one after the other; the last run lasts."""
 
     def __init__(self, folder: Path, codes: list[int], alert: AlertSpec) -> None:
+        self.folder = folder
         self.orders: list[RunOrder] = []
         self.pipeline = PipelineSpec(
             name=PipelineName("p"),
@@ -154,32 +157,45 @@ def test_a_webhook_gets_what_a_command_gets(tmp_path: Path) -> None:
     assert recovered["occasion"] == "recovered", "told though the receiver had failed before"
 
 
-def test_a_run_whose_process_is_killed_has_failed_and_is_tried_again(tmp_path: Path) -> None:
-    class Killed(Stage):
-        async def _start(self, order: RunOrder) -> Run:
-            run = await super()._start(order)
-            folder = PipelineFolder(tmp_path, self.pipeline.name)
-            with folder.locked():
-                folder.note(replace(RUN, run=f"r{len(self.orders)}", started_ms=len(self.orders)))
-            return run
+class Noting(Stage):
+    """Runs that keep that they have begun, and nothing more."""
 
-    async def play() -> Stage:
-        folder = PipelineFolder(tmp_path, PipelineName("p"))
+    async def _start(self, order: RunOrder) -> Run:
+        run = await super()._start(order)
+        folder = PipelineFolder(self.folder, self.pipeline.name)
         with folder.locked():
-            folder.note(replace(RUN, run="r0", started_ms=0))  # of a daemon that was killed
-        stage = Killed(tmp_path, [-9], AlertSpec(command=("false",)))
-        await stage.play()
-        return stage
+            folder.note(replace(RUN, run=f"r{len(self.orders)}", started_ms=len(self.orders)))
+        return run
 
-    stage = asyncio.run(play())
-    assert [(order.attempt, order.trigger) for order in stage.orders] == [(1, "schedule"), (2, "retry")]
-    before, killed, last = PipelineFolder(tmp_path, PipelineName("p")).runs()
+
+def kept_of(folder: Path, code: int) -> list[RunRecord]:
+    """What is kept of a run of a killed daemon, one whose process ends with `code`, and a last one."""
+
+    async def play() -> None:
+        known = PipelineFolder(folder, PipelineName("p"))
+        with known.locked():
+            known.note(replace(RUN, run="r0", started_ms=0))
+        stage = Noting(folder, [code], AlertSpec(command=("false",)))
+        await stage.play()
+        assert [(order.attempt, order.trigger) for order in stage.orders] == [(1, "schedule"), (2, "retry")]
+
+    asyncio.run(play())
+    return PipelineFolder(folder, PipelineName("p")).runs()
+
+
+def test_a_run_whose_process_is_killed_has_failed_and_is_tried_again(tmp_path: Path) -> None:
+    before, killed, last = kept_of(tmp_path, -9)
     assert (before.state, before.problem) == (RunState.FAILED, CUT_OFF)
     assert (killed.state, killed.problem) == (
         RunState.FAILED,
         "the process of the run was ended by SIGKILL",
     )
     assert last.state is RunState.RUNNING, "which has ended well, and would have said so itself"
+
+
+def test_why_a_run_failed_is_kept_later_where_there_was_no_room_for_it(tmp_path: Path) -> None:
+    _, failed, _ = kept_of(tmp_path, 1)
+    assert (failed.state, failed.problem) == (RunState.FAILED, "no luck")
 
 
 def test_what_a_run_has_said_holds_however_its_process_ends() -> None:
