@@ -124,6 +124,8 @@ class ClusterSpec:
     directory: Path
     brokers: int = 1
     settings: Mapping[str, object] = field(default_factory=dict)
+    start_timeout_ms: int = 30_000
+    """How long a node may take to be ready."""
 
     @property
     def bootstrap(self) -> tuple[HostPort, ...]:
@@ -151,9 +153,8 @@ class EmbeddedCluster:
     up.
     """
 
-    def __init__(self, spec: ClusterSpec, *, timeout_ms: int = 30_000) -> None:
+    def __init__(self, spec: ClusterSpec) -> None:
         self.spec = spec
-        self._timeout_ms = timeout_ms
         self._children: dict[int, ChildProcess] = {}
 
     @property
@@ -220,7 +221,7 @@ class EmbeddedCluster:
 
     def _wait_ready(self, broker_id: int) -> None:
         address = self.bootstrap[broker_id - 1]
-        self._children[broker_id].wait_until(lambda: accepts(address), timeout_ms=self._timeout_ms)
+        self._children[broker_id].wait_until(lambda: accepts(address), timeout_ms=self.spec.start_timeout_ms)
 
     def __enter__(self) -> Self:
         self.start()

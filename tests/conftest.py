@@ -80,7 +80,7 @@ def cluster(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> Iterator[ClusterFac
             name: str = "cluster", *, brokers: int = 1, settings: Mapping[str, object] | None = None
         ) -> EmbeddedCluster:
             spec = cluster_spec(zookeeper, tmp_path, name, brokers=brokers, settings=settings)
-            return stack.enter_context(EmbeddedCluster(spec, timeout_ms=START_TIMEOUT_MS))
+            return stack.enter_context(EmbeddedCluster(spec))
 
         yield start
 
@@ -101,6 +101,7 @@ def cluster_spec(
         directory=directory / name,
         brokers=brokers,
         settings={**TEST_SETTINGS, **(settings or {})},
+        start_timeout_ms=START_TIMEOUT_MS,
     )
 
 

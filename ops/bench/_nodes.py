@@ -23,6 +23,7 @@ def nodes(
             directory=directory / "cluster",
             brokers=brokers,
             settings=settings,
+            start_timeout_ms=timeout_ms,
         )
-        with EmbeddedCluster(spec, timeout_ms=timeout_ms) as cluster:
+        with EmbeddedCluster(spec) as cluster:
             yield cluster

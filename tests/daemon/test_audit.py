@@ -30,6 +30,7 @@ from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess
 from tests.daemon.test_deep import grow
 from tests.daemon.test_mirror import consume, create, producer
 
+pytestmark = pytest.mark.timeout(600)
 BASE_MS = 1_357_000_000_000
 KEPT = {"retention.ms": "-1"}
 """Records of that time are older than a week, and nodes look for such every five minutes."""
