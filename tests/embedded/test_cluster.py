@@ -4,7 +4,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from broker.child_process import EmbeddedError
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
 from broker.errors import ConfigurationError
 from broker.loopback import accepts, free_ports
+from tests.conftest import START_TIMEOUT_MS, until
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,7 @@ def spec(zookeeper: EmbeddedZooKeeper, directory: Path, *, port: int | None = No
         port=port if port is not None else free_ports(1)[0],
         directory=directory,
         settings={"zookeeper.session.timeout.ms": 2000},
+        start_timeout_ms=START_TIMEOUT_MS,
     )
 
 
@@ -82,13 +83,10 @@ def test_a_node_that_dies_early_shows_the_end_of_its_log(
 def test_a_node_that_dies_later_is_noticed(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> None:
     with EmbeddedCluster(spec(zookeeper, tmp_path / "ewr")) as cluster:
         os.kill(cluster.pids[1], signal.SIGKILL)
-        deadline = time.monotonic() + 20
-        while not cluster.dead_nodes():
-            assert time.monotonic() < deadline
+        until(lambda: bool(cluster.dead_nodes()))
         assert "node_started" in cluster.dead_nodes()[1]
         cluster.launch_node(1)
-        while not accepts(cluster.bootstrap[0]):
-            assert time.monotonic() < deadline
+        until(lambda: accepts(cluster.bootstrap[0]), seconds=START_TIMEOUT_MS / 1000)
         assert cluster.dead_nodes() == {}
 
 
