@@ -10,7 +10,7 @@ knows again. When that is no longer possible, or does not help, it is given up, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
@@ -31,6 +31,7 @@ class AtMostOnce(GroupDelivery):
     def __init__(self, *, on_waiting: Callable[[], None], on_fact: Callable[[Fact], None]) -> None:
         """`on_waiting`: something waits for a position to be committed."""
         self.say = Say(admissions=(self,), delivery=self, remedies=self)
+        self._noted: dict[TopicPartition, str] = {}
         self._on_waiting = on_waiting
         self._on_fact = on_fact
 
@@ -71,6 +72,23 @@ class AtMostOnce(GroupDelivery):
         """What the destination has at least."""
         partition = self._machine.partitions.get(source)
         return "" if partition is None else str(max(partition.acknowledged, 0))
+
+    def noted(self, notes: Mapping[TopicPartition, str]) -> None:
+        """See `DeliveryMode`."""
+        self._noted |= notes
+
+    def unnoted(self) -> Mapping[TopicPartition, int]:
+        """What was on its way when positions were stored has arrived since."""
+        return {
+            source: self.position(partition)
+            for source, partition in self._machine.partitions.items()
+            if self._noted.get(source) != self.note_of(source)
+        }
+
+    def leaving(self, sources: Collection[TopicPartition]) -> None:
+        """See `DeliveryMode`."""
+        for source in sources:
+            self._noted.pop(source, None)
 
     def take_note(self, source: TopicPartition, position: int, note: str) -> None:
         """What was on its way when this partition's last owner ended."""

@@ -50,7 +50,11 @@ class PositionCommits:
         """Commit what moved every so often, and whenever that is `due`; until cancelled."""
         while True:
             await due.wait(interval_ms())
-            await self.commit(self._machine.uncommitted())
+            await self.commit(self.moved())
+
+    def moved(self) -> dict[TopicPartition, int]:
+        """Positions that are to be stored, or what is stored along with them."""
+        return {**self._mode.unnoted(), **self._machine.uncommitted()}
 
     async def commit(self, positions: Mapping[TopicPartition, int]) -> None:
         """Store positions. A failure is not the end: they are stored with the next."""
@@ -70,6 +74,7 @@ class PositionCommits:
             self._log.warning("positions_not_committed", count=len(positions), error=str(error))
             return
         same = {source: at for source, at in positions.items() if topic_id(source) == stored[source].topic_id}
+        self._mode.noted({source: stored[source].note for source in same})
         self._machine.committed(same)
         self._reader.answers.forget(same)
         self._on_committed()

@@ -91,6 +91,14 @@ class DeliveryMode(Protocol):
         """What is stored along with the group's position of it."""
         ...
 
+    def noted(self, notes: Mapping[TopicPartition, str]) -> None:
+        """These have been stored."""
+        ...
+
+    def unnoted(self) -> Mapping[TopicPartition, int]:
+        """Positions that are to be stored once more, as their notes have become others."""
+        ...
+
     def take_note(self, source: TopicPartition, position: int, note: str) -> None:
         """Copying begins at a position of the group, with which this was stored."""
         ...
@@ -129,6 +137,12 @@ class GroupDelivery:
 
     def note_of(self, source: TopicPartition) -> str:
         return ""
+
+    def noted(self, notes: Mapping[TopicPartition, str]) -> None:
+        pass
+
+    def unnoted(self) -> Mapping[TopicPartition, int]:
+        return {}
 
     def take_note(self, source: TopicPartition, position: int, note: str) -> None:
         pass

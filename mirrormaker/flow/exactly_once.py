@@ -321,6 +321,13 @@ class ExactlyOnce:
     def note_of(self, source: TopicPartition) -> str:
         return ""
 
+    def noted(self, notes: Mapping[TopicPartition, str]) -> None:
+        """See `DeliveryMode`."""
+
+    def unnoted(self) -> Mapping[TopicPartition, int]:
+        """See `DeliveryMode`: positions stand at the destination."""
+        return {}
+
     def take_note(self, source: TopicPartition, position: int, note: str) -> None:
         pass
 

@@ -147,7 +147,7 @@ class Holdings:
         while machine.in_flight(partitions) and (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
             await self._engine.acknowledged.wait(left_ms)
         await mode.settle(partitions, max(deadline_ms - self._clock.monotonic_ms(), 0))
-        moved = machine.uncommitted()
+        moved = self.commits.moved()
         await self.commits.commit({source: at for source, at in moved.items() if source in partitions})
         self.release(partitions)
 

@@ -161,6 +161,26 @@ def test_a_new_route_starts_where_it_is_told_to_and_goes_on_where_it_was(
     assert running.stop() == 0
 
 
+def test_at_most_once_knows_after_a_stop_that_everything_had_arrived(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    """Whether it was asked to end, or was killed once all was quiet."""
+    source, destination = clusters
+    create_topic(source)
+    write(source, range(30))
+    running = mirror(source, destination, delivery="at_most_once")
+    running.start()
+    copied(running, 30)
+    running.wait_for(lambda told: told["ledger"]["pages"] == PARTITIONS, "all is in the ledger")
+    assert running.stop() == 0
+    assert mirrormaker("audit", str(running.file)).returncode == 0
+    running.start()
+    write(source, range(30, 33))
+    copied(running, 3)
+    assert "records_maybe_lost" not in {event["name"] for event in running.status()["events"]}
+    assert running.stop() == 0
+
+
 def test_a_start_behind_the_newest_record_is_the_end(clusters: Clusters, mirror: MirrorFactory) -> None:
     source, _ = clusters
     create_topic(source)
