@@ -90,7 +90,7 @@ def numbers_at(
 ) -> Counter[int]:
     """What readers find."""
     found: Counter[int] = Counter()
-    for message in _read(cluster, COPY, isolation, partitions):
+    for message in read(cluster, COPY, isolation, partitions):
         found[int(message.value() or b"")] += 1
     return found
 
@@ -98,7 +98,7 @@ def numbers_at(
 def places_at(cluster: Brokers, topic: str) -> dict[int, dict[int, int]]:
     """By partition and offset, the numbers that readers of committed records find."""
     found: dict[int, dict[int, int]] = {number: {} for number in range(PARTITIONS)}
-    for message in _read(cluster, topic, "read_committed"):
+    for message in read(cluster, topic, "read_committed"):
         found[message.partition() or 0][message.offset() or 0] = int(message.value() or b"")
     return found
 
@@ -122,7 +122,7 @@ def committed(cluster: Brokers, group: str, topic: str, partitions: Collection[i
         consumer.close()
 
 
-def _read(cluster: Brokers, topic: str, isolation: str, partitions: int = PARTITIONS) -> Iterator[Message]:
+def read(cluster: Brokers, topic: str, isolation: str, partitions: int = PARTITIONS) -> Iterator[Message]:
     """All that there is."""
     reader = Consumer(
         {
