@@ -145,6 +145,7 @@ def drill(own_zookeeper: EmbeddedZooKeeper, tmp_path: Path, disturbance: Disturb
             created.result(30)
         running = MirrorFactory(tmp_path, stack).of_file(topology(tmp_path, clusters))
         running.start()
+        running.wait_for(lambda told: bool(told["partitions"]), "the daemon is at work")
         yield Drill(clusters, running, disturbance)
         assert running.stop() == 0
 
