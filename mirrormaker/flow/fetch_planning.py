@@ -53,7 +53,7 @@ class FetchPlanner:
             room = pace.room(self._partitions.values(), now_ms).for_one_of(max(fetchers, 1))
             answer_bytes = room.bound_answer(answer_bytes)
         positions: list[tuple[bool, PartitionPosition]] = []
-        bound = 0
+        bound = asked = 0
         is_alone = len(self._partitions) == 1
         partition_buffer_bytes = config.lone_buffer_bytes if is_alone else config.partition_buffer_bytes
         pressed = throttled = False
@@ -80,13 +80,16 @@ class FetchPlanner:
             if size:
                 positions.append((is_behind, _position(partition, size)))
                 bound += partition.is_bound
+                asked += size
         return FetchPlan(
             positions=new_first(positions),
             answer_bytes=answer_bytes,
             pressed=pressed,
             throttled=throttled,
             gather_bytes=min(
-                config.gather_bytes * len(positions) + config.bound.answer_bytes * bound, answer_bytes // 2
+                config.gather_bytes * len(positions) + config.bound.answer_bytes * bound,
+                answer_bytes // 2,
+                asked // 2,
             ),
             linger_ms=max(config.linger_ms, config.bound.linger_ms if bound else 0),
         )

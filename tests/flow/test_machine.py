@@ -735,3 +735,11 @@ def test_every_state_can_be_left_for_stopping_and_stopping_for_nothing() -> None
     for state, following in TRANSITIONS.items():
         assert state not in following
         assert (LaneState.STOPPING in following) == (state is not LaneState.STOPPING)
+
+
+def test_a_source_is_not_asked_to_gather_more_than_it_may_send() -> None:
+    world = filled_world(2, fetch_partition_bytes=100, gather_bytes=1 << 20, linger_ms=300)
+    plan = world.machine.plan_fetch([source_of(0)], 1, 0)
+    assert ([wanted.max_bytes for wanted in plan.positions], plan.gather_bytes) == ([100], 50)
+    world = filled_world(2, gather_bytes=1_000, linger_ms=300)
+    assert world.machine.plan_fetch([source_of(0)], 1, 0).gather_bytes == 1_000
