@@ -40,7 +40,7 @@ class Surroundings:
             ranges=SimpleNamespace(topic_id=lambda source: NO_TOPIC_ID),
             answers=SimpleNamespace(forget=lambda sources: None),
         )
-        mode = SimpleNamespace(note_of=lambda source: "")
+        mode = SimpleNamespace(note_of=lambda source: "", unnoted=dict, noted=lambda notes: None)
         parts: list[Any] = [machine, reader, self, mode, self]
         return PositionCommits(*parts, lambda: None)
 
