@@ -78,11 +78,15 @@ class AtMostOnce(GroupDelivery):
         self._noted |= notes
 
     def unnoted(self) -> Mapping[TopicPartition, int]:
-        """What was on its way when positions were stored has arrived since."""
+        """What was on its way when positions were stored has arrived since. Of a partition that stands, or
+        of which nothing was stored by this process, nobody knows whether its topic is the one that was read.
+        """
         return {
             source: self.position(partition)
             for source, partition in self._machine.partitions.items()
-            if self._noted.get(source) != self.note_of(source)
+            if partition.trouble is None
+            and source in self._noted
+            and self._noted[source] != self.note_of(source)
         }
 
     def leaving(self, sources: Collection[TopicPartition]) -> None:

@@ -73,7 +73,7 @@ class Repairer:
                 event, details = "partitions_added", {"partitions": step.partitions}
             case step:
                 event, details = "settings_changed", {}
-        if result.error is None:
+        if result.is_own:
             self._log.info(event, topic=step.name, **details)
-        else:
+        elif result.error is not None:
             self._log.warning("topic_step_failed", step=event, topic=step.name, error=result.error, **details)

@@ -22,7 +22,12 @@ class StepResult(Generic[StepType]):
     error: str | None
     """None when it is done."""
     code: ErrorCode | None = None
-    """The cluster's, where there is an error."""
+    """The cluster's, where there is an error, or where it was done already."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it was done, and by this."""
+        return self.error is None and self.code is None
 
 
 async def take_topic_steps(admin: Admin, steps: Sequence[TopicStep]) -> list[StepResult[TopicStep]]:
@@ -67,7 +72,7 @@ def _new_topic(step: CreateTopic) -> NewTopic:
 def _result(step: StepType, error: ProtocolError | None) -> StepResult[StepType]:
     """Somebody else's having done it is no failure."""
     if error is None or error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-        return StepResult(step=step, error=None)
+        return StepResult(step=step, error=None, code=None if error is None else error.code)
     return StepResult(step=step, error=str(error), code=error.code)
 
 

@@ -170,7 +170,7 @@ class TopicReconciler:
         """A topic that was made now, and that the route had copied to before, was deleted there: what it had
         is not copied again. Raises BrokerError.
         """
-        made = {one.step.name for one in results if isinstance(one.step, CreateTopic) and one.error is None}
+        made = {one.step.name for one in results if isinstance(one.step, CreateTopic) and one.is_own}
         asked = {topic: name for topic, name in destinations.items() if name in made}
         begun = await self._adoption.find_begun(self._route, asked) if asked else ()
         for topic in sorted(begun):

@@ -247,7 +247,9 @@ def test_a_topic_that_is_deleted_at_the_destination_is_made_anew_and_told_of(
         told = running.wait_for(
             lambda told: "destination_topic_lost" in [event["name"] for event in told["events"]], "told of"
         )
-        (event,) = [each for each in told["events"] if each["name"] == "destination_topic_lost"]
+        lost = [each for each in told["events"] if each["name"] == "destination_topic_lost"]
+        assert len(lost) == 1, (told["events"], running.log.read_text())
+        (event,) = lost
         assert event["details"] == {"topic": "flights", "destination": "jfk.flights"}
         produce(source, "flights", range(number, number + 1), 1)
         running.wait_copied()
