@@ -314,8 +314,8 @@ def test_what_a_daemon_finds_by_itself_is_in_its_status(
     ("delivery", "outcomes"),
     [
         ("at_least_once", {"repeated": 5, "there_before": 7}),
-        ("exactly_once", {"there_before": 12}),
-        ("at_most_once", {"there_before": 12}),
+        pytest.param("exactly_once", {"there_before": 12}, marks=pytest.mark.long),
+        pytest.param("at_most_once", {"there_before": 12}, marks=pytest.mark.long),
     ],
 )
 def test_what_stood_at_the_destination_before_the_route_is_counted_and_is_no_difference(

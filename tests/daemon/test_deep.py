@@ -161,7 +161,14 @@ def test_records_are_filtered_changed_parked_and_sent_elsewhere(
     assert running.stop() == 0
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once", "at_most_once"])
+@pytest.mark.parametrize(
+    "delivery",
+    [
+        pytest.param("at_least_once", marks=pytest.mark.long),
+        "exactly_once",
+        pytest.param("at_most_once", marks=pytest.mark.long),
+    ],
+)
 def test_several_records_may_be_made_of_one(
     clusters: Clusters, mirror: MirrorFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delivery: str
 ) -> None:

@@ -16,7 +16,7 @@ from tests.daemon.test_mirror import address, consume, create
 TOPIC = "__mirrormaker_heartbeats"
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"])
 def test_heartbeats_travel_along_a_chain_and_end_where_they_have_been(
     cluster: ClusterFactory, tmp_path: Path, mirror: MirrorFactory, delivery: str
 ) -> None:

@@ -98,6 +98,7 @@ def share_of(mesh: Mesh, *names: str) -> list[float]:
     return [way(mesh, name).get("share_of_limit") or 0.0 for name in names]
 
 
+@pytest.mark.long
 def test_what_an_idle_route_leaves_of_a_link_goes_to_the_other_and_comes_back_when_it_is_wanted(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh
 ) -> None:
@@ -120,6 +121,7 @@ def test_what_an_idle_route_leaves_of_a_link_goes_to_the_other_and_comes_back_wh
     mesh.mirror.kill()
 
 
+@pytest.mark.long
 def test_what_an_idle_worker_leaves_of_a_limit_goes_to_the_other_and_comes_back_when_it_is_wanted(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh
 ) -> None:

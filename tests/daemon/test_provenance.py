@@ -133,7 +133,7 @@ CHAIN = [("a", "b"), ("b", "a"), ("b", "c"), ("c", "b")]
         pytest.param(TWO, id="two"),
         pytest.param(RING, id="ring of three"),
         pytest.param(CHAIN, id="chain of three, both ways"),
-        pytest.param(list(permutations("abc", 2)), id="three, each to each"),
+        pytest.param(list(permutations("abc", 2)), id="three, each to each", marks=pytest.mark.long),
     ],
 )
 def test_every_record_is_once_at_each_place_however_the_clusters_are_joined(

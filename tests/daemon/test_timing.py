@@ -34,6 +34,7 @@ def events(mesh: Mesh, name: str) -> list[str]:
     return [event["name"] for event in told_route(mesh, name).get("events", [])]
 
 
+@pytest.mark.long
 def test_what_is_late_is_told_and_so_is_what_will_be_lost_until_both_have_passed(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh
 ) -> None:

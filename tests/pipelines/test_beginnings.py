@@ -30,6 +30,7 @@ def delete_records(place: Place, before: int) -> None:
     asyncio.run(delete())
 
 
+@pytest.mark.long
 def test_a_first_batch_that_was_cut_off_begins_where_it_began(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
