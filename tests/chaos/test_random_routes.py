@@ -20,8 +20,9 @@ from tests.daemon.audits import audit, found
 from tests.daemon.conftest import MirrorFactory, MirrorProcess
 from tests.daemon.killed_mirrors import read
 
+pytestmark = pytest.mark.timeout(900)
 SCENARIOS = 6
-CHAOS_SECONDS = 15.0
+SCENARIO_SECONDS = 15.0
 AUDIT_SECONDS = 300.0
 RECORD = tuple[str, bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
 """Id, key, value, time, headers."""
@@ -51,7 +52,7 @@ def test_every_route_delivers_what_it_promises(
     mirrors = [make(node, other_node, **route.settings) for _ in range(chance.choice([1, 1, 2]))]
     for writer in writers:
         writer.start()
-    disturbance = Disturbance(chance, seconds=CHAOS_SECONDS)
+    disturbance = Disturbance(chance, seconds=SCENARIO_SECONDS)
     disturbance.pause(0.0, 3.0)
     for mirror in mirrors:
         mirror.start()
