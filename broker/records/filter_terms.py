@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,6 +19,8 @@ from broker.records.record import Header
 Literal = bytes | str | float | int | bool | None
 """What a field is compared with: bytes for keys, values and headers, JSON's kinds for fields of values."""
 
+_LONG_NUMBER = re.compile(rb"[0-9]{640}")
+"""Shorter whole numbers Python reads however it is configured; no `float` has as many digits."""
 _UNREAD = object()
 _NOTHING: tuple[Any, ...] = ()
 
@@ -38,7 +41,7 @@ class LookedAt:
         """The value as JSON; what is none is None."""
         if self._document is _UNREAD:
             try:
-                self._document = None if self.value is None else json.loads(self.value)
+                self._document = None if self.value is None else _read_json(self.value)
             except (ValueError, RecursionError):
                 self._document = None
         return self._document
@@ -46,6 +49,25 @@ class LookedAt:
     def look_anew(self) -> None:
         """The value is another one now."""
         self._document = _UNREAD
+
+
+def _read_json(value: bytes) -> Any:
+    """A whole number of more digits than Python reads is told as an infinite one, as those with an exponent
+    are that no `float` holds. Raises ValueError, RecursionError.
+    """
+    try:
+        return json.loads(value)
+    except ValueError:
+        if _LONG_NUMBER.search(value) is None:
+            raise
+        return json.loads(value, parse_int=_whole_number)
+
+
+def _whole_number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 class Field(Protocol):

@@ -8,69 +8,112 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+_Encode = Callable[[Any, str], "tuple[bytes, list[Spelt]]"]
 _MAY_BE_ROUNDED = re.compile(rb"[0-9.]{16}|[eE][-+]?[0-9]{3}")
 """Fifteen digits, and exponents of two digits, survive being a `float`."""
 
 
 class Spelt:
-    """A number with a fraction or an exponent, as it was spelt."""
+    """A number with a fraction or an exponent, or of more digits than Python reads, as it was spelt."""
 
     __slots__ = ("text",)
 
     def __init__(self, text: str) -> None:
         self.text = text
 
+    @property
+    def canonical(self) -> str:
+        """The same for equal numbers, as far as a `float` tells them apart; whole ones are told by digits."""
+        return self.text if self.text.lstrip("-").isdigit() else json.dumps(float(self.text))
+
+
+def _whole_number(text: str) -> int | Spelt:
+    try:
+        return int(text)
+    except ValueError:  # more digits than `sys.get_int_max_str_digits`
+        return Spelt(text)
+
 
 _DECODER = json.JSONDecoder(parse_float=Spelt)
+_DECODER_OF_LONG_NUMBERS = json.JSONDecoder(parse_float=Spelt, parse_int=_whole_number)
+"""Takes longer: a call for each number."""
 
 
 def read_exactly(value: bytes) -> Any:
-    """The document, its numbers with fractions as `Spelt`; None where `json` reads it without loss, or where
-    it is no JSON.
+    """The document, numbers that `json` would not read exactly as `Spelt`; None where it reads it without
+    loss, or where it is no JSON.
     """
     if not _MAY_BE_ROUNDED.search(value):
         return None
     try:
-        return _DECODER.decode(value.decode(json.detect_encoding(value), "surrogatepass"))
-    except (ValueError, RecursionError):
+        text = value.decode(json.detect_encoding(value), "surrogatepass")
+    except ValueError:
         return None
+    for decoder in (_DECODER, _DECODER_OF_LONG_NUMBERS):
+        with suppress(ValueError, RecursionError):
+            return decoder.decode(text)
+    return None
+
+
+def problem_of(value: bytes) -> str:
+    """Why there is no object or list to be had of a value."""
+    try:
+        json.loads(value, parse_int=_whole_number)
+    except RecursionError:
+        return "it is nested too deeply"
+    except ValueError as error:
+        return str(error)
+    return "it is a single value"
 
 
 def write_json(document: Any) -> bytes:
     """Compact JSON."""
-    mark = "?"
-    while True:
-        spelt: list[str] = []
-        encoded = _encode(document, mark, spelt)
-        stand_in = json.dumps(mark).encode()
-        if not spelt:
-            return encoded
-        pieces = encoded.split(stand_in)
-        if len(pieces) == len(spelt) + 1:
-            return b"".join(
-                part for pair in zip(pieces, [*map(str.encode, spelt), b""], strict=True) for part in pair
-            )
-        mark += "?"  # the document has this text itself
+    return _written(document, _encode, lambda number: number.text)
 
 
 def canonical_json(value: Any) -> bytes:
-    """Compact JSON with sorted names, by which equal values are equal; numbers as `float` reads them."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=lambda number: float(number.text))
-    return text.encode()
+    """Compact JSON with sorted names, by which equal values are equal; numbers with fractions as `float`
+    reads them.
+    """
+    return _written(value, _encode_sorted, lambda number: number.canonical)
 
 
-def _encode(document: Any, mark: str, spelt: list[str]) -> bytes:
-    """With `mark` as a text where numbers stand that are `spelt`, in their order."""
+def _written(document: Any, encode: _Encode, text_of: Callable[[Spelt], str]) -> bytes:
+    """With texts of numbers where `encode` writes a mark for them."""
+    mark = "?"
+    while True:
+        encoded, numbers = encode(document, mark)
+        if not numbers:
+            return encoded
+        pieces = encoded.split(json.dumps(mark).encode())
+        if len(pieces) == len(numbers) + 1:
+            texts = [*(text_of(number).encode() for number in numbers), b""]
+            return b"".join(part for pair in zip(pieces, texts, strict=True) for part in pair)
+        mark += "?"  # the document has this text itself
+
+
+def _encode(document: Any, mark: str) -> tuple[bytes, list[Spelt]]:
+    """With `mark` as a text where the numbers stand that come with it, in their order."""
+    try:
+        return _dumped(document, mark, ensure_ascii=False)
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can escape
+        return _dumped(document, mark)
+
+
+def _encode_sorted(document: Any, mark: str) -> tuple[bytes, list[Spelt]]:
+    return _dumped(document, mark, sort_keys=True)
+
+
+def _dumped(document: Any, mark: str, **options: bool) -> tuple[bytes, list[Spelt]]:
+    numbers: list[Spelt] = []
 
     def stand_in(number: Spelt) -> str:
-        spelt.append(number.text)
+        numbers.append(number)
         return mark
 
-    try:
-        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=stand_in)
-        return text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can escape
-        spelt.clear()
-        return json.dumps(document, separators=(",", ":"), default=stand_in).encode()
+    text = json.dumps(document, separators=(",", ":"), default=stand_in, **options)  # type: ignore[arg-type]
+    return text.encode(), numbers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import os
 import time
@@ -14,10 +13,9 @@ from broker.errors import ConfigurationError
 from broker.records.record import Record
 from mirrormaker.steps.changes import Change
 from mirrormaker.steps.record import RecordAtWork, RecordError, TransitRecord
+from mirrormaker.topology.document import suggestion
 from mirrormaker.topology.model import CallFunction
 
-_FAILURES = (Exception, SystemExit, asyncio.CancelledError)
-"""What somebody's code may raise: none of it ends the process, or the route."""
 _TIMESTAMP_LIMIT = 1 << 62
 """Differences of times within these fit into a batch."""
 
@@ -41,18 +39,32 @@ class CallWatch:
             self._ns += time.perf_counter_ns() - started_ns
 
 
+def find_function(step: CallFunction) -> Callable[..., object]:
+    """What the file names, imported now. Raises ConfigurationError when there is no such function."""
+    path = f"{step.module}:{step.name}"
+    hint = ""
+    try:
+        module = importlib.import_module(step.module)
+        if not hasattr(module, step.name):
+            hint = suggestion(step.name, dir(module))
+        function = getattr(module, step.name)
+    except BaseException as error:  # see `load_function`
+        raise ConfigurationError([f"function {path}: {_told(error)}{hint}"]) from error
+    if not callable(function):
+        raise ConfigurationError([f"function {path}: it cannot be called"])
+    return function  # type: ignore[no-any-return]
+
+
 def load_function(step: CallFunction, topic: str, watch: CallWatch) -> Change:
     """The step of a function, imported now, for records of a source topic; `watch` knows how long it takes.
 
+    Whatever somebody's code raises ends neither the process nor the route: KeyboardInterrupt, too, is none of
+    a signal's, as processes that copy have their loop take those.
+
     Raises ConfigurationError when there is no such function.
     """
+    function = find_function(step)
     path = f"{step.module}:{step.name}"
-    try:
-        function = getattr(importlib.import_module(step.module), step.name)
-    except _FAILURES as error:
-        raise ConfigurationError([f"function {path}: {type(error).__name__}: {error}"]) from error
-    if not callable(function):
-        raise ConfigurationError([f"function {path}: it cannot be called"])
 
     def change(work: RecordAtWork) -> Sequence[RecordAtWork]:
         record = work.record()
@@ -68,11 +80,13 @@ def load_function(step: CallFunction, topic: str, watch: CallWatch) -> Change:
         )
         try:
             outcome = watch.call(function, given)
-        except _FAILURES as error:
-            raise RecordError(f"{path}: {type(error).__name__}: {error}") from error
-        if outcome is given:
-            return (work,)
-        return [_checked(made, work, path) for made in _several(outcome, path)]
+            if outcome is given:
+                return (work,)
+            return [_checked(made, work, path) for made in _several(outcome, path)]
+        except RecordError:
+            raise
+        except BaseException as error:
+            raise RecordError(f"{path}: {_told(error)}") from error
 
     return change
 
@@ -87,6 +101,15 @@ def read_secret(reference: str) -> bytes:
     if not secret:
         raise ConfigurationError([f"secret {reference}: there is none"])
     return secret
+
+
+def _told(error: BaseException) -> str:
+    """What somebody's code raised, in words; saying what it is may fail, too."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except BaseException:  # noqa: BLE001 - of somebody's code, as above
+        return name
 
 
 def _several(outcome: object, path: str) -> Iterable[Any]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from broker.records.filter_terms import LookedAt
 from broker.records.record import Header, Record
-from mirrormaker.steps.exact_json import read_exactly, write_json
+from mirrormaker.steps.exact_json import problem_of, read_exactly, write_json
 
 
 class RecordError(Exception):
@@ -59,7 +59,7 @@ class RecordAtWork(LookedAt):
             if document is None:
                 document = self.document
             if not isinstance(document, dict | list):
-                raise RecordError("the value is no JSON object")
+                raise RecordError(f"the value is no JSON object: {problem_of(self.value)}")
             self._opened = document
         return self._opened
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -209,6 +210,37 @@ def test_several_records_may_be_made_of_one(
     positions = {message.offset(): message.value() for message in arrived}
     assert [positions[places[each][0]] for each in (0, 1, 2, 31)] == [b"0", b"1", b"2", b"31"]
     assert {exactness for _, exactness in places.values()} == {"exact"}
+
+
+def test_what_a_function_raises_ends_no_daemon_and_a_signal_does(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, destination = clusters
+    (tmp_path / "raising.py").write_text(
+        "class End(BaseException): pass\n"
+        "RAISED = {2: KeyboardInterrupt, 3: SystemExit, 5: GeneratorExit, 7: End}\n"
+        "def change(record):\n"
+        "    if (raised := RAISED.get(int(record.value))) is not None:\n"
+        "        raise raised('no')\n"
+        "    return record\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    create(source, "flights", 1)
+    produce(source, "flights", range(10), 1)
+    running = mirror(
+        source, destination, transforms=[{"function": "raising:change"}], on={"record_error": "park"}
+    )
+    running.start()
+    assert counts_of(running, "left_out") == {"record_error": 4}
+    arrived = consume(destination, "jfk.flights", 1)
+    assert [int(message.value() or b"") for message in arrived] == [0, 1, 4, 6, 8, 9]
+    letters = [headers_of(message) for message in consume(destination, "jfk.flights.dead-letters", 1)]
+    assert [letter["parked.error"] for letter in letters] == [
+        f"raising:change: {name}: no" for name in ("KeyboardInterrupt", "SystemExit", "GeneratorExit", "End")
+    ]
+    assert running.process is not None
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(PATIENCE_SECONDS) == 0
 
 
 @pytest.mark.parametrize(("policy", "delivery"), [("key", "exactly_once"), ("round_robin", "at_least_once")])

@@ -56,7 +56,7 @@ def test_filters_look_at_keys_values_headers_and_fields_of_values(text: str, mat
     assert RecordFilter.parse(text).matches(b"JFK-1", LATE, HEADERS) is matches
 
 
-@pytest.mark.parametrize("value", [None, b"", b"\xff", b"[" * 100_000, b"9" * 10_000, b"{"])
+@pytest.mark.parametrize("value", [None, b"", b"\xff", b"[" * 100_000, b"9" * 10_000 + b",", b"{"])
 def test_what_is_not_json_has_no_fields(value: bytes | None) -> None:
     assert not RecordFilter.parse("$.a exists or $ exists").matches(None, value, [])
     assert RecordFilter.parse("not $.a = 1").matches(None, value, [])

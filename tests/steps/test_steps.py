@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -88,6 +88,22 @@ def test_conditions_mean_what_they_say(condition: Condition, holds: bool) -> Non
     order = record(headers=[("kind", b"late")])
     looked_at = LookedAt(order.key, order.value, order.headers)
     assert compile_condition(condition).holds(looked_at) is holds
+
+
+@pytest.mark.parametrize(
+    ("expression", "holds"),
+    [
+        ("$.kind = 'late'", True),
+        ("$.id exists", True),
+        ("$.id > 1e300", True),
+        ("$.id = 5", False),
+        ("not $.kind = 'late'", False),
+    ],
+)
+def test_a_number_of_more_digits_than_python_reads_hides_no_other_field(expression: str, holds: bool) -> None:
+    """Neither here nor at nodes, which have the same terms."""
+    value = b'{"id":%s,"kind":"late"}' % (b"7" * 5_000)
+    assert RecordFilter.parse(expression).matches(None, value, ()) is holds
 
 
 NAMES = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=4).filter(
@@ -185,6 +201,8 @@ def test_values_that_no_step_changes_stay_byte_by_byte(tmp_path: Path) -> None:
         "1e400",
         "4e-330",
         "1.5",
+        "9" * 5_000,
+        "-" + "1" * 20_000,
     ],
 )
 def test_numbers_of_a_value_that_is_changed_keep_their_value(tmp_path: Path, number: str) -> None:
@@ -201,6 +219,9 @@ def test_equal_numbers_have_one_hash_however_long_they_are_spelt(tmp_path: Path)
         done(made, record(b'{"id":%s}' % number)) for number in (b"1.5", b"1.50000000000000000000")
     )
     assert short == long
+    numbers = ({"b": b"1" * 5_000}, {"b": b"1" * 4_999 + b"2"})
+    one, other = (done(made, record(b'{"id":{"b":%s}}' % number["b"])) for number in numbers)
+    assert one != other
     (masked,) = done(made, record(b'{"id":{"b":12345678901234567890.5,"a":1}}'))
     told = hashlib.sha256(b'{"a":1,"b":1.2345678901234567e+19}').hexdigest()
     assert json.loads(masked.value or b"") == {"id": told}
@@ -234,9 +255,21 @@ def test_a_secret_that_is_not_there_is_told(tmp_path: Path) -> None:
         steps(tmp_path, "[{mask: {key: true, hash: true, salt: 'env:NOWHERE'}}]")
 
 
-@pytest.mark.parametrize("value", [b"no JSON", b"7", b"\xff"])
-def test_a_value_that_is_no_object_is_an_error_where_fields_are_named(tmp_path: Path, value: bytes) -> None:
-    with pytest.raises(RecordError, match="no JSON object"):
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (b"no JSON", "Expecting value: line 1 column 1"),
+        (b"7", "it is a single value"),
+        (b"7" * 5_000, "it is a single value"),
+        (b'{"id": %s, }' % (b"7" * 5_000), "line 1 column 5010"),
+        (b"\xff", "can't decode byte 0xff"),
+        (b'{"a":' * 100_000, "it is nested too deeply"),
+    ],
+)
+def test_a_value_that_is_no_object_is_an_error_where_fields_are_named(
+    tmp_path: Path, value: bytes, why: str
+) -> None:
+    with pytest.raises(RecordError, match=f"no JSON object: .*{why}"):
         done(steps(tmp_path, "[{mask: {fields: [card]}}]"), record(value))
     (passed,) = done(steps(tmp_path, "[{mask: {headers: [card]}}]"), record(value))
     assert passed.value == value
@@ -294,8 +327,20 @@ def test_functions_return_the_record_others_or_none(
     assert b'"id"' not in (seen[0].value or b"")
 
 
-def cancel(_: TransitRecord) -> None:
-    raise asyncio.CancelledError
+def raising(error: BaseException) -> Callable[[TransitRecord], None]:
+    def change(_: TransitRecord) -> None:
+        raise error
+
+    return change
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        return 1 / 0  # type: ignore[return-value]
+
+
+class OwnEnd(BaseException):
+    pass
 
 
 @pytest.mark.parametrize(
@@ -312,7 +357,12 @@ def cancel(_: TransitRecord) -> None:
         (lambda made: made._replace(timestamp_ms=-2), "not milliseconds since 1970"),
         (lambda made: made._replace(headers=[("\ud800", b"")]), "half of a surrogate pair"),
         (lambda made: sys.exit("enough"), "SystemExit: enough"),
-        (cancel, "CancelledError"),
+        (raising(asyncio.CancelledError()), "CancelledError"),
+        (raising(KeyboardInterrupt("no")), "KeyboardInterrupt: no"),
+        (raising(GeneratorExit()), "GeneratorExit"),
+        (raising(OwnEnd("over")), "OwnEnd: over"),
+        (raising(UnspeakableError()), "functions_of_a_route:change: UnspeakableError$"),
+        (lambda made: made._replace(headers=({}[name] for name in "a")), "KeyError: 'a'"),
     ],
 )
 def test_what_a_function_does_wrong_is_an_error_of_the_record(
@@ -329,10 +379,11 @@ def test_a_function_that_is_not_there_is_told_when_the_route_starts(tmp_path: Pa
         steps(tmp_path, f"[{{function: '{path}'}}]")
 
 
+@pytest.mark.parametrize("end", ["SystemExit", "KeyboardInterrupt"])
 def test_a_module_that_ends_the_program_when_it_is_imported_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    (tmp_path / "module_that_exits.py").write_text("import sys\nsys.exit('not configured')\n")
+    (tmp_path / "module_that_ends.py").write_text(f"raise {end}('not configured')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigurationError, match="module_that_exits:change: SystemExit: not configured"):
-        steps(tmp_path, "[{function: 'module_that_exits:change'}]")
+    with pytest.raises(ConfigurationError, match=f"module_that_ends:change: {end}: not configured"):
+        steps(tmp_path, "[{function: 'module_that_ends:change'}]")
