@@ -121,10 +121,10 @@ class DeepWay:
         aside, intake = self._config.aside, self._intake
         if reason is DeepReason.OVERSIZE:
             lane, note = aside.oversize_batch(intake.position, last_offset, timestamp, problem)
-            intake.left_out[TroubleKind.OVERSIZE] += 1
+            intake.left_out[intake.position] = TroubleKind.OVERSIZE
         else:
             lane, note = aside.not_shallow(intake.position, last_offset, timestamp, problem)
-            intake.left_out[TroubleKind.NOT_SHALLOW] += 1
+            intake.left_out[intake.position] = TroubleKind.NOT_SHALLOW
         self._packer.add(lane, 0, Codec.NONE, note, 1.0)
 
     def _take_repacked(self, entry: memoryview, header: BatchHeader, codec: Codec, origin: int) -> bool:
@@ -178,7 +178,7 @@ class DeepWay:
                 outcome = steps.apply(record)
             except RecordError as error:
                 lane, left = self._config.aside.record_error(record, str(error))
-                self._intake.left_out[TroubleKind.RECORD_ERROR] += 1
+                self._intake.left_out[record.offset] = TroubleKind.RECORD_ERROR
                 add(lane, origin, codec, left, ratio)
                 continue
             if not outcome:
@@ -190,7 +190,7 @@ class DeepWay:
 def _note_oversize(aside: Aside, intake: Intake, record: Record, problem: str) -> tuple[int, Record]:
     """Not a method: what refers to itself, and to all that was taken in, stays until it is looked for."""
     noted = aside.oversize(record, problem)
-    intake.left_out[TroubleKind.OVERSIZE] += 1
+    intake.left_out[record.offset] = TroubleKind.OVERSIZE
     return noted
 
 

@@ -184,7 +184,7 @@ class FlowCounts:
     bytes_left_at_source: int = 0
     """What nodes of the source left out for the filters: it did not cross the link."""
     left_out: Counter[TroubleKind] = field(default_factory=Counter)
-    """Noted or parked instead of copied."""
+    """Noted or parked instead of copied; each once, however often it is taken in."""
     offsets_lost_at_source: int = 0
     records_maybe_lost: int = 0
     """At most once: at most so many were given up without knowing whether they arrived."""
@@ -197,12 +197,10 @@ class FlowCounts:
     errors: Counter[ErrorCode] = field(default_factory=Counter)
 
     def take_in(self, intake: Intake) -> None:
-        """What an answer held was taken in."""
+        """What an answer held was taken in; `left_out` is counted by the `Tally`."""
         if intake.deep:
             self.deep_batches.update(intake.deep)
             self.filtered_records += intake.filtered_records
         self.control_batches_dropped += intake.control_batches
         self.aborted_batches_dropped += intake.aborted_batches
         self.returned_batches_dropped += intake.returned_batches
-        if intake.left_out:
-            self.left_out.update(intake.left_out)

@@ -99,8 +99,8 @@ class Intake:
     """What lies at `position` can be taken once `Origins` knows where it has been."""
     filtered_records: int = 0
     """Dropped by steps."""
-    left_out: Counter[TroubleKind] = field(default_factory=Counter)
-    """Noted or parked instead of copied."""
+    left_out: dict[int, TroubleKind] = field(default_factory=dict)
+    """Noted or parked instead of copied, by the source offset that the note or letter names."""
     damage: str | None = None
     """Why the bytes at `position` cannot be read; what came before them is in the chunks."""
     obstacle: Obstacle | None = None

@@ -60,7 +60,7 @@ class FlowMachine:
         self._fetches = FetchPlanner(config, hooks, self._partitions, self._buffer)
         self._facts: list[Fact] = []
         self._setbacks = Setbacks(config, hooks.remedies, self._buffer, self.counts, self._facts)
-        self._source_setbacks = SourceSetbacks(config, self.counts, self._facts)
+        self._source_setbacks = SourceSetbacks(config, tally, self._facts)
         self._leaders: dict[TopicPartition, BrokerId] = {}
         self._taking_in = TakingIn(
             config, hooks, self._buffer, self._lines, self._source_setbacks, self._facts, tally

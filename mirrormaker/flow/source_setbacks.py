@@ -13,7 +13,6 @@ from broker.errors import ErrorCode
 from mirrormaker.flow.exchange import FlowConfig
 from mirrormaker.flow.facts import (
     Fact,
-    FlowCounts,
     LeftOut,
     ObstacleMet,
     PartitionRecovered,
@@ -25,16 +24,17 @@ from mirrormaker.flow.facts import (
 from mirrormaker.flow.intake import Intake
 from mirrormaker.flow.obstacles import Obstacle
 from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.tally import Tally
 from mirrormaker.flow.trouble import OBSTACLES, Trouble, TroubleKind
 
 
 class SourceSetbacks:
     """Decides on failures of the source."""
 
-    def __init__(self, config: FlowConfig, counts: FlowCounts, facts: list[Fact]) -> None:
+    def __init__(self, config: FlowConfig, tally: Tally, facts: list[Fact]) -> None:
         """What happens is told in `facts`."""
         self._config = config
-        self._counts = counts
+        self._tally = tally
         self._facts = facts
 
     def configure(self, config: FlowConfig) -> None:
@@ -125,14 +125,16 @@ class SourceSetbacks:
         match trouble.kind:
             case TroubleKind.TOPIC_RECREATED:
                 self._facts.append(TopicRecreated(source=source, position=position, resumed_at=resume_at))
+                self._tally.forget_offsets(source, 0)
                 partition.begin_anew(resume_at)
             case TroubleKind.SOURCE_GAP if position < resume_at:
-                self._counts.offsets_lost_at_source += resume_at - position
+                self._tally.counts.offsets_lost_at_source += resume_at - position
                 self._facts.append(SourceGap(source=source, lost_from=position, resumed_at=resume_at))
                 partition.enter_epoch(-1)
                 partition.extend_to(resume_at)
             case TroubleKind.SOURCE_TRUNCATED if position >= resume_at:
                 self._facts.append(SourceTruncated(source=source, position=position, resumed_at=resume_at))
+                self._tally.forget_offsets(source, resume_at)
                 partition.return_to(resume_at)
 
     def _leave_out(self, partition: Partition, trouble: Trouble) -> None:
@@ -140,7 +142,7 @@ class SourceSetbacks:
         if partition.position != trouble.position:
             return
         self._forget(partition)
-        self._counts.left_out[trouble.kind] += 1
-        kinds = {trouble.kind.value: 1}
-        self._facts.append(LeftOut(source=partition.source, offset=trouble.position, kinds=kinds))
+        if self._tally.leave_out(partition, {trouble.position: trouble.kind}):
+            kinds = {trouble.kind.value: 1}
+            self._facts.append(LeftOut(source=partition.source, offset=trouble.position, kinds=kinds))
         partition.extend_to(trouble.resume_at)

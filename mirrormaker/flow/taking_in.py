@@ -76,8 +76,8 @@ class TakingIn:
         self._setbacks.end_rest(partition)
         self._tally.of(partition.source).take_in(intake)
         partition.count_taken(intake)
-        if intake.left_out:
-            kinds = {kind.value: count for kind, count in intake.left_out.items()}
+        if intake.left_out and (new := self._tally.leave_out(partition, intake.left_out)):
+            kinds = {kind.value: count for kind, count in new.items()}
             self._facts.append(LeftOut(source=partition.source, offset=answer.offset, kinds=kinds))
         if intake.leader_epoch != partition.leader_epoch:
             partition.enter_epoch(intake.leader_epoch)

@@ -214,7 +214,7 @@ def test_what_would_have_to_be_decoded_is_noted_where_nothing_may_be() -> None:
     assert [(chunk.lane, chunk.first_offset) for chunk in noted.chunks] == [(0, 0), (0, 9), (NOTED, 3)]
     (note,) = records_of(noted.chunks[2])
     assert json.loads(note.value or b"")["last_offset"] == 8
-    assert noted.left_out == {TroubleKind.NOT_SHALLOW: 1}
+    assert noted.left_out == {3: TroubleKind.NOT_SHALLOW}
 
 
 def test_a_dead_letter_is_the_record_with_headers_that_tell_its_place() -> None:
