@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from broker.client.group_descriptions import DEAD
 from mirrormaker.failover.partitions import read_places
@@ -11,25 +12,29 @@ from mirrormaker.reconcile.switches import Side
 from mirrormaker.route_groups import route_group
 
 LOOK_MS = 200
-JOIN_LOOKS = 100
-"""So often a daemon is looked for whose routes have just been let go on."""
+JOIN_MS = 20_000
+"""So long a daemon is waited for: one that has just started, or whose routes have just been let go on, takes
+a moment to come to work.
+"""
 _EMPTY = frozenset({"Empty", DEAD, ""})
 
 
 class Attendance:
     """Of one run of a command."""
 
-    def __init__(self, sides: Sides, timeout_ms: int) -> None:
-        """`timeout_ms`: for processes to leave."""
+    def __init__(self, sides: Sides, timeout_ms: int, tell: Callable[[str], None]) -> None:
+        """`timeout_ms`: for processes to leave. `tell` is given a line where others are waited for."""
         self._sides = sides
         self._timeout_ms = timeout_ms
+        self._tell = tell
 
-    async def check_daemons(self, side: Side, *, are_joining: bool) -> None:
-        """Raises FailoverError where nobody would copy what is left at `side`. `are_joining`: routes have
-        just been let go on, and take a moment to come to work.
+    async def check_daemons(self, side: Side) -> None:
+        """Return once every route has a daemon that is to copy what is left at `side`. Raises FailoverError
+        where none comes in time.
         """
         sides = self._sides
         places = await read_places(sides, side)
+        waiting = []
         for route in sides.leaving(side):
             waits = any(place.position < place.end for place in places if place.route.name == route.name)
             wishes = sides.wishes.get(route.name)
@@ -37,10 +42,18 @@ class Attendance:
                 raise FailoverError(
                     f"route {route.name!r} is paused and has not copied everything: resume it"
                 )
-            if waits and not await self._comes(side, route.name, JOIN_LOOKS if are_joining else 1):
-                raise FailoverError(
-                    f"no daemon runs the route {route.name!r}, and not everything is copied: start one"
-                )
+            waiting += [route.name] * waits
+        wait_ms = min(JOIN_MS, self._timeout_ms)
+        name = ""
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                for name in waiting:
+                    await self._comes(side, name)
+        except TimeoutError:
+            raise FailoverError(
+                f"no daemon runs the route {name!r}, none has come in {wait_ms} ms, and not everything is"
+                " copied: start one"
+            ) from None
 
     async def await_nobody(self, side: Side) -> None:
         """Until routes from `side` rest in every process. Raises FailoverError."""
@@ -55,12 +68,14 @@ class Attendance:
                 f" {self._timeout_ms} ms: run the same command again"
             ) from None
 
-    async def _comes(self, side: Side, name: str, looks: int) -> bool:
-        for _ in range(looks):
-            if await self._members(side, name):
-                return True
+    async def _comes(self, side: Side, name: str) -> None:
+        """Until a process is at work on the route."""
+        is_told = False
+        while not await self._members(side, name):
+            if not is_told:
+                self._tell(f"waiting for a daemon that runs the route {name!r}")
+                is_told = True
             await asyncio.sleep(LOOK_MS / 1000)
-        return False
 
     async def _members(self, side: Side, name: str) -> int:
         sides = self._sides

@@ -48,7 +48,7 @@ class GroupSwitch:
         self._sides = sides
         self._terms = terms
         self._tell = tell
-        self._attendance = Attendance(sides, terms.timeout_ms)
+        self._attendance = Attendance(sides, terms.timeout_ms, tell)
         self._tail = TailSettling(sides, terms, self._attendance, tell)
         self._groups: tuple[GroupPlace, ...] = ()
 
@@ -112,7 +112,7 @@ class GroupSwitch:
     async def _begin(self, target: Side) -> None:
         """The fence is recorded, then closed."""
         sides, old = self._sides, target.other
-        await self._attendance.check_daemons(old, are_joining=bool(self._tail.found))
+        await self._attendance.check_daemons(old)
         topics = sorted({place.source.topic for place in await read_places(sides, old)})
         await self._check_fence(old, topics)
         before = await read_settings(sides.cluster(old), topics)

@@ -135,7 +135,8 @@ def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both
     file = group_file(tmp_path, clusters)
     (port,) = free_ports(1)
     running = mirror.of_file(file, options=("--http", str(port)))
-    assert "no daemon runs the route 'forth'" in refused("failover", file, "orders")
+    said = refused("failover", file, "orders", "--timeout", "0.5")
+    assert "no daemon runs the route 'forth', none has come in 500 ms" in said
     running.start()
     wait_states(running, forth="running", back="standing by")
     had = read(primary, "readers", TOPIC, 30, start=0)
@@ -178,6 +179,25 @@ def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both
     assert had == list(range(170))
     wait_count(standby, 170)
     assert records_at(primary) == records_at(standby) == list(range(170))
+    assert running.stop() == 0
+
+
+def test_a_switch_waits_for_a_daemon_that_is_only_coming_to_work(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    primary, standby = clusters["primary"], clusters["standby"]
+    create(primary, TOPIC, 1)
+    produce(primary, TOPIC, range(10), 1)
+    file = group_file(tmp_path, clusters)
+    running = mirror.of_file(file)
+    with begun("failover", file) as command:
+        assert command.stderr is not None
+        told = iter(command.stderr.readline, "")
+        assert any("waiting for a daemon that runs the route 'forth'" in line for line in told)
+        running.start()
+        _, rest = command.communicate(timeout=SECONDS)
+        assert command.returncode == 0, rest
+    assert records_at(standby) == list(range(10))
     assert running.stop() == 0
 
 
