@@ -26,6 +26,7 @@ from mirrormaker.audit_commands import add_audit_verb
 from mirrormaker.child_keeper import ChildKeeper
 from mirrormaker.control_access import pause, resume
 from mirrormaker.daemon import Daemon
+from mirrormaker.doubts import doubts
 from mirrormaker.embedded import EmbeddedTopology
 from mirrormaker.failover.commands import add_failover_verbs
 from mirrormaker.memory import keep_freed_memory
@@ -35,7 +36,8 @@ from mirrormaker.report import render_json, render_text
 from mirrormaker.route_runner import describe_error
 from mirrormaker.seeking import parse_destination, seek
 from mirrormaker.status import load_for_status, read_status
-from mirrormaker.topology.loader import load_topology
+from mirrormaker.topology.document import read_text
+from mirrormaker.topology.loader import parse_topology
 from mirrormaker.topology.model import LOOPBACK
 from mirrormaker.translate_commands import add_translate_verb
 
@@ -173,10 +175,14 @@ def _http_token(text: str) -> TextSource:
 
 
 def _validate(options: argparse.Namespace) -> int:
-    topology = load_topology(options.file)
+    text = read_text(options.file)
+    topology = parse_topology(text, options.file)
+    found = doubts(topology, text, options.file)
+    for doubt in found:
+        print(f"warning: {doubt.render(str(options.file))}", file=sys.stderr)
     print(
         f"{options.file}: {len(topology.clusters)} clusters, {len(topology.routes)} routes, "
-        f"{len(topology.pipelines)} pipelines, no problems"
+        f"{len(topology.pipelines)} pipelines, {len(found) or 'no'} {'warnings' if found else 'problems'}"
     )
     return 0
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from broker.clock import SystemClock
 from broker.errors import ConfigurationError
+from mirrormaker.doubts import doubt_notices
 from mirrormaker.plan.diff import make_plan
 from mirrormaker.plan.document import differences, plan_document, read_plan
 from mirrormaker.plan.notices import Notice, NoticeKind
@@ -137,7 +138,9 @@ async def _make_plan(file: Path) -> tuple[Topology, Plan]:
     running = find_daemon(written)
     plan = make_plan(topology, world, source.digest, plan_routes(written, running))
     told = wish_notices(written, world, running.daemon_id if running is not None else None)
-    return topology, replace(plan, notices=(*plan.notices, *told, *map(_notice_of, groups.values())))
+    doubted = doubt_notices(written, source.text, file, world)
+    notices = (*plan.notices, *told, *map(_notice_of, groups.values()), *doubted)
+    return topology, replace(plan, notices=notices)
 
 
 def _notice_of(where: ActiveSide) -> Notice:

@@ -28,6 +28,8 @@ class NoticeKind(Enum):
     PAUSED = "paused"
     HALTED = "halted"
     FAILOVER = "failover"
+    SETTING = "setting"
+    FUNCTION = "function"
 
 
 _BLOCKING = frozenset({NoticeKind.ONE_CLUSTER, NoticeKind.CIRCLE})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from mirrormaker.topology.document import Problems, read_document, read_text
+from mirrormaker.topology.document import Problem, Problems, read_document, read_text
+from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.kinds.records import Given
 from mirrormaker.topology.loops import with_provenance
 from mirrormaker.topology.model import RouteSpec, Topology
@@ -30,6 +32,21 @@ def parse_topology(text: str, file: Path) -> Topology:
             problems.report(finding.path, finding.message, _line_of(finding.path, problems))
     problems.raise_if_any(str(file))
     return topology
+
+
+def locate(findings: Iterable[Finding], text: str, file: Path) -> list[Problem]:
+    """Findings in what `file` holds, where they are said, by their lines; several of one line that say the
+    same, as of defaults, are one.
+    """
+    problems = Problems()
+    _read_topology(text, file, problems)
+    found: dict[tuple[int, str], Problem] = {}
+    for finding in findings:
+        line = _line_of(finding.path, problems)
+        found.setdefault(
+            (line, finding.message), Problem(line=line, path=finding.path, message=finding.message)
+        )
+    return sorted(found.values(), key=lambda problem: problem.line)
 
 
 def lines_of(file: Path) -> Problems:

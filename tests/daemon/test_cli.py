@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from pathlib import Path
 
@@ -34,6 +35,45 @@ def test_a_good_file_is_valid(good: Path) -> None:
     assert done.returncode == 0
     assert done.stdout == f"{good}: 2 clusters, 1 routes, 0 pipelines, no problems\n"
     assert done.stderr == ""
+
+
+def test_what_is_most_probably_not_meant_is_warned_of_where_it_stands(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "steps_here.py").write_text("print('imported')\ndef change(record): ...\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    text = good.read_text()
+    first = text.count("\n") + 1
+    good.write_text(
+        f"{text}defaults:\n"
+        "  sync:\n"
+        "    config:\n"
+        "      - retention.sm\n"
+        "  transforms:\n"
+        "    - {function: 'steps_here:change'}\n"
+        "    - {function: 'steps_here:chagne'}\n"
+        "    - {function: 'steps_there:change'}\n"
+    )
+    done = mirrormaker("validate", str(good))
+    assert done.returncode == 0
+    assert done.stdout == f"{good}: 2 clusters, 1 routes, 0 pipelines, 3 warnings\n"
+    here = "it must be where Python finds it, wherever a daemon runs the route"
+    assert done.stderr.splitlines() == [
+        "imported",
+        f"warning: {good}:{first + 3}: routes[0].sync.config[0]: 'retention.sm' is no setting of a topic"
+        " that is known, and carries nothing over; did you mean 'retention.ms'?",
+        f"warning: {good}:{first + 6}: routes[0].transforms[1].function: function steps_here:chagne:"
+        f" AttributeError: module 'steps_here' has no attribute 'chagne'; did you mean 'change'? ({here})",
+        f"warning: {good}:{first + 7}: routes[0].transforms[2].function: function steps_there:change:"
+        f" ModuleNotFoundError: No module named 'steps_there' ({here})",
+    ]
+    notices = json.loads(mirrormaker("plan", str(good), "--output", "json").stdout)["notices"]
+    kinds = [(notice["kind"], notice["about"]) for notice in notices if notice["kind"] != "unreachable"]
+    assert kinds == [
+        ("setting", f"{good}:{first + 3}: routes[0].sync.config[0]"),
+        ("function", f"{good}:{first + 6}: routes[0].transforms[1].function"),
+        ("function", f"{good}:{first + 7}: routes[0].transforms[2].function"),
+    ]
 
 
 @pytest.mark.parametrize("verb", ["validate", "run", "up", "status"])

@@ -1,0 +1,58 @@
+"""What a topology says that is not wrong by itself, and most probably not meant: `validate` and `plan` warn
+of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from broker.errors import ConfigurationError
+from mirrormaker.plan.notices import Notice, NoticeKind
+from mirrormaker.plan.world import World
+from mirrormaker.steps.outside import find_function
+from mirrormaker.topology.document import Problem
+from mirrormaker.topology.findings import Finding
+from mirrormaker.topology.loader import locate
+from mirrormaker.topology.model import CallFunction, RouteSpec, Topology
+from mirrormaker.topology.setting_names import unknown_settings
+
+
+def doubts(topology: Topology, text: str, file: Path) -> list[Problem]:
+    """All of what `text` says, which `file` holds, that can be told without asking a cluster. Functions that
+    it names are imported.
+    """
+    return locate([*unknown_settings(topology), *missing_functions(topology)], text, file)
+
+
+def doubt_notices(topology: Topology, text: str, file: Path, world: World) -> Iterator[Notice]:
+    """The same for a plan: settings that topics of a source have are known, whatever they are."""
+
+    def names_at_source(route: RouteSpec) -> Collection[str]:
+        source = world.reached(route.source)
+        return () if source is None else {name for topic in source.topics.values() for name in topic.config}
+
+    found = {
+        NoticeKind.SETTING: unknown_settings(topology, names_at_source),
+        NoticeKind.FUNCTION: missing_functions(topology),
+    }
+    for kind, findings in found.items():
+        for problem in locate(findings, text, file):
+            yield Notice(kind=kind, about=f"{file}:{problem.line}: {problem.path}", message=problem.message)
+
+
+def missing_functions(topology: Topology) -> Iterator[Finding]:
+    """Functions of routes that cannot be had here; a daemon on another host may find them. What they print
+    when they are imported is no data of a command.
+    """
+    for index, route in enumerate(topology.routes):
+        for place, transform in enumerate(route.transforms):
+            if isinstance(transform.step, CallFunction):
+                try:
+                    with contextlib.redirect_stdout(sys.stderr):
+                        find_function(transform.step)
+                except ConfigurationError as error:
+                    message = f"{error} (it must be where Python finds it, wherever a daemon runs the route)"
+                    yield Finding(path=f"routes[{index}].transforms[{place}].function", message=message)
