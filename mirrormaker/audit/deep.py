@@ -143,11 +143,26 @@ class DeepAudit:
         """What stands before the first record that both sides have, where there is no ledger."""
         view = self._view
         at_source = Outcome.GONE_AT_DESTINATION if view.to_starts[to] > 0 else None
-        may_be_prior = may_append(view.route) or view.ends[source] == 0
-        at_destination = Outcome.THERE_BEFORE if may_be_prior else None
+        at_destination = Outcome.THERE_BEFORE if self._may_be_prior(source, to) else None
         return Skips(
             source=Outcome.BEFORE_START if view.route.start is not Start.EARLIEST else at_source,
             destination=Outcome.GONE_AT_SOURCE if view.source_starts[source] > 0 else at_destination,
+        )
+
+    def _may_be_prior(self, source: TopicPartition, to: TopicPartition) -> bool:
+        """Whether what stands at the destination of a partition without a ledger may have been there before
+        the route: as far as it is known to have copied nothing of the partition, or has a ledger of others
+        that lead to the topic. Else the ledger may have been lost, and what is strange be altered copies.
+        """
+        view = self._view
+        position = view.positions.get(source)
+        return (
+            may_append(view.route)
+            or view.ends[source] == 0
+            or position is None
+            or position <= view.source_starts[source]
+            or view.route.start is not Start.EARLIEST
+            or any(there.topic == to.topic for _, there in view.passes)
         )
 
     # ---- reading

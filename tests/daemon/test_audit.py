@@ -354,6 +354,40 @@ def test_what_stands_at_the_destination_of_a_partition_that_was_always_empty_was
     assert (code, found(route), route["outcomes"]) == (0, [], {"there_before": 3})
 
 
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_what_stands_in_a_topic_that_was_taken_over_was_there_before_also_without_a_ledger(
+    mirror: MirrorFactory, sides: Sides, tmp_path: Path, start: str
+) -> None:
+    """Before the route is at work, and of a partition that has brought nothing since."""
+    source, destination = sides
+    topic = f"decided-{start}"
+    create(source, topic, 2, **KEPT)
+    create(destination, f"jfk.{topic}", 2, **KEPT)
+    for each, name, numbers in (
+        (source, topic, range(10, 15)),
+        (destination, f"jfk.{topic}", range(3)),
+    ):
+        writer = producer(each)
+        for number in numbers:
+            for partition in (0, 1):
+                writer.produce(name, b"%d" % number, b"key", partition, timestamp=BASE_MS + number)
+        assert writer.flush(PATIENCE_SECONDS) == 0
+    running = mirror.of_file(topology(tmp_path, sides, topic, start=start))
+    assert mirrormaker("apply", str(running.file), "--force").returncode == 0
+    route = audit(running.file, "--deep")[1]
+    assert {each[0] for each in found(route)} <= {"missing"}, "nobody has copied anything"
+    assert route["outcomes"]["there_before"] == 6
+    running.start()
+    running.wait_copied()
+    write(source, topic, numbered(range(20, 25)))
+    running.wait_for(lambda told: told["ledger"]["pages"] > 0, "in the ledger")
+    running.wait_copied()
+    assert running.stop() == 0
+    code, route = audit(running.file, "--deep")
+    assert (code, found(route), route["outcomes"]["there_before"]) == (0, [], 6), route
+    assert route["equal"] == (15 if start == "earliest" else 5)
+
+
 def test_what_a_seek_repeats_or_passes_over_is_explained(
     sides: Sides, copied: Callable[..., MirrorProcess]
 ) -> None:
