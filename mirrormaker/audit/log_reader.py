@@ -16,7 +16,7 @@ from broker.client.fetch import (
     read_fetch,
     version_limit,
 )
-from broker.client.offsets import earliest_offsets
+from broker.client.offsets import LATEST, earliest_offsets, list_offsets
 from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from broker.wire.messages.fetch import FetchRequest, PartitionData
@@ -39,9 +39,12 @@ class LogReader:
         *,
         committed_only: bool,
         lane: str,
+        verifies: bool = True,
         fetch_bytes: int = FETCH_BYTES,
     ) -> None:
-        """`lane`: of the connections that it takes; see `Cluster.new_lane`."""
+        """`lane`: of the connections that it takes; see `Cluster.new_lane`. `verifies`: the checksums of
+        batches.
+        """
         self.bytes = 0
         self.log_start = 0
         """Where the log begins at the earliest: what was deleted while it was read is passed over."""
@@ -50,6 +53,7 @@ class LogReader:
         self._within = within
         self._committed_only = committed_only
         self.lane = lane
+        self._verifies = verifies
         self._fetch_bytes = fetch_bytes
 
     async def entries(self) -> AsyncGenerator[Entry]:
@@ -76,7 +80,8 @@ class LogReader:
                         continue
                     if entry.header is not None and entry.header.base_offset >= self._within.next:
                         return
-                    check(entry)
+                    if self._verifies:
+                        check(entry)
                     yield entry
         finally:
             if coming is not None:
@@ -87,12 +92,28 @@ class LogReader:
         """Raises BrokerError."""
         return (await earliest_offsets(self._cluster, [self._partition]))[self._partition]
 
+    async def _end(self) -> int:
+        """Up to where it may be read. Raises BrokerError."""
+        wanted = {self._partition: LATEST}
+        found = await list_offsets(self._cluster, wanted, read_committed=self._committed_only)
+        return found[self._partition].offset
+
     async def _ask(self, offset: int) -> FetchedBatches | None:
-        """From `offset` on; None at the end of what may be read. Raises BrokerError."""
+        """From `offset` on; None where the log has nothing there that may be read. Raises BrokerError.
+
+        An empty answer alone does not say that: a node gives one to a client beyond its quota, and while it
+        does not know yet how far the log is committed.
+        """
         retries = self._cluster.retries(RETRIES_TIMEOUT_MS)
         while True:
             try:
-                return await self._fetch(offset)
+                fetched = await self._fetch(offset)
+                if fetched is not None or not await self._start() <= offset < (end := await self._end()):
+                    return fetched
+                raise ProtocolError(
+                    ErrorCode.OFFSET_NOT_AVAILABLE,
+                    f"{self._partition} goes to {end}, and the answer to a fetch from {offset} on is empty",
+                )
             except BrokerError as error:
                 if isinstance(error, ProtocolError) and not error.code.retriable:
                     raise
@@ -102,6 +123,8 @@ class LogReader:
     async def _fetch(self, offset: int) -> FetchedBatches | None:
         while True:
             data = await self._request(offset)
+            if data is None:
+                return None
             code = ErrorCode.of(data.error_code)
             if code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 return None  # deleted, or beyond the end
@@ -116,7 +139,8 @@ class LogReader:
                 return None
             self._fetch_bytes = needed
 
-    async def _request(self, offset: int) -> PartitionData:
+    async def _request(self, offset: int) -> PartitionData | None:
+        """None: the answer says nothing of the partition, as where a quota is used up."""
         node_id = self._cluster.leader(self._partition)
         if node_id is None:
             raise ProtocolError(ErrorCode.LEADER_NOT_AVAILABLE, str(self._partition))
@@ -134,7 +158,7 @@ class LogReader:
         for partition, data in read_fetch(await connection.request(request, version), request):
             if partition == self._partition:
                 return data
-        raise ProtocolError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{self._partition} was not answered")
+        return None
 
     def _position(self, offset: int) -> PartitionPosition:
         return PartitionPosition(topic_partition=self._partition, offset=offset, max_bytes=self._fetch_bytes)

@@ -7,25 +7,25 @@ tells.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from broker.client.aborted import AbortedBatches, aborted_transactions
 from broker.client.cluster import Cluster
-from broker.client.fetch import FetchTerms, PartitionPosition, build_fetch, read_fetch, version_limit
-from broker.errors import ErrorCode, ProtocolError
-from broker.records.batch import MAGIC_POSITION, BatchHeader, read_header
-from broker.records.reader import iterate_entries
+from broker.records.batch import BatchHeader
 from broker.types import TopicPartition
-from broker.wire.messages.fetch import FetchRequest, PartitionData
+from mirrormaker.audit.entries import Entry
+from mirrormaker.audit.log_reader import LogReader
+from mirrormaker.audit.ranges import Range
 from mirrormaker.failover.partitions import PartitionPlace
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.origin_registry import ORIGINS_TOPIC
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.two_way import mirrored_until
 
-FETCH_BYTES = 4 << 20
 READ_TIMEOUT_MS = 30_000
+PASSED_OVER_MIN = 10_000
+"""Offsets that must have come from the other side for them to be passed over unread, not read along."""
 
 Paths = Mapping[int, frozenset[str]]
 """By producer id, the clusters where its batches have been."""
@@ -82,29 +82,19 @@ async def find_tail(
     position, tail = place.position, None
     while position < place.stable_end:
         position = max(position, mirrored_until([came], position) or 0)
-        if position >= place.stable_end:
-            break
-        answer = await _fetch(cluster, place.source, position)
-        aborted, records = AbortedBatches(aborted_transactions(answer)), memoryview(answer.records or b"")
-        before = position
-        for start, size in iterate_entries(records):
-            entry = records[start : start + size]
-            if entry[MAGIC_POSITION] < 2:
-                offset = int.from_bytes(entry[:8], "big", signed=True)
-                tail = _with(tail, place.source, max(offset, position), offset, size, 1, -1)
-                position = offset + 1
-                continue
-            header = read_header(entry)
-            if not (aborted.includes(header) or header.is_control or _has_been(header, paths, destination)):
-                first = max(header.base_offset, position)
-                count = min(header.record_count, header.next_offset - first)
-                if count > 0:
-                    tail = _with(
-                        tail, place.source, first, header.last_offset, size, count, header.max_timestamp
-                    )
-            position = max(position, header.next_offset)
-        if position == before:
-            break  # it ends sooner than it was told
+        lane = cluster.new_lane("tail")
+        within = Range(position, place.stable_end)
+        reader = LogReader(cluster, place.source, within, committed_only=True, lane=lane, verifies=False)
+        position = within.next
+        async with aclosing(reader.entries()) as entries:
+            async for entry in entries:
+                if entry.header is None or not _has_been(entry.header, paths, destination):
+                    tail = _with(tail, place.source, entry, within)
+                mirrored = mirrored_until([came], entry.next) or 0
+                if mirrored >= entry.next + PASSED_OVER_MIN:
+                    position = mirrored
+                    break
+        await cluster.release_lane(lane)
     return tail
 
 
@@ -112,35 +102,23 @@ def _has_been(header: BatchHeader, paths: Paths, destination: str | None) -> boo
     return header.producer_id >= 0 and destination in paths.get(header.producer_id, frozenset())
 
 
-def _with(
-    tail: Tail | None, at: TopicPartition, first: int, last: int, size: int, records: int, time_ms: int
-) -> Tail:
+def _with(tail: Tail | None, at: TopicPartition, entry: Entry, within: Range) -> Tail:
+    """The tail, and what of a batch is within."""
+    size, header = len(entry.data), entry.header
+    if header is None:
+        first, last, count, time_ms = entry.next - 1, entry.next - 1, 1, -1
+    else:
+        first, last, time_ms = max(header.base_offset, within.first), header.last_offset, header.max_timestamp
+        count = min(header.record_count, header.next_offset - first)
     if tail is None:
         return Tail(
             topic=at.topic,
             partition=at.partition,
             first=first,
             last=last,
-            records=records,
+            records=count,
             bytes=size,
             first_ms=time_ms,
             last_ms=time_ms,
         )
-    return replace(tail, last=last, records=tail.records + records, bytes=tail.bytes + size, last_ms=time_ms)
-
-
-async def _fetch(cluster: Cluster, source: TopicPartition, offset: int) -> PartitionData:
-    """Raises BrokerError, also where the partition has no leader."""
-    leader = cluster.leader(source)
-    if leader is None:
-        raise ProtocolError(ErrorCode.LEADER_NOT_AVAILABLE, f"{source} has no leader")
-    asked = [PartitionPosition(topic_partition=source, offset=offset, max_bytes=FETCH_BYTES)]
-    terms = FetchTerms(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, read_committed=True)
-    request = build_fetch(asked, terms, cluster.metadata)
-    connection = await cluster.connection(leader)
-    version = connection.version_of(FetchRequest, at_most=version_limit(asked, cluster.metadata))
-    for _, data in read_fetch(await connection.request(request, version), request):
-        if data.error_code:
-            raise ProtocolError(ErrorCode.of(data.error_code), f"fetch of {source}")
-        return data
-    raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"fetch of {source}")
+    return replace(tail, last=last, records=tail.records + count, bytes=tail.bytes + size, last_ms=time_ms)
