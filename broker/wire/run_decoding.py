@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from broker.types import Buffer
 from broker.wire.primitives import uuid_of
-from broker.wire.runs import RUN_LENGTH_MAX, Layout, Runs, carried_fields
+from broker.wire.runs import ARRAY_LENGTH_MAX, RUN_LENGTH_MAX, Layout, Runs, carried_fields
 from broker.wire.schema import FIXED_SIZES, Field, Kind, Struct
 from broker.wire.source import Source, add_defaults
 
-LENGTH_LIMIT = 127
-"""Arrays in runs are shorter: the length of a longer one, plus one, takes more than a byte as a varint."""
 _NAMESPACE = {"length_hint": length_hint, "new": object.__new__, "uuid_of": uuid_of}
+_TOO_LONG: Layout = (ARRAY_LENGTH_MAX + 1,)
+"""Of structures with an array that makes no layout."""
 
 ReadRun = Callable[[Buffer, int, int, int, list[Any]], tuple[int, int]]
 """(buffer, position, its size, structures left, list to append to) -> (position, structures left)."""
@@ -32,8 +32,11 @@ def read_nothing(_buffer: Buffer, position: int, _size: int, left: int, _items: 
 
 @cache
 def read_layout(struct: type[Struct], version: int, *, flexible: bool) -> Callable[[Buffer, int], Layout]:
-    """The function that finds the layout of the `struct` at a position from the lengths in it."""
-    source = Source({})
+    """The function that finds the layout of the `struct` at a position from the lengths in it.
+
+    Behind an array that makes none it does not look: it may have skipped too little to find a length there.
+    """
+    source = Source({"TOO_LONG": _TOO_LONG})
     lengths, gap = [], 0
     for field in carried_fields(struct, version):
         if field.element is None:
@@ -45,10 +48,10 @@ def read_layout(struct: type[Struct], version: int, *, flexible: bool) -> Callab
         source.add(f"{length}, = {unpack}(buffer, position)")
         if flexible:
             source.add(f"{length} -= 1")
+        with source.block(f"if {length} > {ARRAY_LENGTH_MAX}:"):
+            source.add("return TOO_LONG")
         element_size = FIXED_SIZES[field.element.kind]
-        source.add(
-            f"position += {size} + ({length} * {element_size} if 0 < {length} < {LENGTH_LIMIT} else 0)"
-        )
+        source.add(f"position += {size} + ({length} * {element_size} if {length} > 0 else 0)")
         gap = 0
     source.add(f"return ({', '.join(lengths)},)")
     return source.compile("look(buffer, position)", f"<layout of {struct.__name__} {version}>")
@@ -84,7 +87,7 @@ def _compile_run_reader(struct: type[Struct], version: int, layout: Layout, *, f
             values.append((field, f"uuid_of({target})" if field.kind is Kind.UUID else target))
             continue
         count = next(lengths)
-        if count >= LENGTH_LIMIT or (count < 0 and version not in field.nullable):
+        if count < 0 and version not in field.nullable:
             return read_nothing
         elements = [source.variable("element") for _ in range(count)]
         packed.append(_Packed("B" if flexible else "i", target, count + flexible))

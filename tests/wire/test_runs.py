@@ -12,6 +12,11 @@ from hypothesis import strategies as st
 from broker.errors import WireError
 from broker.wire.encoding import write_runs
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from broker.wire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
 from broker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -89,6 +94,16 @@ def test_null_arrays_have_a_layout_where_they_are_allowed_and_are_refused_elsewh
     for _ in range(2):
         with pytest.raises(WireError, match="replica_nodes has the length -1"):
             MetadataResponse.decode(encoded, 12)
+
+
+@pytest.mark.parametrize("count", [ARRAY_LENGTH_MAX + 1, 126, 127, 128, 129, 200])
+def test_what_is_in_a_long_array_is_taken_for_no_length(count: int) -> None:
+    """What looks like lengths in it, each of many bytes, may lead beyond the end of the message."""
+    for value in (0x7F, 0x7F7F7F7F, 0x7F000000):
+        state = LeaderAndIsrPartitionState(isr=[value] * count, replicas=[1])
+        message = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState(partition_states=[state])])
+        for version in range(2, LeaderAndIsrRequest.max_version + 1):
+            assert LeaderAndIsrRequest.decode(message.encode(version), version) == message
 
 
 def test_the_layouts_kept_are_bounded() -> None:
