@@ -1,7 +1,8 @@
 """What the pages of a lane say of single records: where each is, and whose each is. Pure.
 
-Pages in the order of the destination are cut into passes: within one the source only ascends. A route that
-never crashed and never sought has one pass; what it copied again begins another.
+Pages in the order of the destination are cut into passes: within one both sides only ascend. A route that
+never crashed and never sought has one pass; what it copied again begins another, and so does what was written
+between the records of a process that stood still.
 """
 
 from __future__ import annotations
@@ -144,10 +145,18 @@ def passes_of(pages: Iterable[Page]) -> list[Pass]:
     current = _of_the_log_now(ordered)
     cut: list[list[Page]] = []
     for page in current:
-        if not cut or page.first < max(each.next for each in cut[-1]):
+        if not cut or not _ascends(cut[-1], page):
             cut.append([])
         cut[-1].append(page)
     return [Pass(each) for each in cut]
+
+
+def _ascends(pages: Sequence[Page], page: Page) -> bool:
+    """Whether the page lies behind these on both sides."""
+    reached = max((each.to_next for each in pages if each.to_next is not None), default=0)
+    return page.first >= max(each.next for each in pages) and (
+        page.to_first is None or page.to_first >= reached
+    )
 
 
 def _of_the_log_now(ordered: Sequence[Page]) -> Sequence[Page]:

@@ -34,10 +34,10 @@ def stretches_of(passes: Sequence[Pass], begun: int, window: Range, kept: Range)
     reached = 0
     for index, each in enumerate(placed):
         until = window.next if each is farthest else each.source.next
-        first = each.source.first if index else min(each.source.first, begun)
+        first = min(each.source.first, reached if index else begun)
         part = Range(max(first, window.first), min(until, window.next))
         if part.length:
-            bounds = _bounds(each, placed, kept, is_whole=first == each.source.first)
+            bounds = _bounds(each, placed, kept, is_whole=index > 0 or first == each.source.first)
             yield Stretch(
                 source=part, to=_places(each, part, window, bounds), known=each, repeated_to=reached
             )

@@ -62,6 +62,15 @@ def test_what_is_written_once_more_at_the_end_does_not_stand_for_what_is_still_t
     ]
 
 
+def test_what_a_process_writes_behind_one_that_went_on_farther_is_of_another_pass() -> None:
+    """At most once: the first had stored that it took 1 and 2, and wrote them when another was at 5."""
+    passes = passes_of([page((0, 0, 1), (1, 3, 2)), page((4, 1, 2))])
+    assert stretches(passes, 8, 9) == [
+        (Range(0, 3), Range(0, 9), 0),
+        (Range(3, 8), Range(1, 3), 3),
+    ]
+
+
 @given(
     writes=some.lists(
         some.tuples(some.integers(0, 2), some.integers(0, 3), some.integers(1, 4), some.integers(0, 2)),
