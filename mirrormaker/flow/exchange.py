@@ -145,7 +145,9 @@ class FetchPlan:
     pressed: bool
     """Partitions were left out for lack of room: do not let the request wait long for the others."""
     throttled: bool = False
-    """Partitions were left out since bandwidth is limited: look again before long."""
+    """Partitions were left out since bandwidth is limited, or for what waits to be sent of them: look again
+    before long.
+    """
     gather_bytes: int = 0
     """An answer of less is worth waiting for, `linger_ms` long, while records keep coming."""
     linger_ms: int = 0

@@ -4,6 +4,11 @@ The buffer's first half admits fetches and their answers share the second: so th
 but for single batches that are larger than what was asked for. A partition asks for more as long as its
 answers are full, and for less when they are not: on a long way what comes in one round trip is what is
 asked for.
+
+Where answers with little wait to be sent, as while a transaction is committed, the next is not asked for
+before some are gone: what the source has by then comes as one chunk, and goes in one request. Else a
+partition with a batch every few milliseconds would have a chunk for each, and five of them at a time is all
+that its window lets through.
 """
 
 from __future__ import annotations
@@ -56,7 +61,7 @@ class FetchPlanner:
         bound = asked = 0
         is_alone = len(self._partitions) == 1
         partition_buffer_bytes = config.lone_buffer_bytes if is_alone else config.partition_buffer_bytes
-        pressed = throttled = False
+        pressed = throttled = is_held = False
         for partition in wanted:
             if not partition.may_fetch(now_ms):
                 continue
@@ -68,6 +73,9 @@ class FetchPlanner:
                 continue
             if partition.is_bound and partition.lanes[0].has_enough:
                 pressed = True
+                continue
+            if self._waits_in_pieces(partition):
+                is_held = True
                 continue
             is_behind = room is not NO_BOUND and pace is not None and pace.is_behind(partition, now_ms)
             wanted_size = partition.fetch_bytes
@@ -85,13 +93,24 @@ class FetchPlanner:
             positions=new_first(positions),
             answer_bytes=answer_bytes,
             pressed=pressed,
-            throttled=throttled,
+            throttled=throttled or is_held,
             gather_bytes=min(
                 config.gather_bytes * len(positions) + config.bound.answer_bytes * bound,
                 answer_bytes // 2,
                 asked // 2,
             ),
             linger_ms=max(config.linger_ms, config.bound.linger_ms if bound else 0),
+        )
+
+    def _waits_in_pieces(self, partition: Partition) -> bool:
+        """Whether all that waits would go in one request, and came in many answers. Toward a destination that
+        takes one batch a request bigger answers alone make nothing bigger (see `window_watch`).
+        """
+        config = self._config
+        return (
+            config.chunk_batches_max > 1
+            and partition.buffered_bytes < config.produce_bytes
+            and any(lane.waits_in_pieces for lane in partition.lanes)
         )
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from broker.errors import ErrorCode
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 BATCHES_REMEMBERED = 5
 """A broker deduplicates against so many last batches of a producer: more could not be repeated safely."""
 
+PIECES_LOOKED_AT = 64
+"""So many chunks that wait are looked at to tell whether they came in pieces."""
 FAILURES_BEFORE_SHEDDING = 3
 """A lane that failed so often in a row gives its buffer back, and takes only a little at a time."""
 
@@ -137,6 +140,16 @@ class Lane:
     def has_enough(self) -> bool:
         """Whether a window's worth of chunks waits to be sent: what comes later may become fewer, bigger."""
         return len(self.queue) - self.sent >= BATCHES_REMEMBERED
+
+    @property
+    def waits_in_pieces(self) -> bool:
+        """Whether a window's worth of answers waits to be sent, each with little: what comes later may come
+        in fewer, bigger ones.
+        """
+        if not self.has_enough:
+            return False
+        waiting = islice(self.queue, self.sent, self.sent + PIECES_LOOKED_AT)
+        return len({id(chunk.frame) for chunk in waiting}) >= BATCHES_REMEMBERED
 
     def may_take(self) -> bool:
         """Whether it can do with more: one that cannot send at the moment takes no memory from those that

@@ -696,6 +696,63 @@ def test_fetching_stops_when_half_of_the_buffer_is_taken() -> None:
     assert world.machine.plan_fetch(world.sources, 1, world.now_ms).positions
 
 
+def fetch_one_by_one(world: World, count: int) -> None:
+    """The source gets a batch, and it is fetched, again and again; nothing is answered."""
+    for _ in range(count):
+        world.sources[source_of(0)].append(1)
+        world.machine.fetched(
+            [
+                FetchedPartition(
+                    source=wanted.topic_partition,
+                    offset=wanted.offset,
+                    records=world.sources[wanted.topic_partition].read(wanted.offset, 1 << 10),
+                    source_end=world.sources[wanted.topic_partition].end,
+                )
+                for wanted in world.machine.plan_fetch(world.sources, 1, world.now_ms).positions
+            ],
+            100,
+            world.now_ms,
+        )
+        world.perform()
+
+
+def test_what_comes_while_answers_with_little_wait_to_be_sent_comes_together() -> None:
+    world = make_world(chunk_batches_max=1_000)
+    world.perform()
+    world.give_producer_ids()
+    fetch_one_by_one(world, 100)
+    lane = world.machine.partitions[source_of(0)].lanes[0]
+    assert len(lane.queue) == 1 + WINDOW, "one is under way, and a window's worth waits"
+    plan = world.machine.plan_fetch(world.sources, 1, 0)
+    assert (plan.positions, plan.pressed, plan.throttled) == ([], False, True)
+    world.serve(0)
+    world.perform()
+    fetch_one_by_one(world, 1)
+    assert max(chunk.batches for chunk in lane.queue) > 90
+    world.finish()
+    world.check_arrived()
+
+
+def test_answers_are_fetched_ahead_where_the_destination_takes_one_batch_a_request() -> None:
+    world = make_world()
+    world.perform()
+    world.give_producer_ids()
+    fetch_one_by_one(world, 100)
+    assert len(world.machine.partitions[source_of(0)].lanes[0].queue) == 100
+    world.finish()
+    world.check_arrived()
+
+
+def test_answers_that_fill_requests_are_fetched_ahead() -> None:
+    world = make_world(chunk_batches_max=1_000, produce_bytes=100)
+    world.perform()
+    world.give_producer_ids()
+    fetch_one_by_one(world, 20)
+    assert len(world.machine.partitions[source_of(0)].lanes[0].queue) == 20
+    world.finish()
+    world.check_arrived()
+
+
 def test_a_partition_whose_answers_hold_no_whole_batch_asks_for_more() -> None:
     world = make_world(fetch_partition_bytes=100)
     source = source_of(0)
