@@ -25,8 +25,10 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from broker.errors import BrokerError
+from broker.telemetry import logger
 from mirrormaker.pipelines.checkpoint import LOAD, Checkpoint
 from mirrormaker.pipelines.checks import Prepared, brief
 from mirrormaker.pipelines.decoding import decode, split
@@ -34,6 +36,7 @@ from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import add_counts, counted_batches, merge_offsets
 from mirrormaker.pipelines.sinks.opening import open_sink
 from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_name
+from mirrormaker.pipelines.slow_starts import STARTS_MAX, is_slow_start
 from mirrormaker.pipelines.source import stream
 from mirrormaker.pipelines.table import Table, TableLayout
 from mirrormaker.pipelines.transforming import apply_steps
@@ -105,7 +108,11 @@ class Load:
         self._quarantine = Table(spark, pipeline.quarantine or str(folder.quarantine), _QUARANTINE_LAYOUT)
         self._generation = self._checkpoint.make_generation()
         self._sinks: dict[int, Sink] = {}
+        self._writers: list[DataStreamWriter] = []
         self._queries: list[StreamingQuery] = []
+        """One of each writer, the last that it started."""
+        self._slow_starts = 0
+        """One after the other."""
         self._looked_at: dict[str, int] = {}
         """Query -> the last of its batches whose progress was taken."""
         self._adding = threading.Lock()
@@ -140,11 +147,12 @@ class Load:
     def wait(self, timeout_s: int) -> bool:
         """Whether all of it is done within that time. Raises LoadError when it failed."""
         done = True
-        for query in self._queries:
+        for index, query in enumerate(self._queries):
             try:
                 done = bool(query.awaitTermination(timeout_s)) and done
             except StreamingQueryException as error:
-                raise LoadError(describe_failure(self._failure or error)) from error
+                self._start_again(index, error)
+                done = False
         self._take_progress()
         return done
 
@@ -167,12 +175,26 @@ class Load:
             .trigger(**trigger)
             .foreachBatch(self._telling(f"{self._generation}/{name}", write))
         )
+        self._writers.append(writer)
         self._queries.append(writer.start())
+
+    def _start_again(self, index: int, error: StreamingQueryException) -> None:
+        """Have a query go on where it was, if all that failed was that a process was too slow to begin.
+        Raises LoadError.
+        """
+        failure, self._failure = self._failure or error, None
+        self._slow_starts += 1
+        if not is_slow_start(failure) or self._slow_starts >= STARTS_MAX:
+            raise LoadError(describe_failure(failure)) from error
+        logger("pipelines").warning("spark_python_began_too_slowly", pipeline=self._pipeline.name)
+        self._take_progress()
+        self._queries[index] = self._writers[index].start()
 
     def _telling(self, query: str, write: Write) -> Callable[[DataFrame, int], None]:
         def told(frame: DataFrame, number: int) -> None:
             try:
                 self._add(query, number, write(frame, number))
+                self._slow_starts = 0
             except (PySparkException, BrokerError, OSError) as error:
                 self._failure = error
                 raise

@@ -80,15 +80,15 @@ class Place:
     def produce(self, values: Iterable[tuple[int, bytes | None]]) -> None:
         produce(self.bootstrap, self.topic, values)
 
-    def runner(self) -> Runner:
+    def runner(self, session: SparkSession | None = None) -> Runner:
         file = self.folder / "topology.yaml"
         file.write_text(
             f'clusters: {{a: {{bootstrap: ["{self.bootstrap}"]}}}}\nroutes: []\npipelines:\n  - name: p\n'
             f'    cluster: a\n    topics: {{include: ["{self.topic}"]}}\n    {self.keys}'
         )
         topology = load_topology(file)
-        session = nullcontext(self.spark.newSession())
-        return Runner(topology, topology.pipelines[0], SystemClock(), session=session)
+        opened = nullcontext(session or self.spark.newSession())
+        return Runner(topology, topology.pipelines[0], SystemClock(), session=opened)
 
     def run(self, **request: object) -> RunRecord:
         return self.runner().run(RunRequest(**request))  # type: ignore[arg-type]
