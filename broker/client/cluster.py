@@ -318,8 +318,14 @@ class Cluster:
         dial = self._dials.get(key)
         if dial is None:
             dial = self._dials[key] = asyncio.create_task(self._dial(address, lane))
-            dial.add_done_callback(lambda _: self._dials.pop(key, None))
+            dial.add_done_callback(lambda done: self._dialled(key, done))
         return await asyncio.shield(dial)
+
+    def _dialled(self, key: tuple[HostPort, str], dial: asyncio.Task[Connection]) -> None:
+        """Those who waited have the outcome; whether anybody still did or not, it counts as taken."""
+        self._dials.pop(key, None)
+        if not dial.cancelled():
+            dial.exception()
 
     async def _dial(self, address: HostPort, lane: str) -> Connection:
         loop = asyncio.get_running_loop()

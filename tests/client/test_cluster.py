@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
+from broker.client.backoff import Backoff
 from broker.client.cluster import Cluster, CoordinatorKind
 from broker.client.connection import ConnectionSettings
 from broker.client.metadata import ClusterMetadata
@@ -199,5 +201,27 @@ def test_a_lost_connection_is_dialled_again() -> None:
                 await until(lambda: connection.closed)
                 assert await cluster.request(1, ListGroupsRequest()) == ListGroupsResponse()
                 assert await cluster.connection(1) is not connection
+
+    run(main)
+
+
+def test_a_dial_that_fails_when_nobody_waits_for_it_any_more_troubles_nobody() -> None:
+    async def main() -> None:
+        complaints: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        async with Peer() as peer:
+            nodes = PeerCluster(peer)
+            cluster = Cluster(nodes.bootstrap, settings=SETTINGS, backoff=Backoff(initial_ms=100, max_ms=100))
+            await cluster.start()
+        with pytest.raises(ConnectionFailedError):
+            await cluster.connection(1, "lane")
+        asking = asyncio.create_task(cluster.connection(1, "lane"))
+        await until(lambda: len(asyncio.all_tasks()) == 3)  # the dial waits, as the one before failed
+        asking.cancel()
+        await until(lambda: len(asyncio.all_tasks()) == 1)
+        del asking  # its traceback holds the dial
+        gc.collect()
+        assert not complaints
+        await cluster.close()
 
     run(main)
