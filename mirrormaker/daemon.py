@@ -236,7 +236,8 @@ class Daemon:
 
     def describe(self) -> dict[str, Any]:
         """The picture that `status` reads."""
-        live = self.live
+        live, routes = self.live, self._describe_routes()
+        switches = [told["switch"] for told in routes.values() if told.get("switch") is not None]
         return {
             "version": STATE_VERSION,
             "pid": os.getpid(),
@@ -256,9 +257,9 @@ class Daemon:
             "workers": self._workers.describe() if self._workers is not None else [],
             "clusters": self._declared.describe(),
             "heartbeats": self._heartbeats.describe(),
-            "failover_groups": self._tails.describe(),
+            "failover_groups": self._tails.describe({told["group"]: told["revision"] for told in switches}),
             "links": self._describe_links(),
-            "routes": self._describe_routes(),
+            "routes": routes,
             "pipelines": self._pipelines.describe() if self._pipelines is not None else {},
         }
 

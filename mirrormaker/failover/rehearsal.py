@@ -4,7 +4,7 @@ is changed by finding out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from mirrormaker.ledger.two_way import mirrored_until
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.reconcile.switches import Side
-from mirrormaker.status import read_status
+from mirrormaker.status import STANDING_BY, read_status
 from mirrormaker.topology.naming import compile_naming
 
 
@@ -109,12 +109,20 @@ class Rehearsal:
         if not self.is_planned:
             how = f"forced: {self.source} does not answer ({self.problem}); what is missing stays there"
         lines = [f"{self.group}: from {self.source} to {self.to}, {how}"]
-        count = self.records_missing
-        lines.append(f"  not copied yet: {'unknown' if count is None else f'{count:,} records'}")
+        lines.append(f"  not copied yet: {self._count_line()}")
         lines += (_line_of(each) for each in self.missing if each.records != 0)
         lines += (f"  {place.line()}" for place in self.groups)
         lines += (f"  only at {self.to}: {each.line()}" for each in self.tail)
         return [*lines, *(f"  {note}" for note in self.notes)]
+
+    def _count_line(self) -> str:
+        """How many; what a side that does not answer has got since it was seen nobody knows."""
+        count = self.records_missing
+        if count is None:
+            return "unknown"
+        age_ms = max((each.age_ms for each in self.missing), default=0)
+        when = f" as of {age_ms / 1000:.0f} s ago, and what came to {self.source} since" if age_ms else ""
+        return f"{count:,} records{when}"
 
 
 def _line_of(each: Missing) -> str:
@@ -149,7 +157,7 @@ async def rehearse(sides: Sides, target: Side) -> Rehearsal:
     places = await read_places(sides, old)
     return replace(
         rehearsal,
-        missing=tuple(await _missing_now(sides, old)),
+        missing=tuple(await _missing_now(sides, old, places)),
         groups=tuple(await look_at_groups(sides, old, places)),
         tail=tuple((await find_tails(sides, target))[0]),
         notes=(*_transaction_notes(places), *await _rule_notes(sides, old), *_standing_notes(sides, old)),
@@ -187,10 +195,27 @@ def mirrored_or_start(lane: LaneLedger, place: PartitionPlace) -> int:
     return place.start if begin is None else min(max(begin, place.start), place.end)
 
 
-async def _missing_now(sides: Sides, old: Side) -> list[Missing]:
-    """As `status` tells it."""
+async def _missing_now(sides: Sides, old: Side, places: Sequence[PartitionPlace]) -> list[Missing]:
+    """As `status` tells it; of routes that stand by, by what lies at the two sides. `places` of `old`."""
     status = await read_status(replace(sides.topology, routes=sides.leaving(old)), sides.clock)
+    standing_by = {route.name for route in status.routes if route.state == STANDING_BY}
+    routes = {place.source: place.route.name for place in places if place.route.name in standing_by}
+    tails = (await find_tails(sides, old))[0] if routes else []
+    now_ms = sides.clock.now_ms()
     return [
+        Missing(
+            route=routes[tail.source],
+            source=tail.source,
+            copied_to=tail.first,
+            end=tail.last + 1,
+            records=tail.records,
+            bytes=tail.bytes,
+            seconds=max(now_ms - tail.first_ms, 0) / 1000 if tail.first_ms >= 0 else None,
+            age_ms=0,
+        )
+        for tail in tails
+        if tail.source in routes
+    ] + [
         Missing(
             route=route.name,
             source=each.source,

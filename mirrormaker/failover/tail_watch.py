@@ -9,7 +9,7 @@ Each look goes on where the one before ended; a switch begins anew. A task of th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,11 +47,12 @@ class _Watched:
     problem: str | None = None
     looked_at_ms: int | None = None
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self, *, is_former: bool) -> dict[str, Any]:
+        tails = {} if is_former else self.tails
         return {
             "idle": self.idle,
-            "tail": [tail.describe() for _, tail in sorted(self.tails.items())],
-            "tail_records": sum(tail.records for tail in self.tails.values()),
+            "tail": [tail.describe() for _, tail in sorted(tails.items())],
+            "tail_records": sum(tail.records for tail in tails.values()),
             "problem": self.problem,
             "looked_at_ms": self.looked_at_ms,
         }
@@ -119,9 +120,16 @@ class TailWatch:
             watched.tails[tail.source] = _joined(watched.tails.get(tail.source), tail)
             _tell(sides, idle, tail)
 
-    def describe(self) -> dict[str, dict[str, Any]]:
-        """For `status`, by group."""
-        return {name: watched.describe() for name, watched in sorted(self._groups.items())}
+    def describe(self, revisions: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+        """For `status`, by group. `revisions` of the switches that are known of: what was found under an
+        earlier one has been dealt with.
+        """
+        if any(watched.revision < revisions.get(name, -1) for name, watched in self._groups.items()):
+            self._due.set()
+        return {
+            name: watched.describe(is_former=watched.revision < revisions.get(name, -1))
+            for name, watched in sorted(self._groups.items())
+        }
 
 
 def _joined(before: Tail | None, tail: Tail) -> Tail:

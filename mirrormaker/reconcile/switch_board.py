@@ -74,6 +74,7 @@ def describe_switch(group: FailoverGroup, switch: Switch) -> dict[str, Any]:
         "side": switch.side.value,
         "cluster": clusters[switch.side],
         "stage": switch.stage.value,
+        "revision": switch.revision,
         "epoch": switch.epoch,
         "forced": switch.forced,
         "at_ms": switch.at_ms,

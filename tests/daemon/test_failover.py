@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -223,6 +224,8 @@ def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(
     assert "say --force" in refused("failover", file, "orders")
     rehearsed = switch("failover", file, "--dry-run")
     assert (rehearsed["planned"], rehearsed["partitions"][0]["copied_to"]) == (False, 50)
+    told = mirrormaker("failover", str(file), "orders", "--dry-run").stdout
+    assert re.search(r"not copied yet: 0 records as of \d+ s ago, and what came to primary since\n", told)
     (group,) = rehearsed["groups"]
     assert (group["group"], group["at"], group["continues_at"], group["read_again"]) == (
         "readers",
@@ -243,9 +246,12 @@ def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(
     )
     wait_until(lambda: states(running)["back"] == "standing by", "back stands by")
     wait_until(lambda: "primary has 8 records that never came" in status_text(file), "told by the daemon")
+    rehearsed = switch("failback", file, "--dry-run")
+    assert (rehearsed["records_missing"], [each["records"] for each in rehearsed["tail"]]) == (12, [8])
     done = switch("failback", file, "--tail", choice)
     assert done["cluster"] == "primary"
     wait_states(running, forth="running", back="standing by")
+    assert "never came" not in status_text(file), "that is settled"
     produce(primary, TOPIC, range(70, 80), 1)
     wait_count(standby, 80 if choice == "copy" else 72)
     assert records_at(primary) == list(range(80))
