@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mirrormaker.flow.arbiter import Arbiter
 from mirrormaker.flow.copier import RouteCopier
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.partition import Partition
@@ -28,7 +29,7 @@ def describe_work(
     if copier.machine is not None:
         description["buffered_bytes"] = copier.machine.buffered_bytes
         description["partitions"] = {
-            str(source): _describe_partition(partition, timing)
+            str(source): _describe_partition(partition, timing, copier.arbiter)
             for source, partition in copier.machine.partitions.items()
             if source.topic != HEARTBEATS_TOPIC
         }
@@ -59,8 +60,9 @@ def _describe_counts(copier: RouteCopier) -> dict[str, Any]:
     }
 
 
-def _describe_partition(partition: Partition, timing: RouteTiming) -> dict[str, Any]:
-    copied, standing = partition.copied_offsets, standing_of(partition)
+def _describe_partition(partition: Partition, timing: RouteTiming, arbiter: Arbiter) -> dict[str, Any]:
+    is_without_room = arbiter.is_without_room(partition.source)
+    copied, standing = partition.copied_offsets, standing_of(partition, is_without_room=is_without_room)
     return {
         "destination": ", ".join(str(lane.destination) for lane in partition.lanes),
         "state": standing.state,

@@ -93,6 +93,10 @@ class Arbiter:
         self._tasks: asyncio.TaskGroup
         self._on_going_on: Callable[[Trouble], None]
 
+    def is_without_room(self, source: TopicPartition) -> bool:
+        """Whether the destination has refused records of it for lack of room, and took none since."""
+        return self._passing.get(source) is TroubleKind.DESTINATION_FULL
+
     def begin(
         self, machine: FlowMachine, tasks: asyncio.TaskGroup, on_going_on: Callable[[Trouble], None]
     ) -> None:

@@ -59,7 +59,7 @@ class AtMostOnce(GroupDelivery):
         return partition.position
 
     def remedy(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> Remedy:
-        remedy = remedy_for(code, several_batches=chunk.batches > 1)
+        remedy = remedy_for(code, several_batches=chunk.batches > 1, failures=lane.attempts)
         if not any(each.maybe_written for each in lane.queue):
             return remedy
         if remedy is Remedy.REPEAT and lane.attempts <= REPEATS_MAX:

@@ -69,6 +69,8 @@ class BucketTransaction:
         self.key = key
         self.phase = Phase.IDLE
         self.lost_because = ""
+        self.lost_with: ErrorCode | None = None
+        """What the destination said, where that is known."""
         self.is_fenced = False
         self.commits = 0
         self._identities = {HOME: identity}
@@ -163,11 +165,11 @@ class BucketTransaction:
             if source in self._partitions
         )
 
-    def lose(self, reason: str, *, is_fenced: bool = False) -> None:
-        """What is open cannot be committed any more."""
+    def lose(self, reason: str, *, is_fenced: bool = False, code: ErrorCode | None = None) -> None:
+        """What is open cannot be committed any more. `code`: of the destination, where that is why."""
         if self.phase is not Phase.LOST:
             self._enter(Phase.LOST)
-            self.lost_because, self.is_fenced = reason, is_fenced
+            self.lost_because, self.is_fenced, self.lost_with = reason, is_fenced, code
 
     # ---- sending
 
@@ -200,7 +202,7 @@ class BucketTransaction:
         """What is done about a refused chunk: only what repeats the same, or is not at the destination, can
         go on in the same transaction. Else all is lost.
         """
-        remedy = remedy_for(code, several_batches=chunk.batches > 1)
+        remedy = remedy_for(code, several_batches=chunk.batches > 1, failures=lane.attempts)
         is_written = any(each.maybe_written for each in lane.queue)
         if (
             code in LOSING_CODES

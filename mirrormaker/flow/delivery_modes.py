@@ -56,6 +56,7 @@ async def open_delivery(
                 clock,
                 on_lost=deliverer.on_lost,
                 on_progress=deliverer.on_progress,
+                on_fact=deliverer.on_fact,
                 books=books,
                 provenance=provenance,
             ) as mode:

@@ -33,6 +33,7 @@ from mirrormaker.flow.books import Books
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.delivery import KnownStart, Say
 from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.facts import Fact, PartitionPaused, PartitionRecovered
 from mirrormaker.flow.fenced_origins import FencedOrigins
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.lane import Lane
@@ -46,6 +47,7 @@ from mirrormaker.flow.provenance import Provenance
 from mirrormaker.flow.remedies import Remedy
 from mirrormaker.flow.signal import Signal
 from mirrormaker.flow.transaction_steps import FENCED_CODES, HOME, Commit, Phase, Step
+from mirrormaker.flow.trouble import FULL_CODES
 from mirrormaker.topology.model import RouteSpec, Start
 
 LOST_WAIT_MS = 100
@@ -78,12 +80,13 @@ async def open_exactly_once(
     *,
     on_lost: Callable[[LostBucket], None],
     on_progress: Callable[[], None],
+    on_fact: Callable[[Fact], None],
     books: Books | None,
     provenance: Provenance | None,
 ) -> AsyncIterator[ExactlyOnce]:
     """The delivery of one route, with the topic of positions at hand. `on_lost`: the machine is to forget the
-    partitions at once. `on_progress`: look at the machine again. `books`: are written in the transactions.
-    `provenance`: of a route that has it.
+    partitions at once. `on_progress`: look at the machine again. `on_fact`: what keeps transactions from
+    being committed. `books`: are written in the transactions. `provenance`: of a route that has it.
 
     Raises as `KeptTopic` does when it begins.
     """
@@ -98,6 +101,7 @@ async def open_exactly_once(
             lane=lane,
             on_lost=on_lost,
             on_progress=on_progress,
+            on_fact=on_fact,
             books=books,
             provenance=provenance,
         )
@@ -119,6 +123,7 @@ class _Work:
     lane: str
     on_lost: Callable[[LostBucket], None]
     on_progress: Callable[[], None]
+    on_fact: Callable[[Fact], None]
     books: Books | None
     provenance: Provenance | None
 
@@ -144,6 +149,7 @@ class ExactlyOnce:
         self._books = work.books
         self._on_lost = work.on_lost
         self._on_progress = work.on_progress
+        self._on_fact = work.on_fact
         self._terrain = Terrain(
             route=work.route,
             destination=work.destination,
@@ -161,6 +167,8 @@ class ExactlyOnce:
         """Partitions that were taken over and have not joined yet, with what is stored of them."""
         self._losses: Counter[ProducerKey] = Counter()
         """In a row, without a commit in between."""
+        self._without_room: set[ProducerKey] = set()
+        """Of these the destination has kept refusing something for lack of room since the last commit."""
         self._taken = asyncio.Event()
         """Set, and replaced, when a bucket was taken over."""
         self._progress = Signal()
@@ -384,8 +392,8 @@ class ExactlyOnce:
         try:
             refused = await bucket.take(step, self._machine.partitions)
         except BrokerError as error:
-            is_fenced = isinstance(error, ProtocolError) and error.code in FENCED_CODES
-            transaction.lose(str(error), is_fenced=is_fenced)
+            code = error.code if isinstance(error, ProtocolError) else None
+            transaction.lose(str(error), is_fenced=code in FENCED_CODES, code=code)
             return
         transaction.done(self._clock.monotonic_ms(), refused)
         if refused:
@@ -393,7 +401,7 @@ class ExactlyOnce:
             self._machine.refused(destinations, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if isinstance(step, Commit) and HOME in step.origins:
             self._machine.counts.transactions += 1
-            self._losses.pop(transaction.key, None)
+            self._have_gone_on(bucket)
         self._progress.set()
         self._on_progress()
 
@@ -404,10 +412,37 @@ class ExactlyOnce:
             return
         del self._buckets[transaction.key]
         self._losses[transaction.key] += 1
+        if transaction.lost_with in FULL_CODES and transaction.key not in self._without_room:
+            self._tell_without_room(bucket, transaction.lost_with)
         self._progress.set()
         self._on_lost(
             self._lost(transaction.key, transaction.sources, transaction.lost_because, transaction.is_fenced)
         )
+
+    def _tell_without_room(self, bucket: OwnedBucket, code: ErrorCode) -> None:
+        """What has to be written to commit was refused as long as that is repeated: no data, but positions,
+        the ledger, or the coordinator's own state.
+        """
+        self._without_room.add(bucket.transaction.key)
+        for source in sorted(bucket.transaction.sources):
+            partition = self._machine.partitions[source]
+            self._on_fact(
+                PartitionPaused(
+                    source=source,
+                    destination=partition.lanes[0].destination,
+                    error=code,
+                    offset=partition.committed,
+                )
+            )
+
+    def _have_gone_on(self, bucket: OwnedBucket) -> None:
+        """A transaction was committed."""
+        key = bucket.transaction.key
+        failures = self._losses.pop(key, 0)
+        if key in self._without_room:
+            self._without_room.remove(key)
+            for source in sorted(bucket.transaction.sources):
+                self._on_fact(PartitionRecovered(source=source, failures=failures))
 
     def _lost(
         self, key: ProducerKey, sources: frozenset[TopicPartition], reason: str, is_fenced: bool = False

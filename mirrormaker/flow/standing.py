@@ -31,8 +31,8 @@ class Standing:
     """What is wrong, for people; also of one that is at work."""
 
 
-def standing_of(partition: Partition) -> Standing:
-    """How it stands now."""
+def standing_of(partition: Partition, *, is_without_room: bool = False) -> Standing:
+    """How it stands now. `is_without_room`: its destination has been full since it took something last."""
     trouble = partition.trouble or partition.obstacle
     if trouble is not None:
         return Standing(state=HALTED, reason=trouble.kind.value, problem=trouble.problem)
@@ -46,6 +46,9 @@ def standing_of(partition: Partition) -> Standing:
     kind = None if lane.error is None else kind_of_refusal(lane.error)
     if lane.state is LaneState.PAUSED or kind is TroubleKind.UNAUTHORIZED:
         return Standing(state=HALTED, reason=kind.value if kind is not None else REFUSED, problem=problem)
+    if is_without_room:
+        said = problem or "the destination has no room"
+        return Standing(state=HALTED, reason=TroubleKind.DESTINATION_FULL.value, problem=said)
     if any(each.leader is None for each in partition.lanes):
         return Standing(state="leaderless", problem=problem)
     if partition.awaits_origins and lane.state is LaneState.COPYING:

@@ -306,27 +306,55 @@ def test_a_route_that_failed_for_a_topic_of_another_shape_goes_on_once_it_fits(
     assert running.stop() == 0
 
 
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once", "at_most_once"])
 def test_a_destination_without_room_is_waited_for(
-    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
 ) -> None:
     """Nothing is lost, nobody has to release anything, and what the source gets meanwhile comes after it."""
     source, destination = clusters
-    running = copied(clusters, mirror)
+    running = copied(clusters, mirror, delivery=delivery)
     keep_free(destination, 1 << 60)
     produce(source, "flights", range(100, 150), 1)
-    told = running.wait_for(
+    running.wait_for(
         lambda told: (
             (partition_of(told)["state"], partition_of(told).get("reason")) == ("halted", "destination_full")
+            and "destination_full" in [event["details"].get("reason") for event in told["events"]]
         ),
         "the partition stands",
     )
-    assert "destination_full" in [event["details"].get("reason") for event in told["events"]]
-    assert count(destination, "jfk.flights", 1) == 100
+    assert numbers(destination, 100) == list(range(100))
     keep_free(destination, 0)
     running.wait_copied()
-    running.wait_for(lambda told: partition_of(told)["state"] == "copying", "it goes on by itself")
-    assert [int(each.value() or b"") for each in consume(destination, "jfk.flights", 1)] == list(range(150))
+    running.wait_for(
+        lambda told: (
+            partition_of(told)["state"] == "copying"
+            and "partition_recovered" in [event["name"] for event in told["events"]]
+        ),
+        "it goes on by itself",
+    )
+    assert numbers(destination, 150) == list(range(150))
     assert running.stop() == 0
+
+
+def test_a_route_that_is_to_fail_on_a_full_destination_fails_though_it_is_exactly_once(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    running = copied(clusters, mirror, delivery="exactly_once", destination_full="fail")
+    keep_free(destination, 1 << 60)
+    produce(source, "flights", range(100, 150), 1)
+    told = running.wait_for(lambda told: told["state"] == "failed", "the route failed")
+    assert "destination_full" in told["problem"]
+    keep_free(destination, 0)
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    running.wait_copied()
+    assert numbers(destination, 150) == list(range(150))
+    assert running.stop() == 0
+
+
+def numbers(cluster: EmbeddedCluster, count: int) -> list[int]:
+    """What readers of committed records see of the copy."""
+    return [int(each.value() or b"") for each in consume(cluster, "jfk.flights", 1, count)]
 
 
 def keep_free(cluster: EmbeddedCluster, size: int) -> None:
