@@ -4,6 +4,7 @@ what it has loaded and recorded.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,11 @@ import pyarrow.dataset as ds
 import yaml
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from broker.client.admin import Admin, NewTopic
+from broker.client.cluster import Cluster
+from broker.client.producer import Producer
 from broker.embedded import EmbeddedCluster
+from broker.types import HostPort
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import RunRecord, RunState, merge_offsets
 from mirrormaker.topology.model import PipelineName
@@ -37,44 +42,15 @@ Places = Counter[tuple[int, int]]
 """Partition and number of records."""
 
 
-class PipelineDaemon:
-    """The daemon, and its pipeline `p` from `numbers…` into `out` and the topic `copy`."""
+class RunDaemon:
+    """A daemon with one pipeline, and the processes of its runs."""
 
-    def __init__(
-        self,
-        node: EmbeddedCluster,
-        folder: Path,
-        schedule: Mapping[str, str],
-        **keys: object,
-    ) -> None:
-        """`keys` are more of the pipeline's."""
-        self.address = str(node.bootstrap[0])
-        pipeline = {
-            "name": "p",
-            "cluster": "aggregate",
-            "topics": {"include": [f"{TOPIC}.*"]},
-            "steps": [
-                {"name": "rows", "from": "records", "sql": _ROWS},
-                {"name": "copies", "from": "records", "sql": _RECORDS},
-            ],
-            "sinks": [{"parquet": "out", "from": "rows"}, {"topic": COPY, "from": "copies"}],
-            "schedule": dict(schedule),
-            "batch_records": BATCH_RECORDS,
-            "retry": {"attempts": 3, "backoff": "1s", "backoff_max": "2s"},
-            "master": "local[2]",
-            **keys,
-        }
-        topology = {
-            "clusters": {"aggregate": {"bootstrap": [self.address]}},
-            "routes": [],
-            "pipelines": [pipeline],
-            "data_dir": "data",
-        }
+    def __init__(self, topology: Mapping[str, object], folder: Path, pipeline: str) -> None:
+        """`topology` with the `data_dir` data."""
         file = folder / "topology.yaml"
-        file.write_text(yaml.safe_dump(topology))
+        file.write_text(yaml.safe_dump(dict(topology)))
         self.process = MirrorProcess(file, folder / "daemon.log")
-        self.table = folder / "out"
-        self.data = PipelineFolder(folder / "data", PipelineName("p"))
+        self.data = PipelineFolder(folder / "data", PipelineName(pipeline))
 
     def close(self) -> None:
         """Kill what runs."""
@@ -126,6 +102,43 @@ class PipelineDaemon:
         """By all runs together."""
         return sum(run.rows_read for run in self.runs())
 
+
+class PipelineDaemon(RunDaemon):
+    """The daemon, and its pipeline `p` from `numbers…` into `out` and the topic `copy`."""
+
+    def __init__(
+        self,
+        node: EmbeddedCluster,
+        folder: Path,
+        schedule: Mapping[str, str],
+        **keys: object,
+    ) -> None:
+        """`keys` are more of the pipeline's."""
+        self.address = str(node.bootstrap[0])
+        pipeline = {
+            "name": "p",
+            "cluster": "aggregate",
+            "topics": {"include": [f"{TOPIC}.*"]},
+            "steps": [
+                {"name": "rows", "from": "records", "sql": _ROWS},
+                {"name": "copies", "from": "records", "sql": _RECORDS},
+            ],
+            "sinks": [{"parquet": "out", "from": "rows"}, {"topic": COPY, "from": "copies"}],
+            "schedule": dict(schedule),
+            "batch_records": BATCH_RECORDS,
+            "retry": {"attempts": 3, "backoff": "1s", "backoff_max": "2s"},
+            "master": "local[2]",
+            **keys,
+        }
+        topology = {
+            "clusters": {"aggregate": {"bootstrap": [self.address]}},
+            "routes": [],
+            "pipelines": [pipeline],
+            "data_dir": "data",
+        }
+        super().__init__(topology, folder, "p")
+        self.table = folder / "out"
+
     def batches_begun(self) -> int:
         """In all runs."""
         return sum(1 for _ in (self.data.checkpoint).glob("*/load/offsets/[0-9]*"))
@@ -174,6 +187,23 @@ class PipelineDaemon:
         ends = {str(number): (0, len([1 for place in written if place[0] == number])) for number in range(4)}
         assert offsets == {TOPIC: {number: end for number, end in ends.items() if end != (0, 0)}}
         assert sum(sum(counts.values()) for run in runs for counts in run.hours.values()) == count
+
+
+def write(daemon: PipelineDaemon, topic: str, numbers: range) -> Places:
+    """Records with these numbers; the topic is made when it is not there."""
+
+    async def send() -> None:
+        async with Cluster([HostPort.parse(daemon.address)]) as cluster:
+            if topic not in (await cluster.refresh()).topics:
+                new = NewTopic(name=topic, partitions=PARTITIONS, replication_factor=1)
+                await Admin(cluster).create_topic(new)
+            async with Producer(cluster) as producer:
+                for number in numbers:
+                    await producer.send(topic, b"%d x" % number, partition=number % PARTITIONS)
+                await producer.flush()
+
+    asyncio.run(send())
+    return Places((number % PARTITIONS, number) for number in numbers)
 
 
 def _number(value: str) -> int:

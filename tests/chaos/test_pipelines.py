@@ -4,7 +4,6 @@ while disks are full: its table and its topic hold every record once, and what i
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections import Counter
@@ -13,15 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.admin import Admin, NewTopic
-from broker.client.cluster import Cluster
-from broker.client.producer import Producer
 from broker.embedded import EmbeddedCluster
-from broker.types import HostPort
 from mirrormaker.pipelines.run_record import CUT_OFF, RunState
 from tests.chaos.conftest import CHAOS_SECONDS
 from tests.chaos.disturbance import Disturbance
-from tests.chaos.load import PARTITIONS, create_topic
+from tests.chaos.load import create_topic
 from tests.chaos.pipeline_daemon import (
     CONTINUOUS,
     COPY,
@@ -30,6 +25,7 @@ from tests.chaos.pipeline_daemon import (
     TOPIC,
     PipelineDaemon,
     Places,
+    write,
 )
 from tests.node.file_systems import mounted_tmpfs
 
@@ -78,23 +74,6 @@ def disturb(daemon: PipelineDaemon, node: EmbeddedCluster, disturbance: Disturba
         case "node":
             disturbance.crash(node)
     return victim if was_there else None
-
-
-def write(daemon: PipelineDaemon, topic: str, numbers: range) -> Places:
-    """Records with these numbers; the topic is made when it is not there."""
-
-    async def send() -> None:
-        async with Cluster([HostPort.parse(daemon.address)]) as cluster:
-            if topic not in (await cluster.refresh()).topics:
-                new = NewTopic(name=topic, partitions=PARTITIONS, replication_factor=1)
-                await Admin(cluster).create_topic(new)
-            async with Producer(cluster) as producer:
-                for number in numbers:
-                    await producer.send(topic, b"%d x" % number, partition=number % PARTITIONS)
-                await producer.flush()
-
-    asyncio.run(send())
-    return Places((number % PARTITIONS, number) for number in numbers)
 
 
 def test_table_and_topic_hold_every_record_once_whatever_is_killed(
@@ -157,6 +136,25 @@ def test_a_run_without_an_end_meets_one_thing_after_the_other(
     assert daemon.loaded() == written
     assert daemon.loaded(f"{TOPIC}-later").total() == 50
     assert daemon.copied().total() == 550
+
+
+@pytest.mark.parametrize("daemon", [CONTINUOUS], indirect=True, ids=["continuous"])
+def test_a_jvm_that_stands_still_keeps_nothing_waiting_when_its_driver_is_killed(
+    daemon: PipelineDaemon,
+) -> None:
+    written = write(daemon, TOPIC, range(100))
+    daemon.wait_until_loaded(100)
+    jvm = daemon.jvm()
+    assert jvm is not None
+    jvm.suspend()
+    assert daemon.kill_driver()
+    what = "the process of the run was ended by SIGKILL"
+    daemon.process.until(lambda: failed_with(daemon, what), "it is recorded")
+    assert not jvm.is_running()
+    written += write(daemon, TOPIC, range(100, 200))
+    daemon.wait_until_loaded(200)
+    assert daemon.process.stop() == 0
+    assert daemon.loaded() == daemon.copied() == written
 
 
 _FULL = "No space left on device"
