@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.source import Offsets
-from mirrormaker.pipelines.table_files import TableFiles
+from mirrormaker.pipelines.table_files import FileError, TableFiles
 from mirrormaker.topology.model import FileSink, JdbcSink, LakeSink, PipelineSpec, SinkSpec, TopicSink
 
 LOAD = "load"
@@ -28,6 +28,7 @@ LOAD = "load"
 _GENERATION = "generation"
 _BEGINNING = "beginning"
 _QUERIES = "queries"
+_PROBE = "probe"
 _ANEW = "give the pipeline another name and another folder to load anew"
 
 
@@ -53,6 +54,16 @@ class Checkpoint:
         """None before the first run."""
         known = self.files.read_text(_GENERATION)
         return None if known is None else known.strip()
+
+    def probe(self) -> str | None:
+        """Why it cannot be written, None when it can."""
+        try:
+            self.files.make_folder("")
+            self.files.write_text(_PROBE, "")
+            self.files.delete(_PROBE)
+        except FileError as error:
+            return str(error)
+        return None
 
     def make_generation(self) -> str:
         """What it is called from now on, if it has not been called anything yet."""

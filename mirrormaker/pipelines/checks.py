@@ -17,6 +17,7 @@ from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.pipelines.beginning import find_beginning
 from mirrormaker.pipelines.checkpoint import Checkpoint
 from mirrormaker.pipelines.decoding import decode, infer_schema, parse_schema, split
+from mirrormaker.pipelines.format_options import option_problems
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.sinks import database, files, lake
 from mirrormaker.pipelines.sinks.sink import partition_columns
@@ -69,6 +70,8 @@ class Preparation:
 
     def prepare(self) -> Prepared | None:
         """Look at all of it. None when something is wrong."""
+        self._check_options()
+        self._reach_places()
         topics = self._find_topics()
         beginning = self._find_beginning(topics)
         schema = self._find_schema(topics)
@@ -83,6 +86,27 @@ class Preparation:
 
     def _report(self, key: str, message: object) -> None:
         self.findings.append(Finding(path=f"{self._path}.{key}", message=brief(message)))
+
+    def _check_options(self) -> None:
+        pipeline = self._pipeline
+        said = [("format_options", pipeline.format.value, pipeline.format_options)]
+        for name, table in pipeline.tables.items():
+            said.append((f"tables.{name}.options", table.format.value, table.options))
+        for number, sink in enumerate(pipeline.sinks):
+            if isinstance(sink.target, FileSink):
+                said.append((f"sinks[{number}].options", sink.target.format.value, sink.options))
+        for path, form, options in said:
+            for name, problem in option_problems(self._spark, form, options):
+                self._report(f"{path}.{name}", problem)
+
+    def _reach_places(self) -> None:
+        """Those that the pipeline says, of what a run writes beside its sinks."""
+        pipeline = self._pipeline
+        if pipeline.quarantine is not None and (problem := probe(self._spark, pipeline.quarantine)):
+            self._report("quarantine", f"cannot be written: {problem}")
+        checkpoint = Checkpoint(self._spark, pipeline, self._folder)
+        if pipeline.checkpoint is not None and (problem := checkpoint.probe()):
+            self._report("checkpoint", f"cannot be written: {problem}")
 
     def _find_topics(self) -> list[str]:
         assert self._pipeline.cluster is not None

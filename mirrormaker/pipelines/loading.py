@@ -286,6 +286,11 @@ def _count(decoded: DataFrame) -> LoadFigures:
     return figures
 
 
+def is_without_room(error: Exception) -> bool:
+    """Whether a disk was full."""
+    return _NO_ROOM in str(error)
+
+
 def describe_failure(error: Exception) -> str:
     """Why a load failed, in a line."""
     text = str(error)

@@ -29,7 +29,7 @@ from mirrormaker.audit.completeness import read_completeness
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.pipelines.checks import Preparation, Prepared, check_job
 from mirrormaker.pipelines.job_run import JobRun
-from mirrormaker.pipelines.loading import Load, LoadError, describe_failure
+from mirrormaker.pipelines.loading import Load, LoadError, describe_failure, is_without_room
 from mirrormaker.pipelines.reloading import reload_windows
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import CUT_OFF, RunKind, RunRecord, RunState
@@ -325,7 +325,7 @@ class Runner:
 
 
 def _describe(error: Exception) -> str:
-    if isinstance(error, LoadError | ConfigurationError):
+    if isinstance(error, LoadError) or (isinstance(error, ConfigurationError) and not is_without_room(error)):
         return str(error)  # of several lines, maybe
     return describe_failure(error)
 

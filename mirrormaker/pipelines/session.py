@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from broker.child_process import describe_exit
@@ -30,6 +33,9 @@ _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+_PYTHON = "spark.pyspark.python"
+_LOGS_OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Of PySpark: each error that it raises, with the frames of Java in one line of ten thousand characters."""
 _END_SECONDS = 10.0
 """How long a JVM that does not answer has to end."""
 OWN_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
@@ -45,6 +51,10 @@ def opened_session(pipeline: PipelineSpec) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master(pipeline.master).appName(f"mirrormaker {pipeline.name}")
     for name, value in {**local, **_USUAL, **_lake(pipeline), **pipeline.spark, **OWN_SETTINGS}.items():
         builder = builder.config(name, value)
+    for name in _LOGS_OF_ERRORS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+    if _PYTHON in pipeline.spark:
+        os.environ["PYSPARK_PYTHON"] = pipeline.spark[_PYTHON]  # all that PySpark goes by in client mode
     try:
         session = builder.getOrCreate()
     except (Py4JError, PySparkException, ValueError) as error:

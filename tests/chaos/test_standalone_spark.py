@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -13,11 +14,16 @@ import pytest
 
 from broker.child_process import ChildProcess
 from broker.embedded import EmbeddedCluster
+from broker.loopback import LOOPBACK
 from tests.chaos.conftest import CHAOS_SECONDS
 from tests.chaos.disturbance import Disturbance
 from tests.chaos.load import PARTITIONS, Writer, create_topic
+from tests.chaos.pipeline_daemon import CONTINUOUS, PipelineDaemon, Places
+from tests.chaos.pipeline_daemon import COPY as PIPELINE_COPY
+from tests.chaos.pipeline_daemon import TOPIC as PIPELINE_TOPIC
+from tests.chaos.pipeline_daemon import write as write_numbers
 from tests.chaos.spark_loads import PATIENCE_SECONDS, Loader, read_files
-from tests.chaos.standalone_spark import StandaloneSpark
+from tests.chaos.standalone_spark import SETTINGS, WORKERS, StandaloneSpark
 from tests.daemon.conftest import MirrorFactory, MirrorProcess, wait_until
 from tests.daemon.killed_mirrors import write
 
@@ -25,6 +31,7 @@ TOPIC, COPY = "flights", "jfk.flights"
 RECORDS = 60_000
 RECORDS_PER_TASK = 600
 RECORDS_PER_SECOND = 200
+RECORDS_PER_ROUND = 600
 
 pytestmark = pytest.mark.timeout(CHAOS_SECONDS + 3 * PATIENCE_SECONDS)
 
@@ -132,3 +139,57 @@ def test_the_table_of_an_aggregate_is_what_was_written_whatever_is_killed(
     found = Counter((partition, int(value.split()[0])) for partition, value in read_files(tmp_path))
     written = {(partition, n) for partition, records in writer.acknowledged.items() for _, n in records}
     assert found == Counter(written), line.killed
+
+
+@pytest.fixture
+def daemon(node: EmbeddedCluster, spark: StandaloneSpark, tmp_path: Path) -> Iterator[PipelineDaemon]:
+    """Its pipeline runs on the cluster, without an end."""
+    address = str(node.bootstrap[0])
+    create_topic(address, PIPELINE_TOPIC)
+    create_topic(address, PIPELINE_COPY)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\npwd >> "{python}.places"\nexec {sys.executable} "$@"\n')
+    python.chmod(stat.S_IRWXU)
+    settings = {
+        **SETTINGS,
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.pyspark.python": str(python),
+    }
+    daemon = PipelineDaemon(node, tmp_path, CONTINUOUS, master=spark.master, spark=settings)
+    daemon.process.start()
+    yield daemon
+    daemon.close()
+
+
+def test_a_daemons_pipeline_on_a_cluster_holds_every_record_once_whatever_is_killed(
+    spark: StandaloneSpark, daemon: PipelineDaemon, disturbance: Disturbance, tmp_path: Path
+) -> None:
+    chance, written, killed = disturbance.chance, Places(), Counter[str]()
+    for round_number in disturbance:
+        first = (round_number - 1) * RECORDS_PER_ROUND
+        written += write_numbers(daemon, PIPELINE_TOPIC, range(first, first + RECORDS_PER_ROUND))
+        daemon.wait_until_working()
+        disturbance.pause(0.0, 2.0)
+        victim = "executor" if round_number == 1 else chance.choice(["executor", "driver", "JVM", "daemon"])
+        match victim:
+            case "executor":
+                killed[victim] += spark.kill_executor(chance)
+            case "driver":
+                killed[victim] += daemon.kill_driver()
+            case "JVM":
+                killed[victim] += daemon.kill_jvm()
+            case "daemon":
+                daemon.process.kill()
+                daemon.process.start()
+                killed[victim] += 1
+    daemon.wait_until_loaded(written.total())
+    assert daemon.process.stop() == 0
+    assert killed["executor"]
+    assert "/spark/work-" in (tmp_path / "python.places").read_text(), (
+        "executors run the Python that is named"
+    )
+    assert spark.executors_started() > WORKERS
+    assert daemon.loaded() == written, killed
+    assert daemon.copied() == written, killed
+    daemon.assert_recorded_truly(written, killed)

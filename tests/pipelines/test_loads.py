@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+
 import pytest
 from pyspark.sql import DataFrame
 
+from mirrormaker.pipelines.loading import Load, LoadFigures
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import RunKind, RunState
 from mirrormaker.pipelines.runner import RunFailedError
 from mirrormaker.pipelines.table import Table
+from mirrormaker.topology.model import PipelineName
+from tests.node.file_systems import mounted_tmpfs
 from tests.pipelines.place import START_MS, Place, give_up, order
 
 
@@ -59,8 +65,36 @@ def test_a_batch_that_was_cut_off_comes_again_without_duplicate_or_gap(
         with pytest.raises(RunFailedError, match="cut off"):
             place.run()
     place.produce([order(20, 2)])
-    place.run()
+    assert place.run().rows_read == 21
     assert place.ids() == list(range(21))
+    assert rows_of_runs(place) == [0, 21]
+
+
+def rows_of_runs(place: Place) -> list[int]:
+    """What each has read, as its record has it."""
+    folder = PipelineFolder(place.folder / "data", PipelineName("p"))
+    return [run.rows_read for run in folder.runs()]
+
+
+def test_a_batch_that_was_done_but_for_sparks_note_is_in_the_figures_of_one_run(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.produce(order(number, number // 10) for number in range(20))
+    add = Load._add
+
+    def cut_off(load: Load, query: str, number: int, batch: LoadFigures) -> None:
+        add(load, query, number, batch)
+        raise OSError("cut off")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Load, "_add", cut_off)
+        with pytest.raises(RunFailedError, match="cut off"):
+            place.run()
+    place.produce([order(20, 2)])
+    record = place.run()
+    assert (record.batches, record.rows_read, record.rows_written) == (1, 1, {"0-parquet": 1})
+    assert place.ids() == list(range(21))
+    assert rows_of_runs(place) == [20, 1]
 
 
 def test_a_reload_writes_the_windows_anew_that_are_asked_for_and_no_others(place: Place) -> None:
@@ -90,17 +124,26 @@ def test_all_that_is_wrong_is_told_before_anything_is_written(place: Place) -> N
     place.produce([order(1, 0)])
     place.keys = (
         "format: json\n    schema: id int, price double\n"
-        "    tables: {t: {format: csv, path: nowhere.csv}}\n"
+        "    format_options: {allowCommments: true, allowSingleQuotes: true}\n"
+        "    quarantine: /proc/q\n    checkpoint: /proc/y\n"
+        "    tables: {t: {format: csv, path: nowhere.csv, options: {sep: ';', HEADER: true, quot: x}}}\n"
         "    steps:\n"
         "      - {name: s, sql: 'selec 1'}\n"
         "      - {name: u, from: records, sql: 'select nothing from records'}\n"
         "      - {name: v, from: records, sql: 'select count(*) from records'}\n"
         "      - {name: w, from: records, function: nowhere.at:all}\n"
-        "    sinks: [{parquet: out, from: s}, {json: out2, from: u}, {csv: /proc/x, from: v}, "
+        "    sinks: [{parquet: out, from: s, options: {compresion: zstd, parquet.block.size: 9, "
+        "maxRecordsPerFile: 5}}, {json: out2, from: u}, {csv: /proc/x, from: v}, "
         "{topic: missing, from: w}, {parquet: o3, from: records, partition_by: [x]}]\n"
     )
     problems = place.runner().check()
+    assert "'json' has no such option; did you mean 'allowComments'?" in problems[0]
     assert [problem.split(": ")[0].removeprefix("pipelines[0].") for problem in problems] == [
+        "format_options.allowCommments",
+        "tables.t.options.quot",
+        "sinks[0].options.compresion",
+        "quarantine",
+        "checkpoint",
         "tables.t",
         "steps[0].sql",
         "steps[1].sql",
@@ -113,6 +156,15 @@ def test_all_that_is_wrong_is_told_before_anything_is_written(place: Place) -> N
     with pytest.raises(RunFailedError, match="PARSE_SYNTAX_ERROR"):
         place.run()
     assert not place.files()
+
+
+def test_a_sink_without_room_is_told_as_such_before_anything_is_read(place: Place) -> None:
+    place.produce([order(1, 0)])
+    with mounted_tmpfs(place.folder / "out", size=1 << 20) as out:
+        with (out / "_ballast").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(out).free)
+        with pytest.raises(RunFailedError, match=r": out of space: .*sinks\[0\]: cannot be written: "):
+            place.run()
 
 
 def test_a_column_of_another_type_is_told_before_anything_is_written(place: Place) -> None:
