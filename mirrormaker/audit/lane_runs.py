@@ -2,7 +2,8 @@
 
 Pages in the order of the destination are cut into passes: within one both sides only ascend. A route that
 never crashed and never sought has one pass; what it copied again begins another, and so does what was written
-between the records of a process that stood still.
+between the records of a process that stood still. Where a topic got partitions, what one lane had left to
+another that did not come to copy it may be its own since: that begins none.
 """
 
 from __future__ import annotations
@@ -154,9 +155,16 @@ def passes_of(pages: Iterable[Page]) -> list[Pass]:
 def _ascends(pages: Sequence[Page], page: Page) -> bool:
     """Whether the page lies behind these on both sides."""
     reached = max((each.to_next for each in pages if each.to_next is not None), default=0)
-    return page.first >= max(each.next for each in pages) and (
-        page.to_first is None or page.to_first >= reached
-    )
+    is_behind = page.first >= max(each.next for each in pages) or _takes_up(pages, page)
+    return is_behind and (page.to_first is None or page.to_first >= reached)
+
+
+def _takes_up(pages: Sequence[Page], page: Page) -> bool:
+    """Whether the page has records that these left to another lane, and lies behind all that they have."""
+    begun = next(page.runs(), None)
+    if begun is None or begun.source >= max(each.next for each in pages):
+        return False
+    return page.first >= max((run.source + run.length for each in pages for run in each.runs()), default=0)
 
 
 def _of_the_log_now(ordered: Sequence[Page]) -> Sequence[Page]:

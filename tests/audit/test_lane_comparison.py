@@ -218,6 +218,14 @@ def test_a_seek_back_makes_a_pass_of_its_own_and_repeats() -> None:
     assert (findings.outcomes[Outcome.REPEATED], findings.records, findings.equal) == (2, 2, 2)
 
 
+def test_what_was_another_lanes_until_the_topic_got_partitions_is_judged_once() -> None:
+    """Offsets 3 to 5 were another lane's, which did not come to copy them; 4 and 5 are this one's since."""
+    (known,) = passes_of([page(0, 0, 3, end=6), page(4, 3, 3)])
+    source = [*items(range(3)), *items(range(4, 7), 4)]
+    findings = compare(source, items([0, 1, 2, 4, 5, 6]), known, delivery=Delivery.EXACTLY_ONCE)
+    assert (told(findings), findings.equal, findings.outcomes[Outcome.REPEATED]) == ([], 6, 0)
+
+
 def test_what_either_side_has_deleted_cannot_be_judged() -> None:
     (known,) = passes_of([page(0, 0, 6)])
     trimmed = compare(items(range(6)), items(range(3, 6), 3), known, destination_start=3)
