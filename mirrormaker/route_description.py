@@ -24,6 +24,7 @@ def describe_work(
         "link": copier.link.describe(),
         "obstacles": dict(reconciler.obstacles),
         "reconcile_problem": reconciler.problem or reconciler.settings_problem or rules.problem,
+        "delivery_problem": copier.problem,
         "drift": [one.describe() for one in (*reconciler.drift, *rules.drift)],
     }
     if copier.machine is not None:

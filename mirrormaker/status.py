@@ -252,7 +252,7 @@ def _route_status(
         source=route.source,
         destination=route.destination,
         state=_state_of(route, told),
-        problem=told.get("error") or told.get("reconcile_problem") or problem,
+        problem=told.get("error") or told.get("reconcile_problem") or told.get("delivery_problem") or problem,
         lag=lag,
         partitions=partitions,
         obstacles=told.get("obstacles", {}),

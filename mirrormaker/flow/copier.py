@@ -103,6 +103,11 @@ class RouteCopier:
         """Generation of the group this process takes part in, -1 while it takes part in none."""
         return self._member.generation if self._member is not None else -1
 
+    @property
+    def problem(self) -> str | None:
+        """Why what it copies does not come to count."""
+        return None if self._holdings is None else self._holdings.problem
+
     def ways(self) -> dict[TopicPartition, TopicPartition]:
         """Where each partition leads that this process copies; of one that is spread, the first place."""
         partitions = self.machine.partitions if self.machine is not None else {}

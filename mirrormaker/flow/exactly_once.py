@@ -69,6 +69,8 @@ class LostBucket:
     """Somebody else has taken it over, or the destination aborted its transaction as too old."""
     wait_ms: int
     """Before it is taken over again, if it is still this process's."""
+    has_gone_on: Callable[[], bool] = lambda: True
+    """Whether it was committed since."""
 
 
 @asynccontextmanager
@@ -449,7 +451,14 @@ class ExactlyOnce:
     ) -> LostBucket:
         backoff_ms = min(LOST_WAIT_MS << min(self._losses[key], 16), LOST_WAIT_MAX_MS)
         wait_ms = max(backoff_ms, FENCED_WAIT_MS) if is_fenced else backoff_ms
-        return LostBucket(key=key, sources=sources, reason=reason, is_fenced=is_fenced, wait_ms=wait_ms)
+        return LostBucket(
+            key=key,
+            sources=sources,
+            reason=reason,
+            is_fenced=is_fenced,
+            wait_ms=wait_ms,
+            has_gone_on=lambda: not self._losses[key],
+        )
 
     # ---- sources
 

@@ -23,6 +23,7 @@ from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
 from mirrormaker.flow.membership import Points, SourceMembership
+from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.route_parts import RouteParts
 from mirrormaker.flow.successors import Successors
 from mirrormaker.topology.model import RouteSpec
@@ -46,6 +47,8 @@ class Holdings:
         self._topics: frozenset[str] = frozenset()
         self._successors = Successors(source, parts.halts, engine.arbiter)
         self._regrowth: asyncio.Task[None] | None = None
+        self._lost: dict[ProducerKey, LostBucket] = {}
+        """Buckets that were lost, each as it was last, until they are committed again."""
         self._member: SourceMembership
         self._positions: GroupPositions
         self.commits: PositionCommits
@@ -164,6 +167,7 @@ class Holdings:
     def lose_bucket(self, lost: LostBucket) -> None:
         """Its partitions are copied no more, until it is taken over anew: while the group leaves it here."""
         self._engine.machine.counts.buckets_lost += 1
+        self._lost[lost.key] = lost
         self._note(
             "bucket_fenced" if lost.is_fenced else "transaction_given_up",
             bucket=str(lost.key),
@@ -172,6 +176,19 @@ class Holdings:
         )
         self.release(lost.sources)
         self._start_task(self._start_later(lost.sources, lost.wait_ms), "take over again")
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing has been committed of a bucket that is this process's since it was lost."""
+        self._lost = {key: lost for key, lost in self._lost.items() if not lost.has_gone_on()}
+        if not self._lost:
+            return None
+        mine = self._member.assignment
+        held = [lost for lost in self._lost.values() if not (lost.is_fenced or lost.sources.isdisjoint(mine))]
+        if not held:
+            return None
+        count = len(frozenset[TopicPartition]().union(*(lost.sources for lost in held)) & mine)
+        return f"transactions of {count} partitions are not committed: {held[-1].reason}"
 
     async def _take_anew(self, sources: frozenset[TopicPartition]) -> None:
         """What these lead to has more partitions, or fewer: give them up, and go on with other lanes."""

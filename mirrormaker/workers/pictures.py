@@ -114,6 +114,7 @@ _RULES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "switch": _any,
     "control_problem": _said,
     "reconcile_problem": _said,
+    "delivery_problem": _said,
     "group_generation": _largest,
     "counts": _added_up,
     "events": _latest_events,

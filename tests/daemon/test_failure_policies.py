@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 
 from broker.embedded import EmbeddedCluster
 from tests.conftest import ClusterFactory
@@ -350,6 +357,31 @@ def test_a_route_that_is_to_fail_on_a_full_destination_fails_though_it_is_exactl
     running.wait_copied()
     assert numbers(destination, 150) == list(range(150))
     assert running.stop() == 0
+
+
+def test_transactions_that_cannot_be_committed_are_told_with_what_keeps_them(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    running = copied(clusters, mirror, delivery="exactly_once")
+    require_replicas(destination, "__mirrormaker_positions", 2)
+    produce(source, "flights", range(100, 150), 1)
+    told = running.wait_for(lambda told: told["problem"] is not None, "it is told")
+    assert "transactions of 1 partitions are not committed: NOT_ENOUGH_REPLICAS" in told["problem"]
+    require_replicas(destination, "__mirrormaker_positions", 1)
+    running.wait_copied()
+    running.wait_for(lambda told: told["problem"] is None, "it goes on")
+    assert numbers(destination, 150) == list(range(150))
+    assert running.stop() == 0
+
+
+def require_replicas(cluster: EmbeddedCluster, topic: str, number: int) -> None:
+    """Have writes to the topic want so many in-sync replicas."""
+    entry = ConfigEntry("min.insync.replicas", str(number), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": address(cluster)})
+    for altered in admin.incremental_alter_configs([resource]).values():
+        altered.result(PATIENCE_SECONDS)
 
 
 def numbers(cluster: EmbeddedCluster, count: int) -> list[int]:
