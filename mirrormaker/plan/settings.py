@@ -16,6 +16,7 @@ COMPRESSION = "compression.type"
 KEEP_COMPRESSION = "producer"
 """Batches stay as the mirror sends them: anything else makes the destination compress them again."""
 CLEANUP = "cleanup.policy"
+MIN_IN_SYNC = "min.insync.replicas"
 _LISTS = frozenset({CLEANUP})
 FENCE = ("max.message.bytes", "78")
 """What a failover sets at topics of the side that it leaves, so that they take nothing more from producers: a
@@ -24,16 +25,24 @@ it is neither carried over nor taken for a difference.
 """
 
 
-def carried_settings(source: ObservedTopic, patterns: Iterable[str]) -> dict[str, str]:
-    """Settings that the source topic has of its own and that the patterns take, by name."""
+def carried_settings(
+    source: ObservedTopic, patterns: Iterable[str], *, replicas: int | None = None
+) -> dict[str, str]:
+    """Settings that the source topic has of its own and that the patterns take, by name. `replicas` of the
+    copy, where they are known: with fewer than `min.insync.replicas` nobody could write to it.
+    """
     compiled = [re.compile(pattern) for pattern in patterns]
-    return {
+    carried = {
         name: setting.value
         for name, setting in sorted(source.config.items())
         if setting.own and setting.value is not None and name not in UNCARRIED_SETTINGS
         if (name, setting.value) != FENCE
         if any(pattern.fullmatch(name) for pattern in compiled)
     }
+    least = carried.get(MIN_IN_SYNC, "")
+    if replicas is not None and least.isdigit() and int(least) > replicas:
+        carried[MIN_IN_SYNC] = str(replicas)
+    return carried
 
 
 def differing_settings(wanted: Mapping[str, str], topic: ObservedTopic) -> dict[str, str]:

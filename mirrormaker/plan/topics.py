@@ -124,11 +124,13 @@ def destination_topic(
     known = destination.topics.get(name)
     counts = [source.partitions] if _follows_partitions(route, known) else []
     replicas = declared.replication or max(min(source.replication, max(destination.nodes, 1)), 1)
+    has_replicas = known.replication if known is not None and known.exists else replicas
+    carried = carried_settings(source, route.sync.config, replicas=has_replicas)
     return DesiredTopic(
         name=name,
         partitions=max([*counts, declared.partitions or 0]) or None,
         replication=replicas,
-        config={**carried_settings(source, route.sync.config), **declared.config},
+        config={**carried, **declared.config},
         created_config={COMPRESSION: KEEP_COMPRESSION},
     )
 

@@ -164,6 +164,16 @@ def test_a_topic_is_created_with_the_settings_that_its_source_has_of_its_own() -
     assert step == create("jfk.flights", 1, retention_ms=DAY, segment_bytes="1048576")
 
 
+def test_a_copy_does_not_want_more_replicas_in_sync_than_it_has() -> None:
+    """Nobody could write to it."""
+    of = route(sync=SyncSpec(config=("min.insync.replicas",)))
+    source = topic("flights", 1, 3, own={"min.insync.replicas": "2"})
+    assert plan([source], of=of).steps == [create("jfk.flights", 1, min_insync_replicas="1")]
+    assert plan([source], of=of, nodes=3).steps == [create("jfk.flights", 1, 3, min_insync_replicas="2")]
+    alone = topic("jfk.flights", 1, 1, own={"min.insync.replicas": "1"})
+    assert plan([source], [alone], of=of, nodes=3).steps == []
+
+
 def test_settings_that_differ_are_changed_and_those_left_to_the_source_cluster_are_not() -> None:
     source = topic("flights", own={"retention.ms": WEEK}, usual={"max.message.bytes": "2"})
     there = topic("jfk.flights", own={"max.message.bytes": "1", "retention.ms": DAY})
