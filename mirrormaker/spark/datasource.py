@@ -56,7 +56,7 @@ class MirrorDataSource(DataSource):
         from mirrormaker.spark.batch_reader import MirrorReader, PushingReader
 
         options = parse_options(self._options, streaming=False)
-        return PushingReader(options) if _is_pushing() else MirrorReader(options)
+        return PushingReader(options) if options.push_filters and _is_pushing() else MirrorReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from mirrormaker.spark.stream_reader import MirrorStreamReader
@@ -91,6 +91,9 @@ class MirrorDataSource(DataSource):
 
 def _is_pushing() -> bool:
     """Whether this process plans a load whose filters Spark hands over.
+
+    Only frames that ask for it have it: Spark plans a frame once, and what one query of it was given for its
+    conditions, each later one gets, whatever its own are.
 
     A session refuses readers that could take filters while spark.sql.python.filterPushdown.enabled is false,
     as it is by default, and plans those with filters in a worker of its own while it is true.

@@ -62,13 +62,14 @@ OPTION_NAMES = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "pushFilters",
     "groupIdPrefix",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "kafkaConsumer.pollTimeoutMs",
     *_TERMS,
 )
-_ONLY_BATCH = "streaming queries have no end: this is for spark.read"
+_ONLY_BATCH = "streaming queries have no end and get no conditions: this is for spark.read"
 _ONLY_STREAMING = "one batch load reads all of it: this is for spark.readStream"
 _ISOLATION = {"read_uncommitted": False, "read_committed": True}
 
@@ -148,6 +149,8 @@ class SourceOptions:
     """Offsets of one task at most."""
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    push_filters: bool = False
+    """Whether conditions of the one query of a frame shorten what is read."""
     terms: FetchTerms = field(default_factory=FetchTerms)
     admission: Admission = field(default_factory=Admission)
 
@@ -160,7 +163,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
     given.refuse_unknown((*OPTION_NAMES, *READING_PASSED, *READING_REFUSED))
     given.refuse(READING_REFUSED)
     if streaming is not None:
-        names, reason = (_ENDING, _ONLY_BATCH) if streaming else (_RATES, _ONLY_STREAMING)
+        names, reason = ((*_ENDING, "pushFilters"), _ONLY_BATCH) if streaming else (_RATES, _ONLY_STREAMING)
         given.refuse(dict.fromkeys(names, reason))
     parsed = SourceOptions(
         cluster=_read_cluster(given),
@@ -171,6 +174,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         records_max=given.read("maxRecordsPerPartition", parse_positive, None),
         fail_on_data_loss=given.read("failOnDataLoss", parse_boolean, True),
         include_headers=given.read("includeHeaders", parse_boolean, False),
+        push_filters=given.read("pushFilters", parse_boolean, False),
         terms=_read_terms(given),
         admission=_read_admission(given),
     )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 from itertools import count
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from broker.child_process import ChildProcess
 from tests.interop.apache import ApacheKafka
 from tests.spark.topics import NOW_MS, append, fill, new_topic
 
@@ -60,12 +64,114 @@ def test_loads_with_the_same_options_have_the_same_rows(spark: SparkSession, add
             "startingOffsetsByTimestamp": by_topic(topic, p0=NOW_MS, p1=NOW_MS + 100, p2=NOW_MS + 299),
             "endingOffsetsByTimestamp": by_topic(topic, p0=NOW_MS + 9, p1=NOW_MS + 150, p2=NOW_MS + 999),
         },
+        {"subscribe": topic, "startingOffsets": "EARLIEST", "endingOffsets": "Latest"},
+        {"subscribe": f" {topic} ,{topic}", "kafka.isolation.level": "read_committed"},
+        {
+            "subscribe": topic,
+            "startingTimestamp": str(NOW_MS + 200),
+            "startingOffsets": by_topic(topic, p0=1, p1=1, p2=1),
+            "endingTimestamp": str(NOW_MS + 250),
+            "endingOffsetsByTimestamp": by_topic(topic, p0=NOW_MS, p1=NOW_MS, p2=NOW_MS),
+        },
+        {
+            "subscribe": topic,
+            "startingOffsetsByTimestamp": by_topic(topic, p0=NOW_MS, p1=NOW_MS + 100, p2=NOW_MS + 9_999),
+            "startingOffsetsByTimestampStrategy": "latest",
+        },
+        {
+            "subscribe": topic,
+            "failOnDataLoss": "false",
+            "groupIdPrefix": "readers",
+            "fetchOffset.numRetries": "1",
+            "fetchOffset.retryIntervalMs": "20",
+            "kafkaConsumer.pollTimeoutMs": "30000",
+            "kafka.client.id": "reader",
+            "kafka.client.rack": "a",
+            "kafka.check.crcs": "false",
+            "kafka.fetch.max.bytes": "100000",
+            "kafka.fetch.min.bytes": "10",
+            "kafka.fetch.max.wait.ms": "50",
+            "kafka.max.partition.fetch.bytes": "1000",
+            "kafka.request.timeout.ms": "20000",
+            "kafka.max.poll.records": "7",
+        },
+        {"subscribe": topic, "minPartitions": "2", "maxRecordsPerPartition": "40"},
     ):
         own, mirror = (load(spark, source, address, **options) for source in SOURCES)
         assert own.schema == mirror.schema
         found = rows_of(mirror)
         assert found == rows_of(own), options
         assert found
+
+
+CONDITIONS = (
+    *("partition = 1", "partition <=> 1", "partition <> 0", "partition = 7", "partition is null"),
+    *("partition in (0, 2)", "partition not in (0, 1)", "partition in (0, null)"),
+    *("partition not in (0, null)", "not (partition = 1 and offset > 3)", "partition between 1 and 5"),
+    *("partition + 1 = 2", "cast(partition as string) = '1'", "partition = 1.0", "partition < 1.5"),
+    *("offset < 10", "offset <= 10", "offset > 90", "offset >= 100", "offset = 7", "offset between 5 and 12"),
+    *("offset in (1, 50, 999)", "offset > 10 and partition = 2", "offset < 5 or partition = 1"),
+    *("offset < 1000000000000", "offset > -1", "offset > 9223372036854775807", "offset <=> null"),
+    *("offset % 2 = 0", "offset > partition", "1 < offset and 20 > offset", "true", "false"),
+    *("topic = '{topic}'", "topic <> '{topic}'", "topic in ('{topic}', 'x')", "topic like '{topic}%'"),
+    *("topic like '%{topic}'", "topic like 'topic-_%'", "topic not like 'topic-%'", "topic > 'topic'"),
+    *("topic like 'to%' and topic like '%c-%'", "startswith(topic, 'to')", "upper(topic) = topic"),
+    *("timestamp >= {at_100}", "timestamp > {at_100}", "timestamp < {at_100}", "timestamp <= {at_100}"),
+    *("timestamp = {at_100}", "timestamp <> {at_100}", "timestamp in ({at_100}, {at_200})"),
+    *("timestamp between {at_100} and {at_200}", "timestamp > {at_100} and offset < 50 and partition = 0"),
+    *("timestamp > {at_100} + interval 500 microseconds", "timestamp < {at_100} or timestamp > {at_200}"),
+    *("timestamp >= timestamp'1950-01-01'", "timestamp < timestamp'1960-01-01'", "timestamp is not null"),
+    *("timestamp >= timestamp'9999-12-31'", "date(timestamp) = date({at_100})", "timestamp is null"),
+    *("key is null", "key = cast('key 7' as binary)", "value <=> cast('value 7' as binary)"),
+    *("timestampType = 0", "headers is null", "headers[0].value = cast('7' as binary)"),
+)
+"""Of queries; `at_N` is the time of record N."""
+
+
+def test_queries_with_the_same_conditions_have_the_same_rows(spark: SparkSession, address: str) -> None:
+    topic = fill(address, partitions=3, count=300)
+    moments = {f"at_{number}": f"timestamp_millis({NOW_MS + number})" for number in (100, 200)}
+    own, mirror = (load(spark, source, address, subscribe=topic, includeHeaders="true") for source in SOURCES)
+    for condition in CONDITIONS:
+        told = condition.format(topic=topic, **moments)
+        expected = rows_of(own.where(told))
+        assert rows_of(mirror.where(told)) == expected, condition
+        options = {"subscribe": topic, "includeHeaders": "true", "pushFilters": "true"}
+        assert rows_of(load(spark, "mirror", address, **options).where(told)) == expected, condition
+
+
+def triggered_by(topic: str) -> list[dict[str, str]]:
+    """Options of queries."""
+    late = {"startingOffsetsByTimestampStrategy": "latest"}
+    times = by_topic(topic, p0=NOW_MS + 20, p1=NOW_MS + 90, p2=NOW_MS + 190)
+    return [
+        {},
+        {"maxOffsetsPerTrigger": "70"},
+        {"maxOffsetsPerTrigger": "70", "minOffsetsPerTrigger": "60", "maxTriggerDelay": "10s"},
+        {"maxOffsetsPerTrigger": "70", "minPartitions": "6", "maxRecordsPerPartition": "9"},
+        {"minOffsetsPerTrigger": "1000"},
+        {"startingOffsets": by_topic(topic, p0=5, p1=-2, p2=-1)},
+        {"startingOffsets": "latest"},
+        {"startingTimestamp": str(NOW_MS + 150), "startingOffsetsByTimestamp": times},
+        {"startingOffsetsByTimestamp": times},
+        {"startingTimestamp": str(NOW_MS + 9_000), **late},
+        {"kafka.isolation.level": "read_committed", "failOnDataLoss": "false"},
+    ]
+
+
+def test_queries_with_the_same_options_have_the_same_triggers(
+    spark: SparkSession, address: str, tmp_path: Path
+) -> None:
+    topic = fill(address, partitions=3, count=200)
+    pairs = [
+        {source: Query(spark, address, tmp_path / f"{number}-{source}", **options) for source in SOURCES}
+        for number, options in enumerate({"subscribe": topic, **each} for each in triggered_by(topic))
+    ]
+    for _ in range(2):
+        for number, pair in enumerate(pairs):
+            own, mirror = ((pair[source].run(source), pair[source].numbers()) for source in SOURCES)
+            assert own == mirror, triggered_by(topic)[number]
+        append(address, topic, range(200, 260), partitions=3)
 
 
 REFUSED: list[dict[str, str]] = [
@@ -138,6 +244,8 @@ class Query:
 
     def numbers(self) -> list[int]:
         """Of the records in its table."""
+        if not any(self._directory.glob("table/*.parquet")):
+            return []
         rows = self._spark.read.parquet(str(self._directory / "table")).select("value").collect()
         return sorted(int(row.value.split()[1]) for row in rows)
 
@@ -189,3 +297,22 @@ def test_rows_are_written_under_either_name(spark: SparkSession, address: str) -
         columns.write.format(name).options(**to).mode("append").save()
         copied = load(spark, "kafka", address, subscribe=topic, includeHeaders="true")
         assert rows_of(copied.select(*columns.columns)) == rows_of(columns), name
+
+
+@pytest.mark.parametrize("sources", [SOURCES, SOURCES[::-1]], ids=" first, then ".join)
+def test_a_query_killed_in_a_trigger_is_finished_by_the_other_source(
+    spark: SparkSession, address: str, tmp_path: Path, sources: tuple[str, str]
+) -> None:
+    topic = fill(address, partitions=2, count=50)
+    first, second = sources
+    checkpoint = tmp_path / "checkpoint"
+    told = (first, spark.conf.get("spark.jars") or "", address, topic, str(checkpoint))
+    command = [sys.executable, "-m", "tests.interop.spark_planned", *told]
+    planned = ChildProcess.start("planned", command, tmp_path / "planned.log")
+    planned.wait_until((tmp_path / "checkpoint.planned").exists, timeout_ms=300_000)
+    os.killpg(planned.pid, signal.SIGKILL)
+    planned.kill()
+    append(address, topic, range(50, 60), partitions=2)
+    query = Query(spark, address, tmp_path, subscribe=topic)
+    assert query.run(second) == [50, 10], "what was planned, and what came since"
+    assert query.numbers() == list(range(60))

@@ -130,16 +130,26 @@ def test_a_time_that_no_record_has_come_up_to_is_an_error_or_the_end(
 
 def test_filters_become_fewer_partitions_and_shorter_ranges(spark: SparkSession, bootstrap: str) -> None:
     topic = fill(bootstrap, partitions=4, count=400)
-    frame = load(spark, bootstrap, subscribe=topic)
-    one = frame.where("partition = 2 and offset >= 10 and offset < 20")
+    asked = {"subscribe": topic, "pushFilters": "true"}
+    one = load(spark, bootstrap, **asked).where("partition = 2 and offset >= 10 and offset < 20")
     assert one.rdd.getNumPartitions() == 1
     assert sorted(row.offset for row in one.collect()) == list(range(10, 20))
     since = datetime.fromtimestamp((NOW_MS + 390) / 1000, UTC)
+    frame = load(spark, bootstrap, **asked)
     late = frame.where(frame.timestamp >= since).where("topic like 'topic%' and partition in (0, 1)")
     assert late.rdd.getNumPartitions() == 2
     assert sorted(row.offset for row in late.collect()) == [98, 98, 99, 99]
     until = datetime.fromtimestamp((NOW_MS + 8) / 1000, UTC)
+    frame = load(spark, bootstrap, **asked)
     assert sorted(row.offset for row in frame.where(frame.timestamp < until).collect()) == [0] * 4 + [1] * 4
+
+
+def test_one_frame_serves_any_number_of_conditions(spark: SparkSession, bootstrap: str) -> None:
+    frame = load(spark, bootstrap, subscribe=fill(bootstrap, partitions=4, count=400))
+    assert frame.where("partition = 2").count() == 100
+    assert frame.where("partition = 2 or offset = 0").count() == 103, "Spark hands no 'or' over"
+    assert frame.where("partition = 1 and offset < 7").count() == 7
+    assert frame.count() == 400
 
 
 def test_sessions_that_keep_their_filters_read_all_and_filter_it(spark: SparkSession, bootstrap: str) -> None:
