@@ -75,6 +75,8 @@ class Daemon:
         self._state = StateDirectory(loaded.topology.data_dir)
         self._ends = LastKnownEnds(self._state)
         self._stopping = asyncio.Event()
+        self._looking: asyncio.Timeout | None = None
+        """Of the first look at destinations."""
         self._reloading = asyncio.Event()
         self._log_level = log_level
         self._host: RouteHost | None = None
@@ -164,17 +166,21 @@ class Daemon:
         runners = [host.make_runner(work) for work in work_of(self.topology).values()]
         verdicts: list[Verdict] = []
         try:
-            async with asyncio.timeout(FIRST_LOOK_TIMEOUT_MS / 1000):
+            async with asyncio.timeout(FIRST_LOOK_TIMEOUT_MS / 1000) as self._looking:
                 for runner in runners:
                     with contextlib.suppress(BrokerError):
                         verdicts.append(await runner.verdict())
         except TimeoutError:
             _log.warning("destinations_not_asked", timeout_ms=FIRST_LOOK_TIMEOUT_MS)
+        finally:
+            self._looking = None
         return [verdict.reason or "" for verdict in verdicts if verdict.rest is Rest.SUPERSEDED]
 
     def stop(self) -> None:
         """Ask `run` to end; may be called from a signal handler of the event loop."""
         self._stopping.set()
+        if self._looking is not None:
+            self._looking.reschedule(asyncio.get_running_loop().time())
 
     def request_reload(self) -> None:
         """Put the file as it is now in force soon; may be called from a signal handler of the event loop."""

@@ -88,7 +88,9 @@ class HeartbeatWriters:
         settings = ProducerSettings(linger_ms=0, delivery_timeout_ms=DELIVERY_TIMEOUT_MS)
         cluster_id = cluster.cluster_id or spec.name
         place, daemon_id = self._places[spec.name], self._state.daemon_id()
-        async with Producer(cluster, settings=settings) as producer:
+        producer = Producer(cluster, settings=settings)
+        await producer.start()
+        try:
             while True:
                 beat = Beat(
                     cluster=cluster_id,
@@ -101,6 +103,8 @@ class HeartbeatWriters:
                 place.written += 1
                 place.problem = None
                 await asyncio.sleep(INTERVAL_MS / 1000)
+        finally:
+            await producer.close(timeout_ms=0)  # nobody misses the last one
 
     def describe(self) -> dict[str, Any]:
         """How it stands at each source, as plain data."""

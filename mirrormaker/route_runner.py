@@ -173,7 +173,7 @@ class RouteRunner:
             while not self._stopping.is_set():
                 started_ms = self._clock.monotonic_ms()
                 try:
-                    await self._run_once()
+                    await self._run_until_stopped()
                 except Exception as error:  # noqa: BLE001 a supervisor: whatever fails is told and started again
                     self._fail(error, self._clock.monotonic_ms() - started_ms)
                     await self._rights.meet(error, self.work.route, self._halts())
@@ -184,6 +184,19 @@ class RouteRunner:
             if self._switch is not None:
                 self._switch.forget(self.work.name)
             self._claims.claim(self.work.name, frozenset())
+
+    async def _run_until_stopped(self) -> None:
+        """Run once; what only looks, or is on its way to work, ends at once when it is to stop, whatever it
+        waits for.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(self._run_once(), name="run")
+            stopping = tasks.create_task(self._stopping.wait(), name="stop")
+            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if self._copier is None or not self._copier.takes_part:
+                running.cancel()
+            await asyncio.wait([running])
+            stopping.cancel()
 
     def look_again(self) -> None:
         """Something of what decides about the route may have changed."""

@@ -92,6 +92,8 @@ class GroupMember:
         self._ended = asyncio.Event()
         self._ended.set()
         self._joining: asyncio.Timeout | None = None
+        self._looking: asyncio.Timeout | None = None
+        """At the metadata."""
 
     @property
     def group_id(self) -> str:
@@ -163,8 +165,9 @@ class GroupMember:
         """
         self._for_good |= for_good
         self._turns.ask(Turn.CLOSE)
-        if self._joining is not None:
-            self._joining.reschedule(asyncio.get_running_loop().time())
+        for under_way in (self._joining, self._looking):
+            if under_way is not None:
+                under_way.reschedule(asyncio.get_running_loop().time())
         await self._ended.wait()
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -311,13 +314,19 @@ class GroupMember:
         return self._turns.asked
 
     async def _look_at_metadata(self) -> None:
+        """Nobody waits for a node that does not answer once the member is to be closed."""
         try:
-            topics = await self._subscribed_topics(refresh=True)
+            async with asyncio.timeout(None) as self._looking:
+                topics = await self._subscribed_topics(refresh=True)
+        except TimeoutError:
+            return
         except BrokerError as error:
             if not is_retriable(error):
                 raise
             _log.info("group_metadata_not_refreshed", group=self.group_id, error=str(error))
             return
+        finally:
+            self._looking = None
         counts = {topic: len(self._cluster.partitions(topic)) for topic in self._counts}
         if topics != self._topics or (self.is_leader and counts != self._counts):
             self._turns.ask(Turn.REJOIN)

@@ -80,6 +80,8 @@ class RouteCopier:
         self._crossing = Crossing(route, destination, parts.heartbeats)
         self._commit_due = Signal()
         self._closing = False
+        self.takes_part = False
+        """`run` has something in its hands, or had: `close` ends it well. Before, it may be cancelled."""
         self._log = logger("copier").bind(route=route.name)
         self.arbiter = Arbiter(
             route,
@@ -173,6 +175,7 @@ class RouteCopier:
                 self._begin(engine)
                 self._start(engine, holdings, member)
                 if not self._closing:
+                    self.takes_part = True
                     await member.run()
                 raise _RouteClosedError  # ends the other tasks of the group
         except* _RouteClosedError:
@@ -291,6 +294,8 @@ class RouteCopier:
         get them at once; else they wait for this process, a session timeout long.
         """
         self._closing = True
+        if self._holdings is not None:
+            self._holdings.is_ending = True
         if self._member is not None:
             await self._member.close(for_good=for_good)
 

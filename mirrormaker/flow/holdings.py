@@ -30,6 +30,8 @@ from mirrormaker.topology.model import RouteSpec
 
 DRAIN_TIMEOUT_MS = 5_000
 """How long partitions that are given up may wait for answers of the destination."""
+LAST_COMMIT_TIMEOUT_MS = 3_000
+"""How long positions may take to be stored when the route ends: what is not stored is copied again."""
 
 
 class Holdings:
@@ -49,6 +51,8 @@ class Holdings:
         self._regrowth: asyncio.Task[None] | None = None
         self._lost: dict[ProducerKey, LostBucket] = {}
         """Buckets that were lost, each as it was last, until they are committed again."""
+        self.is_ending = False
+        """Partitions that are given up now are not taken again by this copier."""
         self._member: SourceMembership
         self._positions: GroupPositions
         self.commits: PositionCommits
@@ -150,8 +154,12 @@ class Holdings:
         while machine.in_flight(partitions) and (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
             await self._engine.acknowledged.wait(left_ms)
         await mode.settle(partitions, max(deadline_ms - self._clock.monotonic_ms(), 0))
-        moved = self.commits.moved()
-        await self.commits.commit({source: at for source, at in moved.items() if source in partitions})
+        moved = {source: at for source, at in self.commits.moved().items() if source in partitions}
+        try:
+            async with asyncio.timeout(LAST_COMMIT_TIMEOUT_MS / 1000 if self.is_ending else None):
+                await self.commits.commit(moved)
+        except TimeoutError:
+            self._log.warning("positions_not_committed", count=len(moved), error="the route ends")
         self.release(partitions)
 
     def release(self, partitions: Collection[TopicPartition]) -> None:

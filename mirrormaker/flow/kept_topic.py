@@ -57,6 +57,8 @@ _UNAUTHORIZED_CODES = frozenset(
 )
 _NOT_TOLD_CODES = _UNAUTHORIZED_CODES | {ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
+CLOSE_TIMEOUT_MS = 1_000
+"""For what is on its way at the end: nobody waits for it any more, or `put` would not have returned."""
 _log = logger("kept_topic")
 
 
@@ -117,7 +119,7 @@ class KeptTopic:
         assert self._follower is not None
         self._follower.cancel()
         await asyncio.wait([self._follower])
-        await self._producer.close()
+        await self._producer.close(timeout_ms=CLOSE_TIMEOUT_MS)
         await self._cluster.release_lane(self._lane)
 
     # ---- reading

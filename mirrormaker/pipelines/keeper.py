@@ -30,6 +30,8 @@ from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.topology.model import AlertOccasion, PipelineSpec
 
 STOP_TIMEOUT_SECONDS = 20.0
+TELL_SECONDS = 3.0
+"""How long others are told of a run while the daemon ends."""
 RETRY_SECONDS = 1.0
 """How long a run waits that other daemons cannot be told of."""
 LOOK_SECONDS_MAX = 60.0
@@ -75,6 +77,8 @@ class PipelineKeeper:
         self._last_due_ms: int | None = None
         self._changed = asyncio.Event()
         self._ending = asyncio.Event()
+        self._telling: asyncio.Timeout | None = None
+        """Of what others are told just now."""
 
     @property
     def pid(self) -> int | None:
@@ -96,6 +100,8 @@ class PipelineKeeper:
         """Have the run under way end early, and start none any more."""
         self._ending.set()
         self._changed.set()
+        if self._telling is not None:
+            self._telling.reschedule(asyncio.get_running_loop().time() + TELL_SECONDS)
         if self._process is not None:
             _end_soon(self._process)
 
@@ -209,14 +215,19 @@ class PipelineKeeper:
         self.state = "scheduled"
 
     async def _note(self, due_ms: int, *, is_over: bool) -> bool:
-        """Tell the other daemons of the run; whether they know."""
+        """Tell the other daemons of the run; whether they know. An end that they are not told of has the run
+        be done again, as one that was cut short.
+        """
         self._last_due_ms = due_ms
         try:
-            await self._share.note(due_ms, is_over=is_over)
-        except BrokerError as error:
+            async with asyncio.timeout(TELL_SECONDS if self._ending.is_set() else None) as self._telling:
+                await self._share.note(due_ms, is_over=is_over)
+        except (BrokerError, TimeoutError) as error:
             name = self.pipeline.name
             logger("pipelines").warning("pipeline_run_not_told", pipeline=name, error=str(error))
             return False
+        finally:
+            self._telling = None
         return True
 
     def _has_loaded(self) -> bool:

@@ -19,6 +19,9 @@ from mirrormaker.pipelines.turns import Turns
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.topology.model import PipelineName, PipelineSpec, Topology
 
+LEAVE_SECONDS = 3.0
+"""For telling the others that a pipeline is given up."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
@@ -96,12 +99,16 @@ class PipelinePool:
 
 
 async def keep_shared(keeper: PipelineKeeper, share: SharedPipeline) -> None:
-    """Run both until the keeper ends: other daemons get the pipeline once nothing of it runs here."""
+    """Run both until the keeper ends: other daemons get the pipeline once nothing of it runs here. Where the
+    cluster cannot be reached they get it a session later.
+    """
     share.attendant = keeper
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(share.run(), name=f"share of {keeper.pipeline.name}")
+        sharing = tasks.create_task(share.run(), name=f"share of {keeper.pipeline.name}")
         await keeper.run()
         share.close()
+        await asyncio.wait([sharing], timeout=LEAVE_SECONDS)
+        sharing.cancel()
 
 
 def _wish_of(topology: Topology, pipeline: PipelineSpec) -> ShareWish:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,7 @@ from broker.types import TopicPartition
 from broker.wire.messages.heartbeat import HeartbeatRequest
 from broker.wire.messages.join_group import JoinGroupRequest
 from broker.wire.messages.leave_group import LeaveGroupRequest
+from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
 )
@@ -115,6 +117,24 @@ def test_a_member_joins_is_assigned_commits_and_leaves() -> None:
             } == {("member-1", 1)}
             with pytest.raises(ProtocolError, match="ILLEGAL_GENERATION"):
                 await member.commit({ZERO: OffsetAndMetadata(offset=5)})
+
+    run(main)
+
+
+def test_a_member_leaves_while_a_node_does_not_tell_of_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "tests.client.test_group.CONNECTIONS", replace(CONNECTIONS, request_timeout_ms=3_600_000)
+    )
+
+    async def main() -> None:
+        async with membership() as subject:
+            await subject.join(replace(SETTINGS, metadata_max_age_ms=1)).settled()
+            subject.peer.on(MetadataRequest, lambda _: None)
+            asked = len(subject.peer.seen(MetadataRequest))
+            await until(lambda: len(subject.peer.seen(MetadataRequest)) > asked)
+            await subject.member.close()
+            await subject.running
+            assert subject.told == [("assigned", BOTH), ("revoked", BOTH)]
 
     run(main)
 

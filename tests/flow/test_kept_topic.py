@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Iterable
 
 import pytest
@@ -15,9 +17,11 @@ from broker.client.topic_admin import NewTopic, TopicAdmin
 from broker.errors import ErrorCode, ProtocolError
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import KeptView, decode_document, encode_document
+from tests.client.running import until
 from tests.conftest import ClusterFactory
 from tests.flow.kept_topic_cases import (  # noqa: F401 collected here too
     NAME,
+    run,
     test_a_kept_topic_is_made_compacted_and_says_what_was_put,
     test_a_topic_that_is_deleted_or_made_anew_by_others_is_read_anew,
     test_a_topic_that_retention_would_empty_is_refused,
@@ -51,6 +55,24 @@ def test_keys_that_are_no_json_objects_are_refused(key: bytes | None) -> None:
     view = KeptView()
     with pytest.raises(ValueError):  # noqa: PT011 whatever the parser says
         view.apply(key, None)
+
+
+@pytest.mark.timeout(120)
+def test_what_is_on_its_way_to_a_cluster_that_hangs_holds_up_no_end(cluster: ClusterFactory) -> None:
+    node = cluster()
+
+    async def main(client: Cluster) -> None:
+        async with KeptTopic(client, NAME, timeout_ms=3_600_000) as topic:
+            await topic.put([({"number": 1}, {})])
+            os.kill(node.pids[1], signal.SIGSTOP)
+            put = asyncio.create_task(topic.put([({"number": 2}, {})]))
+            await until(lambda: bool(topic._producer._sender.unsettled()))
+            put.cancel()
+
+    try:
+        run(node, main)
+    finally:
+        os.kill(node.pids[1], signal.SIGCONT)
 
 
 def test_a_cluster_that_forbids_it_is_an_error_that_names_the_topic_and_the_rights(

@@ -5,6 +5,8 @@ for.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -140,6 +142,33 @@ def test_one_daemon_runs_a_pipeline_and_another_goes_on_where_its_run_was_cut_sh
         await until(lambda: other.runs)
         assert [order.due_ms for order in other.orders] == [one.orders[1].due_ms]
         assert other.keeper.describe()["standing_by"] is None
+        await other.end()
+
+    play(main)
+
+
+@pytest.mark.timeout(180)
+def test_a_daemon_ends_though_others_cannot_be_told_what_has_become_of_a_run(
+    cluster: ClusterFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirrormaker.pipelines.share.TIMEOUT_MS", 3_600_000)
+    node = cluster()
+
+    async def main() -> None:
+        one = Daemon(node, tmp_path, "one")
+        one.begin()
+        await until(lambda: one.runs)
+        assert one.run is not None
+        os.kill(node.pids[1], signal.SIGSTOP)
+        try:
+            one.run.end(0)
+            await until(lambda: not one.runs)
+            await one.end()
+        finally:
+            os.kill(node.pids[1], signal.SIGCONT)
+        other = Daemon(node, tmp_path, "other")
+        other.begin()
+        await until(lambda: other.runs)
         await other.end()
 
     play(main)

@@ -1,0 +1,82 @@
+"""A route that has nothing in its hands ends at once, whatever it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker.clock import SystemClock
+from broker.types import HostPort
+from mirrormaker import clusters
+from mirrormaker.cluster_ids import ClusterIds
+from mirrormaker.flow.bandwidth.links import Links
+from mirrormaker.reconcile.claims import DestinationClaims
+from mirrormaker.reconcile.control_board import ControlBoard
+from mirrormaker.reconcile.routes import work_of
+from mirrormaker.route_runner import DaemonIdentity, RouteRunner, RouteState
+from mirrormaker.state import StateDirectory
+from mirrormaker.topology.loader import load_topology
+from tests.client.running import until
+
+PATIENCE_SECONDS = 60.0
+
+
+def make_runner(folder: Path, address: HostPort) -> tuple[RouteRunner, ControlBoard]:
+    file = folder / "topology.yaml"
+    file.write_text(
+        f"clusters: {{jfk: {{bootstrap: ['{address}']}}, aggregate: {{bootstrap: ['127.0.0.1:1']}}}}\n"
+        "routes: [{from: jfk, to: aggregate, topics: {include: [flights]}}]\n"
+    )
+    (work,) = work_of(load_topology(file)).values()
+    clock, board = SystemClock(), ControlBoard(work.destination)
+    identity = DaemonIdentity(daemon_id="d", host="h", generation=lambda: 0)
+    ids = ClusterIds(StateDirectory(folder / "data"))
+    return RouteRunner(work, identity, board, DestinationClaims(), Links("d", clock), ids, clock), board
+
+
+@contextlib.asynccontextmanager
+async def silent() -> AsyncIterator[HostPort]:
+    """A port that takes connections, and never says anything."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    try:
+        yield HostPort("127.0.0.1", listener.getsockname()[1])
+    finally:
+        listener.close()
+
+
+def test_a_route_ends_before_its_control_topic_was_ever_read(tmp_path: Path) -> None:
+    async def main() -> None:
+        runner, _ = make_runner(tmp_path, HostPort("127.0.0.1", 2))
+        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(runner.run())
+            await asyncio.sleep(0)
+            await runner.stop(for_good=False)
+            await running
+        assert runner.state is RouteState.STOPPED
+
+    asyncio.run(main())
+
+
+def test_a_route_ends_while_a_cluster_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clusters, "OPEN_TIMEOUT_MS", 3_600_000)
+
+    async def main() -> None:
+        async with silent() as address:
+            runner, board = make_runner(tmp_path, address)
+            board._wishes = {}
+            board._looked.set()
+            async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(runner.run())
+                await until(lambda: runner.state is RouteState.STARTING)
+                await runner.stop(for_good=False)
+                await running
+        assert runner.state is RouteState.STOPPED
+
+    asyncio.run(main())
