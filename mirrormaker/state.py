@@ -46,11 +46,12 @@ class StateDirectory:
         return self._lock.is_held()
 
     def daemon_id(self) -> str:
-        """The daemon's name, made up the first time."""
+        """The daemon's name, made up the first time. Raises OSError."""
         file = self.path / "id"
         if file.exists() and (name := file.read_text(encoding="ascii").strip()):
             return name
         name = uuid.uuid4().hex[:12]
+        self.path.mkdir(parents=True, exist_ok=True)
         _write_whole(file, name + "\n")
         return name
 

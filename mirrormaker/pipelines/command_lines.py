@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.clock import SystemClock
 from broker.errors import ConfigurationError
+from mirrormaker.pipelines.hold import end_at_once, held
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import RunRecord, encode_record
 from mirrormaker.pipelines.windows import Span, parse_moment
@@ -171,8 +172,11 @@ def _reload(options: argparse.Namespace) -> int:
 def _carry_out(options: argparse.Namespace, request: RunRequest) -> int:
     from mirrormaker.pipelines.runner import RunFailedError
 
+    topology = load_topology(options.file)
+    pipeline = find_pipeline(topology, options.name)
     try:
-        record = _runner(options).run(request)
+        with held(topology, pipeline, SystemClock(), end_at_once):
+            record = _runner(options).run(request)
     except RunFailedError as error:
         problems = (error.record.problem or "").splitlines()
         print("\n".join(with_lines(problems, options.file)), file=sys.stderr)

@@ -43,6 +43,7 @@ REBALANCE_TIMEOUT_MS = 60_000
 TIMEOUT_MS = 15_000
 LOOK_INTERVAL_MS = 250
 RETRY_BACKOFF = Backoff(initial_ms=200, max_ms=10_000)
+UNKNOWN_YET = "it is not known yet whether another daemon runs it"
 PRIZE = TopicPartition(CONTROL_TOPIC, 0)
 """Whoever has this in the pipeline's group holds the pipeline."""
 _CANNOT_AGREE = frozenset(
@@ -55,6 +56,16 @@ _CANNOT_AGREE = frozenset(
 )
 
 _log = logger("pipelines")
+
+
+def group_of(pipeline: PipelineName) -> str:
+    """The group in which daemons agree on who runs it."""
+    return f"mirror-pipeline/{pipeline}"
+
+
+def client_id(daemon_id: str) -> str:
+    """What the group has a daemon as, and commands on its `data_dir`."""
+    return f"mirrormaker-pipeline/{daemon_id}"
 
 
 class Attendant(Protocol):
@@ -109,6 +120,8 @@ class ShareWish:
     digest: str
     is_bound: bool
     """See `run_marks.is_bound`."""
+    claims: bool = True
+    """Whether it says by which file the pipeline is run, and heeds what others say; commands do as asked."""
 
 
 class OwnPipeline:
@@ -132,7 +145,7 @@ class SharedPipeline:
 
     def __init__(self, name: PipelineName, wish: ShareWish, daemon_id: str, host: str, clock: Clock) -> None:
         self.is_held = False
-        self.reason: str | None = "it is not known yet whether another daemon runs it"
+        self.reason: str | None = UNKNOWN_YET
         self.mark: RunMark | None = None
         self._name = name
         self._wish = wish
@@ -219,7 +232,7 @@ class SharedPipeline:
         """Until `close`, or until the cluster is to be reached otherwise. Raises BrokerError."""
         cluster = self._wish.cluster
         async with (
-            open_cluster(cluster, client_id="mirrormaker-pipeline") as client,
+            open_cluster(cluster, client_id=client_id(self._daemon_id)) as client,
             KeptTopic(client, CONTROL_TOPIC, timeout_ms=TIMEOUT_MS) as topic,
             asyncio.TaskGroup() as tasks,
         ):
@@ -271,13 +284,18 @@ class SharedPipeline:
             host=self._host,
             at_ms=self._clock.now_ms(),
         )
+        found = await self._claim(own, topic) if wish.claims else None
+        mark = read_mark(topic.get(mark_key(self._name)))
+        return why_to_stand_by(own, found, mark, bound=wish.is_bound)
+
+    async def _claim(self, own: Claim, topic: KeptTopic) -> Claim | None:
+        """What holds, once ours has been said where that is to be."""
         found = read_claim(topic.get(claim_key(self._name)))
         if found is None or standing_of(own, found) is Standing.TO_CLAIM:
             await topic.put([(claim_key(self._name), asdict(own))])
             await topic.read_to_end()
             found = read_claim(topic.get(claim_key(self._name)))
-        mark = read_mark(topic.get(mark_key(self._name)))
-        return why_to_stand_by(own, found, mark, bound=wish.is_bound)
+        return found
 
     # ---- the group
 
@@ -298,7 +316,7 @@ class SharedPipeline:
         return GroupMember(
             client,
             GroupSettings(
-                group_id=f"mirror-pipeline/{self._name}",
+                group_id=group_of(self._name),
                 session_timeout_ms=SESSION_TIMEOUT_MS,
                 rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
                 heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,

@@ -4,9 +4,9 @@ letter does.
     job: mirrormaker.spark.jobs.compaction:run
     arguments: {pipeline: hourly, file_bytes: 134217728, files_min: 4}
 
-Works on the tables of one pipeline of the same file, holding its lock: a load waits for its next turn. A
-window whose files are big enough, or fewer than `files_min`, is left alone; the last one too, as loads still
-add to it.
+Works on the tables of one pipeline of the same file, which it holds meanwhile: a load waits for its next
+turn, and where a daemon on another host has the pipeline nothing is done here. A window whose files are big
+enough, or fewer than `files_min`, is left alone; the last one too, as loads still add to it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from broker.clock import SystemClock
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.command_lines import find_pipeline
+from mirrormaker.pipelines.hold import HeldElsewhereError, end_at_once, held
 from mirrormaker.pipelines.line_files import LineFiles, counts_of
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.table import Table, TableLayout
@@ -40,14 +42,20 @@ def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str]) -
     file_bytes = int(arguments.get("file_bytes", FILE_BYTES))
     files_min = int(arguments.get("files_min", FILES_MIN))
     figures = {"windows": 0, "files_before": 0, "files_after": 0}
-    with PipelineFolder(topology.data_dir, pipeline.name).locked():
-        for sink in pipeline.sinks:
-            if isinstance(sink.target, FileSink):
-                layout = TableLayout(format=sink.target.format.value, options=sink.options)
-                table = Table(spark, sink.target.path, layout)
-                table.recover()
-                for name, count in compact(spark, table, file_bytes, files_min).items():
-                    figures[name] += count
+    try:
+        with (
+            held(topology, pipeline, SystemClock(), end_at_once),
+            PipelineFolder(topology.data_dir, pipeline.name).locked(),
+        ):
+            for sink in pipeline.sinks:
+                if isinstance(sink.target, FileSink):
+                    layout = TableLayout(format=sink.target.format.value, options=sink.options)
+                    table = Table(spark, sink.target.path, layout)
+                    table.recover()
+                    for name, count in compact(spark, table, file_bytes, files_min).items():
+                        figures[name] += count
+    except HeldElsewhereError as error:
+        return {**figures, "left": error.reason}
     return figures
 
 

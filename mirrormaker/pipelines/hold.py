@@ -1,0 +1,200 @@
+"""A pipeline held for what a command or a job does to it: no daemon and no command on another host does
+anything to it meanwhile. Whoever loads, writes windows anew or compacts while somebody else does loses rows.
+
+A command that has its own daemon beside it, which holds the pipeline, goes by that one's hold: they exclude
+each other by the lock of the folder that both have. Otherwise it is a member of the pipeline's group as
+daemons are (`share`). Owned by the thread that enters; the agreeing goes on in another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+from broker.client.admin import Admin
+from broker.clock import Clock
+from broker.errors import BrokerError, ConfigurationError
+from mirrormaker.clusters import open_cluster
+from mirrormaker.pipelines.run_marks import digest_of, is_bound
+from mirrormaker.pipelines.share import (
+    PRIZE,
+    SESSION_TIMEOUT_MS,
+    UNKNOWN_YET,
+    SharedPipeline,
+    ShareWish,
+    client_id,
+    group_of,
+)
+from mirrormaker.state import StateDirectory
+from mirrormaker.topology.model import ClusterSpec, PipelineSpec, Topology
+
+LOOK_INTERVAL_MS = 500
+LEAVE_SECONDS = 3.0
+_STANDARD_ERROR = 2
+
+
+class HeldElsewhereError(ConfigurationError):
+    """Somebody else holds the pipeline; `reason` says who."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__([f"pipeline {name!r}: {reason}"])
+        self.reason = reason
+
+
+@contextmanager
+def held(
+    topology: Topology, pipeline: PipelineSpec, clock: Clock, on_lost: Callable[[str], None]
+) -> Iterator[None]:
+    """While nobody else runs the pipeline, on whichever host; nothing is agreed on about one that names no
+    cluster, or where daemons cannot agree. `on_lost` is called with the reason, in another thread, once that
+    is certain no longer. Raises HeldElsewhereError, ConfigurationError.
+    """
+    if pipeline.cluster is None:
+        yield
+        return
+    hold = _Hold(topology, pipeline, topology.clusters[pipeline.cluster], clock, on_lost)
+    thread = Thread(target=hold.main, name=f"hold of {pipeline.name}", daemon=True)
+    thread.start()
+    try:
+        hold.settled.wait()
+        if hold.refusal is not None:
+            raise HeldElsewhereError(pipeline.name, hold.refusal)
+        yield
+    finally:
+        hold.end()
+        thread.join()
+
+
+def end_at_once(reason: str) -> None:
+    """End this process, whatever it is doing: another may begin to do the same."""
+    os.write(_STANDARD_ERROR, f"{reason}: this ends here\n".encode())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _Hold:
+    """See the module; `settled` is set once it is known whether the pipeline is held, or `refusal` says why
+    not.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        pipeline: PipelineSpec,
+        cluster: ClusterSpec,
+        clock: Clock,
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self.settled = Event()
+        self.refusal: str | None = None
+        self._state = StateDirectory(topology.data_dir)
+        self._pipeline = pipeline
+        self._cluster = cluster
+        self._clock = clock
+        self._on_lost = on_lost
+        wish = ShareWish(
+            cluster=cluster,
+            generation=topology.generation,
+            digest=digest_of(pipeline),
+            is_bound=is_bound(pipeline),
+            claims=False,
+        )
+        try:
+            self._daemon_id = self._state.daemon_id()
+        except OSError as error:
+            raise ConfigurationError([f"{self._state.path}: cannot be written: {error.strerror}"]) from error
+        self._share = SharedPipeline(pipeline.name, wish, self._daemon_id, socket.gethostname(), clock)
+        self._share.attendant = self
+        self._loop = asyncio.new_event_loop()
+        self._ending = asyncio.Event()
+
+    def main(self) -> None:
+        """Hold it until `end`."""
+        try:
+            self._loop.run_until_complete(self._run())
+        except (BrokerError, OSError) as error:
+            self._lose(str(error))
+        finally:
+            self._loop.close()
+
+    def end(self) -> None:
+        """Give it up; from another thread."""
+        with contextlib.suppress(RuntimeError):  # it has ended by itself
+            self._loop.call_soon_threadsafe(self._ending.set)
+
+    async def _run(self) -> None:
+        if self._state.is_locked() and await self._is_held_beside():
+            self.settled.set()
+            await self._watch_daemon()
+        if not self._ending.is_set():
+            await self._take_part()
+
+    # ---- by the daemon on this `data_dir`
+
+    async def _watch_daemon(self) -> None:
+        """Until `end`, or that one holds it no longer."""
+        is_held = True
+        sure_until_ms = math.inf
+        while is_held and not self._ending.is_set():
+            await self._rest()
+            try:
+                is_held = self._state.is_locked() and await self._is_held_beside()
+                sure_until_ms = math.inf
+            except BrokerError:
+                now_ms = self._clock.monotonic_ms()
+                sure_until_ms = min(sure_until_ms, now_ms + SESSION_TIMEOUT_MS / 2)
+                is_held = now_ms < sure_until_ms
+
+    async def _rest(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_INTERVAL_MS / 1000):
+                await self._ending.wait()
+
+    async def _is_held_beside(self) -> bool:
+        """Whether the daemon on this `data_dir` holds it. Raises BrokerError."""
+        group = group_of(self._pipeline.name)
+        async with open_cluster(self._cluster) as cluster:
+            described = (await Admin(cluster).describe_groups([group]))[group]
+        holders = [member.client_id for member in described.members if PRIZE in member.assignment]
+        return holders == [client_id(self._daemon_id)]
+
+    # ---- as a member
+
+    async def _take_part(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            sharing = tasks.create_task(self._share.run(), name="share")
+            while not self._ending.is_set() and not self._share.is_held and self._share.reason == UNKNOWN_YET:
+                await self._rest()
+            if self._share.is_held:
+                self.settled.set()
+            elif not self._ending.is_set():
+                self._lose(f"{self._share.reason}: it is to be run there")
+            await self._ending.wait()
+            self._share.close()
+            await asyncio.wait([sharing], timeout=LEAVE_SECONDS)
+            sharing.cancel()
+
+    def look_again(self) -> None:
+        """See `Attendant`: it is held now, or is not any more."""
+
+    def extend(self, until_ms: float | None) -> None:
+        """See `Attendant`: `drop` says when it is not certain any more."""
+
+    async def drop(self, *, gently: bool) -> None:
+        """See `Attendant`."""
+        if not self._ending.is_set():
+            self._lose(self._share.reason or "another daemon is to run it")
+
+    def _lose(self, reason: str) -> None:
+        """It is not held; whoever waits for it is refused."""
+        if self.settled.is_set():
+            self._on_lost(reason)
+        else:
+            self.refusal = reason
+            self.settled.set()

@@ -1,0 +1,152 @@
+"""Commands hold a pipeline against daemons and commands on other hosts, at a real node."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from broker.client.admin import Admin
+from broker.client.cluster import Cluster
+from broker.client.topic_admin import NewTopic
+from broker.clock import SystemClock
+from broker.embedded import EmbeddedCluster
+from mirrormaker.pipelines.hold import HeldElsewhereError, held
+from mirrormaker.pipelines.share import PRIZE, client_id, group_of
+from mirrormaker.reconcile.control import CONTROL_TOPIC
+from mirrormaker.state import StateDirectory
+from mirrormaker.topology.loader import load_topology
+from tests.client.running import until, until_told
+from tests.conftest import ClusterFactory
+from tests.daemon.conftest import mirrormaker
+from tests.pipelines.test_share import NAME, Daemon, play
+
+
+def pipeline_file(folder: Path, node: EmbeddedCluster, host: str) -> Path:
+    """That of a host, which has a `data_dir` of its own."""
+    file = folder / f"{host}.yaml"
+    loaded = {
+        "name": NAME,
+        "cluster": "a",
+        "topics": {"include": ["flights"]},
+        "checkpoint": str(folder / "checkpoint"),
+        "sinks": [{"parquet": str(folder / "table")}],
+    }
+    clusters = {"a": {"bootstrap": [str(address) for address in node.bootstrap]}}
+    file.write_text(yaml.safe_dump({"clusters": clusters, "pipelines": [loaded], "data_dir": host}))
+    return file
+
+
+class Command:
+    """What a command on a host does about the pipeline, but for what it is for."""
+
+    def __init__(self, file: Path) -> None:
+        self.topology = load_topology(file)
+        self.lost: list[str] = []
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        with held(self.topology, self.topology.pipelines[0], SystemClock(), self.lost.append):
+            yield
+
+    @property
+    def refusal(self) -> str | None:
+        """Why it may not, None: it may."""
+        try:
+            with self.holding():
+                return None
+        except HeldElsewhereError as error:
+            return error.reason
+
+
+@pytest.mark.timeout(180)
+def test_of_commands_on_two_hosts_one_is_refused_until_the_other_has_ended(
+    cluster: ClusterFactory, tmp_path: Path
+) -> None:
+    node = cluster()
+    one, other = (Command(pipeline_file(tmp_path, node, host)) for host in ("one", "other"))
+    with one.holding():
+        assert "another daemon is to run it" in (other.refusal or "")
+        done = mirrormaker("pipeline", "run", str(tmp_path / "other.yaml"), NAME)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"pipeline {NAME!r}: another daemon is to run it" in done.stderr
+    assert other.refusal is None
+    assert one.lost == other.lost == []
+
+
+@pytest.mark.timeout(180)
+def test_a_command_is_refused_where_a_daemon_elsewhere_holds_the_pipeline_and_daemons_wait_for_commands(
+    cluster: ClusterFactory, tmp_path: Path
+) -> None:
+    node = cluster()
+    command = Command(pipeline_file(tmp_path, node, "one"))
+
+    async def main() -> None:
+        daemon = Daemon(node, tmp_path, "other")
+        with contextlib.ExitStack() as stack:
+            await asyncio.to_thread(stack.enter_context, command.holding())
+            daemon.begin()
+            await until(lambda: daemon.share.reason == "another daemon is to run it")
+            assert not daemon.runs
+            await asyncio.to_thread(stack.close)
+        await until(lambda: daemon.runs)
+        refusal = await asyncio.to_thread(lambda: command.refusal)
+        assert refusal is not None
+        assert "the last run was of other on host of other" in refusal
+        assert daemon.runs, "nothing has become of it"
+        await daemon.end()
+
+    play(main)
+
+
+async def holders(node: EmbeddedCluster) -> list[str]:
+    """The client ids of those that hold the pipeline."""
+    async with Cluster(tuple(node.bootstrap)) as client:
+        described = (await Admin(client).describe_groups([group_of(NAME)]))[group_of(NAME)]
+        return [member.client_id for member in described.members if PRIZE in member.assignment]
+
+
+@pytest.mark.timeout(180)
+def test_a_command_beside_the_daemon_that_holds_the_pipeline_goes_by_its_hold_and_then_by_one_of_its_own(
+    cluster: ClusterFactory, tmp_path: Path
+) -> None:
+    node = cluster()
+    command = Command(pipeline_file(tmp_path, node, "one"))
+    state = StateDirectory(command.topology.data_dir)
+
+    async def main() -> None:
+        beside, elsewhere = (Daemon(node, tmp_path, name) for name in (state.daemon_id(), "other"))
+        beside.begin()
+        await until(lambda: beside.share.is_held)
+        with contextlib.ExitStack() as stack, state.locked():
+            await asyncio.to_thread(stack.enter_context, command.holding())
+            await beside.end()
+            await until_told([client_id(state.daemon_id())], lambda: holders(node))
+            elsewhere.begin()
+            await until(lambda: (elsewhere.share.reason or "").startswith("another daemon"))
+            await asyncio.to_thread(stack.close)
+        await until(lambda: elsewhere.share.is_held)
+        assert command.lost == []
+        await elsewhere.end()
+
+    play(main)
+
+
+async def deny(node: EmbeddedCluster) -> None:
+    """Make the topic that is agreed in one that nobody can agree in."""
+    async with Cluster(tuple(node.bootstrap)) as client:
+        await Admin(client).create_topic(NewTopic(name=CONTROL_TOPIC, partitions=1, replication_factor=1))
+
+
+@pytest.mark.timeout(180)
+def test_where_nobody_can_agree_commands_run_as_daemons_do(cluster: ClusterFactory, tmp_path: Path) -> None:
+    """The control topic is not compacted: nothing could be kept in it."""
+    node = cluster()
+    asyncio.run(deny(node))
+    one, other = (Command(pipeline_file(tmp_path, node, host)) for host in ("one", "other"))
+    with one.holding():
+        assert other.refusal is None
