@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
+from operator import attrgetter
 
 from mirrormaker.audit.page_sums import PageSum
 from mirrormaker.audit.ranges import Range, joined, outside
@@ -142,7 +143,7 @@ def last_place(passes: Iterable[Pass], offset: int) -> int | None:
 
 def passes_of(pages: Iterable[Page]) -> list[Pass]:
     """The passes of a lane, of what its source has now, in the order of the destination."""
-    ordered = sorted(pages, key=_place)
+    ordered = sorted(pages, key=attrgetter("order"))
     current = _of_the_log_now(ordered)
     cut: list[list[Page]] = []
     for page in current:
@@ -175,10 +176,6 @@ def _of_the_log_now(ordered: Sequence[Page]) -> Sequence[Page]:
             kept = [each for each in kept if each.next <= page.first]
         kept.append(page)
     return kept
-
-
-def _place(page: Page) -> tuple[int, int]:
-    return -1 if page.to_first is None else page.to_first, page.first
 
 
 def _source_of(run: PageRun) -> Range:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from mirrormaker.ledger.page import Page
@@ -66,13 +67,8 @@ def covered_by(pages: Iterable[Page]) -> list[Range]:
     now: a page that begins anew says that what earlier pages have from there on is of one that is gone.
     """
     covered: list[Range] = []
-    for page in sorted(pages, key=_place):
+    for page in sorted(pages, key=attrgetter("order")):
         if page.is_anew:
             covered = [each.within(Range(0, page.first)) for each in covered]
         covered.append(Range(page.first, page.next))
     return joined(covered)
-
-
-def _place(page: Page) -> tuple[int, int]:
-    """In the order in which they were begun, as far as the destination shows."""
-    return -1 if page.to_first is None else page.to_first, page.first

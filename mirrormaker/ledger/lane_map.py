@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate, pairwise
+from operator import attrgetter
 
 from mirrormaker.ledger.page import NOWHERE_KNOWN, Page
 from mirrormaker.ledger.stretches import Stretch, Stretches
@@ -63,7 +64,7 @@ class LaneMap:
     """See the module. Made of all pages of a lane as they are now."""
 
     def __init__(self, pages: Iterable[Page]) -> None:
-        ordered = sorted(pages, key=_place)
+        ordered = sorted(pages, key=attrgetter("order"))
         later, earlier, covered = Stretches(), Stretches(), Stretches()
         since = 0
         for page, until in zip(ordered, _untils(ordered), strict=True):
@@ -140,11 +141,6 @@ class LaneMap:
                 return _BEFORE
             return Translation(offset=stretch.first, standing=Standing.BETWEEN)
         return Translation(offset=stretch.first + offset - stretch.to, standing=Standing.COPIED)
-
-
-def _place(page: Page) -> tuple[int, int]:
-    """Pages in the order in which they were begun, as far as the destination shows."""
-    return (-1 if page.to_first is None else page.to_first, page.first)
 
 
 def _untils(ordered: Sequence[Page]) -> Iterator[int]:

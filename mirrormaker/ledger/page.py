@@ -13,8 +13,9 @@ As JSON, for anyone who reads the topic:
             "source_crc"}, where it holds
             "runs": [[offsets skipped at the source, records, offsets skipped at the destination], ...]
             (the last null: where they are is not known), "times": [first, last] (ms, of the youngest record
-            when the page began and when it ended), "anew": true, "part": true, "more": further records at the
-            destination that a function made of these, of which only the first has a place in the runs
+            when the page began and when it ended), "anew": true, "behind": destination offset before which
+            all is that pages before it tell of, "part": true, "more": further records at the destination that
+            a function made of these, of which only the first has a place in the runs
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Page:
     __slots__ = (
         "_packed",
         "_runs",
+        "behind",
         "by",
         "count",
         "crc",
@@ -85,7 +87,9 @@ class Page:
         "to_next",
     )
 
-    def __init__(self, first: int, *, is_anew: bool = False, by: str | None = None) -> None:
+    def __init__(
+        self, first: int, *, is_anew: bool = False, by: str | None = None, behind: int | None = None
+    ) -> None:
         """`by`: who began it."""
         self.first = first
         self.by = by
@@ -115,6 +119,10 @@ class Page:
         """The source is another log from here on, offsets that earlier pages have from here on are of one
         that is gone.
         """
+        self.behind = behind
+        """Of a page that begins anew: the destination offset before which all is that pages before it tell
+        of, where that is known. It orders the page as long as nothing of it was copied.
+        """
         self.is_part = False
         """The last batch at the destination goes on in the next page, which has the whole `crc` of both."""
         self._runs = array("q")
@@ -124,6 +132,13 @@ class Page:
     def __len__(self) -> int:
         """Runs."""
         return len(self._runs) // _FIELDS if self._packed is None else self._packed.count
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """By this pages are in the order in which they were begun, as far as the destination shows."""
+        if self.to_first is not None:
+            return self.to_first, self.first
+        return (-1 if self.behind is None else self.behind), self.first
 
     def pack(self) -> None:
         """Take less memory from now on. It may not grow any more."""
@@ -288,6 +303,8 @@ class Page:
             value["times"] = [self.first_ms, self.last_ms]
         if self.is_anew:
             value["anew"] = True
+        if self.behind is not None:
+            value["behind"] = self.behind
         if self.is_part:
             value["part"] = True
         return value
@@ -320,7 +337,7 @@ class Page:
     @classmethod
     def _of(cls, value: Mapping[str, Any]) -> Page:
         (first, end), (_, to_first, to_next) = value["from"], value["to"]
-        page = cls(first, is_anew=bool(value.get("anew", False)))
+        page = cls(first, is_anew=bool(value.get("anew", False)), behind=value.get("behind"))
         page.is_part = bool(value.get("part", False))
         runs = value.get("runs", [[0, end - first, 0]] if end > first else [])
         source, to = first, to_first

@@ -33,7 +33,7 @@ class Due:
 class _LaneBook:
     """The pages of one lane that are not settled."""
 
-    __slots__ = ("by", "first", "is_anew", "is_changed", "lane", "live", "pages", "settled", "time")
+    __slots__ = ("behind", "by", "first", "is_anew", "is_changed", "lane", "live", "pages", "settled", "time")
 
     def __init__(self, lane: LaneId, first: int, by: str) -> None:
         self.lane = lane
@@ -41,6 +41,8 @@ class _LaneBook:
         self.first = first
         """Where the next page begins, at the earliest."""
         self.is_anew = False
+        self.behind: int | None = None
+        """Of the next page: see `Page`."""
         self.live: Page | None = None
         self.pages: list[Page] = []
         """Not settled as they are now, the live one last."""
@@ -50,8 +52,8 @@ class _LaneBook:
         self.time = LaneTime()
 
     def begin_page(self, first: int) -> Page:
-        page = Page(first, is_anew=self.is_anew, by=self.by)
-        self.is_anew = False
+        page = Page(first, is_anew=self.is_anew, by=self.by, behind=self.behind)
+        self.is_anew, self.behind = False, None
         self.live = page
         self.pages.append(page)
         self.is_changed = True
@@ -85,7 +87,7 @@ class _LaneBook:
         if self.settled is None or anew:
             begun = anew[-1] if anew else first
             self.live = None
-            self.first, self.is_anew = begun.first, begun.is_anew
+            self.first, self.is_anew, self.behind = begun.first, begun.is_anew, begun.behind
         self.time.youngest_ms = NO_TIME if self.live is None else self.live.last_ms
         self.pages, self.settled, self.is_changed = [], None, False
 
@@ -116,11 +118,16 @@ class LedgerRecorder:
         for key in [key for key in self._books if key[0] in sources]:
             del self._books[key]
 
-    def restart(self, source: TopicPartition, first: int) -> None:
-        """The source's log is another from `first` on, or ends there."""
+    def restart(self, source: TopicPartition, first: int, known: Mapping[LaneId, int]) -> None:
+        """The source's log is another from `first` on, or ends there. `known`: by lane, the destination
+        offset before which all is that others have written down.
+        """
         for book in self._of([source]):
+            ends = [page.to_next for page in (*book.pages, book.live) if page is not None]
+            ends += [known.get(book.lane), book.behind]
             book.live = None
             book.first, book.is_anew = first, True
+            book.behind = max((end for end in ends if end is not None), default=None)
 
     def lanes(self, source: TopicPartition) -> list[LaneId]:
         """The lanes of a source that are copied."""

@@ -214,11 +214,20 @@ class RouteLedger:
         if assignment is None:
             return
         if self.recorder.lanes(source) == self._lanes_of(assignment):
-            self.recorder.restart(source, offset)
+            self.recorder.restart(source, offset, self._ends_of(self.recorder.lanes(source)))
             return
         self.recorder.end([source])
         for lane in self._lanes_of(assignment):
             self.recorder.begin(lane, offset)
+
+    def _ends_of(self, lanes: Iterable[LaneId]) -> dict[LaneId, int]:
+        """Where what is known of these ends at the destination."""
+        ends = {
+            lane: [page.to_next for page in self.view.lanes[lane].pages() if page.to_next is not None]
+            for lane in lanes
+            if lane in self.view.lanes
+        }
+        return {lane: max(found) for lane, found in ends.items() if found}
 
     def take(self, copied: Copied) -> None:
         self.recorder.take(copied)

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.types import TopicPartition
+from mirrormaker.audit.lane_runs import passes_of
+from mirrormaker.audit.ranges import Range, joined
 from mirrormaker.flow.chunk import SourceRun
 from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.kept_view import encode_document
@@ -338,12 +340,34 @@ def test_a_source_that_lost_its_end_is_told_apart_from_one_copied_twice() -> Non
     mirror = Mirror()
     mirror.copy([True] * 10)
     mirror.settle()
-    mirror.recorder.restart(SOURCE, 6)
+    mirror.recorder.restart(SOURCE, 6, {})
     mirror.position = 6
     mirror.copy([True] * 3)
     mirror.settle()
     assert [mirror.ledger.forward(at).offset for at in (5, 6, 8, 9)] == [5, 10, 12, 13]
     assert [mirror.ledger.back(at).offset for at in (6, 8, 10, 12, 13)] == [6, 6, 6, 8, 9]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_source_that_lost_its_end_is_told_before_anything_of_the_rest_was_copied(is_killed: bool) -> None:
+    """Nor does it matter who copies what comes then."""
+    mirror = Mirror()
+    mirror.copy([True] * 10)
+    mirror.settle()
+    mirror.recorder.restart(SOURCE, 6, {})
+    mirror.position = 6
+    mirror.filter |= {6: False, 7: False}
+    mirror.copy([False] * 2)
+    mirror.settle()
+    assert [mirror.ledger.forward(at).offset for at in (5, 6, 7)] == [5, None, None]
+    if is_killed:
+        mirror.committed = 8
+        mirror.crash(writes=False)
+    mirror.copy([True] * 3)
+    mirror.settle()
+    assert [mirror.ledger.forward(at).offset for at in (5, 6, 8, 10)] == [5, 10, 10, 12]
+    copied = (part for each in passes_of(mirror.ledger.pages()) for part in each.copied_parts(Range(0, 99)))
+    assert joined(copied) == [Range(8, 11)]
 
 
 def test_runs_of_unknown_place_are_placed_when_what_follows_leaves_one_place_only() -> None:
