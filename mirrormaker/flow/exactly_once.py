@@ -426,7 +426,7 @@ class ExactlyOnce:
         the ledger, or the coordinator's own state.
         """
         self._without_room.add(bucket.transaction.key)
-        for source in sorted(bucket.transaction.sources):
+        for source in sorted(self._machine.partitions.keys() & bucket.transaction.sources):
             partition = self._machine.partitions[source]
             self._on_fact(
                 PartitionPaused(
