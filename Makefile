@@ -45,6 +45,7 @@ chaos: compiled
 fuzz: venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	$(BIN)/python -m tests.fuzz
+	$(BIN)/pytest -m hypothesis --hypothesis-profile=new
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .fuzz
