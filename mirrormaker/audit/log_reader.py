@@ -61,15 +61,17 @@ class LogReader:
         CorruptRecordsError for damage, BrokerError when it cannot be read.
         """
         position = self._within.first
-        coming: asyncio.Task[FetchedBatches | None] | None = None
+        coming: asyncio.Task[FetchedBatches | int] | None = None
         try:
             while position < self._within.next:
                 fetched = await (coming or self._ask(position))
                 coming = None
-                if fetched is None and (start := await self._start()) > position:
-                    position = self.log_start = start
+                if isinstance(fetched, int):
+                    if fetched <= position:
+                        return
+                    position = self.log_start = fetched
                     continue
-                if fetched is None or fetched.next_offset <= position:
+                if fetched.next_offset <= position:
                     return
                 position = fetched.next_offset
                 self.bytes += len(fetched.records)
@@ -98,8 +100,8 @@ class LogReader:
         found = await list_offsets(self._cluster, wanted, read_committed=self._committed_only)
         return found[self._partition].offset
 
-    async def _ask(self, offset: int) -> FetchedBatches | None:
-        """From `offset` on; None where the log has nothing there that may be read. Raises BrokerError.
+    async def _ask(self, offset: int) -> FetchedBatches | int:
+        """From `offset` on; where the log has nothing there that may be read, its start. Raises BrokerError.
 
         An empty answer alone does not say that: a node gives one to a client beyond its quota, and while it
         does not know yet how far the log is committed.
@@ -108,8 +110,11 @@ class LogReader:
         while True:
             try:
                 fetched = await self._fetch(offset)
-                if fetched is not None or not await self._start() <= offset < (end := await self._end()):
+                if fetched is not None:
                     return fetched
+                start, end = await self._start(), await self._end()
+                if not start <= offset < end:
+                    return start
                 raise ProtocolError(
                     ErrorCode.OFFSET_NOT_AVAILABLE,
                     f"{self._partition} goes to {end}, and the answer to a fetch from {offset} on is empty",
