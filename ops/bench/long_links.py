@@ -1,7 +1,8 @@
 """How much of a long, narrow way a route uses, and how it catches up after the way was down.
 
     python -m ops.bench long_links [--megabytes-per-second N] [--round-trips MS ...] [--seconds S]
-        [--partitions P ...] [--batch-kibibytes K ...] [--record-bytes N ...] [--kafka] [--only use|catch_up]
+        [--partitions P ...] [--batch-kibibytes K ...] [--record-bytes N ...] [--delivery D] [--kafka]
+        [--only use|catch_up]
 
 The way is a proxy (`_far_away`) between the mirror and one of the clusters: `produce`, the destination is
 far; `fetch`, the source is. The source is filled before the mirror starts with what the way carries in S
@@ -52,6 +53,7 @@ class Case:
     batch_kibibytes: int
     record_bytes: int
     seconds: float
+    delivery: str
     is_kafka: bool = False
     """Whether Apache Kafka is the destination."""
 
@@ -84,6 +86,12 @@ def main() -> None:
     parser.add_argument(
         "--record-bytes", type=int, nargs="+", default=[0], help="that cannot be compressed, in each record"
     )
+    parser.add_argument(
+        "--delivery",
+        choices=("at_least_once", "exactly_once", "at_most_once"),
+        default="at_least_once",
+        help="of the route, in the first part",
+    )
     parser.add_argument("--kafka", action="store_true", help="toward Apache Kafka as well")
     parser.add_argument("--only", choices=("use", "catch_up"), help="one of the two parts")
     options = parser.parse_args()
@@ -113,6 +121,7 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
             batch_kibibytes=kibibytes,
             record_bytes=record_bytes,
             seconds=options.seconds,
+            delivery=options.delivery,
             is_kafka=is_kafka,
         )
 
@@ -148,7 +157,8 @@ def run(home: Path, zookeeper: EmbeddedZooKeeper, case: Case, classpath: str | N
         asyncio.run(fill(source.near, case.partitions, size, batch_bytes, case.record_bytes))
         found = source.far if case.far == "source" else source.near
         reached = destination.far if case.far == "destination" else destination.near
-        route = {"from": "source", "to": "destination", "topics": {"include": [TOPIC]}}
+        ends = {"from": "source", "to": "destination"}
+        route = {**ends, "topics": {"include": [TOPIC]}, "delivery": case.delivery}
         with far_mirror(home, found, reached, {"routes": [route]}) as mirror:
             return asyncio.run(_measure(source, destination, case.partitions, mirror))
 
