@@ -5,9 +5,9 @@ The rules:
 - Its owner holds an identity that fences every earlier one, and has read the positions since. So nobody else
   can move them while it can.
 - Nothing is sent to a partition before the coordinator knows that it is part of the transaction.
-- When it is to end, nothing new is sent, and the positions that all that was sent leads to are written. It
-  is committed once every batch sent is acknowledged or known not to be there, and the positions written are
-  those reached: what readers see and where a new owner starts are the same always.
+- When it is to end (`commit_times`), nothing new is sent, and the positions that all that was sent leads to
+  are written. It is committed once every batch sent is acknowledged or known not to be there, and the
+  positions written are those reached: what readers see and where a new owner starts are the same always.
 - What is written down of what arrived where (`BucketBooks`) is written when all is settled.
 - What goes wrong in another way loses the bucket: whoever takes it over next, this process too, gets a new
   identity, which aborts what is open, and starts where the last commit left it.
@@ -31,8 +31,9 @@ from broker.errors import ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.flow.books import BooksStanding, BucketBooks
 from mirrormaker.flow.chunk import Chunk
+from mirrormaker.flow.commit_times import CommitTimes
 from mirrormaker.flow.kept_view import Entry
-from mirrormaker.flow.lane import Lane
+from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.progress import acknowledged, furthest, has_work, is_settled, sent_to
@@ -79,11 +80,10 @@ class BucketTransaction:
         self._terms = terms
         self._partitions: dict[TopicPartition, Partition] = {}
         self._committed: dict[TopicPartition, LanePositions | None] = {}
-        self._due_ms = self._next_due_ms(now_ms)
-        self._closing_since_ms = 0
+        self._times = CommitTimes(terms, now_ms)
         self._is_hurried = False
         self._under_way: Step | None = None
-        self._bytes = 0
+        self._has_sent = False
         self._to_add: set[tuple[int, TopicPartition]] = set()
         self._added: set[tuple[int, TopicPartition]] = set()
         self._refused: set[tuple[int, TopicPartition]] = set()
@@ -120,6 +120,7 @@ class BucketTransaction:
     def configure(self, terms: TransactionTerms) -> None:
         """End by other terms from the next transaction on."""
         self._terms = terms
+        self._times.configure(terms)
 
     # ---- partitions come and go
 
@@ -178,7 +179,7 @@ class BucketTransaction:
         place = chunk.origin, lane.destination
         if place in self._added:
             if self.phase is Phase.OPEN or (self.phase is Phase.CLOSING and self._is_promised(lane, chunk)):
-                self._bytes += chunk.size
+                self._has_sent = True
                 self._used.add(lane.destination)
                 if chunk.origin != HOME:
                     self._passing[chunk.origin].add(lane.partition.source)
@@ -241,9 +242,9 @@ class BucketTransaction:
         """When `next_step` may have something though nothing happens."""
         match self.phase:
             case Phase.IDLE | Phase.OPEN:
-                return self._due_ms
+                return self._times.due_ms
             case Phase.CLOSING:
-                return self._closing_since_ms + self._terms.settle_ms
+                return self._times.closing_since_ms + self._terms.settle_ms
             case _:
                 return None
 
@@ -257,8 +258,8 @@ class BucketTransaction:
                 self._to_add -= places
                 self._added |= places - refused
                 self._refused |= refused
-                if not self._bytes:  # it took long: what it was opened for gets its time
-                    self._due_ms = max(self._due_ms, now_ms + self._terms.interval_ms // 2)
+                if not self._has_sent:
+                    self._times.opened(now_ms)
             case Write(positions=written, entries=entries):
                 for origin, positions in written.items():
                     self._written |= {(origin, source): at for source, at in positions.items()}
@@ -269,19 +270,23 @@ class BucketTransaction:
                     self._finish(now_ms)
 
     def _decide(self, now_ms: int) -> Step | None:
-        is_due = self._is_hurried or now_ms >= self._due_ms or self._bytes >= self._terms.bytes_max
-        if self.phase is Phase.OPEN and self._to_add and not self._bytes and not self._is_hurried:
-            is_due = False
+        is_due = self._is_hurried or now_ms >= self._times.due_ms
+        if self.phase is Phase.OPEN and is_due and not self._is_hurried:
+            is_opening = self._to_add and not self._has_sent
+            is_due = not is_opening and not (self._is_behind() and self._times.put_off(now_ms))
         if self.phase is Phase.IDLE and is_due:
             if self._awaits_books or not self._moved(acknowledged):
-                self._rest(now_ms)
+                self._is_hurried = False
+                self._times.rest(now_ms)
                 return None
             self._open()
         if self.phase is Phase.OPEN and is_due:
             self._enter(Phase.CLOSING)
-            self._closing_since_ms = now_ms
+            self._times.closing(now_ms)
             self._promised = self._moved(sent_to)
         if self._to_add and self.phase in (Phase.OPEN, Phase.CLOSING):
+            if not self._added:
+                self._times.asked(now_ms)
             return AddPartitions(places=frozenset(self._to_add))
         match self.phase:
             case Phase.CLOSING:
@@ -303,7 +308,7 @@ class BucketTransaction:
         if is_all_settled:
             self._enter(Phase.COMMITTING)
             return self._end()
-        if now_ms - self._closing_since_ms >= self._terms.settle_ms:
+        if now_ms - self._times.closing_since_ms >= self._terms.settle_ms:
             self.lose(f"batches were not settled within {self._terms.settle_ms} ms")
         return None
 
@@ -360,6 +365,15 @@ class BucketTransaction:
             if (moved := position(partition)) != self._committed[source]
         }
 
+    def _is_behind(self) -> bool:
+        """Whether more waits than a window of some lane lets through, or has not been fetched yet."""
+        return any(
+            lane.state is LaneState.COPYING
+            and (lane.has_enough or (bool(lane.queue) and partition.position < partition.source_end))
+            for partition in self._partitions.values()
+            for lane in partition.lanes
+        )
+
     def _lanes(self) -> Iterator[Lane]:
         for partition in self._partitions.values():
             yield from partition.lanes
@@ -376,18 +390,9 @@ class BucketTransaction:
         self._written.clear()
         self._added.clear()
         self._refused.clear()
-        self._bytes = 0
+        self._has_sent = self._is_hurried = False
         self._enter(Phase.IDLE)
-        self._rest(now_ms)
-
-    def _rest(self, now_ms: int) -> None:
-        """Nothing is to be committed before the next turn."""
-        self._is_hurried = False
-        self._due_ms = self._next_due_ms(now_ms)
-
-    def _next_due_ms(self, now_ms: int) -> int:
-        interval_ms, phase_ms = self._terms.interval_ms, self._terms.phase_ms
-        return ((now_ms - phase_ms) // interval_ms + 1) * interval_ms + phase_ms
+        self._times.committed(now_ms)
 
     def _enter(self, phase: Phase) -> None:
         assert phase in TRANSITIONS[self.phase], f"{self.key}: {self.phase} -> {phase}"

@@ -42,7 +42,7 @@ from mirrormaker.flow.transaction_steps import (
 from mirrormaker.flow.transaction_writer import TransactionWriter
 from mirrormaker.topology.model import RouteSpec
 
-TRANSACTION_TIMEOUT_MS = 15_000
+TRANSACTION_TIMEOUT_MS = 25_000
 """Beside the commit interval: after so long the destination aborts what an owner that is gone, and that
 nobody replaced, left open. A new owner aborts it at once.
 """

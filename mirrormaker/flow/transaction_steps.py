@@ -64,11 +64,9 @@ class TransactionTerms:
     """When transactions end."""
 
     interval_ms: int
-    """Between commits."""
+    """Between commits, where all that waits can be sent in that time (see `commit_times`)."""
     phase_ms: int = 0
     """Commits are due so long after multiples of the interval: buckets take turns."""
-    bytes_max: int = 64 << 20
-    """Ends earlier once so much has been sent in it."""
     settle_ms: int = 10_000
     """A batch of which it is unknown whether it was written loses the bucket after so long."""
 

@@ -1,8 +1,8 @@
 """How much of a long, narrow way a route uses, and how it catches up after the way was down.
 
     python -m ops.bench long_links [--megabytes-per-second N] [--round-trips MS ...] [--seconds S]
-        [--partitions P ...] [--batch-kibibytes K ...] [--record-bytes N ...] [--delivery D] [--kafka]
-        [--only use|catch_up]
+        [--partitions P ...] [--batch-kibibytes K ...] [--record-bytes N ...] [--delivery D]
+        [--commit-interval-ms MS] [--kafka] [--only use|catch_up]
 
 The way is a proxy (`_far_away`) between the mirror and one of the clusters: `produce`, the destination is
 far; `fetch`, the source is. The source is filled before the mirror starts with what the way carries in S
@@ -54,6 +54,7 @@ class Case:
     record_bytes: int
     seconds: float
     delivery: str
+    commit_interval_ms: int
     is_kafka: bool = False
     """Whether Apache Kafka is the destination."""
 
@@ -92,6 +93,9 @@ def main() -> None:
         default="at_least_once",
         help="of the route, in the first part",
     )
+    parser.add_argument(
+        "--commit-interval-ms", type=int, default=1000, metavar="MS", help="of the route, in the first part"
+    )
     parser.add_argument("--kafka", action="store_true", help="toward Apache Kafka as well")
     parser.add_argument("--only", choices=("use", "catch_up"), help="one of the two parts")
     options = parser.parse_args()
@@ -122,6 +126,7 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
             record_bytes=record_bytes,
             seconds=options.seconds,
             delivery=options.delivery,
+            commit_interval_ms=options.commit_interval_ms,
             is_kafka=is_kafka,
         )
 
@@ -158,7 +163,12 @@ def run(home: Path, zookeeper: EmbeddedZooKeeper, case: Case, classpath: str | N
         found = source.far if case.far == "source" else source.near
         reached = destination.far if case.far == "destination" else destination.near
         ends = {"from": "source", "to": "destination"}
-        route = {**ends, "topics": {"include": [TOPIC]}, "delivery": case.delivery}
+        route = {
+            **ends,
+            "topics": {"include": [TOPIC]},
+            "delivery": case.delivery,
+            "commit_interval_ms": case.commit_interval_ms,
+        }
         with far_mirror(home, found, reached, {"routes": [route]}) as mirror:
             return asyncio.run(_measure(source, destination, case.partitions, mirror))
 

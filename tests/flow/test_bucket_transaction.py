@@ -190,6 +190,25 @@ def test_a_repeat_is_sent_while_the_transaction_closes_and_nothing_new_is() -> N
     assert isinstance(bucket.next_step(203), AddPartitions)
 
 
+def test_a_commit_over_a_long_way_is_put_off_while_more_waits() -> None:
+    """First more than a window, then what was not fetched yet."""
+    bucket, machine = one_partition(7)
+    source, (destination,) = SOURCES[0], destinations_of(SOURCES[0], 1)
+    machine.heard_of_end(source, 7)
+    machine.ready(0)
+    assert bucket.next_step(0) == adding(destination, POSITIONS)
+    bucket.done(20)
+    (first,) = machine.ready(20).requests
+    assert bucket.next_step(100) is None
+    assert bucket.wake_at_ms() == 105
+    answer(machine, first)
+    sent = [first, *machine.ready(110).requests]
+    machine.heard_of_end(source, 8)
+    assert bucket.next_step(110) is None
+    machine.heard_of_end(source, 7)
+    assert bucket.next_step(120) == writing({source: (len(sent),)})
+
+
 def test_a_batch_of_unknown_outcome_loses_the_bucket_after_a_while() -> None:
     bucket, machine, (command,) = opened()
     bucket.next_step(100)
