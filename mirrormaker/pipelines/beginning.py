@@ -9,7 +9,13 @@ from broker.errors import ConfigurationError
 from broker.types import TopicPartition
 from mirrormaker.pipelines.source import Offsets, start_options, stream_options
 from mirrormaker.spark.lookups import START_TIMEOUT_MS, LogLookup, new_cluster
-from mirrormaker.spark.offsets import Logs, offsets_from_json, offsets_to_json
+from mirrormaker.spark.offsets import (
+    Logs,
+    made_anew,
+    offsets_from_json,
+    offsets_to_json,
+    topic_ids_from_json,
+)
 from mirrormaker.spark.options import SourceOptions, parse_options
 from mirrormaker.topology.model import ClusterSpec, PipelineSpec, StartAtOffsets
 
@@ -21,9 +27,9 @@ def find_beginning(
     *,
     has_begun: bool,
 ) -> Offsets:
-    """What has been `noted` holds; partitions that have come since begin at their first record, all others
-    where the pipeline says. Once loading `has_begun`, this is for sinks that come later, and holds as far as
-    there are records.
+    """What has been `noted` holds; partitions that have come since, those of topics made anew included, begin
+    at their first record, all others where the pipeline says. Once loading `has_begun`, this is for sinks
+    that come later, and holds as far as there are records.
 
     Raises ConfigurationError for offsets that the topics do not have, unless `failOnDataLoss` is false, and
     BrokerError.
@@ -32,13 +38,16 @@ def find_beginning(
     source = parse_options(options, streaming=True)
     logs, starts = asyncio.run(_look(source))
     if noted is not None:
-        known = {each: at for each, at in offsets_from_json(noted).items() if each in logs.latest}
+        anew = made_anew(topic_ids_from_json(noted), logs.topic_ids)
+        kept = {each: at for each, at in offsets_from_json(noted).items() if each.topic not in anew}
+        known = {each: at for each, at in kept.items() if each in logs.latest}
         if has_begun:
             known = {each: max(at, logs.earliest[each]) for each, at in known.items()}
-        return offsets_to_json({**logs.earliest, **known})
+        return offsets_to_json({**logs.earliest, **known}, logs.topic_ids)
     if isinstance(pipeline.start, StartAtOffsets):
         starts = {**starts, **offsets_from_json(pipeline.start.offsets)}
-    return offsets_to_json(_within(logs, starts, fail_on_data_loss=source.fail_on_data_loss))
+    found = _within(logs, starts, fail_on_data_loss=source.fail_on_data_loss)
+    return offsets_to_json(found, logs.topic_ids)
 
 
 async def _look(source: SourceOptions) -> tuple[Logs, Mapping[TopicPartition, int]]:

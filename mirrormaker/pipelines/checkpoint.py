@@ -119,7 +119,7 @@ class Checkpoint:
                     yield f"sinks[{number}]", f"this place has the state of {before}: {_ANEW}, or put it back"
 
     def loaded_ends(self) -> Offsets:
-        """Up to where the last batch that is done has read; {} before the first."""
+        """Up to where the last batch that is done has read, and of which topics; {} before the first."""
         folder = f"{self.generation}/{LOAD}"
         done = [int(name) for name in self.files.list_names(f"{folder}/commits") if name.isdecimal()]
         if not done:

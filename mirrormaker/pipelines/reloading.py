@@ -8,7 +8,7 @@ duplicate; windows that are not asked for are not touched.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,7 +27,8 @@ from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_name
 from mirrormaker.pipelines.source import Offsets, between
 from mirrormaker.pipelines.transforming import apply_steps
 from mirrormaker.pipelines.windows import DATE, HOUR, Span, widen
-from mirrormaker.spark.offsets import offsets_from_json, offsets_to_json
+from mirrormaker.spark.lookups import topic_id_of
+from mirrormaker.spark.offsets import made_anew, offsets_from_json, offsets_to_json, topic_ids_from_json
 from mirrormaker.topology.model import ClusterSpec, PipelineSpec, TopicSink, Topology
 from mirrormaker.topology.step_order import source_of
 
@@ -77,8 +78,7 @@ def reload_windows(
     sinks = _open_windowed(spark, topology, pipeline, checkpoint, generation, frames)
     span = widen(asked, has_hours=all(HOUR in sink.window_columns for _, sink in sinks))
     start_ms = span.start_ms if pipeline.time is None else None
-    begun = offsets_from_json(checkpoint.beginning() or {})
-    found = asyncio.run(_find_starts(cluster, offsets_from_json(ends), begun, span, start_ms))
+    found = asyncio.run(_find_starts(cluster, ends, checkpoint.beginning() or {}, span, start_ms))
     starts = offsets_to_json(found)
     frames = apply_steps(pipeline, rows_from(starts).where(_inside(f.col("time"), span)))
     windows: list[str] = []
@@ -92,6 +92,7 @@ def reload_windows(
     offsets = {
         topic: {number: (starts[topic][number], end) for number, end in parts.items()}
         for topic, parts in ends.items()
+        if topic in starts
     }
     return Reloaded(windows=tuple(sorted(windows)), rows=written, offsets=offsets)
 
@@ -141,23 +142,33 @@ def _inside(moment: Column, span: Span) -> Column:
 
 async def _find_starts(
     cluster: ClusterSpec,
-    ends: Mapping[TopicPartition, int],
-    begun: Mapping[TopicPartition, int],
+    loaded: Offsets,
+    beginning: Offsets,
     span: Span,
     start_ms: int | None,
 ) -> dict[TopicPartition, int]:
     """Where reading starts in each partition, not before what has been loaded. Raises ConfigurationError
-    where the first records of that are gone: nobody can tell whether they were of these windows.
+    where the first records of that are gone, with a topic that was made anew or without: nobody can tell
+    whether they were of these windows.
     """
+    ids, ends = topic_ids_from_json(loaded), offsets_from_json(loaded)
+    anew = made_anew(topic_ids_from_json(beginning), ids)
+    begun = {each: at for each, at in offsets_from_json(beginning).items() if each.topic not in anew}
     async with open_cluster(cluster) as opened:
-        await opened.refresh()
+        metadata = await opened.refresh()
+        told = {topic: topic_id for topic in ids if (topic_id := topic_id_of(metadata, topic)) is not None}
+        if others := made_anew(ids, told):
+            raise ConfigurationError(
+                [f"topic {topic} was deleted and made anew since it was loaded" for topic in others]
+            )
         earliest = await list_offsets(opened, dict.fromkeys(ends, EARLIEST))
         asked = dict.fromkeys(ends, EARLIEST if start_ms is None else start_ms)
         found = await list_offsets(opened, asked)
     gone = [
-        f"{partition}: records before offset {first.offset} are gone, maybe some of {span}"
+        f"{partition}: {_lost_of(partition, first.offset, anew)} gone, maybe some of {span}"
         for partition, first in earliest.items()
-        if first.offset > begun.get(partition, 0) and found[partition].offset in (first.offset, NO_OFFSET)
+        if first.offset > begun.get(partition, 0) or partition.topic in anew
+        if found[partition].offset in (first.offset, NO_OFFSET)
     ]
     if gone:
         raise ConfigurationError(gone)
@@ -166,3 +177,9 @@ async def _find_starts(
         start = ends[partition] if at.offset == NO_OFFSET else max(at.offset, begun.get(partition, 0))
         starts[partition] = min(start, ends[partition])
     return starts
+
+
+def _lost_of(partition: TopicPartition, first: int, anew: Collection[str]) -> str:
+    if partition.topic in anew:
+        return "the topic was deleted and made anew, what it had before is"
+    return f"records before offset {first} are"

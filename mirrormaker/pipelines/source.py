@@ -111,7 +111,7 @@ def between(
     options = {
         **_reading(cluster),
         **{name: value for name, value in said.items() if name.lower() not in _ONLY_STREAMING},
-        "assign": json.dumps({topic: [int(number) for number in parts] for topic, parts in ends.items()}),
+        "assign": json.dumps({topic: list(map(int, parts)) for topic, parts in ends.items() if parts}),
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
     }

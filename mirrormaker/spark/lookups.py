@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -12,9 +13,16 @@ from broker.client.connection import ConnectionSettings
 from broker.client.metadata import ClusterMetadata
 from broker.client.offsets import EARLIEST, LATEST, NO_OFFSET, list_offsets
 from broker.errors import BrokerError, ConfigurationError
-from broker.types import TopicPartition
+from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.spark.bounds import Bounds, NoMatch, OffsetBounds, TimeBounds
-from mirrormaker.spark.offsets import Logs, Offsets, check_partitions, resolve_offsets
+from mirrormaker.spark.offsets import (
+    Logs,
+    Offsets,
+    TopicIds,
+    check_partitions,
+    made_anew,
+    resolve_offsets,
+)
 from mirrormaker.spark.options import ClusterOptions, Selection, SourceOptions
 
 T = TypeVar("T")
@@ -62,6 +70,14 @@ def select_partitions(
     return sorted(chosen)
 
 
+def topic_id_of(metadata: ClusterMetadata, topic: str) -> str | None:
+    """As Kafka's tools show it; None where nodes do not tell, as old ones."""
+    known = metadata.topics.get(topic)
+    if known is None or known.topic_id == NO_TOPIC_ID:
+        return None
+    return base64.urlsafe_b64encode(known.topic_id.bytes).decode().rstrip("=")
+
+
 class LogLookup:
     """Looks at the logs of one cluster, trying again as fetchOffset.numRetries says."""
 
@@ -79,9 +95,12 @@ class LogLookup:
         async def look() -> Logs:
             metadata = await self._metadata()
             partitions = select_partitions(selection, metadata, missing_allowed=missing_allowed)
+            topics = {partition.topic for partition in partitions}
+            ids = {topic: topic_id_of(metadata, topic) for topic in topics}
             return Logs(
                 earliest=await self._ask(dict.fromkeys(partitions, EARLIEST)),
                 latest=await self._ask(dict.fromkeys(partitions, LATEST)),
+                topic_ids={topic: topic_id for topic, topic_id in ids.items() if topic_id is not None},
             )
 
         return await self._again(look)
@@ -95,14 +114,16 @@ class LogLookup:
             except BrokerError as error:
                 await retries.pause(error)
 
-    async def logs_beyond(self, known: Offsets) -> Logs:
-        """As `logs` of what there is. Logs that seem to end before `known` are looked at again: a leader that
-        has just taken over may not know yet how far it is.
+    async def logs_beyond(self, known: Offsets, topic_ids: TopicIds) -> Logs:
+        """As `logs` of what there is. Logs that seem to end before `known`, or to be of other topics, are
+        looked at again: a leader that has just taken over may not know yet how far it is, and a node that
+        lags behind may tell of a topic that is no more.
         """
         options = self._options.cluster
         for _ in range(options.retries):
             logs = await self.logs(missing_allowed=True)
-            if all(logs.latest.get(partition, offset) >= offset for partition, offset in known.items()):
+            is_beyond = all(logs.latest.get(each, offset) >= offset for each, offset in known.items())
+            if is_beyond and not made_anew(topic_ids, logs.topic_ids):
                 return logs
             await asyncio.sleep(options.retry_interval_ms / 1000)
         return await self.logs(missing_allowed=True)

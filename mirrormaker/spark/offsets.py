@@ -1,9 +1,13 @@
-"""Offset ranges: what a load reads of each partition, and how big ones are split. Pure."""
+"""Offset ranges: what a load reads of each partition, and how big ones are split. Pure.
+
+In offsets of queries an entry `topic@ID` without partitions says which topic they are of: one that was
+deleted and made anew has another id. Spark's own Kafka source passes over such entries.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +16,10 @@ from broker.types import TopicPartition
 from mirrormaker.spark.bounds import EARLIEST, LATEST, Bounds, OffsetBounds
 
 Offsets = Mapping[TopicPartition, int]
+TopicIds = Mapping[str, str]
+"""Topic -> its id, in the letters in which Kafka's tools show it; of those whose id is told."""
+_BEFORE_ID = "@"
+"""No topic has it in its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +29,8 @@ class OffsetRange:
     partition: TopicPartition
     start: int
     end: int
+    topic_id: str | None = None
+    """Of the topic that is meant, where that is known."""
 
     @property
     def count(self) -> int:
@@ -54,6 +64,7 @@ class Logs:
 
     earliest: Offsets = field(default_factory=dict)
     latest: Offsets = field(default_factory=dict)
+    topic_ids: TopicIds = field(default_factory=dict)
 
 
 class DataLossError(ValueError):
@@ -98,7 +109,8 @@ def plan_ranges(
             raise ConfigurationError([f"{partition}: starting offset {start} lies after ending offset {end}"])
         start, end = min(max(start, low), high), min(max(end, low), high)
         if start < end:
-            ranges.append(OffsetRange(partition=partition, start=start, end=end))
+            topic_id = logs.topic_ids.get(partition.topic)
+            ranges.append(OffsetRange(partition=partition, start=start, end=end, topic_id=topic_id))
     return ranges
 
 
@@ -126,15 +138,18 @@ def split_ranges(
 def _split(offset_range: OffsetRange, parts: int) -> Iterator[OffsetRange]:
     bounds = [offset_range.start + offset_range.count * part // parts for part in range(parts + 1)]
     for low, high in pairwise(bounds):
-        yield OffsetRange(partition=offset_range.partition, start=low, end=high)
+        yield replace(offset_range, start=low, end=high)
 
 
-def offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """As Spark's checkpoints of Kafka's source have them: {"topic": {"0": 42}}."""
+def offsets_to_json(offsets: Offsets, topic_ids: TopicIds | None = None) -> dict[str, dict[str, int]]:
+    """As Spark's checkpoints of Kafka's source have them: {"topic": {"0": 42}}; and of these topics, which
+    they are, where that is known.
+    """
     by_topic: dict[str, dict[str, int]] = {}
     for partition, offset in sorted(offsets.items()):
         by_topic.setdefault(partition.topic, {})[str(partition.partition)] = offset
-    return by_topic
+    known = topic_ids or {}
+    return by_topic | {f"{topic}{_BEFORE_ID}{known[topic]}": {} for topic in by_topic if topic in known}
 
 
 def offsets_from_json(by_topic: Mapping[str, Any]) -> dict[TopicPartition, int]:
@@ -147,3 +162,14 @@ def offsets_from_json(by_topic: Mapping[str, Any]) -> dict[TopicPartition, int]:
         }
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"these are no offsets of topics: {by_topic!r}") from error
+
+
+def topic_ids_from_json(by_topic: Mapping[str, Any]) -> dict[str, str]:
+    """Which topics the offsets are of, as far as `offsets_to_json` was told."""
+    named = (name.partition(_BEFORE_ID) for name in by_topic)
+    return {topic: topic_id for topic, _, topic_id in named if topic_id}
+
+
+def made_anew(known: TopicIds, told: TopicIds) -> list[str]:
+    """The topics that are others by now, under the same names, sorted."""
+    return sorted(topic for topic, topic_id in known.items() if told.get(topic, topic_id) != topic_id)

@@ -17,6 +17,7 @@ from broker.client.fetch import FetchedBatches
 from broker.client.offsets import earliest_offsets, latest_offsets
 from broker.errors import BrokerError, ErrorCode
 from mirrormaker.spark.answer_decoder import DecodingTerms, decode_answer
+from mirrormaker.spark.lookups import topic_id_of
 from mirrormaker.spark.offsets import ANY_TIME, DataLossError, OffsetRange, TimeRange
 from mirrormaker.spark.options import FetchTerms, SourceOptions
 from mirrormaker.spark.task_process import THIS_PROCESS
@@ -24,6 +25,7 @@ from mirrormaker.spark.task_process import THIS_PROCESS
 _LOOK_AFTER_MS = 1_000
 """A task that hears nothing for so long looks whether what it waits for is there at all."""
 
+_ANOTHER = "the topic was deleted and made anew"
 _FETCH_BYTES_MIN = 64 * 1024
 _RECORD_BYTES = 1024
 """How large records are taken to be before any has come."""
@@ -47,9 +49,9 @@ def read_range(
     with THIS_PROCESS.task(options.cluster) as connected:
         runner = connected.runner
         reading = _Reading(connected.cluster, options, offset_range)
-        runner.run(reading.start())
+        is_there = runner.run(reading.start())
         try:
-            while reading.position < offset_range.end:
+            while is_there and reading.position < offset_range.end:
                 fetched = runner.run(reading.fetch())
                 if fetched is None:
                     break
@@ -69,9 +71,14 @@ class _Reading:
         self._cluster = cluster
         self._consumer = Consumer(cluster, settings=_consumer_settings(options.terms, offset_range.count))
 
-    async def start(self) -> None:
+    async def start(self) -> bool:
+        """False when the topic is another by now, and that may be. Raises DataLossError."""
         await self._consumer.start()
+        if await self._is_another():
+            self._lose(_ANOTHER)
+            return False
         self._consumer.assign({self._range.partition: self.position})
+        return True
 
     async def close(self) -> None:
         await self._consumer.close()
@@ -83,6 +90,9 @@ class _Reading:
             try:
                 fetched = await self._consumer.take_batches(timeout_ms=_LOOK_AFTER_MS)
             except PartitionError as error:
+                if error.code is ErrorCode.INCONSISTENT_TOPIC_ID:
+                    self._lose(_ANOTHER)
+                    return None
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
                 if not await self._skip_lost():
@@ -95,6 +105,18 @@ class _Reading:
                 return None
             waited_ms += _LOOK_AFTER_MS
         raise TimeoutError(f"nothing came of {self._range.partition} within {self._poll_timeout_ms} ms")
+
+    async def _is_another(self) -> bool:
+        """Whether the topic was deleted and made anew since the driver looked; what an earlier task has
+        learnt of it may be older than that.
+        """
+        wanted, topic = self._range.topic_id, self._range.partition.topic
+        if wanted is None:
+            return False
+        metadata = await self._cluster.ensure([topic])
+        if topic_id_of(metadata, topic) not in (None, wanted):
+            metadata = await self._cluster.refresh([topic])
+        return topic_id_of(metadata, topic) not in (None, wanted)
 
     async def _skip_lost(self) -> bool:
         """Go on at the first record that is kept; False when the range has none. Raises DataLossError."""

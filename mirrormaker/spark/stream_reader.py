@@ -1,7 +1,8 @@
 """A streaming query on topics: where it begins, how far each trigger goes, and what its tasks read.
 
 Offsets are those of the checkpoint, in the form of Spark's own Kafka source, so that a query can go on where
-one of that source stopped. A trigger's rows are fixed by its two offsets: tried again, it reads the same.
+one of that source stopped; ids beside them tell topics that were made anew, which begin at their first
+record. A trigger's rows are fixed by its two offsets: tried again, it reads the same.
 One object lives on the driver as long as its query and keeps one connection to the cluster; tasks have only
 its options.
 """
@@ -33,9 +34,12 @@ from mirrormaker.spark.offsets import (
     Logs,
     OffsetRange,
     Offsets,
+    TopicIds,
+    made_anew,
     offsets_from_json,
     offsets_to_json,
     split_ranges,
+    topic_ids_from_json,
 )
 from mirrormaker.spark.options import SourceOptions
 
@@ -50,9 +54,9 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._lookup: DriverLookup | None = None
-        self._latest: Offsets = {}
+        self._latest = Logs()
         """As of the last look."""
-        self._target: Offsets | None = None
+        self._target: Logs | None = None
         """Where a query with Trigger.AvailableNow ends."""
         self._taken_at = -math.inf
         """When a trigger last did not wait; the first of a run never does, as in Spark's own source."""
@@ -60,10 +64,11 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> JsonOffsets:  # noqa: N802
         """Where a new query begins. Raises ConfigurationError for topics that do not exist."""
 
-        async def starts(lookup: LogLookup) -> dict[TopicPartition, int]:
-            return await lookup.starts(await lookup.logs())
+        async def starts(lookup: LogLookup) -> JsonOffsets:
+            logs = await lookup.logs()
+            return offsets_to_json(await lookup.starts(logs), logs.topic_ids)
 
-        return offsets_to_json(self._on_driver.ask(starts))
+        return self._on_driver.ask(starts)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """What a trigger takes, as maxOffsetsPerTrigger and minOffsetsPerTrigger say."""
@@ -76,35 +81,43 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What there is now is all that the query will read."""
-        self._target = self._look({}).latest
+        self._target = self._look({}, {})
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
         """Where the next trigger ends that begins at `start`. Partitions that are new begin where their logs
-        do. Raises DataLossError for partitions and records that are gone, with failOnDataLoss.
+        do. Raises DataLossError for topics, partitions and records that are gone, with failOnDataLoss.
         """
+        ids = topic_ids_from_json(start)
         known = offsets_from_json(start)
-        logs = self._look(known)
+        logs = self._look(known, ids)
+        goal = logs if self._target is None else self._target
+        known = self._without_gone(known, ids, goal.topic_ids)
         self._check_kept(known, logs)
         begin = {**self._begin_new(known, logs), **known}
-        latest = logs.latest if self._target is None else self._target
+        latest = goal.latest
         if self._waits_for_more(count_new(begin, latest), limit):
             return start
         self._taken_at = time.monotonic()
         if isinstance(limit, ReadMaxRows):
             latest = limit_offsets(begin, latest, limit.max_rows)
-        return offsets_to_json(latest)
+        return offsets_to_json(latest, {**ids, **goal.topic_ids})
 
     def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802
         """How far the topics reach, for the progress of the query."""
-        return offsets_to_json(self._latest) or None
+        return offsets_to_json(self._latest.latest, self._latest.topic_ids) or None
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         """The ranges between two offsets, for a trigger or for one that is tried again."""
-        begin, ends = offsets_from_json(start), offsets_from_json(end)
+        ids, before = topic_ids_from_json(end), topic_ids_from_json(start)
+        anew = made_anew(before, ids)
+        begin = {each: at for each, at in offsets_from_json(start).items() if each.topic not in anew}
+        ends = offsets_from_json(end)
         if ends.keys() - begin.keys():
-            begin = {**self._begin_new(begin, self._look(begin)), **begin}
+            begin = {**self._begin_new(begin, self._look(begin, ids)), **begin}
         ranges = [
-            OffsetRange(partition=partition, start=begin[partition], end=high)
+            OffsetRange(
+                partition=partition, start=begin[partition], end=high, topic_id=ids.get(partition.topic)
+            )
             for partition, high in sorted(ends.items())
             if begin.get(partition, high) < high
         ]
@@ -130,10 +143,17 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lookup = DriverLookup(self._options)
         return self._lookup
 
-    def _look(self, known: Offsets) -> Logs:
-        logs = self._on_driver.ask(lambda lookup: lookup.logs_beyond(known))
-        self._latest = logs.latest
+    def _look(self, known: Offsets, topic_ids: TopicIds) -> Logs:
+        logs = self._on_driver.ask(lambda lookup: lookup.logs_beyond(known, topic_ids))
+        self._latest = logs
         return logs
+
+    def _without_gone(self, known: Offsets, topic_ids: TopicIds, told: TopicIds) -> dict[TopicPartition, int]:
+        """Of topics that are still the same. Raises DataLossError, with failOnDataLoss, for others."""
+        anew = made_anew(topic_ids, told)
+        for topic in anew:
+            self._lose(f"topic {topic} was deleted and made anew; it was read up to {_told(known, topic)}")
+        return {partition: offset for partition, offset in known.items() if partition.topic not in anew}
 
     def _check_kept(self, known: Offsets, logs: Logs) -> None:
         """Raises DataLossError, with failOnDataLoss, where there is less than was read already."""
@@ -165,3 +185,8 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{reason}; failOnDataLoss=false goes on with what there is")
         _log.warning("data_lost", reason=reason)
+
+
+def _told(known: Offsets, topic: str) -> str:
+    offsets = {each.partition: offset for each, offset in sorted(known.items()) if each.topic == topic}
+    return ", ".join(f"offset {offset} of partition {number}" for number, offset in offsets.items())

@@ -14,6 +14,7 @@ from mirrormaker.pipelines.run_record import RunState
 from mirrormaker.pipelines.runner import RunFailedError
 from mirrormaker.pipelines.table import Table
 from tests.pipelines.place import Place, order
+from tests.spark.topics import make_anew
 
 KEYS = "format: json\n    schema: id int, price double\n    sinks: [{parquet: out}]\n"
 
@@ -86,6 +87,24 @@ def test_records_that_went_between_two_runs_fail_the_second_until_that_may_be(pl
     place.keys = f"{KEYS}    source_options: {{failOnDataLoss: false}}\n"
     place.run()
     assert place.ids() == [*range(10), *range(16, 20)]
+
+
+def test_a_topic_made_anew_fails_runs_until_that_may_be_and_is_read_whole(place: Place) -> None:
+    place.keys = KEYS
+    place.produce(order(number, 0) for number in range(10))
+    place.run()
+    make_anew(place.bootstrap, place.topic, partitions=2, count=0)
+    place.produce(order(number, 1) for number in range(10, 34))
+    with pytest.raises(RunFailedError, match=f"topic {place.topic} was deleted and made anew; it was read"):
+        place.run()
+    with pytest.raises(RunFailedError, match=f"topic {place.topic} was deleted and made anew since it was"):
+        place.reload(0, 24)
+    assert place.ids() == list(range(10))
+    place.keys = f"{KEYS}    source_options: {{failOnDataLoss: false}}\n"
+    assert place.run().rows_read == 24
+    with pytest.raises(RunFailedError, match="made anew, what it had before is gone, maybe some of"):
+        place.reload(0, 24)
+    assert place.ids() == list(range(34))
 
 
 def test_options_that_the_source_does_not_know_are_told(place: Place) -> None:

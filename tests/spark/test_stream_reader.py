@@ -14,12 +14,17 @@ from broker.types import HostPort, TopicPartition
 from mirrormaker.spark.offsets import DataLossError
 from mirrormaker.spark.options import parse_options
 from mirrormaker.spark.stream_reader import JsonOffsets, MirrorStreamReader
-from tests.spark.topics import append, fill
+from tests.spark.topics import append, fill, make_anew
 
 
 def reader_of(bootstrap: str, topic: str, **options: str) -> MirrorStreamReader:
     given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     return MirrorStreamReader(parse_options({**given, **options}, streaming=True))
+
+
+def offsets_of(told: JsonOffsets) -> JsonOffsets:
+    """By partition; without which topics they are of."""
+    return {topic: parts for topic, parts in told.items() if parts}
 
 
 def rows_between(reader: MirrorStreamReader, start: JsonOffsets, end: JsonOffsets) -> list[tuple[int, int]]:
@@ -46,9 +51,9 @@ def test_offsets_have_the_form_of_sparks_own_source(bootstrap: str) -> None:
     topic = fill(bootstrap, partitions=2, count=5)
     reader = reader_of(bootstrap, topic)
     start = reader.initialOffset()
-    assert start == {topic: {"0": 0, "1": 0}}
+    assert offsets_of(start) == {topic: {"0": 0, "1": 0}}
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    assert end == {topic: {"0": 3, "1": 2}}
+    assert offsets_of(end) == {topic: {"0": 3, "1": 2}}
     assert reader.reportLatestOffset() == end
     assert json.dumps(reader.latestOffset(end, ReadAllAvailable())) == json.dumps(end)
     reader.stop()
@@ -83,11 +88,11 @@ def test_limits_are_those_of_the_options(bootstrap: str, options: dict[str, str]
     start = reader.initialOffset()
     taken = reader.latestOffset(start, limit)[topic]["0"]
     assert taken == (4 if isinstance(limit, ReadMaxRows) else 10)
-    assert reader.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 10}}
+    assert offsets_of(reader.latestOffset(start, ReadAllAvailable())) == {topic: {"0": 10}}
     if isinstance(limit, ReadMinRows):
         assert reader.latestOffset(start, limit) == start
         append(bootstrap, topic, range(10, 11), partitions=1)
-        assert reader.latestOffset(start, limit) == {topic: {"0": 11}}
+        assert offsets_of(reader.latestOffset(start, limit)) == {topic: {"0": 11}}
     reader.stop()
 
 
@@ -98,7 +103,7 @@ def test_a_run_on_what_is_available_now_never_waits_and_ends_there(bootstrap: st
     reader.prepareForTriggerAvailableNow()
     append(bootstrap, topic, range(10, 20), partitions=1)
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    assert end == {topic: {"0": 10}}
+    assert offsets_of(end) == {topic: {"0": 10}}
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
     reader.stop()
 
@@ -116,13 +121,59 @@ def test_records_that_are_gone_are_an_error_or_passed_over(bootstrap: str) -> No
     beyond: JsonOffsets = {topic: {"0": 130}}
     with pytest.raises(DataLossError, match=f"{topic}-0 ends at 100; it was read up to offset 130"):
         strict.latestOffset(beyond, ReadAllAvailable())
-    assert lenient.latestOffset(beyond, ReadAllAvailable()) == end
+    assert offsets_of(lenient.latestOffset(beyond, ReadAllAvailable())) == end
     gone: JsonOffsets = {topic: {"0": 100, "7": 5}}
     with pytest.raises(DataLossError, match=f"{topic}-7 is gone"):
         strict.latestOffset(gone, ReadAllAvailable())
-    assert lenient.latestOffset(gone, ReadAllAvailable()) == end
+    assert offsets_of(lenient.latestOffset(gone, ReadAllAvailable())) == end
     strict.stop()
     lenient.stop()
+
+
+@pytest.mark.parametrize("count", [20, 8])
+def test_a_topic_made_anew_is_not_taken_for_the_one_that_was_read(bootstrap: str, count: int) -> None:
+    topic = fill(bootstrap, partitions=2, count=10)
+    strict = reader_of(bootstrap, topic)
+    lenient = reader_of(bootstrap, topic, failOnDataLoss="false")
+    end = strict.latestOffset(strict.initialOffset(), ReadAllAvailable())
+    assert lenient.latestOffset(end, ReadAllAvailable()) == end
+    make_anew(bootstrap, topic, partitions=2, count=count)
+    told = f"{topic} was deleted and made anew; it was read up to offset 5 of partition 0, offset 5 of"
+    for reader in (strict, reader_of(bootstrap, topic)):
+        with pytest.raises(DataLossError, match=told):
+            reader.latestOffset(end, ReadAllAvailable())
+        reader.stop()
+    later = lenient.latestOffset(end, ReadAllAvailable())
+    everything = [(partition, offset) for partition in (0, 1) for offset in range(count // 2)]
+    assert rows_between(lenient, end, later) == everything, "it is read from its first record on"
+    again = reader_of(bootstrap, topic)
+    assert rows_between(again, end, later) == everything
+    again.stop()
+    assert lenient.latestOffset(later, ReadAllAvailable()) == later
+    lenient.stop()
+
+
+def test_a_topic_made_anew_between_a_plan_and_its_tasks_is_not_read_in_its_place(bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=1, count=10)
+    strict = reader_of(bootstrap, topic)
+    lenient = reader_of(bootstrap, topic, failOnDataLoss="false")
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, ReadAllAvailable())
+    make_anew(bootstrap, topic, partitions=1, count=30)
+    with pytest.raises(DataLossError, match="the topic was deleted and made anew"):
+        rows_between(strict, start, end)
+    assert rows_between(lenient, start, end) == []
+    strict.stop()
+    lenient.stop()
+
+
+def test_offsets_that_do_not_say_which_topics_they_are_of_hold_for_those_there_are(bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=1, count=10)
+    reader = reader_of(bootstrap, topic)
+    end = reader.latestOffset({topic: {"0": 4}}, ReadAllAvailable())
+    assert offsets_of(end) == {topic: {"0": 10}}
+    assert rows_between(reader, {topic: {"0": 4}}, end) == [(0, offset) for offset in range(4, 10)]
+    reader.stop()
 
 
 def test_new_partitions_begin_at_their_first_record(bootstrap: str) -> None:
@@ -151,13 +202,13 @@ def test_each_trigger_finds_the_topics_that_have_come(bootstrap: str) -> None:
         return MirrorStreamReader(parse_options({**options, "subscribePatterns": told}, streaming=True))
 
     none_else = reader_for(f"(?!{topic}$).*")
-    assert none_else.initialOffset() == {topic: {"0": 3}}
+    assert offsets_of(none_else.initialOffset()) == {topic: {"0": 3}}
     other = fill(bootstrap, partitions=1, count=4)
-    assert none_else.latestOffset({topic: {"0": 3}}, ReadAllAvailable()) == {topic: {"0": 5}}
+    assert offsets_of(none_else.latestOffset({topic: {"0": 3}}, ReadAllAvailable())) == {topic: {"0": 5}}
     both = reader_for(f"(?!{topic}$|{other}$).*")
-    assert both.initialOffset() == {topic: {"0": 3}, other: {"0": 0}}
+    assert offsets_of(both.initialOffset()) == {topic: {"0": 3}, other: {"0": 0}}
     later = both.latestOffset({topic: {"0": 5}}, ReadAllAvailable())
-    assert later == {topic: {"0": 5}, other: {"0": 4}}
+    assert offsets_of(later) == {topic: {"0": 5}, other: {"0": 4}}
     assert rows_between(both, {topic: {"0": 5}}, later) == [(0, offset) for offset in range(4)]
     none_else.stop()
     both.stop()

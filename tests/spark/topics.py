@@ -8,6 +8,7 @@ import uuid
 from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
 from broker.client.producer import Producer, ProducerSettings
+from broker.errors import ErrorCode, ProtocolError
 from broker.records.batch import Codec
 from broker.types import HostPort
 
@@ -27,6 +28,26 @@ def new_topic(bootstrap: str, *, partitions: int) -> str:
 
     asyncio.run(create())
     return topic
+
+
+def make_anew(bootstrap: str, topic: str, *, partitions: int, count: int) -> None:
+    """Delete the topic, and make one of that name with other records."""
+
+    async def replace_it() -> None:
+        async with Cluster([HostPort.parse(bootstrap)]) as cluster:
+            admin = Admin(cluster)
+            await admin.delete_topics([topic])
+            kept = {"retention.ms": "-1"}
+            new = NewTopic(name=topic, partitions=partitions, replication_factor=1, configs=kept)
+            retries = cluster.retries(30_000)
+            while True:
+                try:
+                    return await admin.create_topic(new)
+                except ProtocolError as error:
+                    await retries.pause(error, also=[ErrorCode.TOPIC_ALREADY_EXISTS])  # not gone yet
+
+    asyncio.run(replace_it())
+    append(bootstrap, topic, range(count), partitions=partitions)
 
 
 def append(
