@@ -65,6 +65,8 @@ class GroupMember:
         self.assignment_user_data: bytes | None = None
         """What the leader's assignor told this member beside its partitions."""
         self.is_leader = False
+        self.problem: str | None = None
+        """Why it takes part in no generation: what its last attempt to join ended with, and it tries on."""
         self._cluster = cluster
         self._subscription = _by_this_process(subscription)
         self._on_assigned = on_assigned
@@ -141,7 +143,7 @@ class GroupMember:
                         await self._turns.wait_for_any()
                         continue
                     assignment = await self._join()
-                    failures = 0
+                    failures, self.problem = 0, None
                     if assignment is not None:
                         await self._take_part(assignment)
                 except BrokerError as error:
@@ -415,7 +417,8 @@ class GroupMember:
             case ErrorCode.REBALANCE_IN_PROGRESS:
                 pass
             case _ if is_retriable(error):
-                _log.info("group_join_retried", group=self.group_id, error=str(error))
+                self.problem = str(error)
+                _log.info("group_join_retried", group=self.group_id, error=self.problem)
                 if self._heartbeats.is_silent:
                     await self._lose("no coordinator within the session timeout")
             case _:

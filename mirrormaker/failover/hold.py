@@ -71,6 +71,7 @@ def _lose(sides: Sides, side: Side, target: Side, error: BrokerError) -> None:
     if side is target:
         raise FailoverError(problem) from error
     sides.problems[side] = problem
+    sides.unwritable.add(side)
     del sides.clusters[side]
     sides.control.pop(side, None)
 

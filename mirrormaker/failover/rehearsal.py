@@ -68,7 +68,7 @@ class Rehearsal:
     is_planned: bool
     """Both clusters answer: everything can be copied first."""
     problem: str | None
-    """Why the one that is left does not answer."""
+    """Why the one that is left does not answer, or cannot be written to."""
     missing: tuple[Missing, ...] = ()
     groups: tuple[GroupPlace, ...] = ()
     tail: tuple[Tail, ...] = ()
@@ -107,7 +107,7 @@ class Rehearsal:
         """For people."""
         how = "planned: both clusters answer, what is missing is copied first"
         if not self.is_planned:
-            how = f"forced: {self.source} does not answer ({self.problem}); what is missing stays there"
+            how = f"forced: {self.problem}; what is missing stays at {self.source}"
         lines = [f"{self.group}: from {self.source} to {self.to}, {how}"]
         lines.append(f"  not copied yet: {self._count_line()}")
         lines += (_line_of(each) for each in self.missing if each.records != 0)
@@ -150,7 +150,7 @@ async def rehearse(sides: Sides, target: Side) -> Rehearsal:
         view = await ledger_at(sides.cluster(target))
         return replace(
             rehearsal,
-            missing=tuple(await _missing_as_known(sides, target, view)),
+            missing=tuple(await _missing_at_last(sides, target, view)),
             groups=tuple(await groups_as_carried(sides.cluster(target), sides.leaving(old), view)),
             notes=("groups go on where they were carried last", *_standing_notes(sides, old)),
         )
@@ -229,6 +229,13 @@ async def _missing_now(sides: Sides, old: Side, places: Sequence[PartitionPlace]
         for route in status.routes
         for each in route.partitions
     ]
+
+
+async def _missing_at_last(sides: Sides, target: Side, view: LedgerView) -> list[Missing]:
+    """As a side says that can be read still, or as it was seen last."""
+    readable = target.other in sides.unwritable
+    found = await _missing_now(sides, target.other, ()) if readable else []
+    return found or await _missing_as_known(sides, target, view)
 
 
 async def _missing_as_known(sides: Sides, target: Side, view: LedgerView) -> list[Missing]:

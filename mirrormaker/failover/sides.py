@@ -52,6 +52,8 @@ class Sides:
     """Those that answer."""
     problems: dict[Side, str] = field(default_factory=dict)
     """Why the others do not."""
+    unwritable: set[Side] = field(default_factory=set)
+    """Those of the others that can be read."""
     switch: Switch
     """The last one."""
     found: dict[Side, Switch | None] = field(default_factory=dict)

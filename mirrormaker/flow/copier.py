@@ -107,7 +107,9 @@ class RouteCopier:
 
     @property
     def problem(self) -> str | None:
-        """Why what it copies does not come to count."""
+        """Why it is given nothing to copy, or what it copies does not come to count."""
+        if self._member is not None and self._member.problem is not None:
+            return f"no partitions are shared out: {self._member.problem}"
         return None if self._holdings is None else self._holdings.problem
 
     def ways(self) -> dict[TopicPartition, TopicPartition]:

@@ -32,6 +32,11 @@ class SourceMembership(Protocol):
         ...
 
     @property
+    def problem(self) -> str | None:
+        """Why this process takes part in none, while it keeps trying to."""
+        ...
+
+    @property
     def is_in_doubt(self) -> bool:
         """Whether the partitions may be another's by now."""
         ...

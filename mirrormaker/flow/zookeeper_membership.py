@@ -36,6 +36,8 @@ class ZooKeeperMembership:
         self.assignment_user_data: bytes | None = None
         """Nobody hands out partitions here who could tell anything."""
         self.is_in_doubt = False
+        self.problem: str | None = None
+        """The session is the caller's, who tells of it."""
         self._coordination = coordination
         self._group_id = group_id
         self._topics = topics

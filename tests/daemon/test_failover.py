@@ -19,10 +19,12 @@ from confluent_kafka import Producer
 
 from broker.embedded import EmbeddedCluster
 from broker.loopback import free_ports
+from mirrormaker.reconcile.control import CONTROL_TOPIC
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.test_carried_groups import commit, committed, read
+from tests.daemon.test_failure_policies import require_replicas
 from tests.daemon.test_mirror import _count, address, create, produce
 
 TOPIC = "orders"
@@ -265,6 +267,25 @@ def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(
         audited = mirrormaker("audit", str(file), *options)
         assert audited.returncode == 0, audited.stdout
     assert running.stop() == 0
+
+
+def test_what_a_primary_has_is_told_as_it_is_where_it_can_only_be_read(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    primary, standby = clusters["primary"], clusters["standby"]
+    create(primary, TOPIC, 1)
+    produce(primary, TOPIC, range(50), 1)
+    running = mirror.of_file(group_file(tmp_path, clusters))
+    running.start()
+    wait_count(standby, 50)
+    assert running.stop() == 0
+    produce(primary, TOPIC, range(50, 58), 1)
+    require_replicas(primary, CONTROL_TOPIC, 2)
+    done = switch("failover", running.file, "--force")
+    assert (done["cluster"], done["stage"]) == ("standby", "away")
+    assert "the switch cannot be recorded there" in done["rehearsal"]["problem"]
+    (missing,) = done["rehearsal"]["partitions"]
+    assert (missing["records"], missing["end"], missing["age_ms"]) == (8, 58, 0)
 
 
 @pytest.mark.timeout(120)

@@ -375,6 +375,24 @@ def test_transactions_that_cannot_be_committed_are_told_with_what_keeps_them(
     assert running.stop() == 0
 
 
+def test_a_group_that_cannot_share_the_work_out_is_told_with_what_keeps_it(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    running = copied(clusters, mirror)
+    assert running.stop() == 0
+    require_replicas(source, "__consumer_offsets", 2)
+    produce(source, "flights", range(100, 200), 1)
+    running.start()
+    told = running.wait_for(lambda told: told["problem"] is not None, "the group cannot be joined")
+    assert told["problem"].startswith("no partitions are shared out: COORDINATOR_NOT_AVAILABLE: ")
+    assert told["problem"] in mirrormaker("status", str(running.file)).stdout
+    require_replicas(source, "__consumer_offsets", 1)
+    running.wait_for(lambda told: told["problem"] is None, "the group has shared the work out")
+    running.wait_copied()
+    assert count(destination, "jfk.flights", 1) == 200
+
+
 def require_replicas(cluster: EmbeddedCluster, topic: str, number: int) -> None:
     """Have writes to the topic want so many in-sync replicas."""
     entry = ConfigEntry("min.insync.replicas", str(number), incremental_operation=AlterConfigOpType.SET)
