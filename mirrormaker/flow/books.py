@@ -70,6 +70,10 @@ class Books(Protocol):
         """The source is another log from `offset` on: it lost its end, or its topic was made anew."""
         ...
 
+    def lose(self, source: TopicPartition, destination: TopicPartition, first: int, next_offset: int) -> None:
+        """Of these source offsets nobody knows whether they arrived there, and they are not sent again."""
+        ...
+
     def take(self, copied: Copied) -> None:
         """Records arrived; called once a chunk."""
         ...

@@ -30,6 +30,7 @@ from mirrormaker.flow.facts import (
     EVENT_NAMES,
     Fact,
     FlowCounts,
+    RecordsMaybeLost,
     SourceTruncated,
     TopicRecreated,
     details_of,
@@ -355,6 +356,8 @@ class RouteCopier:
         books = self._parts.books
         if isinstance(fact, SourceTruncated | TopicRecreated) and books is not None:
             books.restart(fact.source, fact.resumed_at)
+        if isinstance(fact, RecordsMaybeLost) and fact.destination is not None and books is not None:
+            books.lose(fact.source, fact.destination, fact.first, fact.next)
         if (name := EVENT_NAMES.get(type(fact))) is not None:
             self.note(name, **details_of(fact))
 

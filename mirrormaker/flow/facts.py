@@ -64,6 +64,8 @@ class RecordsMaybeLost:
     count: int
     error: ErrorCode | None
     """None: the process that sent them ended."""
+    destination: TopicPartition | None = None
+    """Where they were on their way to; None: to all that the source leads to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

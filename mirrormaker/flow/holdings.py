@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.clock import Clock
@@ -34,6 +34,13 @@ LAST_COMMIT_TIMEOUT_MS = 3_000
 """How long positions may take to be stored when the route ends: what is not stored is copied again."""
 
 
+class _Arrived(NamedTuple):
+    """How far a partition had come when it was let go."""
+
+    committed: int
+    acknowledged: int
+
+
 class Holdings:
     """See the module. `begin` before the member takes part; the rest is what it tells."""
 
@@ -51,6 +58,8 @@ class Holdings:
         self._regrowth: asyncio.Task[None] | None = None
         self._lost: dict[ProducerKey, LostBucket] = {}
         """Buckets that were lost, each as it was last, until they are committed again."""
+        self._arrived: dict[TopicPartition, _Arrived] = {}
+        """Of partitions that this process had."""
         self.is_ending = False
         """Partitions that are given up now are not taken again by this copier."""
         self._member: SourceMembership
@@ -121,13 +130,27 @@ class Holdings:
         if self._books is not None:
             self._books.begin(assignments)
         for source in mine:
-            engine.mode.take_note(source, min(points[source].lanes), points[source].note)
+            engine.mode.take_note(source, min(points[source].lanes), self._note_for(source, points[source]))
         engine.mode.joined(mine)
         self._successors.begin({source: points[source] for source in mine})
         engine.arbiter.joined(mine)
         engine.writer.look_up_leaders()
         engine.writer.pump()
         engine.reader.spread()
+
+    def _note_for(self, source: TopicPartition, point: StartingPoint) -> str:
+        """What was stored of arrivals; more where this process has seen more of them and could not store it,
+        as while the source was away.
+        """
+        arrived, position = self._arrived.pop(source, None), min(point.lanes)
+        if (
+            arrived is None
+            or not point.note.isdigit()
+            or position < arrived.committed
+            or self._successors.is_other(source, point)
+        ):
+            return point.note
+        return str(max(int(point.note), arrived.acknowledged))
 
     async def _start_later(self, partitions: frozenset[TopicPartition], wait_ms: int) -> None:
         """Try again for partitions that could not be started, as long as they are this process's."""
@@ -164,6 +187,11 @@ class Holdings:
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
         """Forget the partitions at once: they may be another's already."""
+        held = self._engine.machine.partitions
+        self._arrived |= {
+            source: _Arrived(held[source].committed, held[source].acknowledged)
+            for source in held.keys() & set(partitions)
+        }
         self._engine.mode.leaving(partitions)
         self._engine.machine.release(partitions)
         if self._books is not None:

@@ -162,6 +162,7 @@ class Setbacks:
                 next=lane.acknowledged,
                 count=count,
                 error=lane.error,
+                destination=lane.destination,
             )
         )
         lane.forget_producer(head.origin)

@@ -41,11 +41,15 @@ class Successors:
         stood = self._halts.standing(TopicPartition(topic, WHOLE_TOPIC))
         return stood is not None and stood.kind is TroubleKind.TOPIC_DELETED
 
+    def is_other(self, source: TopicPartition, point: StartingPoint) -> bool:
+        """Whether one that is to be started is of another topic than before."""
+        return source in self._found or point.former_position is not None
+
     def begin(self, points: Mapping[TopicPartition, StartingPoint]) -> None:
         """Copying of these begins; tell of those that are others than before."""
         for source, point in points.items():
             former = point.former_position
-            if source in self._found and former is None:
+            if former is None and self.is_other(source, point):
                 former = 0
             self._found.discard(source)
             if former is not None:

@@ -129,6 +129,13 @@ class LedgerRecorder:
             book.first, book.is_anew = first, True
             book.behind = max((end for end in ends if end is not None), default=None)
 
+    def lose(self, source: TopicPartition, destination: TopicPartition, first: int, next_offset: int) -> None:
+        """What became of these source offsets nobody knows: no page tells of them."""
+        book = self._books.get((source, destination))
+        if book is not None:
+            self._advance(book, first)
+            book.begin_page(next_offset)
+
     def lanes(self, source: TopicPartition) -> list[LaneId]:
         """The lanes of a source that are copied."""
         return [book.lane for book in self._of([source])]

@@ -229,6 +229,9 @@ class RouteLedger:
         }
         return {lane: max(found) for lane, found in ends.items() if found}
 
+    def lose(self, source: TopicPartition, destination: TopicPartition, first: int, next_offset: int) -> None:
+        self.recorder.lose(source, destination, first, next_offset)
+
     def take(self, copied: Copied) -> None:
         self.recorder.take(copied)
 

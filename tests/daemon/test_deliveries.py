@@ -181,6 +181,29 @@ def test_at_most_once_knows_after_a_stop_that_everything_had_arrived(
     assert running.stop() == 0
 
 
+@pytest.mark.timeout(180)
+@pytest.mark.long
+def test_at_most_once_knows_that_everything_had_arrived_when_the_source_was_away(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    """For longer than the session of its group; what had arrived was not stored there yet."""
+    source, destination = clusters
+    create_topic(source)
+    write(source, range(30))
+    running = mirror(source, destination, delivery="at_most_once", commit_interval_ms=60_000)
+    running.start()
+    wait_until(lambda: numbers_at(destination).total() == 30, "everything has arrived")
+    os.kill(source.pids[1], signal.SIGSTOP)
+    try:
+        wait_until(lambda: "group_partitions_lost" in running.log.read_text(), "the source is away")
+    finally:
+        os.kill(source.pids[1], signal.SIGCONT)
+    write(source, range(30, 33))
+    wait_until(lambda: numbers_at(destination).total() == 33, "it goes on")
+    assert events(running, "records_maybe_lost") == []
+    assert running.stop() == 0
+
+
 def test_a_start_behind_the_newest_record_is_the_end(clusters: Clusters, mirror: MirrorFactory) -> None:
     source, _ = clusters
     create_topic(source)

@@ -370,6 +370,23 @@ def test_a_source_that_lost_its_end_is_told_before_anything_of_the_rest_was_copi
     assert joined(copied) == [Range(8, 11)]
 
 
+def test_no_page_tells_of_what_was_given_up_on_its_way() -> None:
+    mirror = Mirror()
+    mirror.copy([True] * 4)
+    for is_settled in (True, False):
+        if is_settled:
+            mirror.settle()
+        filtered = mirror.position
+        mirror.position += 3
+        mirror.recorder.lose(SOURCE, DESTINATION, filtered + 1, mirror.position)
+        mirror.settle()
+        assert mirror.ledger.next == mirror.position, "nothing has arrived behind it"
+        mirror.copy([True] * 4)
+    mirror.settle()
+    (known,) = passes_of(mirror.ledger.pages())
+    assert list(known.covered_parts(Range(0, 100))) == [Range(0, 5), Range(7, 12), Range(14, 18)]
+
+
 def test_runs_of_unknown_place_are_placed_when_what_follows_leaves_one_place_only() -> None:
     mirror = Mirror()
     mirror.copy([True] * 4)
