@@ -145,7 +145,11 @@ def _runner(options: argparse.Namespace) -> Runner:
 
 
 def _check(options: argparse.Namespace) -> int:
-    problems = _runner(options).check()
+    runner = _runner(options)
+    try:
+        problems = runner.check()
+    except ConfigurationError as error:
+        problems = list(error.problems)
     for problem in with_lines(problems, options.file):
         print(problem, file=sys.stderr)
     if not problems:

@@ -174,7 +174,8 @@ class _Hold:
             if self._share.is_held:
                 self.settled.set()
             elif not self._ending.is_set():
-                self._lose(f"{self._share.reason}: it is to be run there")
+                trouble = self._share.trouble
+                self._lose(trouble or f"{self._share.reason}: it is to be run there")
             await self._ending.wait()
             self._share.close()
             await asyncio.wait([sharing], timeout=LEAVE_SECONDS)

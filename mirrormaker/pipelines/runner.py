@@ -318,7 +318,8 @@ class Runner:
 
     @contextmanager
     def _opened(self) -> Iterator[SparkSession]:
-        with self._session or opened_session(self._pipeline) as spark:
+        path = f"pipelines[{self._topology.pipelines.index(self._pipeline)}]"
+        with self._session or opened_session(self._pipeline, path) as spark:
             for name, value in OWN_SETTINGS.items():
                 spark.conf.set(name, value)
             yield spark

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
@@ -17,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from broker.child_process import describe_exit
 from broker.errors import ConfigurationError
+from broker.types import HostPort
 from mirrormaker.spark import MirrorDataSource
 from mirrormaker.spark.given_options import BOOTSTRAP, KAFKA
 from mirrormaker.topology.model import LOOPBACK, ClusterSpec, LakeFormat, LakeSink, PipelineSpec
@@ -38,15 +41,21 @@ _LOGS_OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Of PySpark: each error that it raises, with the frames of Java in one line of ten thousand characters."""
 _END_SECONDS = 10.0
 """How long a JVM that does not answer has to end."""
+_CONNECT_SECONDS = 5.0
+"""How long a master may take to be reached; Spark waits a minute for one that is not there."""
+_STANDALONE, _KUBERNETES = "spark://", "k8s://"
+_HTTPS_PORT = 443
 OWN_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 
 
 @contextmanager
-def opened_session(pipeline: PipelineSpec) -> Iterator[SparkSession]:
-    """Spark for one run, in this process; it ends with the block.
+def opened_session(pipeline: PipelineSpec, path: str) -> Iterator[SparkSession]:
+    """Spark for one run, in this process; it ends with the block. `path` is the pipeline's in its file.
 
     Raises ConfigurationError when the master cannot be reached, or a setting is none.
     """
+    if (problem := master_problem(pipeline.master)) is not None:
+        raise ConfigurationError([f"{path}.master: {pipeline.master}: {problem}"])
     local = _LOCAL if pipeline.master.startswith("local") else {}
     builder = SparkSession.builder.master(pipeline.master).appName(f"mirrormaker {pipeline.name}")
     for name, value in {**local, **_USUAL, **_lake(pipeline), **pipeline.spark, **OWN_SETTINGS}.items():
@@ -57,14 +66,56 @@ def opened_session(pipeline: PipelineSpec) -> Iterator[SparkSession]:
         os.environ["PYSPARK_PYTHON"] = pipeline.spark[_PYTHON]  # all that PySpark goes by in client mode
     try:
         session = builder.getOrCreate()
+        session.dataSource.register(MirrorDataSource)  # Spark looks at settings of SQL not before
     except (Py4JError, PySparkException, ValueError) as error:
-        raise ConfigurationError([f"pipeline {pipeline.name!r}: Spark cannot be started: {error}"]) from error
+        reason = _reason(error)
+        key = "spark" if pipeline.spark and pipeline.master not in reason else "master"
+        raise ConfigurationError([f"{path}.{key}: Spark cannot be started: {reason}"]) from error
     try:
-        session.dataSource.register(MirrorDataSource)
         yield session
     finally:
         with contextlib.suppress(Py4JError, OSError):  # it may be gone
             session.stop()
+
+
+def master_problem(master: str) -> str | None:
+    """Why no process of Spark would find its master there, None where one may."""
+    try:
+        addresses = _addresses(master)
+    except ValueError as error:
+        return str(error)
+    problems = []
+    for address in addresses:
+        try:
+            socket.create_connection((address.host, address.port), timeout=_CONNECT_SECONDS).close()
+        except OSError as error:
+            problems.append(f"{address}: {error.strerror or error}")
+        else:
+            return None
+    return f"cannot be reached: {', '.join(problems)}" if problems else None
+
+
+def _addresses(master: str) -> list[HostPort]:
+    """Those of a master that is reached by the network alone. Raises ValueError."""
+    if master.startswith(_STANDALONE):
+        return [HostPort.parse(each) for each in master.removeprefix(_STANDALONE).split(",")]
+    if not master.startswith(_KUBERNETES):
+        return []
+    where = urlsplit(master.removeprefix(_KUBERNETES))
+    if where.hostname is None:
+        where = urlsplit(f"https://{master.removeprefix(_KUBERNETES)}")
+    return [HostPort(where.hostname or "", where.port or _HTTPS_PORT)]
+
+
+def _reason(error: Exception) -> str:
+    """In a line, without the frames of Java."""
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.toString()).split("\n")[0]
+    if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
+        return "Java ended before Spark had begun; the log has its words for it"
+    told, *frames = str(error).strip().split("\n")
+    causes = [line.partition(": ")[2] for line in frames if line.startswith("Caused by: ")]
+    return causes[-1] if causes and told.endswith(":") else told
 
 
 def why_spark_is_gone() -> str | None:

@@ -146,6 +146,8 @@ class SharedPipeline:
     def __init__(self, name: PipelineName, wish: ShareWish, daemon_id: str, host: str, clock: Clock) -> None:
         self.is_held = False
         self.reason: str | None = UNKNOWN_YET
+        self.trouble: str | None = None
+        """Why nobody can be asked."""
         self.mark: RunMark | None = None
         self._name = name
         self._wish = wish
@@ -217,7 +219,8 @@ class SharedPipeline:
             self.attendant.extend(None)
             await self._hold(None)
         else:
-            await self._let_go(str(error))
+            self.trouble = str(error)
+            await self._let_go(self.trouble)
 
     async def _rest(self, wait_ms: float) -> None:
         try:
@@ -238,6 +241,7 @@ class SharedPipeline:
         ):
             await topic.read_to_end()
             self._topic = topic
+            self.trouble = None
             following = tasks.create_task(self._follow(topic), name="follow marks")
             try:
                 while not self._closing.is_set() and self._wish.cluster == cluster:

@@ -1,0 +1,88 @@
+"""What keeps Spark from being started is told with its key, and at once."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.clock import SystemClock
+from broker.loopback import LOOPBACK, free_ports
+from mirrormaker.pipelines.runner import RunFailedError, Runner, RunRequest
+from mirrormaker.pipelines.session import master_problem
+from mirrormaker.topology.loader import load_topology
+from tests.daemon.conftest import mirrormaker
+
+
+@pytest.fixture
+def listening() -> Iterator[str]:
+    """The address of something that takes connections."""
+    with socket.create_server((LOOPBACK, 0)) as server:
+        yield f"{LOOPBACK}:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def closed() -> str:
+    """An address where nothing is."""
+    (port,) = free_ports(1)
+    return f"{LOOPBACK}:{port}"
+
+
+def pipeline_file(folder: Path, keys: str) -> Path:
+    file = folder / "topology.yaml"
+    file.write_text(
+        'clusters: {a: {bootstrap: ["127.0.0.1:1"]}}\nroutes: []\npipelines:\n  - name: p\n    cluster: a\n'
+        f'    topics: {{include: ["t"]}}\n    sinks: [{{parquet: out}}]\n    {keys}\n'
+    )
+    return file
+
+
+def test_masters_that_are_there_or_need_no_network_are_no_problem(listening: str, closed: str) -> None:
+    for master in ("local[2]", "yarn", f"spark://{listening}", f"spark://{closed},{listening}"):
+        assert master_problem(master) is None, master
+    for master in (f"k8s://https://{listening}", f"k8s://{listening}"):
+        assert master_problem(master) is None, master
+
+
+def test_masters_that_are_not_there_are_told_with_their_addresses(closed: str) -> None:
+    told = f"cannot be reached: {closed}: Connection refused"
+    assert master_problem(f"spark://{closed}") == told
+    assert master_problem(f"k8s://https://{closed}") == told
+    assert master_problem(f"spark://{closed},{closed}") == f"{told}, {closed}: Connection refused"
+    assert master_problem("spark://here") == "'here' is not host:port"
+
+
+def test_a_run_whose_master_cannot_be_reached_fails_before_spark_is_started(
+    tmp_path: Path, closed: str
+) -> None:
+    topology = load_topology(pipeline_file(tmp_path, f"master: 'spark://{closed}'"))
+    runner = Runner(topology, topology.pipelines[0], SystemClock())
+    with pytest.raises(RunFailedError) as failed:
+        runner.run(RunRequest())
+    told = f"pipelines[0].master: spark://{closed}: cannot be reached: {closed}: Connection refused"
+    assert failed.value.record.problem == told
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        (
+            "spark: {spark.sql.shuffle.partitions: many}",
+            "spark: Spark cannot be started: ",
+        ),
+        ("spark: {spark.executor.memory: lots}", "spark: Spark cannot be started: Java ended before Spark"),
+        ("spark: {spark.serializer: no.Such}", "spark: Spark cannot be started: java.lang.ClassNotFoundExc"),
+    ],
+)
+def test_what_spark_does_not_take_is_told_in_a_line_with_its_place(
+    tmp_path: Path, keys: str, told: str
+) -> None:
+    file = pipeline_file(tmp_path, keys)
+    done = mirrormaker("pipeline", "check", str(file), "p")
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if "Spark cannot be started" in line]
+    assert line.startswith(f"{file}:8: pipelines[0].{told}")
+    assert not line.endswith(":"), line
+    assert "Traceback" not in done.stderr
