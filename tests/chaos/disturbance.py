@@ -8,7 +8,8 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 from broker.child_process import EmbeddedError
 from broker.embedded import EmbeddedCluster
@@ -24,8 +25,12 @@ class Disturbance:
 
     def __iter__(self) -> Iterator[int]:
         """Numbers of rounds, each after a moment of peace."""
+        return self.rounds_until(lambda: True)
+
+    def rounds_until(self, is_enough: Callable[[], bool]) -> Iterator[int]:
+        """As by themselves, and on beyond the time until it is enough."""
         deadline = time.monotonic() + self._seconds
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline or not is_enough():
             self.pause(0.2, 3.0)
             self.rounds += 1
             yield self.rounds
@@ -50,6 +55,33 @@ class Disturbance:
             self.pause(shortest, longest)
         finally:
             os.kill(pid, signal.SIGCONT)
+
+
+class Victims:
+    """Who is next, by chance, and nobody twice before everybody was hit once."""
+
+    def __init__(self, chance: random.Random, names: Sequence[str]) -> None:
+        self.hit: Counter[str] = Counter()
+        self._chance = chance
+        self._names = names
+        self._left: list[str] = []
+
+    def draw(self) -> str:
+        """One that is left of this turn."""
+        if not self._left:
+            self._left = self._chance.sample(self._names, len(self._names))
+        return self._left.pop()
+
+    def note(self, name: str, *, was_there: bool) -> None:
+        """What became of it; one that was not there is drawn again, after the others."""
+        if was_there:
+            self.hit[name] += 1
+        else:
+            self._left.insert(0, name)
+
+    def have_all_been_hit(self) -> bool:
+        """Each once at least."""
+        return self.hit.keys() >= set(self._names)
 
 
 @contextlib.contextmanager

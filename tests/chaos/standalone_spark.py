@@ -52,17 +52,9 @@ class StandaloneSpark:
         self._directory.mkdir()
         self._master = self._start("master", "master.Master", "--port", str(self._port))
         self._master.wait_until(lambda: accepts(HostPort(LOOPBACK, self._port)), timeout_ms=START_TIMEOUT_MS)
-        memory = ("--cores", "1", "--memory", f"{2 * EXECUTOR_MEBIBYTES}m")
+        self._workers = [self._start_worker(number) for number in range(WORKERS)]
         for number in range(WORKERS):
-            folder = ("--work-dir", str(self._directory / f"work-{number}"))
-            worker = self._start(f"worker-{number}", "worker.Worker", *memory, *folder, self.master)
-            self._workers.append(worker)
-        for number, worker in enumerate(self._workers):
-            log = self._directory / f"worker-{number}.log"
-            worker.wait_until(
-                lambda log=log: "Successfully registered with master" in log.read_text(errors="replace"),
-                timeout_ms=START_TIMEOUT_MS,
-            )
+            self._wait_until_registered(number)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,9 +73,39 @@ class StandaloneSpark:
         running = list(self._executors())
         return bool(running) and _kill(chance.choice(running))
 
+    def kill_python(self, chance: Random) -> bool:
+        """One of the processes in which executors run Python; False when there is none."""
+        running = [
+            child
+            for executor in self._executors()
+            for child in _children(executor)
+            if "pyspark.daemon" in _command_of(child) and not _children(child)
+        ]
+        return bool(running) and _kill(chance.choice(running))
+
+    def kill_worker(self, chance: Random) -> None:
+        """What starts executors, on one of the machines; a new one takes its place."""
+        number = chance.randrange(WORKERS)
+        self._workers[number].kill()
+        self._workers[number] = self._start_worker(number)
+        self._wait_until_registered(number)
+
+    def _start_worker(self, number: int) -> ChildProcess:
+        memory = ("--cores", "1", "--memory", f"{2 * EXECUTOR_MEBIBYTES}m")
+        folder = ("--work-dir", str(self._directory / f"work-{number}"))
+        (self._directory / f"worker-{number}.log").unlink(missing_ok=True)
+        return self._start(f"worker-{number}", "worker.Worker", *memory, *folder, self.master)
+
+    def _wait_until_registered(self, number: int) -> None:
+        log = self._directory / f"worker-{number}.log"
+        self._workers[number].wait_until(
+            lambda: "Successfully registered with master" in log.read_text(errors="replace"),
+            timeout_ms=START_TIMEOUT_MS,
+        )
+
     def _executors(self) -> Iterator[psutil.Process]:
         for worker in self._workers:
-            for child in psutil.Process(worker.pid).children():
+            for child in _children(psutil.Process(worker.pid)):
                 if _EXECUTOR in _command_of(child):
                     yield child
 
@@ -96,6 +118,14 @@ class StandaloneSpark:
             *("--host", LOOPBACK, "--webui-port", "0", *arguments),
         ]
         return ChildProcess.start(name, command, self._directory / f"{name}.log")
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    """All that it has started, and these in turn."""
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _command_of(process: psutil.Process) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 from broker.embedded import EmbeddedCluster
 from mirrormaker.pipelines.run_record import CUT_OFF, RunState
 from tests.chaos.conftest import CHAOS_SECONDS
-from tests.chaos.disturbance import Disturbance
+from tests.chaos.disturbance import Disturbance, Victims
 from tests.chaos.load import create_topic
 from tests.chaos.pipeline_daemon import (
     CONTINUOUS,
@@ -54,18 +54,15 @@ def daemon(request: pytest.FixtureRequest, node: EmbeddedCluster, tmp_path: Path
     daemon.close()
 
 
-def disturb(daemon: PipelineDaemon, node: EmbeddedCluster, disturbance: Disturbance) -> str | None:
-    """Kill one of all there is, and start what does not start by itself; None where it was not there."""
-    chance = disturbance.chance
-    victim = chance.choice(VICTIMS)
-    was_there = True
+def disturb(daemon: PipelineDaemon, node: EmbeddedCluster, victim: str, disturbance: Disturbance) -> bool:
+    """Kill it, and start what does not start by itself; False where it was not there."""
     match victim:
         case "driver":
-            was_there = daemon.kill_driver()
+            return daemon.kill_driver()
         case "JVM":
-            was_there = daemon.kill_jvm()
+            return daemon.kill_jvm()
         case "worker":
-            was_there = daemon.kill_worker(chance)
+            return daemon.kill_worker(disturbance.chance)
         case "daemon":
             daemon.process.kill()
             daemon.process.start()
@@ -74,25 +71,25 @@ def disturb(daemon: PipelineDaemon, node: EmbeddedCluster, disturbance: Disturba
             daemon.process.start()
         case "node":
             disturbance.crash(node)
-    return victim if was_there else None
+    return True
 
 
 def test_table_and_topic_hold_every_record_once_whatever_is_killed(
     node: EmbeddedCluster, daemon: PipelineDaemon, disturbance: Disturbance
 ) -> None:
-    written, killed = Places(), Counter[str]()
-    for round_number in disturbance:
+    written, victims = Places(), Victims(disturbance.chance, VICTIMS)
+    for round_number in disturbance.rounds_until(victims.have_all_been_hit):
         first = (round_number - 1) * RECORDS_PER_ROUND
         written += write(daemon, TOPIC, range(first, first + RECORDS_PER_ROUND))
         daemon.wait_until_working()
         disturbance.pause(0.0, 3.0)
-        if (victim := disturb(daemon, node, disturbance)) is not None:
-            killed[victim] += 1
+        victim = victims.draw()
+        victims.note(victim, was_there=disturb(daemon, node, victim, disturbance))
     daemon.wait_until_loaded(written.total())
     assert daemon.process.stop() == 0
-    assert daemon.loaded() == written, killed
-    assert daemon.copied() == written, killed
-    daemon.assert_recorded_truly(written, killed)
+    assert daemon.loaded() == written, victims.hit
+    assert daemon.copied() == written, victims.hit
+    daemon.assert_recorded_truly(written, victims.hit)
 
 
 def failed_with(daemon: PipelineDaemon, words: str) -> bool:

@@ -16,7 +16,7 @@ from broker.child_process import ChildProcess
 from broker.embedded import EmbeddedCluster
 from broker.loopback import LOOPBACK
 from tests.chaos.conftest import CHAOS_SECONDS
-from tests.chaos.disturbance import Disturbance
+from tests.chaos.disturbance import Disturbance, Victims
 from tests.chaos.load import PARTITIONS, Writer, create_topic
 from tests.chaos.pipeline_daemon import CONTINUOUS, PipelineDaemon, Places
 from tests.chaos.pipeline_daemon import COPY as PIPELINE_COPY
@@ -32,6 +32,8 @@ RECORDS = 60_000
 RECORDS_PER_TASK = 600
 RECORDS_PER_SECOND = 200
 RECORDS_PER_ROUND = 600
+LINE_VICTIMS = ["driver", "executor", "worker", "daemon", "source", "aggregate"]
+PIPELINE_VICTIMS = ["executor", "Python", "worker", "driver", "JVM", "daemon", "node"]
 
 pytestmark = pytest.mark.timeout(CHAOS_SECONDS + 3 * PATIENCE_SECONDS)
 
@@ -84,23 +86,24 @@ class Line:
         self._mirror = mirror
         self._spark = spark
         self.loader = loader
-        self.killed: Counter[str] = Counter()
 
-    def disturb(self, disturbance: Disturbance) -> None:
-        """Kill one of driver, executor, daemon and nodes, and start what does not start by itself."""
-        victim = disturbance.chance.choice(["driver", "executor", "daemon", "source", "aggregate"])
+    def disturb(self, victim: str, disturbance: Disturbance) -> bool:
+        """Kill it, and start what does not start by itself; False where it was not there."""
+        was_there = True
         match victim:
             case "driver":
                 self.loader.kill()
-            case "executor" if not self._spark.kill_executor(disturbance.chance):
-                return
+            case "executor":
+                was_there = self._spark.kill_executor(disturbance.chance)
+            case "worker":
+                self._spark.kill_worker(disturbance.chance)
             case "daemon":
                 self._mirror.kill()
                 self._mirror.start()
             case "source" | "aggregate":
                 disturbance.crash(self._nodes[victim == "aggregate"])
-        self.killed[victim] += 1
         self.loader.ensure()
+        return was_there
 
     def wait_until_copied(self) -> None:
         """Until the aggregate has everything."""
@@ -132,13 +135,15 @@ def test_the_table_of_an_aggregate_is_what_was_written_whatever_is_killed(
     address = str(node.bootstrap[0])
     with Writer(address, TOPIC, codec="snappy", records_per_second=RECORDS_PER_SECOND) as writer:
         line.loader.wait_until_working()
-        for _ in disturbance:
-            line.disturb(disturbance)
+        victims = Victims(disturbance.chance, LINE_VICTIMS)
+        for _ in disturbance.rounds_until(victims.have_all_been_hit):
+            victim = victims.draw()
+            victims.note(victim, was_there=line.disturb(victim, disturbance))
     line.wait_until_copied()
     line.loader.wait_until_caught_up()
     found = Counter((partition, int(value.split()[0])) for partition, value in read_files(tmp_path))
     written = {(partition, n) for partition, records in writer.acknowledged.items() for _, n in records}
-    assert found == Counter(written), line.killed
+    assert found == Counter(written), victims.hit
 
 
 @pytest.fixture
@@ -163,33 +168,53 @@ def daemon(node: EmbeddedCluster, spark: StandaloneSpark, tmp_path: Path) -> Ite
 
 
 def test_a_daemons_pipeline_on_a_cluster_holds_every_record_once_whatever_is_killed(
-    spark: StandaloneSpark, daemon: PipelineDaemon, disturbance: Disturbance, tmp_path: Path
+    node: EmbeddedCluster,
+    spark: StandaloneSpark,
+    daemon: PipelineDaemon,
+    disturbance: Disturbance,
+    tmp_path: Path,
 ) -> None:
-    chance, written, killed = disturbance.chance, Places(), Counter[str]()
-    for round_number in disturbance:
+    written, victims = Places(), Victims(disturbance.chance, PIPELINE_VICTIMS)
+    for round_number in disturbance.rounds_until(victims.have_all_been_hit):
         first = (round_number - 1) * RECORDS_PER_ROUND
         written += write_numbers(daemon, PIPELINE_TOPIC, range(first, first + RECORDS_PER_ROUND))
         daemon.wait_until_working()
         disturbance.pause(0.0, 2.0)
-        victim = "executor" if round_number == 1 else chance.choice(["executor", "driver", "JVM", "daemon"])
-        match victim:
-            case "executor":
-                killed[victim] += spark.kill_executor(chance)
-            case "driver":
-                killed[victim] += daemon.kill_driver()
-            case "JVM":
-                killed[victim] += daemon.kill_jvm()
-            case "daemon":
-                daemon.process.kill()
-                daemon.process.start()
-                killed[victim] += 1
+        victim = victims.draw()
+        victims.note(victim, was_there=_disturb(victim, node, spark, daemon, disturbance))
     daemon.wait_until_loaded(written.total())
     assert daemon.process.stop() == 0
-    assert killed["executor"]
     assert "/spark/work-" in (tmp_path / "python.places").read_text(), (
         "executors run the Python that is named"
     )
     assert spark.executors_started() > WORKERS
-    assert daemon.loaded() == written, killed
-    assert daemon.copied() == written, killed
-    daemon.assert_recorded_truly(written, killed)
+    assert daemon.loaded() == written, victims.hit
+    assert daemon.copied() == written, victims.hit
+    daemon.assert_recorded_truly(written, victims.hit)
+
+
+def _disturb(
+    victim: str,
+    node: EmbeddedCluster,
+    spark: StandaloneSpark,
+    daemon: PipelineDaemon,
+    disturbance: Disturbance,
+) -> bool:
+    """As `Line.disturb`."""
+    match victim:
+        case "executor":
+            return spark.kill_executor(disturbance.chance)
+        case "Python":
+            return spark.kill_python(disturbance.chance)
+        case "worker":
+            spark.kill_worker(disturbance.chance)
+        case "driver":
+            return daemon.kill_driver()
+        case "JVM":
+            return daemon.kill_jvm()
+        case "daemon":
+            daemon.process.kill()
+            daemon.process.start()
+        case "node":
+            disturbance.crash(node)
+    return True
