@@ -160,9 +160,11 @@ class RouteRunner:
 
     async def run(self) -> None:
         """Keep the route at work until `stop`."""
+        link = self._links.of(self.work.source.name, self.work.destination.name)
         async with asyncio.TaskGroup() as tasks:
             timing = tasks.create_task(self._timing.run(), name="timing")
-            await self._keep_at_work()
+            with link.hosting(self.work.name):
+                await self._keep_at_work()
             timing.cancel()
 
     async def _keep_at_work(self) -> None:

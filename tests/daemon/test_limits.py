@@ -11,7 +11,7 @@ import yaml
 
 from broker.embedded import EmbeddedCluster
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import MirrorFactory, MirrorProcess, wait_until
+from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.test_mirror import address, create, producer
 from tests.daemon.test_reconciling import Mesh, route
 
@@ -118,6 +118,32 @@ def test_what_an_idle_route_leaves_of_a_link_goes_to_the_other_and_comes_back_wh
     wait_until(lambda: share_of(mesh, "one", "other")[0] > 0.85, "all of it once more")
     (link,) = mesh.told()["links"]
     assert link["limit"] == limit
+    mesh.mirror.kill()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_paused_route_leaves_of_a_link_goes_to_the_other_until_it_is_resumed(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh, workers: int
+) -> None:
+    """Also where the one that pauses has processes of its own."""
+    limit = 100_000
+    for topic in ("one", "other"):
+        create(clusters[0], topic, 2)
+        fill(clusters[0], topic, 12_000)
+    links = [{"from": "jfk", "to": "aggregate", "bytes_per_second": limit}]
+    paused = route("other", "other", resources={"workers": workers})
+    write(mesh, route("one", "one"), paused, links=links)
+
+    def uses(name: str) -> float:
+        return float(way(mesh, name).get("rate") or 0) / limit
+
+    mesh.mirror.start()
+    mesh.mirror.until(lambda: min(uses("one"), uses("other")) > 0.3, "something for each of two")
+    assert mirrormaker("pause", str(mesh.file), "other").returncode == 0
+    mesh.mirror.until(lambda: uses("one") > 0.85, "all of the limit for the one that goes on")
+    assert mirrormaker("resume", str(mesh.file), "other").returncode == 0
+    mesh.mirror.until(lambda: uses("one") < 0.7 and uses("other") > 0.3, "something for each of two")
     mesh.mirror.kill()
 
 

@@ -9,6 +9,7 @@ groups speaks for. Owned by the event loop of the process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from broker.clock import Clock
@@ -46,6 +47,12 @@ class Link:
         self._members: dict[RouteName, tuple[int, int]] = {}
         """Processes of each route, and how many of them a daemon has."""
         self._sharers: dict[RouteName, Sharer] = {}
+        self._hosted: set[RouteName] = set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether this process has no route for it."""
+        return self.bandwidth.is_idle and not self._hosted
 
     @property
     def members(self) -> int:
@@ -58,6 +65,17 @@ class Link:
         members, _ = self._members.get(name, (1, 1))
         return members
 
+    @contextmanager
+    def hosting(self, name: RouteName) -> Iterator[None]:
+        """The route is this process's to run: while it rests it needs nothing, and others may have that."""
+        self._hosted.add(name)
+        try:
+            yield
+        finally:
+            self._hosted.discard(name)
+            if name not in self._sharers:
+                self._members.pop(name, None)
+
     def join(
         self, name: RouteName, terms: RouteTerms, on_admitted: Callable[[], None], sharer: Sharer
     ) -> RouteBandwidth:
@@ -68,8 +86,9 @@ class Link:
         return self.bandwidth.join(name, terms, on_admitted)
 
     def leave(self, name: RouteName) -> None:
-        """It has ended."""
-        self._members.pop(name, None)
+        """It has ended, or rests."""
+        if name not in self._hosted:
+            self._members.pop(name, None)
         self._sharers.pop(name, None)
         self.bandwidth.leave(name)
 
@@ -98,6 +117,8 @@ class Link:
         limit, members = self._limit(), self.members
         if limit and members > 1 and self._sharers:
             yield self._name, need_of(self.bandwidth.appetite, limit, members, self._weight())
+        elif limit and members > 1 and self._hosted:
+            yield self._name, Need(members=members, want=Want(part=0.0))
         for sharer in self._sharers.values():
             yield from sharer.needs().items()
 
@@ -154,7 +175,7 @@ class Links:
         named = {(spec.source, spec.destination): Schedule.of(spec) for spec in topology.links}
         processes = processes_by_link(topology)
         for ends in [*self._links]:
-            if ends not in named and self._links[ends].bandwidth.is_idle:
+            if ends not in named and self._links[ends].is_idle:
                 del self._links[ends]
         for ends in named.keys() | self._links.keys():
             link = self.of(*ends)
