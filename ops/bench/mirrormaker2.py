@@ -1,17 +1,18 @@
 """Our mirror beside MirrorMaker 2 of Apache Kafka 3.9.1, between the same clusters.
 
     python -m ops.bench mirrormaker2 [--kafka] [--only WORD ...] [--alone] [--mebibytes N]
-        [--batch-kibibytes K] [--seconds S] [--no-delays] [--quick] [--tasks N] [--linger-ms MS]
-        [--directory DIR]
+        [--batch-kibibytes K] [--gather-kibibytes K] [--seconds S] [--no-delays] [--quick] [--tasks N]
+        [--linger-ms MS] [--directory DIR]
 
 One node at either end, both on one core with everything else; the mirror alone on the other. In each case a
 topic is filled first, then each mirror copies it, to a topic of its own name; bytes are those of the batches
 at the source. MirrorMaker 2 copies for some seconds before anything counts, for its compiler's sake; ours is
-measured from its first byte on. Apache Kafka (--kafka) has compiled what it takes at the destination before
-either comes. Delays are measured at a quarter of the rate that the mirror reached, and of ours at a quarter
-of what MirrorMaker 2 reached too. Beside them a bare loop that fetches and produces the same bytes between
-the same nodes and looks at nothing, by which the goal of 0.6 is judged, and how fast bytes go from socket to
-socket. Needs Java and Maven.
+measured from its first byte on, but for Apache Kafka at both ends (--kafka): there both copy for so long
+before, since it compiles too, and it has taken batches at the destination before either comes. Delays are
+measured at a quarter of the rate that the mirror reached, and of ours at a quarter of what MirrorMaker 2
+reached too. Beside them a bare loop that fetches and produces the same bytes between the same nodes and looks
+at nothing, by which the goal of 0.6 is judged, and how fast bytes go from socket to socket. Needs Java and
+Maven.
 """
 
 from __future__ import annotations
@@ -62,7 +63,12 @@ NODES: Mapping[str, object] = {"group.initial.rebalance.delay.ms": 0, "offsets.t
 def compare(directory: Path, options: argparse.Namespace) -> None:
     """Measure case by case and print the report."""
     os.sched_setaffinity(0, {SERVER_CORE})
-    contenders: list[Contender] = [OurMirror()]
+    contenders: list[Contender] = [
+        OurMirror(
+            gather_kibibytes=options.gather_kibibytes,
+            warm_up_seconds=options.warm_up_seconds if options.kafka else 0.0,
+        )
+    ]
     if not options.alone:
         contenders.append(
             MirrorMaker2(
@@ -221,6 +227,7 @@ def main() -> None:
     parser.add_argument("--kafka", action="store_true", help="Apache Kafka at both ends, not our nodes")
     parser.add_argument("--mebibytes", type=int, default=768, help="in each topic")
     parser.add_argument("--batch-kibibytes", type=int, default=16, help="of the source, as stored")
+    parser.add_argument("--gather-kibibytes", type=int, help="our route gathers batches (`batch.bytes`)")
     parser.add_argument("--tasks", type=int, default=2, help="of MirrorMaker 2")
     parser.add_argument("--linger-ms", type=int, default=20, help="of MirrorMaker 2's producer")
     parser.add_argument("--alone", action="store_true", help="our mirror only")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import yaml
 
@@ -64,8 +64,9 @@ class Contender(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OurMirror:
-    """The daemon, with the defaults of a route."""
+    """The daemon, with the defaults of a route, or gathering batches up to a size."""
 
+    gather_kibibytes: int | None = None
     name: str = OURS
     warm_up_seconds: float = 0.0
 
@@ -77,6 +78,14 @@ class OurMirror:
         """See `Contender`."""
         home = _home(ends, f"ours-{topic}")
         file = home / "topology.yaml"
+        route: dict[str, Any] = {
+            "name": topic,
+            "from": "ours",
+            "to": "destination",
+            "topics": {"include": [topic]},
+        }
+        if self.gather_kibibytes is not None:
+            route["batch"] = {"bytes": self.gather_kibibytes << 10}
         file.write_text(
             yaml.safe_dump(
                 {
@@ -84,9 +93,7 @@ class OurMirror:
                         "ours": {"bootstrap": [str(ends.source)]},
                         "destination": {"bootstrap": [str(ends.destination)]},
                     },
-                    "routes": [
-                        {"name": topic, "from": "ours", "to": "destination", "topics": {"include": [topic]}}
-                    ],
+                    "routes": [route],
                     "data_dir": str(home / "data"),
                 }
             )
