@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import logging
 import os
 import socket
@@ -45,6 +46,8 @@ _CONNECT_SECONDS = 5.0
 """How long a master may take to be reached; Spark waits a minute for one that is not there."""
 _STANDALONE, _KUBERNETES = "spark://", "k8s://"
 _HTTPS_PORT = 443
+_JARS = "spark.jars"
+_STOPPED = "stopped SparkContext"
 OWN_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 
 
@@ -56,6 +59,8 @@ def opened_session(pipeline: PipelineSpec, path: str) -> Iterator[SparkSession]:
     """
     if (problem := master_problem(pipeline.master)) is not None:
         raise ConfigurationError([f"{path}.master: {pipeline.master}: {problem}"])
+    if missing := _missing_jars(pipeline.spark.get(_JARS, "")):
+        raise ConfigurationError([f"{path}.spark: {_JARS}: there is no file {jar}" for jar in missing])
     local = _LOCAL if pipeline.master.startswith("local") else {}
     builder = SparkSession.builder.master(pipeline.master).appName(f"mirrormaker {pipeline.name}")
     for name, value in {**local, **_USUAL, **_lake(pipeline), **pipeline.spark, **OWN_SETTINGS}.items():
@@ -69,7 +74,8 @@ def opened_session(pipeline: PipelineSpec, path: str) -> Iterator[SparkSession]:
         session.dataSource.register(MirrorDataSource)  # Spark looks at settings of SQL not before
     except (Py4JError, PySparkException, ValueError) as error:
         reason = _reason(error)
-        key = "spark" if pipeline.spark and pipeline.master not in reason else "master"
+        is_of_master = pipeline.master in reason or _STOPPED in str(error)
+        key = "spark" if pipeline.spark and not is_of_master else "master"
         raise ConfigurationError([f"{path}.{key}: Spark cannot be started: {reason}"]) from error
     try:
         yield session
@@ -107,8 +113,20 @@ def _addresses(master: str) -> list[HostPort]:
     return [HostPort(where.hostname or "", where.port or _HTTPS_PORT)]
 
 
+def _missing_jars(said: str) -> list[str]:
+    """Those of this machine that are not there: Spark would go on without them."""
+    places = [(each.strip(), urlsplit(each.strip())) for each in said.split(",") if each.strip()]
+    return [each for each, where in places if where.scheme in ("", "file") and not _has_files(where.path)]
+
+
+def _has_files(pattern: str) -> bool:
+    return any(glob.iglob(pattern))
+
+
 def _reason(error: Exception) -> str:
     """In a line, without the frames of Java."""
+    if _STOPPED in str(error):
+        return "its master takes connections and does not answer, or has ended it"
     if isinstance(error, Py4JJavaError):
         return str(error.java_exception.toString()).split("\n")[0]
     if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":

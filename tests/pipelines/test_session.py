@@ -73,6 +73,7 @@ def test_a_run_whose_master_cannot_be_reached_fails_before_spark_is_started(
             "spark: Spark cannot be started: ",
         ),
         ("spark: {spark.executor.memory: lots}", "spark: Spark cannot be started: Java ended before Spark"),
+        ("spark: {spark.jars: '/nowhere/x.jar'}", "spark: spark.jars: there is no file /nowhere/x.jar"),
         ("spark: {spark.serializer: no.Such}", "spark: Spark cannot be started: java.lang.ClassNotFoundExc"),
     ],
 )
@@ -82,7 +83,7 @@ def test_what_spark_does_not_take_is_told_in_a_line_with_its_place(
     file = pipeline_file(tmp_path, keys)
     done = mirrormaker("pipeline", "check", str(file), "p")
     assert done.returncode == 1
-    (line,) = [line for line in done.stderr.splitlines() if "Spark cannot be started" in line]
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith(f"{file}:")]
     assert line.startswith(f"{file}:8: pipelines[0].{told}")
     assert not line.endswith(":"), line
     assert "Traceback" not in done.stderr
