@@ -7,17 +7,19 @@ have line ends in them. Files that begin with a line of names keep it, those of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.sinks.outbox import WHOLE_FILES
 from mirrormaker.pipelines.table import TableLayout
 
+NAMES_AS_TEXT = {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}
+"""What subfolders are named by is written as it was read: `hour=07` is no number."""
 _EXTENSION = ".txt"
 _LINE_END = "\n"
 _OF_A_TASK = (1 << 33) - 1
@@ -34,13 +36,33 @@ class LineFiles:
         if encoding.upper() not in ("UTF-8", "UTF8"):
             raise ConfigurationError([f"files in {encoding} cannot be put together: in UTF-8 they can"])
         self._spark = spark.newSession()
-        for name, value in WHOLE_FILES.items():
+        for name, value in {**WHOLE_FILES, **NAMES_AS_TEXT}.items():
             self._spark.conf.set(name, value)
-        self._has_names = options.get("header", "false").lower() == "true" and layout.format == "csv"
+        self._has_names = self.has_names(layout)
         self._extension = f".{layout.format}"
         self._line_end = options.get("linesep", _LINE_END)
         kept = {name: options[name] for name in ("compression",) if name in options}
         self.layout = TableLayout(format="text", options={**kept, "lineSep": self._line_end})
+
+    @staticmethod
+    def has_names(layout: TableLayout) -> bool:
+        """Whether its files begin with a line of names."""
+        options = {name.lower(): value for name, value in layout.options.items()}
+        return options.get("header", "false").lower() == "true" and layout.format == "csv"
+
+    def lines_of_windows(
+        self, urls: list[str], root: str, columns: Sequence[str], *, file: str, row: str
+    ) -> DataFrame:
+        """The lines of files below `root`, the columns that its subfolders are named by, and, under the names
+        that are given, which file and line of it each is.
+        """
+        named = [f.col(f"`{name}`") for name in columns]
+        reader = self._spark.read.format("text").option("lineSep", self._line_end)
+        return (
+            reader.option("basePath", root)
+            .load(urls)
+            .select("value", *named, f.col("_metadata.file_path").alias(file), _line_number().alias(row))
+        )
 
     def groups(self, urls: Iterable[str]) -> list[list[str]]:
         """Files that can be put together."""
@@ -72,10 +94,14 @@ class LineFiles:
 
     def _lines(self, urls: list[str]) -> DataFrame:
         reader = self._spark.read.format("text").option("lineSep", self._line_end)
-        number = f.monotonically_increasing_id().bitwiseAND(_OF_A_TASK)
         return reader.load(urls).select(
-            "value", f.col("_metadata.file_path").alias("path"), number.alias("number")
+            "value", f.col("_metadata.file_path").alias("path"), _line_number().alias("number")
         )
+
+
+def _line_number() -> Column:
+    """Of the lines of a task, which reads one file after the other, whole."""
+    return f.monotonically_increasing_id().bitwiseAND(_OF_A_TASK)
 
 
 class _Headed:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -57,6 +59,56 @@ def test_lines_are_kept_to_the_letter(
         ended = [text if text.endswith("\n") or not text else f"{text}\n" for text in before]
         assert len(after) == sum(map(len, ended))
         assert all(text in after for text in ended), "files are not torn apart"
+
+
+def test_rows_of_many_windows_are_put_together_by_few_jobs_and_keep_their_order_and_folders(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = tmp_path / "a table"
+    windows = [
+        *(f"topic=jfk.flights/date=2013-01-01/hour={hour:02}" for hour in range(20)),
+        "topic=a%3Db c/date=2013-01-01/hour=7",
+        "topic=x/date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__",
+        "topic=z/date=2013-01-02/hour=0",
+    ]
+    for number, window in enumerate(windows):
+        (root / window).mkdir(parents=True)
+        for part in range(3):
+            rows = {"id": list(range(part * 10, part * 10 + 10)), "window": [number] * 10}
+            later = {"later": [part] * 10} if part and number % 2 else {}
+            pq.write_table(pa.table(rows | later), root / window / f"part-0000{part}-x.snappy.parquet")
+    spark.sparkContext.setJobGroup("compaction", "", interruptOnCancel=False)
+    table = Table(spark, str(root), TableLayout(format="parquet"))
+    figures = compact(spark, table, file_bytes=1 << 20, files_min=2)
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup("compaction")
+    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    assert figures == {"windows": len(windows) - 1, "files_before": 3 * len(windows) - 3, "files_after": 22}
+    assert len(jobs) < 6, "not one for each window"
+    assert sorted(str(each.relative_to(root)) for each in root.rglob("hour=*")) == sorted(windows)
+    for number, window in enumerate(windows[:-1]):
+        (file,) = (root / window).glob("*.parquet")
+        found = pq.ParquetFile(file).read().to_pydict()
+        assert found["id"] == list(range(30)), "in the order of their files"
+        assert found["window"] == [number] * 30
+        wanted = [None] * 10 + [1] * 10 + [2] * 10 if number % 2 else [None] * 30
+        assert found["later"] == wanted
+    assert len(list((root / windows[-1]).glob("*.parquet"))) == 3
+
+
+def test_a_window_of_several_big_files_is_left_with_as_many_as_there_are_to_be(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for window in ("date=2013-01-01", "date=2013-01-02"):
+        (tmp_path / window).mkdir()
+        for part in range(6):
+            ids = {"id": [bytes([part, number]) * 5_000 for number in range(10)]}
+            file = tmp_path / window / f"part-{part}.parquet"
+            pq.write_table(pa.table(ids), file, compression="none", use_dictionary=False)
+    table = Table(spark, str(tmp_path), TableLayout(format="parquet", options={"compression": "none"}))
+    figures = compact(spark, table, file_bytes=250_000, files_min=2)
+    assert figures["files_after"] in (2, 3)
+    assert (figures["windows"], figures["files_before"]) == (1, 6)
+    assert spark.read.parquet(str(tmp_path)).count() == 120
 
 
 def test_files_with_names_keep_them_and_those_of_others_are_apart(

@@ -11,7 +11,7 @@ enough, or fewer than `files_min`, is left alone; the last one too, as loads sti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -23,10 +23,14 @@ from mirrormaker.pipelines.hold import HeldElsewhereError, end_at_once, held
 from mirrormaker.pipelines.line_files import LineFiles, counts_of
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.table import Table, TableLayout
+from mirrormaker.pipelines.windows import columns_of
+from mirrormaker.spark.jobs.window_files import Sizes, can_go_together, name_as_table, stage_together
 from mirrormaker.topology.model import FileSink, Topology
 
 FILE_BYTES = 128 << 20
 FILES_MIN = 4
+WINDOWS_AT_ONCE = 500
+BYTES_AT_ONCE = 1 << 30
 _KNOWN = ("pipeline", "file_bytes", "files_min")
 
 
@@ -60,43 +64,75 @@ def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str]) -
 
 
 def compact(spark: SparkSession, table: Table, file_bytes: int, files_min: int) -> dict[str, int]:
-    """Write windows with too many files anew."""
+    """Write windows with too many files anew: those that become one file many at once, for a job of Spark
+    takes a second however little there is to do.
+    """
     figures = {"windows": 0, "files_before": 0, "files_after": 0}
+    alone: list[str] = []
+    together: dict[tuple[str, ...], list[str]] = {}
+    due = _windows_due(table, file_bytes, files_min)
+    for window, sizes in due.items():
+        columns = tuple(columns_of(window))
+        if sum(sizes.values()) <= file_bytes and can_go_together(table.layout, columns):
+            together.setdefault(columns, []).append(window)
+        else:
+            alone.append(window)
+    for window in alone:
+        stage = _stage_rows if table.layout.format == "parquet" else _stage_lines
+        staged = stage(spark, table, window, due[window], file_bytes)
+        if staged is not None:
+            _take_in(table, staged, {window: due[window]}, figures)
+    for columns, windows in together.items():
+        for some in _batches(windows, due):
+            _take_in(table, stage_together(spark, table, columns, some), some, figures)
+    return figures
+
+
+def _windows_due(table: Table, file_bytes: int, files_min: int) -> dict[str, dict[str, int]]:
+    """Those with too many files: of each the sizes of its files, by their addresses."""
     by_window: dict[str, list[str]] = {}
     for name in table.files.list_files(""):
         by_window.setdefault(name.rpartition("/")[0], []).append(name)
+    found = {}
     for window in sorted(by_window)[:-1]:
         names = by_window[window]
         if len(names) < files_min or not window:
             continue
         sizes = {table.files.url(name): table.files.size_of(name) for name in names}
-        stage = _stage_rows if table.layout.format == "parquet" else _stage_lines
-        staged = stage(spark, table, window, sizes, file_bytes)
-        if staged is None:
-            continue
-        figures["windows"] += 1
-        figures["files_before"] += len(names)
-        figures["files_after"] += len(table.files.list_files(staged))
-        table.swap(staged, [window])
-    return figures
+        if len(sizes) > counts_of(sizes, [list(sizes)], file_bytes)[0]:
+            found[window] = sizes
+    return found
 
 
-def _stage_rows(
-    spark: SparkSession, table: Table, window: str, sizes: Mapping[str, int], file_bytes: int
-) -> str | None:
-    """The rows of these files in fewer, aside; None where these are no more than there are to be."""
+def _batches(windows: list[str], due: Mapping[str, Sizes]) -> Iterator[dict[str, Sizes]]:
+    """Some at a time, so that what stands aside is bounded."""
+    some: dict[str, Sizes] = {}
+    for window in windows:
+        some[window] = due[window]
+        if len(some) == WINDOWS_AT_ONCE or sum(sum(each.values()) for each in some.values()) >= BYTES_AT_ONCE:
+            yield some
+            some = {}
+    if some:
+        yield some
+
+
+def _take_in(table: Table, staged: str, windows: Mapping[str, Sizes], figures: dict[str, int]) -> None:
+    figures["windows"] += len(windows)
+    figures["files_before"] += sum(map(len, windows.values()))
+    figures["files_after"] += len(table.files.list_files(staged))
+    table.swap(staged, list(windows))
+
+
+def _stage_rows(spark: SparkSession, table: Table, window: str, sizes: Sizes, file_bytes: int) -> str:
+    """The rows of these files in fewer, aside."""
     (wanted,) = counts_of(sizes, [list(sizes)], file_bytes)
-    if len(sizes) <= wanted:
-        return None
     rows = spark.read.format(table.layout.format).options(**table.layout.options)
     rows = rows.option("mergeSchema", "true")  # not all files have columns that came later
     return table.stage(rows.load(list(sizes)).coalesce(wanted), table.layout, window)
 
 
-def _stage_lines(
-    spark: SparkSession, table: Table, window: str, sizes: Mapping[str, int], file_bytes: int
-) -> str | None:
-    """As `_stage_rows`, for files of lines."""
+def _stage_lines(spark: SparkSession, table: Table, window: str, sizes: Sizes, file_bytes: int) -> str | None:
+    """As `_stage_rows`, for files of lines; None where these are no more than there are to be."""
     files = LineFiles(spark, table.layout)
     groups = files.groups(sizes)
     counts = counts_of(sizes, groups, file_bytes)
@@ -106,6 +142,5 @@ def _stage_lines(
     for group, count in zip(groups, counts, strict=True):
         staged = table.stage(files.joined(group, count), files.layout, window, staged)
     assert staged is not None
-    for name in table.files.list_files(staged):
-        table.files.rename(f"{staged}/{name}", f"{staged}/{files.named(name)}")
+    name_as_table(table, files, staged)
     return staged
