@@ -11,6 +11,7 @@ import ctypes
 import errno
 import os
 import uuid
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -58,16 +59,17 @@ class TableFiles:
 
     def list_files(self, path: str) -> list[str]:
         """All files below a folder but hidden ones, relative to it, sorted."""
+        names = self._names_below(path) if self._local is None else _local_names(self._local, path)
+        return sorted(name for name in names if not any(map(_is_hidden, name.split("/"))))
+
+    def _names_below(self, path: str) -> Iterator[str]:
+        """By Hadoop: five calls to the JVM for each file."""
         if not self.exists(path):
-            return []
+            return
         prefix = str(self._ask(lambda: self._fs.makeQualified(self._at(path)).toUri().getPath()))
-        found = []
         files = self._ask(lambda: self._fs.listFiles(self._at(path), True))
         while self._ask(files.hasNext):
-            name = str(files.next().getPath().toUri().getPath()).removeprefix(prefix).lstrip("/")
-            if not any(part.startswith(("_", ".")) for part in name.split("/")):
-                found.append(name)
-        return sorted(found)
+            yield str(files.next().getPath().toUri().getPath()).removeprefix(prefix).lstrip("/")
 
     def list_folders(self, path: str) -> list[str]:
         """The folders that hold files, as `list_files` finds them."""
@@ -162,3 +164,21 @@ class TableFiles:
         except Py4JJavaError as error:
             cause = error.java_exception
             raise FileError(f"{self.root}: {cause.getMessage() or cause.toString()}") from error
+
+
+def _is_hidden(part: str) -> bool:
+    return part.startswith(("_", "."))
+
+
+def _local_names(root: str, path: str) -> Iterator[str]:
+    """Files below a folder of this machine, relative to it; none in hidden folders. Raises FileError."""
+    top = os.path.join(root, path)
+
+    def meet(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise FileError(f"{error.filename}: {error.strerror}") from error
+
+    for folder, folders, files in os.walk(top, onerror=meet, followlinks=True):
+        folders[:] = [name for name in folders if not _is_hidden(name)]
+        for name in files:
+            yield os.path.relpath(os.path.join(folder, name), top)

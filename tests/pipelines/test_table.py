@@ -106,3 +106,27 @@ def test_a_table_belongs_to_one_checkpoint(spark: SparkSession, table: Table, tm
     (tmp_path / "other" / "x.parquet").write_bytes(b"")
     with pytest.raises(ConfigurationError, match="no pipeline has written"):
         Table(spark, str(tmp_path / "other"), LAYOUT).claim("p", "one")
+
+
+def test_files_are_listed_alike_on_this_machine_and_through_hadoop(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    names = [
+        "topic=a%3Db c/date=1/part-0",
+        "topic=ä/.part-0.crc",
+        "topic=ä/part-0",
+        "_notes/x",
+        "y/_z/w",
+        "z",
+    ]
+    for name in names:
+        file = tmp_path / "a table" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    here, by_hadoop = (TableFiles(spark, str(tmp_path / "a table")) for _ in range(2))
+    by_hadoop._local = None
+    assert here._local is not None
+    found = ["topic=a%3Db c/date=1/part-0", "topic=ä/part-0", "z"]
+    assert here.list_files("") == by_hadoop.list_files("") == found
+    assert here.list_files("_notes") == by_hadoop.list_files("_notes") == ["x"]
+    assert here.list_files("nowhere") == by_hadoop.list_files("nowhere") == []
