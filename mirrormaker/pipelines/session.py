@@ -6,6 +6,7 @@ import contextlib
 import glob
 import logging
 import os
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -37,6 +38,14 @@ _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+_LAKE_CLASSES = {
+    LakeFormat.DELTA: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    LakeFormat.ICEBERG: "org.apache.iceberg.spark.SparkCatalog",
+}
+_LAKE_JARS = {
+    LakeFormat.DELTA: "io.delta:delta-spark_SPARK_SCALA:VERSION",
+    LakeFormat.ICEBERG: "org.apache.iceberg:iceberg-spark-runtime-SPARK_SCALA:VERSION",
+}
 _PYTHON = "spark.pyspark.python"
 _LOGS_OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Of PySpark: each error that it raises, with the frames of Java in one line of ten thousand characters."""
@@ -59,6 +68,9 @@ def opened_session(pipeline: PipelineSpec, path: str) -> Iterator[SparkSession]:
     """
     if (problem := master_problem(pipeline.master)) is not None:
         raise ConfigurationError([f"{path}.master: {pipeline.master}: {problem}"])
+    python = pipeline.spark.get(_PYTHON)
+    if python is not None and shutil.which(python) is None:
+        raise ConfigurationError([f"{path}.spark: {_PYTHON}: there is no program {python}"])
     if missing := _missing_jars(pipeline.spark.get(_JARS, "")):
         raise ConfigurationError([f"{path}.spark: {_JARS}: there is no file {jar}" for jar in missing])
     local = _LOCAL if pipeline.master.startswith("local") else {}
@@ -67,8 +79,8 @@ def opened_session(pipeline: PipelineSpec, path: str) -> Iterator[SparkSession]:
         builder = builder.config(name, value)
     for name in _LOGS_OF_ERRORS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
-    if _PYTHON in pipeline.spark:
-        os.environ["PYSPARK_PYTHON"] = pipeline.spark[_PYTHON]  # all that PySpark goes by in client mode
+    if python is not None:
+        os.environ["PYSPARK_PYTHON"] = python  # all that PySpark goes by in client mode
     try:
         session = builder.getOrCreate()
         session.dataSource.register(MirrorDataSource)  # Spark looks at settings of SQL not before
@@ -78,6 +90,8 @@ def opened_session(pipeline: PipelineSpec, path: str) -> Iterator[SparkSession]:
         key = "spark" if pipeline.spark and not is_of_master else "master"
         raise ConfigurationError([f"{path}.{key}: Spark cannot be started: {reason}"]) from error
     try:
+        if problems := list(_missing_lakes(session, pipeline, path)):
+            raise ConfigurationError(problems)
         yield session
     finally:
         with contextlib.suppress(Py4JError, OSError):  # it may be gone
@@ -156,6 +170,25 @@ def _lake(pipeline: PipelineSpec) -> dict[str, str]:
     targets = [sink.target for sink in pipeline.sinks]
     is_delta = any(isinstance(each, LakeSink) and each.format is LakeFormat.DELTA for each in targets)
     return _DELTA if is_delta else {}
+
+
+def _missing_lakes(spark: SparkSession, pipeline: PipelineSpec, path: str) -> Iterator[str]:
+    for number, sink in enumerate(pipeline.sinks):
+        if isinstance(sink.target, LakeSink) and not has_lake(spark, sink.target.format):
+            yield f"{path}.sinks[{number}]: {missing_lake(sink.target.format)}"
+
+
+def has_lake(spark: SparkSession, kind: LakeFormat) -> bool:
+    """Whether Spark has the jars for such tables."""
+    return has_class(spark, _LAKE_CLASSES[kind])
+
+
+def missing_lake(kind: LakeFormat) -> str:
+    """What is said where Spark does not know such tables."""
+    jars = _LAKE_JARS[kind]
+    return (
+        f"Spark has no {kind.value}: name the jars for its version in 'spark', as spark.jars.packages: {jars}"
+    )
 
 
 def source_options(cluster: ClusterSpec) -> dict[str, str]:

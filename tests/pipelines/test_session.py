@@ -30,11 +30,14 @@ def closed() -> str:
     return f"{LOOPBACK}:{port}"
 
 
+PARQUET = "sinks: [{parquet: out}]\n    "
+
+
 def pipeline_file(folder: Path, keys: str) -> Path:
     file = folder / "topology.yaml"
     file.write_text(
         'clusters: {a: {bootstrap: ["127.0.0.1:1"]}}\nroutes: []\npipelines:\n  - name: p\n    cluster: a\n'
-        f'    topics: {{include: ["t"]}}\n    sinks: [{{parquet: out}}]\n    {keys}\n'
+        f'    topics: {{include: ["t"]}}\n    {"" if "sinks" in keys else PARQUET}{keys}\n'
     )
     return file
 
@@ -73,6 +76,11 @@ def test_a_run_whose_master_cannot_be_reached_fails_before_spark_is_started(
             "spark: Spark cannot be started: ",
         ),
         ("spark: {spark.executor.memory: lots}", "spark: Spark cannot be started: Java ended before Spark"),
+        (
+            "spark: {spark.pyspark.python: /no/python}",
+            "spark: spark.pyspark.python: there is no program /no/p",
+        ),
+        ("sinks: [{delta: t}, {parquet: o}, {iceberg: c.t}]", "sinks[0]: Spark has no delta: name the jars"),
         ("spark: {spark.jars: '/nowhere/x.jar'}", "spark: spark.jars: there is no file /nowhere/x.jar"),
         ("spark: {spark.serializer: no.Such}", "spark: Spark cannot be started: java.lang.ClassNotFoundExc"),
     ],
@@ -83,7 +91,7 @@ def test_what_spark_does_not_take_is_told_in_a_line_with_its_place(
     file = pipeline_file(tmp_path, keys)
     done = mirrormaker("pipeline", "check", str(file), "p")
     assert done.returncode == 1
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith(f"{file}:")]
-    assert line.startswith(f"{file}:8: pipelines[0].{told}")
+    line, *_ = [line for line in done.stderr.splitlines() if line.startswith(f"{file}:")]
+    assert line.startswith(f"{file}:{7 if 'sinks' in keys else 8}: pipelines[0].{told}")
     assert not line.endswith(":"), line
     assert "Traceback" not in done.stderr

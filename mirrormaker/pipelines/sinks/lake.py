@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from broker.errors import BrokerError, ConfigurationError
-from mirrormaker.pipelines.session import has_class
+from mirrormaker.pipelines.session import has_lake, missing_lake
 from mirrormaker.pipelines.sinks.jdbc_connection import message_of
 from mirrormaker.pipelines.sinks.sink import SinkPlace, partition_columns, span_condition
 from mirrormaker.pipelines.table_files import TableFiles
@@ -25,10 +25,6 @@ from mirrormaker.pipelines.windows import DATE, HOUR, Span
 from mirrormaker.topology.model import LakeFormat, LakeSink, SinkSpec
 
 _NO_SOURCE = ("DATA_SOURCE_NOT_FOUND", "Failed to find data source")
-_JARS = {
-    LakeFormat.DELTA: "io.delta:delta-spark_SPARK_SCALA:VERSION",
-    LakeFormat.ICEBERG: "org.apache.iceberg:iceberg-spark-runtime-SPARK_SCALA:VERSION",
-}
 
 
 class LakeError(BrokerError):
@@ -184,17 +180,14 @@ def open_lake(place: SinkPlace, sink: SinkSpec, frame: DataFrame) -> LakeTable:
 
 def reach_problem(spark: SparkSession, sink: LakeSink, frame: DataFrame) -> str | None:
     """Why the table cannot be written, None when it can; writes nothing."""
-    missing = (
-        f"Spark has no {sink.format.value}: name the jars for its version in 'spark', as"
-        f" spark.jars.packages: {_JARS[sink.format]}"
-    )
+    missing = missing_lake(sink.format)
+    if not has_lake(spark, sink.format):
+        return missing
     try:
         match sink.format:
             case LakeFormat.DELTA:
                 columns = spark.read.format("delta").load(sink.table).columns
             case LakeFormat.ICEBERG:
-                if not has_class(spark, "org.apache.iceberg.spark.SparkCatalog"):
-                    return missing
                 if not spark.catalog.tableExists(sink.table):
                     return None
                 columns = spark.table(sink.table).columns
