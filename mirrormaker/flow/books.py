@@ -86,6 +86,10 @@ class Books(Protocol):
         """
         ...
 
+    async def write_rest(self) -> None:
+        """What arrived, and was not written along with a position, is written: partitions are given up."""
+        ...
+
     def of_bucket(self, on_change: Callable[[], None]) -> BucketBooks:
         """What is written in transactions of a bucket, instead of by `write`. `on_change`: how they stand may
         be other than before.

@@ -183,7 +183,17 @@ class Holdings:
                 await self.commits.commit(moved)
         except TimeoutError:
             self._log.warning("positions_not_committed", count=len(moved), error="the route ends")
+        await self._write_rest(max(deadline_ms - self._clock.monotonic_ms(), 0))
         self.release(partitions)
+
+    async def _write_rest(self, timeout_ms: float) -> None:
+        if self._books is None:
+            return
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._books.write_rest()
+        except TimeoutError:
+            self._log.warning("books_not_written", error="the partitions are given up")
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
         """Forget the partitions at once: they may be another's already."""

@@ -245,6 +245,11 @@ class RouteLedger:
             return positions  # these come before the records: see `run`
         return positions if await self._write_due() else {}
 
+    async def write_rest(self) -> None:
+        if self._delivery is Delivery.AT_MOST_ONCE:
+            await self._is_known.wait()
+            await self._write_due()
+
     async def _write_due(self) -> bool:
         """Whether positions may be committed: it is written, or cannot ever be."""
         due = self.recorder.due()

@@ -25,9 +25,11 @@ from tests.daemon.killed_mirrors import (
     events,
     killed_often,
     numbers_at,
+    places_at,
     write,
 )
 from tests.daemon.test_deep import grow
+from tests.daemon.test_ledger import ledgers_at
 from tests.daemon.test_mirror import create
 
 KILLS = int(os.environ.get("DELIVERY_KILLS", "3"))
@@ -179,6 +181,22 @@ def test_at_most_once_knows_after_a_stop_that_everything_had_arrived(
     copied(running, 3)
     assert "records_maybe_lost" not in {event["name"] for event in running.status()["events"]}
     assert running.stop() == 0
+
+
+def test_at_most_once_writes_down_what_arrived_before_it_stops(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create_topic(source)
+    running = mirror(source, destination, delivery="at_most_once")
+    running.start()
+    with SteadyWriter(source):
+        wait_until(lambda: numbers_at(destination).total() > 0, "it is at work")
+        assert running.stop() == 0
+    there, ledgers = places_at(destination, COPY), ledgers_at(destination)
+    assert {each: ledgers[each].to_next for each in there} == {
+        each: max(records) + 1 for each, records in there.items()
+    }
 
 
 @pytest.mark.timeout(180)
