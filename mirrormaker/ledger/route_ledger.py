@@ -246,7 +246,7 @@ class RouteLedger:
         return positions if await self._write_due() else {}
 
     async def write_rest(self) -> None:
-        if self._delivery is Delivery.AT_MOST_ONCE:
+        if self._delivery is Delivery.AT_MOST_ONCE and self.recorder.pending_pages:
             await self._is_known.wait()
             await self._write_due()
 
