@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.clock import SystemClock
 from broker.errors import ConfigurationError
-from mirrormaker.pipelines.hold import end_at_once, held
+from mirrormaker.pipelines.hold import HeldElsewhereError, end_at_once, held
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import RunRecord, encode_record
 from mirrormaker.pipelines.windows import Span, parse_moment
@@ -181,6 +181,9 @@ def _carry_out(options: argparse.Namespace, request: RunRequest) -> int:
     try:
         with held(topology, pipeline, SystemClock(), end_at_once):
             record = _runner(options).run(request)
+    except HeldElsewhereError as error:
+        print("\n".join(with_lines(list(error.problems), options.file)), file=sys.stderr)
+        return 1
     except RunFailedError as error:
         problems = (error.record.problem or "").splitlines()
         print("\n".join(with_lines(problems, options.file)), file=sys.stderr)

@@ -41,10 +41,10 @@ _STANDARD_ERROR = 2
 
 
 class HeldElsewhereError(ConfigurationError):
-    """Somebody else holds the pipeline; `reason` says who."""
+    """Somebody else holds the pipeline, or nobody can be asked; `reason` says who or why."""
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__([f"pipeline {name!r}: {reason}"])
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__([f"{where}: {reason}"])
         self.reason = reason
 
 
@@ -65,7 +65,9 @@ def held(
     try:
         hold.settled.wait()
         if hold.refusal is not None:
-            raise HeldElsewhereError(pipeline.name, hold.refusal)
+            cluster = f"pipelines[{topology.pipelines.index(pipeline)}].cluster"
+            where = cluster if hold.is_in_trouble else f"pipeline {pipeline.name!r}"
+            raise HeldElsewhereError(where, hold.refusal)
         yield
     finally:
         hold.end()
@@ -93,6 +95,8 @@ class _Hold:
     ) -> None:
         self.settled = Event()
         self.refusal: str | None = None
+        self.is_in_trouble = False
+        """It was refused because the cluster cannot be asked."""
         self._state = StateDirectory(topology.data_dir)
         self._pipeline = pipeline
         self._cluster = cluster
@@ -119,6 +123,7 @@ class _Hold:
         try:
             self._loop.run_until_complete(self._run())
         except (BrokerError, OSError) as error:
+            self.is_in_trouble = True
             self._lose(str(error))
         finally:
             self._loop.close()
@@ -175,6 +180,7 @@ class _Hold:
                 self.settled.set()
             elif not self._ending.is_set():
                 trouble = self._share.trouble
+                self.is_in_trouble = trouble is not None
                 self._lose(trouble or f"{self._share.reason}: it is to be run there")
             await self._ending.wait()
             self._share.close()

@@ -15,6 +15,7 @@ from broker.client.cluster import Cluster
 from broker.client.topic_admin import NewTopic
 from broker.clock import SystemClock
 from broker.embedded import EmbeddedCluster
+from broker.loopback import LOOPBACK, free_ports
 from mirrormaker.pipelines.hold import HeldElsewhereError, held
 from mirrormaker.pipelines.share import PRIZE, client_id, group_of
 from mirrormaker.reconcile.control import CONTROL_TOPIC
@@ -134,6 +135,24 @@ def test_a_command_beside_the_daemon_that_holds_the_pipeline_goes_by_its_hold_an
         await elsewhere.end()
 
     play(main)
+
+
+@pytest.mark.parametrize("is_secured", [False, True])
+def test_a_cluster_that_cannot_be_asked_is_told_with_its_place(tmp_path: Path, is_secured: bool) -> None:
+    (port,) = free_ports(1)
+    file = tmp_path / "topology.yaml"
+    security = ", security: {security.protocol: SSL}" if is_secured else ""
+    file.write_text(
+        f'clusters: {{a: {{bootstrap: ["{LOOPBACK}:{port}"]{security}}}}}\nroutes: []\npipelines:\n'
+        "  - name: p\n    cluster: a\n    topics: {include: [t]}\n    sinks: [{parquet: out}]\n"
+    )
+    for words in (("run",), ("reload", "--from", "2020-01-01")):
+        verb, *options = words
+        done = mirrormaker("pipeline", verb, str(file), "p", *options)
+        assert done.returncode == 1, words
+        assert f"{file}:5: pipelines[0].cluster: cluster 'a': no node can be reached" in done.stderr, words
+        assert "it is to be run there" not in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 async def deny(node: EmbeddedCluster) -> None:
