@@ -33,10 +33,10 @@ from mirrormaker.flow.books import BooksStanding, BucketBooks
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.commit_times import CommitTimes
 from mirrormaker.flow.kept_view import Entry
-from mirrormaker.flow.lane import Lane, LaneState
+from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
-from mirrormaker.flow.progress import acknowledged, furthest, has_work, is_settled, sent_to
+from mirrormaker.flow.progress import acknowledged, furthest, has_work, is_behind, is_settled, sent_to
 from mirrormaker.flow.remedies import Remedy, remedy_for
 from mirrormaker.flow.transaction_steps import (
     FENCED_CODES,
@@ -273,7 +273,7 @@ class BucketTransaction:
         is_due = self._is_hurried or now_ms >= self._times.due_ms
         if self.phase is Phase.OPEN and is_due and not self._is_hurried:
             is_opening = self._to_add and not self._has_sent
-            is_due = not is_opening and not (self._is_behind() and self._times.put_off(now_ms))
+            is_due = not is_opening and not self._puts_off(now_ms)
         if self.phase is Phase.IDLE and is_due:
             if self._awaits_books or not self._moved(acknowledged):
                 self._is_hurried = False
@@ -365,14 +365,8 @@ class BucketTransaction:
             if (moved := position(partition)) != self._committed[source]
         }
 
-    def _is_behind(self) -> bool:
-        """Whether more waits than a window of some lane lets through, or has not been fetched yet."""
-        return any(
-            lane.state is LaneState.COPYING
-            and (lane.has_enough or (bool(lane.queue) and partition.position < partition.source_end))
-            for partition in self._partitions.values()
-            for lane in partition.lanes
-        )
+    def _puts_off(self, now_ms: int) -> bool:
+        return any(map(is_behind, self._lanes())) and self._times.put_off(now_ms)
 
     def _lanes(self) -> Iterator[Lane]:
         for partition in self._partitions.values():

@@ -1,10 +1,10 @@
 """When the transactions of a bucket end. Pure.
 
 Commits are due at multiples of the interval, and buckets take turns. A commit over a long way takes several
-round trips, in which nothing of the bucket is sent. So one that is due is put off while more waits to be sent
-than is under way: until the transaction has been open `STALLS` times as long as commits keep the bucket from
-sending, at most `PUT_OFF_MAX_MS`. Readers of committed records wait longer for what comes late anyway, and
-the bucket has nine tenths of the time for sending.
+round trips, in which nothing of the bucket is sent. So one that is due is put off while the bucket is behind
+(`progress.is_behind`): until the transaction has been open `STALLS` times as long as commits keep the bucket
+from sending, at most `PUT_OFF_MAX_MS`. Readers of committed records wait longer for what comes late anyway,
+and the bucket has nine tenths of the time for sending.
 """
 
 from __future__ import annotations

@@ -14,6 +14,22 @@ from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.transaction_steps import LanePositions
 
+BEHIND_FROM = 3
+"""So many times what is under way is far more."""
+
+
+def is_behind(lane: Lane) -> bool:
+    """Whether its source has more than was fetched, or far more waits to be sent than is under way: pieces
+    that come while others are under way are no sign of that.
+    """
+    partition = lane.partition
+    if lane.state is not LaneState.COPYING or not lane.queue:
+        return False
+    if partition.position < partition.source_end:
+        return True
+    sizes = [chunk.size for chunk in lane.queue]
+    return sum(sizes[lane.sent :]) > BEHIND_FROM * sum(sizes[: lane.sent]) > 0
+
 
 def has_work(lane: Lane) -> bool:
     """Whether it has something to send, and could."""

@@ -191,10 +191,12 @@ def test_a_repeat_is_sent_while_the_transaction_closes_and_nothing_new_is() -> N
 
 
 def test_a_commit_over_a_long_way_is_put_off_while_more_waits() -> None:
-    """First more than a window, then what was not fetched yet."""
-    bucket, machine = one_partition(7)
+    """First far more than is under way, then what was not fetched yet; as many pieces as are under way do not
+    count.
+    """
+    bucket, machine = one_partition(12)
     source, (destination,) = SOURCES[0], destinations_of(SOURCES[0], 1)
-    machine.heard_of_end(source, 7)
+    machine.heard_of_end(source, 12)
     machine.ready(0)
     assert bucket.next_step(0) == adding(destination, POSITIONS)
     bucket.done(20)
@@ -203,9 +205,9 @@ def test_a_commit_over_a_long_way_is_put_off_while_more_waits() -> None:
     assert bucket.wake_at_ms() == 105
     answer(machine, first)
     sent = [first, *machine.ready(110).requests]
-    machine.heard_of_end(source, 8)
+    machine.heard_of_end(source, 13)
     assert bucket.next_step(110) is None
-    machine.heard_of_end(source, 7)
+    machine.heard_of_end(source, 12)
     assert bucket.next_step(120) == writing({source: (len(sent),)})
 
 
