@@ -334,7 +334,8 @@ class SharedPipeline:
 
     async def _lose_prize(self, *, gently: bool) -> None:
         self._has_prize = False
-        await self._let_go("another daemon is to run it", gently=gently)
+        reason = None if self._closing.is_set() else "another daemon is to run it"
+        await self._let_go(reason, gently=gently)
 
     async def _step_back(self, member: GroupMember) -> None:
         """Out of the group for a while: whoever else is in it gets the pipeline."""

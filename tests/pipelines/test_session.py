@@ -71,18 +71,27 @@ def test_a_run_whose_master_cannot_be_reached_fails_before_spark_is_started(
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        (
+        pytest.param(
             "spark: {spark.sql.shuffle.partitions: many}",
             "spark: Spark cannot be started: ",
+            marks=pytest.mark.long,
         ),
         ("spark: {spark.executor.memory: lots}", "spark: Spark cannot be started: Java ended before Spark"),
         (
             "spark: {spark.pyspark.python: /no/python}",
             "spark: spark.pyspark.python: there is no program /no/p",
         ),
-        ("sinks: [{delta: t}, {parquet: o}, {iceberg: c.t}]", "sinks[0]: Spark has no delta: name the jars"),
+        pytest.param(
+            "sinks: [{delta: t}, {parquet: o}, {iceberg: c.t}]",
+            "sinks[0]: Spark has no delta: name the jars",
+            marks=pytest.mark.long,
+        ),
         ("spark: {spark.jars: '/nowhere/x.jar'}", "spark: spark.jars: there is no file /nowhere/x.jar"),
-        ("spark: {spark.serializer: no.Such}", "spark: Spark cannot be started: java.lang.ClassNotFoundExc"),
+        pytest.param(
+            "spark: {spark.serializer: no.Such}",
+            "spark: Spark cannot be started: java.lang.ClassNotFoundExc",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_what_spark_does_not_take_is_told_in_a_line_with_its_place(

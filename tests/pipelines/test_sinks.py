@@ -36,6 +36,7 @@ def rows(spark: SparkSession, url: str, table: str) -> list[Any]:
     return list(spark.read.format("jdbc").options(url=url, dbtable=table).load().collect())
 
 
+@pytest.mark.long
 def test_a_database_has_every_record_once_whatever_was_cut_off(
     place: Place, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
