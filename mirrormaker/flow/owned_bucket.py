@@ -44,7 +44,8 @@ from mirrormaker.topology.model import RouteSpec
 
 TRANSACTION_TIMEOUT_MS = 25_000
 """Beside the commit interval: after so long the destination aborts what an owner that is gone, and that
-nobody replaced, left open. A new owner aborts it at once.
+nobody replaced, left open. A new owner aborts it at once. Longer than a commit is put off
+(`commit_times`) and its last batches may take to settle, together.
 """
 COORDINATOR_WAIT_MS = 10_000
 """How long a request to a coordinator is repeated before the bucket is given up."""
