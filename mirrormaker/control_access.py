@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from broker.clock import Clock
-from mirrormaker.reconcile.control import Pause, RouteWishes, read_wishes
+from mirrormaker.reconcile.control import Pause, Resumption, RouteWishes, read_wishes, resumption_record
 from mirrormaker.reconcile.control_records import control_of, read_control_records, this_user
 from mirrormaker.reconcile.halts import Release
 from mirrormaker.reconcile.pauses import find_route, pause_records, resume_records
@@ -39,9 +39,14 @@ async def resume(
     """
     route = find_route(topology, name, topics)
     async with control_of(topology.clusters[route.destination]) as topic:
+        resumption = Resumption(
+            release=Release(at_ms=clock.now_ms(), by=this_user()),
+            topics=frozenset(topics),
+            partition=partition,
+        )
+        await topic.put([resumption_record(route.name, resumption)])
         await topic.read_to_end()
         wishes = read_wishes(topic.entries()).get(route.name, RouteWishes())
-        release = Release(at_ms=clock.now_ms(), by=this_user())
-        records = resume_records(route.name, topics, wishes, release, partition)
+        records = resume_records(route.name, wishes, resumption)
         await topic.put(records)
         return len(records)

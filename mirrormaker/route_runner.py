@@ -51,7 +51,7 @@ from mirrormaker.reconcile.control import (
 )
 from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.halt_keeper import RouteHalts
-from mirrormaker.reconcile.halts import describe_halts, halt_key
+from mirrormaker.reconcile.halts import describe_halts
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.rule_keeper import RuleKeeper
 from mirrormaker.reconcile.switch_board import SwitchBoard
@@ -294,7 +294,7 @@ class RouteRunner:
     async def _take_halts_back(self) -> None:
         halts = (await self._board.wishes(self.work.name)).halts
         stopping = [source for source, halt in halts.items() if halt.stops_route]
-        await self._board.put([(halt_key(self.work.name, source), None) for source in stopping])
+        await self._board.take_back_halts(self.work.name, stopping)
         self._starts_over = False
 
     async def _work(self) -> None:

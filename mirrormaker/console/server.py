@@ -35,7 +35,7 @@ from mirrormaker.console.failover import FailoverResource
 from mirrormaker.console.metrics import metrics_text
 from mirrormaker.daemon import Daemon
 from mirrormaker.failover.sides import FailoverError
-from mirrormaker.reconcile.control import Pause
+from mirrormaker.reconcile.control import Pause, Resumption, resumption_record
 from mirrormaker.reconcile.control_records import this_user
 from mirrormaker.reconcile.halts import Release
 from mirrormaker.reconcile.live_topology import OutdatedTopologyError
@@ -162,9 +162,13 @@ class DaemonResource:
         """Takes pauses back."""
         route, topics = self._asked_route(request)
         board = self._daemon.board(route)
-        release = Release(at_ms=self._clock.now_ms(), by=f"{this_user()} by HTTP from {request.remote}")
-        wishes = await board.wishes(route.name)
-        records = resume_records(route.name, topics, wishes, release, _asked_partition(request))
+        resumption = Resumption(
+            release=Release(at_ms=self._clock.now_ms(), by=f"{this_user()} by HTTP from {request.remote}"),
+            topics=frozenset(topics),
+            partition=_asked_partition(request),
+        )
+        await board.put([resumption_record(route.name, resumption)])
+        records = resume_records(route.name, await board.wishes(route.name), resumption)
         await board.put(records)
         return web.json_response({"resumed": [name_resumed(key) for key, _ in records]})
 

@@ -5,6 +5,7 @@ The topic is compacted; keys and values are JSON objects, so any client can read
 
     {"route": NAME}                                  {"generation", "digest", "daemon", "host", "at_ms"}
     {"route": NAME, "wish": "pause", "topic": T}     {"at_ms", "by", "reason"}; T null: the route as a whole
+    {"route": NAME, "wish": "resume"}                {"at_ms", "by", "topics", "partition"}: the last one
     {"route": NAME, "halt": {...}}                   a partition that stands by a failure policy: see `halts`
     {"route": NAME, "take_over": {"topic": T}}       a topic there that it may add to: see `take_overs`
     {"failover_group": NAME}                         the last switch of a failover group: see `switches`
@@ -27,7 +28,7 @@ from typing import Any
 from broker.types import TopicPartition
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.flow.trouble import PASSING, WHOLE_ROUTE, Trouble
-from mirrormaker.reconcile.halts import Halt, read_halt
+from mirrormaker.reconcile.halts import Halt, Release, read_halt
 from mirrormaker.reconcile.take_overs import TakeOver, read_take_over
 from mirrormaker.topology.model import RouteName, RouteSpec
 from mirrormaker.topology.ways import Way
@@ -58,10 +59,27 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """Somebody wants what stands by a failure policy to go on, also what a daemon could not say here yet."""
+
+    release: Release
+    topics: frozenset[str] = frozenset()
+    """All, where none is named."""
+    partition: int | None = None
+    """The one of each topic; None for all."""
+
+    def covers(self, source: TopicPartition) -> bool:
+        """Whether this is to go on."""
+        return (not self.topics or source.topic in self.topics) and self.partition in (None, source.partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RouteWishes:
     """All that is said of one route."""
 
     claim: Claim | None = None
+    resumption: Resumption | None = None
+    """The last one."""
     pause: Pause | None = None
     """Of the route as a whole."""
     topics: Mapping[str, Pause] = field(default_factory=dict)
@@ -207,6 +225,7 @@ def _default(entry: Any) -> Any:
 def read_wishes(records: Iterable[tuple[Document, Document]]) -> dict[RouteName, RouteWishes]:
     """What the records of the topic say, by route. Those of a kind that is not known here are passed over."""
     claims: dict[RouteName, Claim] = {}
+    resumptions: dict[RouteName, Resumption] = {}
     pauses: dict[RouteName, dict[str | None, Pause]] = defaultdict(dict)
     halts: dict[RouteName, dict[TopicPartition, Halt]] = defaultdict(dict)
     take_overs: dict[RouteName, dict[str, TakeOver]] = defaultdict(dict)
@@ -214,6 +233,9 @@ def read_wishes(records: Iterable[tuple[Document, Document]]) -> dict[RouteName,
         match key:
             case {"route": str(route), "wish": "pause", "topic": None | str() as topic}:
                 pauses[RouteName(route)][topic] = _pause_of(value)
+            case {"route": str(route), "wish": "resume"}:
+                if (resumption := _resumption_of(value)) is not None:
+                    resumptions[RouteName(route)] = resumption
             case {"route": str(route), "halt": {"topic": str(topic), "partition": int(partition)}}:
                 source = TopicPartition(topic, partition)
                 if (halt := read_halt(source, value)) is not None:
@@ -226,12 +248,13 @@ def read_wishes(records: Iterable[tuple[Document, Document]]) -> dict[RouteName,
     return {
         route: RouteWishes(
             claim=claims.get(route),
+            resumption=resumptions.get(route),
             pause=pauses[route].get(None),
             topics=dict(sorted(named.items())),
             halts=dict(sorted(halts[route].items())),
             take_overs=dict(sorted(take_overs[route].items())),
         )
-        for route in claims.keys() | pauses.keys() | halts.keys() | take_overs.keys()
+        for route in claims.keys() | resumptions.keys() | pauses.keys() | halts.keys() | take_overs.keys()
         for named in [{topic: pause for topic, pause in pauses[route].items() if topic is not None}]
     }
 
@@ -246,6 +269,17 @@ def pause_key(route: RouteName, topic: str | None) -> Document:
     return {"route": route, "topic": topic, "wish": "pause"}
 
 
+def resumption_record(route: RouteName, resumption: Resumption) -> tuple[Document, Document]:
+    """It says so."""
+    release = resumption.release
+    return {"route": route, "wish": "resume"}, {
+        "at_ms": release.at_ms,
+        "by": release.by,
+        "topics": sorted(resumption.topics),
+        "partition": resumption.partition,
+    }
+
+
 def read_claim(value: Document | None) -> Claim | None:
     """None for what is no claim."""
     match value:
@@ -257,6 +291,19 @@ def read_claim(value: Document | None) -> Claim | None:
             "at_ms": int(at_ms),
         }:
             return Claim(generation=generation, digest=digest, daemon=daemon, host=host, at_ms=at_ms)
+    return None
+
+
+def _resumption_of(value: Document) -> Resumption | None:
+    match value:
+        case {
+            "at_ms": int(at_ms),
+            "by": str(by),
+            "topics": [*topics],
+            "partition": None | int() as partition,
+        }:
+            release = Release(at_ms=at_ms, by=by)
+            return Resumption(release=release, topics=frozenset(map(str, topics)), partition=partition)
     return None
 
 

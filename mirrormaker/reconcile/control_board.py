@@ -1,22 +1,28 @@
 """What the control topic of one destination says, at hand and up to date for all routes that lead there.
 
-While the destination is away what was known before goes on to count. Owned by the daemon: one for each
-destination, and a task for each.
+While the destination is away what was known before goes on to count, and so does what stands by a failure
+policy and could not be written there, as where the destination has no room: it is written once that can be,
+and ends, as what is written, when somebody resumes it. Owned by the daemon: one for each destination, and a
+task for each.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 
 from broker.client.backoff import Backoff
 from broker.errors import BrokerError, ConnectionFailedError
 from broker.telemetry import logger
+from broker.types import TopicPartition
 from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
-from mirrormaker.reconcile.control import CONTROL_TOPIC, RouteWishes, read_wishes
+from mirrormaker.reconcile.control import CONTROL_TOPIC, Resumption, RouteWishes, read_wishes
+from mirrormaker.reconcile.halts import Halt, halt_key, halt_value
 from mirrormaker.reconcile.switches import Switch, read_switches
 from mirrormaker.topology.model import ClusterSpec, RouteName
 
@@ -24,6 +30,15 @@ RETRY_BACKOFF = Backoff(initial_ms=200, max_ms=10_000)
 CLIENT_ID = "mirrormaker-control"
 TIMEOUT_MS = 15_000
 """How long the topic may take to be made, to be read to its end, and to be written to."""
+
+
+@dataclass(slots=True)
+class _Untold:
+    """Halts of a route that could not be written yet."""
+
+    resumption: Resumption | None
+    """The last one that was known: a later one is about these, too."""
+    halts: dict[TopicPartition, Halt] = field(default_factory=dict)
 
 
 class ControlBoard:
@@ -37,6 +52,8 @@ class ControlBoard:
         """None while there is no connection."""
         self._wishes: dict[RouteName, RouteWishes] | None = None
         self._switches: dict[str, Switch] = {}
+        self._untold: dict[RouteName, _Untold] = {}
+        self._is_untold = asyncio.Event()
         self._looked = asyncio.Event()
         """Set when the first attempt is over, for better or worse."""
         self._listeners: dict[RouteName, Callable[[], None]] = {}
@@ -53,7 +70,8 @@ class ControlBoard:
                 ):
                     await topic.read_to_end()
                     self._topic, self.problem, failures = topic, None, 0
-                    await self._follow(topic)
+                    async with self._telling():
+                        await self._follow(topic)
             except BrokerError as error:
                 if self.problem is None:
                     self._log.warning("control_topic_not_read", error=str(error))
@@ -87,11 +105,15 @@ class ControlBoard:
         await self._looked.wait()
         if self._wishes is None:
             raise ConnectionFailedError(self.problem or "the control topic has not been read")
-        return self._wishes.get(route, RouteWishes())
+        return self.known_wishes(route)
 
     def known_wishes(self, route: RouteName) -> RouteWishes:
         """The same, as far as known."""
-        return (self._wishes or {}).get(route, RouteWishes())
+        wishes = (self._wishes or {}).get(route, RouteWishes())
+        untold = self._untold.get(route)
+        if untold is None:
+            return wishes
+        return replace(wishes, halts=dict(sorted({**wishes.halts, **untold.halts}.items())))
 
     async def switch(self, group: str) -> Switch | None:
         """The last switch of a failover group; None where there has been none. Raises as `wishes` does."""
@@ -113,6 +135,65 @@ class ControlBoard:
         await topic.read_to_end()
         self._take(topic)
 
+    async def halt(self, route: RouteName, halt: Halt) -> None:
+        """It stands. Raises BrokerError where that is not written yet, and goes on to try."""
+        source, known = halt.trouble.source, self.known_wishes(route).resumption
+        self._forget_halt(route, source)
+        try:
+            await self.put([(halt_key(route, source), halt_value(halt))])
+        except BrokerError:
+            self._untold.setdefault(route, _Untold(known)).halts[source] = halt
+            self._release_untold()
+            self._is_untold.set()
+            self._tell()
+            raise
+
+    async def take_back_halts(self, route: RouteName, sources: Collection[TopicPartition]) -> None:
+        """They stand no more. Raises BrokerError."""
+        for source in sources:
+            self._forget_halt(route, source)
+        await self.put([(halt_key(route, source), None) for source in sources])
+
+    def _forget_halt(self, route: RouteName, source: TopicPartition) -> None:
+        untold = self._untold.get(route)
+        if untold is not None and untold.halts.pop(source, None) is not None and not untold.halts:
+            del self._untold[route]
+
+    @asynccontextmanager
+    async def _telling(self) -> AsyncIterator[None]:
+        """Write meanwhile what could not be written before."""
+        task = asyncio.create_task(self._tell_later(), name=f"untold halts of {self.spec.name}")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _tell_later(self) -> None:
+        failures = 0
+        while True:
+            if not self._untold:
+                failures = 0
+                self._is_untold.clear()
+                await self._is_untold.wait()
+            await asyncio.sleep(RETRY_BACKOFF.delay_ms(failures, random.random) / 1000)
+            halts = [(route, halt) for route, each in self._untold.items() for halt in each.halts.values()]
+            try:
+                for route, halt in halts:
+                    await self._tell_halt(route, halt)
+            except BrokerError:
+                failures += 1
+
+    async def _tell_halt(self, route: RouteName, halt: Halt) -> None:
+        source = halt.trouble.source
+        await self.put([(halt_key(route, source), halt_value(halt))])
+        untold = self._untold.get(route)
+        now = None if untold is None else untold.halts.get(source)
+        if now == halt:
+            self._forget_halt(route, source)
+        elif now is None:  # it was taken back meanwhile
+            await self.put([(halt_key(route, source), None)])
+
     async def _follow(self, topic: KeptTopic) -> None:
         while True:
             self._take(topic)
@@ -123,7 +204,19 @@ class ControlBoard:
         before = self._wishes, self._switches
         self._wishes, self._switches = read_wishes(topic.entries()), read_switches(topic.entries())
         if before != (self._wishes, self._switches):
+            self._release_untold()
             self._tell()
+
+    def _release_untold(self) -> None:
+        for route, untold in self._untold.items():
+            resumption = self.known_wishes(route).resumption
+            if resumption is None or resumption == untold.resumption:
+                continue
+            untold.resumption = resumption
+            untold.halts = {
+                source: replace(halt, released=resumption.release) if resumption.covers(source) else halt
+                for source, halt in untold.halts.items()
+            }
 
     def _tell(self) -> None:
         for on_change in list(self._listeners.values()):

@@ -7,7 +7,7 @@ from broker.types import TopicPartition
 from mirrormaker.flow.trouble import Trouble, TroubleKind
 from mirrormaker.reconcile.control import digest_of
 from mirrormaker.reconcile.control_board import ControlBoard
-from mirrormaker.reconcile.halts import Halt, halt_key, halt_value
+from mirrormaker.reconcile.halts import Halt
 from mirrormaker.topology.model import RouteSpec
 
 
@@ -48,7 +48,9 @@ class RouteHalts:
         }
 
     async def tell(self, trouble: Trouble, *, stops_route: bool) -> None:
-        """It stands from now on, unless that is known. Raises BrokerError."""
+        """It stands from now on, unless that is known. Raises BrokerError where the destination has not been
+        told yet, which goes on.
+        """
         known, digest = self._halt(trouble.source), digest_of(self.route)
         told = (trouble, stops_route, digest, None)
         if known is not None and told == (known.trouble, known.stops_route, known.digest, known.released):
@@ -60,8 +62,8 @@ class RouteHalts:
             stops_route=stops_route,
             digest=digest,
         )
-        await self._board.put([(halt_key(self.route.name, trouble.source), halt_value(halt))])
+        await self._board.halt(self.route.name, halt)
 
     async def take_back(self, source: TopicPartition) -> None:
         """It stands no more. Raises BrokerError."""
-        await self._board.put([(halt_key(self.route.name, source), None)])
+        await self._board.take_back_halts(self.route.name, [source])

@@ -8,8 +8,8 @@ from difflib import get_close_matches
 
 from broker.errors import ConfigurationError
 from mirrormaker.flow.kept_view import Document
-from mirrormaker.reconcile.control import Pause, RouteWishes, pause_key
-from mirrormaker.reconcile.halts import Release, release_records
+from mirrormaker.reconcile.control import Pause, Resumption, RouteWishes, pause_key
+from mirrormaker.reconcile.halts import release_records
 from mirrormaker.topology.model import RouteName, RouteSpec, Topology
 from mirrormaker.topology.naming import compile_naming
 
@@ -36,25 +36,16 @@ def pause_records(route: RouteName, topics: Collection[str], pause: Pause) -> Re
     return [(pause_key(route, topic), asdict(pause)) for topic in topics or (None,)]
 
 
-def resume_records(
-    route: RouteName,
-    topics: Collection[str],
-    wishes: RouteWishes,
-    release: Release,
-    partition: int | None = None,
-) -> Records:
-    """What to write to have these topics go on, or everything of the route, or of each topic `partition`
-    alone; nothing when nothing pauses. Partitions that stand by a failure policy go on by `release`.
+def resume_records(route: RouteName, wishes: RouteWishes, resumption: Resumption) -> Records:
+    """What to write to have go on what it covers; nothing when nothing pauses. Where it names a partition,
+    only what stands by a failure policy.
 
     Raises ConfigurationError for topics of a route that pauses as a whole.
     """
-    halts = {
-        source: halt
-        for source, halt in wishes.halts.items()
-        if (not topics or source.topic in topics) and partition in (None, source.partition)
-    }
-    released = release_records(route, halts, release)
-    if partition is not None:
+    topics = resumption.topics
+    halts = {source: halt for source, halt in wishes.halts.items() if resumption.covers(source)}
+    released = release_records(route, halts, resumption.release)
+    if resumption.partition is not None:
         return released
     if topics and wishes.pause is not None:
         raise ConfigurationError(

@@ -350,7 +350,9 @@ def test_a_route_that_is_to_fail_on_a_full_destination_fails_though_it_is_exactl
     running = copied(clusters, mirror, delivery="exactly_once", destination_full="fail")
     keep_free(destination, 1 << 60)
     produce(source, "flights", range(100, 150), 1)
-    told = running.wait_for(lambda told: told["state"] == "failed", "the route failed")
+    running.until(lambda: "route_rests" in running.log.read_text(), "the route stands though that is nowhere")
+    told = running.wait_for(lambda told: told["state"] == "failed", "which is told")
+    assert [halt["reason"] for halt in told["halts"]] == ["destination_full"]
     assert "destination_full" in told["problem"]
     keep_free(destination, 0)
     assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0

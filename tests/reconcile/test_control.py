@@ -8,16 +8,19 @@ from typing import Any
 import pytest
 
 from broker.errors import ConfigurationError
+from mirrormaker.flow.kept_view import Document
 from mirrormaker.reconcile.control import (
     Claim,
     Pause,
     Rest,
+    Resumption,
     RouteWishes,
     claim_key,
     digest_of,
     judge,
     pause_key,
     read_wishes,
+    resumption_record,
 )
 from mirrormaker.reconcile.halts import Release
 from mirrormaker.reconcile.pauses import pause_records, resume_records
@@ -25,7 +28,7 @@ from mirrormaker.topology.model import CopyMode, Resources, RouteName
 from tests.reconcile.test_routes import A, rerouted, selecting
 
 ROUTE = RouteName("a")
-RELEASE = Release(at_ms=9, by="ops@jfk")
+RESUMPTION = Resumption(release=Release(at_ms=9, by="ops@jfk"))
 PAUSE = Pause(at_ms=1, by="ops@jfk", reason="maintenance")
 
 
@@ -72,13 +75,17 @@ def test_processes_of_a_route_may_have_bounds_of_their_own_and_nothing_else() ->
 
 
 def test_wishes_come_back_out_of_the_records_as_they_were() -> None:
-    records: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    part = replace(RESUMPTION, topics=frozenset({"planes"}), partition=7)
+    records: list[tuple[Document, Document]] = [
         (dict(claim_key(ROUTE)), asdict(claim())),
         (dict(pause_key(ROUTE, "flights")), asdict(PAUSE)),
         (dict(pause_key(RouteName("b"), None)), asdict(PAUSE)),
+        resumption_record(ROUTE, RESUMPTION),
+        resumption_record(RouteName("c"), part),
     ]
     assert read_wishes(records) == {
-        ROUTE: RouteWishes(claim=claim(), topics={"flights": PAUSE}),
+        ROUTE: RouteWishes(claim=claim(), resumption=RESUMPTION, topics={"flights": PAUSE}),
+        RouteName("c"): RouteWishes(resumption=part),
         RouteName("b"): RouteWishes(pause=PAUSE),
     }
 
@@ -87,6 +94,7 @@ def test_records_of_other_kinds_and_claims_that_are_none_are_passed_over() -> No
     records: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"route": "a"}, {"generation": "seven"}),
         ({"route": "a", "wish": "dance"}, {}),
+        ({"route": "a", "wish": "resume"}, {"at_ms": "soon"}),
         ({"topology": "x"}, {}),
         ({"route": 7}, asdict(claim())),
     ]
@@ -96,15 +104,17 @@ def test_records_of_other_kinds_and_claims_that_are_none_are_passed_over() -> No
 
 
 def test_resuming_takes_back_what_is_paused_and_nothing_else() -> None:
-    assert resume_records(ROUTE, [], RouteWishes(), RELEASE) == []
+    assert resume_records(ROUTE, RouteWishes(), RESUMPTION) == []
     topics = RouteWishes(topics={"flights": PAUSE, "planes": PAUSE})
-    assert resume_records(ROUTE, ["planes"], topics, RELEASE) == [(pause_key(ROUTE, "planes"), None)]
+    assert resume_records(ROUTE, topics, replace(RESUMPTION, topics=frozenset({"planes"}))) == [
+        (pause_key(ROUTE, "planes"), None)
+    ]
     both = replace(topics, pause=PAUSE)
-    assert {key["topic"] for key, _ in resume_records(ROUTE, [], both, RELEASE)} == {
+    assert {key["topic"] for key, _ in resume_records(ROUTE, both, RESUMPTION)} == {
         None,
         "flights",
         "planes",
     }
     with pytest.raises(ConfigurationError, match="paused as a whole"):
-        resume_records(ROUTE, ["planes"], both, RELEASE)
+        resume_records(ROUTE, both, replace(RESUMPTION, topics=frozenset({"planes"})))
     assert pause_records(ROUTE, [], PAUSE) == [(pause_key(ROUTE, None), asdict(PAUSE))]

@@ -8,7 +8,7 @@ import pytest
 
 from broker.types import TopicPartition
 from mirrormaker.flow.trouble import Trouble, TroubleKind
-from mirrormaker.reconcile.control import Claim, Rest, RouteWishes, judge, read_wishes
+from mirrormaker.reconcile.control import Claim, Rest, Resumption, RouteWishes, judge, read_wishes
 from mirrormaker.reconcile.halts import Halt, Release, halt_key, halt_value, read_halt, release_records
 from mirrormaker.reconcile.pauses import name_resumed, resume_records
 from mirrormaker.topology.model import RouteName
@@ -63,7 +63,8 @@ def test_what_is_released_is_what_was_asked_for_and_only_once() -> None:
     )
 
     def named(topics: list[str], partition: int | None = None) -> list[str | None]:
-        return [name_resumed(key) for key, _ in resume_records(ROUTE, topics, wishes, RELEASE, partition)]
+        resumption = Resumption(release=RELEASE, topics=frozenset(topics), partition=partition)
+        return [name_resumed(key) for key, _ in resume_records(ROUTE, wishes, resumption)]
 
     assert named([]) == ["flights-2", "planes-0"]
     assert named(["planes"]) == ["planes-0"]
