@@ -15,6 +15,7 @@ from hypothesis import settings as hypothesis_settings
 
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
 from broker.loopback import free_ports_in_a_row, lasting_ports
+from tests.programs import end_server
 
 # Timings are of the machine. The same examples every time: a failure is of the change, and not of the draw.
 hypothesis_settings.register_profile("same", deadline=None, derandomize=True)
@@ -51,6 +52,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     others do not wait for it in the end.
     """
     items.sort(key=lambda item: "spark" not in item.path.parts)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands() -> Iterator[None]:
+    """What commands are forked off ends with the run."""
+    yield
+    end_server()
 
 
 class ClusterFactory(Protocol):

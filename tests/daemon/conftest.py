@@ -18,6 +18,7 @@ import yaml
 
 from broker.types import HostPort
 from tests.client.reading_members import Brokers
+from tests.programs import run_program
 
 PATIENCE_SECONDS = 120.0
 
@@ -77,13 +78,16 @@ class MirrorProcess:
             raise AssertionError(f"{what}\n{self.log.read_text()[-4000:]}") from None
 
     def wait_for(self, condition: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
-        """Ask for the status until `condition` holds of it."""
+        """Ask for the status until `condition` holds of it; it does not of what is not told yet."""
         told: dict[str, Any] = {}
 
         def holds() -> bool:
             told.clear()
             told.update(self.status())
-            return condition(told)
+            try:
+                return condition(told)
+            except KeyError:
+                return False
 
         try:
             wait_until(holds, what)
@@ -97,18 +101,13 @@ class MirrorProcess:
 
 
 def _is_copied(told: Mapping[str, Any]) -> bool:
-    return bool(told["lag"]) and told["lag"]["messages"] == 0 and bool(told["partitions"])
+    is_known = told["state"] == "running" and bool(told["partitions"])
+    return is_known and bool(told["lag"]) and told["lag"]["messages"] == 0
 
 
 def mirrormaker(*arguments: str, seconds: float = PATIENCE_SECONDS) -> subprocess.CompletedProcess[str]:
     """Run one command to its end, which comes in so many seconds."""
-    return subprocess.run(
-        [sys.executable, "-m", "mirrormaker.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
+    return run_program("mirrormaker", *arguments, seconds=seconds)
 
 
 @dataclass

@@ -92,7 +92,8 @@ def wait_carried(cluster: Brokers, group: str, offset: int) -> None:
 
 
 def standings(running: MirrorProcess, group: str) -> dict[str, int]:
-    told: dict[str, int] = running.status()["groups"]["groups"].get(group, {}).get("partitions", {})
+    groups: dict[str, Any] = running.status().get("groups", {}).get("groups", {})
+    told: dict[str, int] = groups.get(group, {}).get("partitions", {})
     return told
 
 

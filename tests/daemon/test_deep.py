@@ -158,7 +158,10 @@ def test_records_are_filtered_changed_parked_and_sent_elsewhere(
     )
     assert "JSON" in letter["parked.error"]
     assert counts_of(running, "left_out") == {"record_error": 1}
-    assert "records_left_out" in {event["name"] for event in running.status()["events"]}
+    running.wait_for(
+        lambda told: "records_left_out" in {event["name"] for event in told["events"]},
+        "what was left out is told",
+    )
     assert running.stop() == 0
 
 

@@ -218,7 +218,7 @@ def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(
     running = mirror.of_file(file)
     running.start()
     wait_until(lambda: committed(standby, "readers", TOPIC)[0] == 40, "the group is carried")
-    wait_until(lambda: running.status()["lag"]["messages"] == 0, "copied")
+    running.wait_for(lambda told: told["lag"]["messages"] == 0, "copied")
     assert running.stop() == 0
     produce(primary, TOPIC, range(50, 58), 1)  # nobody copies it
     primary.kill_node(1)
@@ -298,7 +298,7 @@ def test_a_side_that_is_left_takes_no_records_while_the_switch_is_under_way_and_
     file = group_file(tmp_path, clusters)
     running = mirror.of_file(file)
     running.start()
-    wait_until(lambda: running.status()["lag"]["messages"] == 0, "copied")
+    running.wait_for(lambda told: told["lag"]["messages"] == 0, "copied")
     producer = Producer({"bootstrap.servers": address(primary), "transactional.id": "open", "log_level": 0})
     producer.init_transactions(30)
     producer.begin_transaction()

@@ -178,5 +178,5 @@ def test_a_partition_that_is_read_ahead_is_copied_once_in_order_without_aborted_
     wait_recorded(destination, [60 * 11])
     there = [int(message.value() or b"") for message in consume(destination, "jfk.flights", 1)]
     assert there == [number for number in range(600) if number // 10 % 3 != 1]
-    assert running.status()["link"]["fetches_at_a_time"] == 3
+    running.wait_for(lambda told: told["link"]["fetches_at_a_time"] == 3, "asked as one that is far")
     assert running.stop() == 0

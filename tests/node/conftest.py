@@ -10,16 +10,8 @@ import pytest
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from broker.types import HostPort
 from tests.conftest import cluster_spec
-from tests.node.commands import end_server
 from tests.node.raw_client import RawClient, connected
 from tests.node.transactions import UNVERIFIED
-
-
-@pytest.fixture(scope="session", autouse=True)
-def commands() -> Iterator[None]:
-    """What commands are forked off ends with the run."""
-    yield
-    end_server()
 
 
 @pytest.fixture(scope="module")
