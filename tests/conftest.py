@@ -116,8 +116,11 @@ def cluster_spec(
 
 
 def until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
-    """Return once `condition` holds; fails when it does not in time."""
-    deadline = time.monotonic() + seconds
+    """Return once `condition` holds; fails when it does not in time. Asking is given half of the time."""
+    asked = time.monotonic()
+    deadline = asked + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.01)
+        answered = time.monotonic()
+        assert answered < deadline, f"not within {seconds} s"
+        time.sleep(max(0.01, answered - asked))
+        asked = time.monotonic()

@@ -24,12 +24,17 @@ PATIENCE_SECONDS = 120.0
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Return when `condition` holds; fail with `what` when it does not in time."""
-    deadline = time.monotonic() + seconds
+    """Return when `condition` holds; fail with `what` when it does not in time. Asking is given half of the
+    time, as it may be a command: the rest is for what is waited for.
+    """
+    asked = time.monotonic()
+    deadline = asked + seconds
     while not condition():
-        if time.monotonic() > deadline:
+        answered = time.monotonic()
+        if answered > deadline:
             raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(0.05)
+        time.sleep(max(0.05, answered - asked))
+        asked = time.monotonic()
 
 
 @dataclass

@@ -354,7 +354,7 @@ def test_what_stands_at_the_destination_of_a_partition_that_was_always_empty_was
     assert (code, found(route), route["outcomes"]) == (0, [], {"there_before": 3})
 
 
-@pytest.mark.parametrize("start", ["earliest", "latest"])
+@pytest.mark.parametrize("start", ["earliest", pytest.param("latest", marks=pytest.mark.long)])
 def test_what_stands_in_a_topic_that_was_taken_over_was_there_before_also_without_a_ledger(
     mirror: MirrorFactory, sides: Sides, tmp_path: Path, start: str
 ) -> None:
@@ -436,7 +436,7 @@ def test_partitions_whose_records_go_to_some_places_only_are_equal_there_and_not
         assert route["outcomes"].keys() <= {"left_out"}
 
 
-@pytest.mark.parametrize("policy", ["key", "round_robin"])
+@pytest.mark.parametrize("policy", [pytest.param("key", marks=pytest.mark.long), "round_robin"])
 def test_what_is_copied_again_to_other_partitions_after_a_kill_is_repeated(
     mirror: MirrorFactory, sides: Sides, tmp_path: Path, policy: str
 ) -> None:

@@ -246,7 +246,10 @@ def test_what_a_function_raises_ends_no_daemon_and_a_signal_does(
     assert running.process.wait(PATIENCE_SECONDS) == 0
 
 
-@pytest.mark.parametrize(("policy", "delivery"), [("key", "exactly_once"), ("round_robin", "at_least_once")])
+@pytest.mark.parametrize(
+    ("policy", "delivery"),
+    [("key", "exactly_once"), pytest.param("round_robin", "at_least_once", marks=pytest.mark.long)],
+)
 def test_records_are_spread_over_the_partitions_that_the_destination_has_and_gets_meanwhile(
     clusters: Clusters, mirror: MirrorFactory, policy: str, delivery: str
 ) -> None:

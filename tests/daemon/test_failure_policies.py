@@ -34,6 +34,11 @@ from tests.daemon.test_mirror import _try_to_create as try_to_create
 from tests.daemon.test_mirror import address, consume, create, produce
 
 SKIPPED = "__mirrormaker_skipped"
+AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE = (
+    pytest.param(delivery, marks=pytest.mark.long)
+    for delivery in ("at_least_once", "at_most_once", "exactly_once")
+)
+"""For tests that take long, and need not be run in each delivery every time."""
 
 
 @pytest.fixture
@@ -209,7 +214,7 @@ def test_a_topic_that_is_deleted_is_waited_for_and_stands_when_it_is_another(
     assert running.stop() == 0
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", ["at_least_once", AT_MOST_ONCE, EXACTLY_ONCE])
 def test_a_topic_that_was_made_anew_while_nobody_ran_stands_until_it_is_resumed(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
 ) -> None:
@@ -237,7 +242,7 @@ def test_a_topic_that_was_made_anew_while_nobody_ran_stands_until_it_is_resumed(
     assert running.stop() == 0
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", ["at_least_once", EXACTLY_ONCE])
 def test_a_topic_that_is_deleted_at_the_destination_is_made_anew_and_told_of(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
 ) -> None:
@@ -313,7 +318,7 @@ def test_a_route_that_failed_for_a_topic_of_another_shape_goes_on_once_it_fits(
     assert running.stop() == 0
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once", "at_most_once"])
+@pytest.mark.parametrize("delivery", [AT_LEAST_ONCE, "exactly_once", AT_MOST_ONCE])
 def test_a_destination_without_room_is_waited_for(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
 ) -> None:

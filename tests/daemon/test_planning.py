@@ -216,7 +216,7 @@ def test_settings_are_carried_over_and_what_would_delete_records_is_told_as_drif
     assert running.stop() == 0
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"])
 def test_a_topic_that_holds_records_is_taken_over_by_decision_and_a_route_that_ran_is_known(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, delivery: str
 ) -> None:

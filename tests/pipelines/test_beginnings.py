@@ -57,6 +57,7 @@ def test_a_first_batch_that_was_cut_off_begins_where_it_began(
     assert place.ids() == list(range(10, 20)), "what came before the beginning has never been loaded"
 
 
+@pytest.mark.long
 def test_offsets_that_the_topic_does_not_have_are_told_before_anything_is_written(place: Place) -> None:
     place.produce(order(number, 0) for number in range(10))
     place.keys = f"{KEYS}    start: {{offsets: {{{place.topic}: {{0: 2, 1: 70, 5: 1}}}}}}\n"
@@ -89,6 +90,7 @@ def test_records_that_went_between_two_runs_fail_the_second_until_that_may_be(pl
     assert place.ids() == [*range(10), *range(16, 20)]
 
 
+@pytest.mark.long
 def test_a_topic_made_anew_fails_runs_until_that_may_be_and_is_read_whole(place: Place) -> None:
     place.keys = KEYS
     place.produce(order(number, 0) for number in range(10))
@@ -120,6 +122,7 @@ def test_options_that_the_source_does_not_know_are_told(place: Place) -> None:
     assert "pipelines[0].source_options: option minPartitions: " in problem
 
 
+@pytest.mark.long
 def test_a_checkpoint_with_state_is_for_the_sinks_that_it_was_made_for(place: Place) -> None:
     place.keys = KEYS
     place.produce(order(number, 0) for number in range(4))

@@ -76,6 +76,7 @@ def rows_of_runs(place: Place) -> list[int]:
     return [run.rows_read for run in folder.runs()]
 
 
+@pytest.mark.long
 def test_a_batch_that_was_done_but_for_sparks_note_is_in_the_figures_of_one_run(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ def test_columns_are_found_as_databases_spell_them() -> None:
         match_columns("t", ("x", "y"), ["x"])
 
 
+@pytest.mark.long
 def test_a_topic_has_every_record_once_for_readers_of_what_is_committed(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

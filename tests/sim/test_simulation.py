@@ -11,8 +11,8 @@ import pytest
 
 from tests.sim.simulation import run_seed, with_transactions
 
-SEEDS = 200
-TRANSACTION_SEEDS = 40
+SEEDS = 120
+TRANSACTION_SEEDS = 20
 AT_A_TIME = 20
 
 
