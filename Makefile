@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_PROCESSES ?= 6# a good part of the tests' time is waiting for real nodes
 
-.PHONY: venv compiled demo test lint bench interop chaos fuzz clean
+.PHONY: venv compiled demo test tests-compiled lint bench interop chaos fuzz clean
 
 venv: $(STAMP)
 
@@ -22,9 +22,13 @@ compiled: venv# before: processes start in half the time, also where Python is t
 demo: compiled
 	$(BIN)/mirrormaker demo
 
-test: compiled lint
+test: compiled
 	ops/install-kcat
+	$(MAKE) --no-print-directory --jobs 2 lint tests-compiled
 	$(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
+
+tests-compiled: venv# before, as each of the test processes would do it
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --collect-only --quiet >/dev/null
 
 lint: venv
 	$(BIN)/ruff check .
