@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -81,10 +82,14 @@ def test_a_group_splits_the_partitions_of_a_topic(bootstrap: str, topic: str) ->
         for _ in range(2)
     ]
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while sorted(len(member.assignment()) for member in members) != [2, 2]:
-        assert time.monotonic() < deadline, [member.assignment() for member in members]
-        for member in members:
-            member.poll(timeout_ms=100)
+
+    def poll(member: KafkaConsumer) -> None:
+        while sorted(len(each.assignment()) for each in members) != [2, 2] and time.monotonic() < deadline:
+            member.poll(timeout_ms=1000)
+
+    with ThreadPoolExecutor() as threads:  # members that take turns may each be away when the other joins
+        list(threads.map(poll, members))
+    assert sorted(len(member.assignment()) for member in members) == [2, 2]
     for member in members:
         member.close()
 

@@ -137,7 +137,7 @@ def test_a_command_beside_the_daemon_that_holds_the_pipeline_goes_by_its_hold_an
     play(main)
 
 
-@pytest.mark.parametrize("is_secured", [False, True])
+@pytest.mark.parametrize("is_secured", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_cluster_that_cannot_be_asked_is_told_with_its_place(tmp_path: Path, is_secured: bool) -> None:
     (port,) = free_ports(1)
     file = tmp_path / "topology.yaml"
