@@ -198,8 +198,10 @@ def test_a_route_that_may_not_read_its_own_group_says_so_and_goes_on_once_it_may
     if policy == "fail":
         assert mirrormaker("resume", str(running.file), policy).returncode == 0
     running.wait_copied()
-    told = running.wait_for(lambda told: told["state"] == "running", "at work")
-    assert [event["name"] for event in told["events"]].count("trouble_passed") == 1
+    running.wait_for(lambda told: told["state"] == "running", "at work")
+    running.wait_for(
+        lambda told: [event["name"] for event in told["events"]].count("trouble_passed") == 1, "that is told"
+    )
     found = Counter(number for places in places_at(destination, topic).values() for number in places.values())
     assert set(found) == set(range(200))
     assert running.stop() == 0
