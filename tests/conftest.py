@@ -115,12 +115,14 @@ def cluster_spec(
     )
 
 
-def until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
-    """Return once `condition` holds; fails when it does not in time. Asking is given half of the time."""
+def until(condition: Callable[[], bool], what: str = "", *, seconds: float = 30) -> None:
+    """Return once `condition` holds; fails with `what` when it does not in time. Asking is given half of the
+    time, as it may be a command: the rest is for what is waited for.
+    """
     asked = time.monotonic()
     deadline = asked + seconds
     while not condition():
         answered = time.monotonic()
-        assert answered < deadline, f"not within {seconds} s"
+        assert answered < deadline, f"not within {seconds} s: {what}"
         time.sleep(max(0.01, answered - asked))
         asked = time.monotonic()

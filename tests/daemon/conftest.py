@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,23 +17,15 @@ import yaml
 
 from broker.types import HostPort
 from tests.client.reading_members import Brokers
+from tests.conftest import until
 from tests.programs import run_program
 
 PATIENCE_SECONDS = 120.0
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Return when `condition` holds; fail with `what` when it does not in time. Asking is given half of the
-    time, as it may be a command: the rest is for what is waited for.
-    """
-    asked = time.monotonic()
-    deadline = asked + seconds
-    while not condition():
-        answered = time.monotonic()
-        if answered > deadline:
-            raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(max(0.05, answered - asked))
-        asked = time.monotonic()
+    """Return when `condition` holds; fail with `what` when it does not in time."""
+    until(condition, what, seconds=seconds)
 
 
 @dataclass

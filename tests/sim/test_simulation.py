@@ -6,24 +6,35 @@ import io
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from tests.sim.simulation import run_seed, with_transactions
 
-SEEDS = 120
-TRANSACTION_SEEDS = 20
+SEEDS = 200
+TRANSACTION_SEEDS = 40
 AT_A_TIME = 20
+LONG_FROM, LONG_TRANSACTIONS_FROM = 120, 20
+"""Seeds from here on run with the long tests."""
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, AT_A_TIME))
+def _chunks(seeds: int, long_from: int) -> list[Any]:
+    """The first seed of each test."""
+    return [
+        pytest.param(first, marks=pytest.mark.long) if first >= long_from else first
+        for first in range(0, seeds, AT_A_TIME)
+    ]
+
+
+@pytest.mark.parametrize("first", _chunks(SEEDS, LONG_FROM))
 def test_a_cluster_keeps_its_promises_whatever_goes_wrong(first: int) -> None:
     outcomes = [run_seed(seed) for seed in range(first, first + AT_A_TIME)]
     assert not [str(outcome) for outcome in outcomes if outcome.failure]
     assert sum(outcome.batches for outcome in outcomes) > 100
 
 
-@pytest.mark.parametrize("first", range(0, TRANSACTION_SEEDS, AT_A_TIME))
+@pytest.mark.parametrize("first", _chunks(TRANSACTION_SEEDS, LONG_TRANSACTIONS_FROM))
 def test_transactions_are_all_or_nothing_whatever_goes_wrong(first: int) -> None:
     outcomes = [run_seed(seed, scenario=with_transactions(seed)) for seed in range(first, first + AT_A_TIME)]
     assert not [str(outcome) for outcome in outcomes if outcome.failure]
