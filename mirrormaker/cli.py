@@ -238,7 +238,7 @@ def _pause(options: argparse.Namespace) -> int:
 def _resume(options: argparse.Namespace) -> int:
     topology = load_for_status(options.file)
     if not asyncio.run(resume(topology, options.route, options.topics, SystemClock(), options.partition)):
-        print("nothing was paused", file=sys.stderr)
+        print("nothing was noted as paused", file=sys.stderr)
     return 0
 
 

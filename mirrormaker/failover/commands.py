@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.clock import Clock, SystemClock
-from mirrormaker.failover.hold import hold
+from mirrormaker.failover.hold import hold, lose_unwritable
 from mirrormaker.failover.rehearsal import Rehearsal, rehearse
 from mirrormaker.failover.settling import TailChoice, Terms
 from mirrormaker.failover.sides import FailoverError, find_group, open_sides
@@ -26,6 +26,8 @@ _AddVerb = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.Ar
 async def rehearse_switch(topology: Topology, name: str, target: Side, clock: Clock) -> Rehearsal:
     """What a switch would mean now. Raises ConfigurationError, BrokerError."""
     async with open_sides(topology, find_group(topology, name), clock) as sides:
+        sides.cluster(target)
+        await lose_unwritable(sides, target)
         return await rehearse(sides, target)
 
 

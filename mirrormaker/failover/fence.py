@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
+from broker.errors import BrokerError
 from broker.settings import ConfigSource
 from mirrormaker.plan.settings import FENCE
 
@@ -25,6 +26,15 @@ async def read_settings(cluster: Cluster, topics: Iterable[str]) -> dict[str, st
         is_own = entry is not None and entry.source is ConfigSource.TOPIC and entry.value != _VALUE
         before[topic] = entry.value if entry is not None and is_own else None
     return before
+
+
+async def why_not_closed(cluster: Cluster, topics: Iterable[str]) -> str | None:
+    """What would be said to closing them, asked without changing anything; None where it would be done."""
+    try:
+        await close_topics(cluster, topics, validate_only=True)
+    except BrokerError as error:
+        return f"the right to alter the settings of its topics is needed: {error}"
+    return None
 
 
 async def close_topics(cluster: Cluster, topics: Iterable[str], *, validate_only: bool = False) -> None:

@@ -17,6 +17,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
+from broker.client.cluster import Cluster
+from broker.client.operations import WRITE
+from broker.client.partition_admin import PartitionAdmin
+from broker.client.rights import read_rights
 from broker.errors import BrokerError
 from mirrormaker.failover.sides import FailoverError, Sides
 from mirrormaker.flow.kept_topic import KeptTopic
@@ -63,6 +67,31 @@ async def hold(sides: Sides, target: Side, tell: Callable[[str], None]) -> Async
             for topic in sides.control.values():
                 with suppress(BrokerError):
                     await topic.put([(key, None)])
+
+
+async def lose_unwritable(sides: Sides, target: Side) -> None:
+    """For who only looks: a side whose control topic has no leader, has fewer replicas in sync than it
+    wants, or may not be written to by this user counts as away, as `hold` would find by writing to it.
+    Raises FailoverError where that is the one to switch to.
+    """
+    for side, cluster in list(sides.clusters.items()):
+        if (why := await _why_unwritable(cluster)) is not None:
+            _lose(sides, side, target, FailoverError(why))
+
+
+async def _why_unwritable(cluster: Cluster) -> str | None:
+    admin = PartitionAdmin(cluster)
+    try:
+        allowed = (await read_rights(cluster, [CONTROL_TOPIC])).topics.get(CONTROL_TOPIC)
+        if allowed is not None and WRITE not in allowed:
+            return f"the right to write to {CONTROL_TOPIC} is needed"
+        if found := await admin.find_partitions([CONTROL_TOPIC], unavailable=True):
+            return f"{next(iter(found))} has no leader"
+        if found := await admin.find_partitions([CONTROL_TOPIC], under_min_isr=True):
+            return f"{next(iter(found))} has fewer replicas in sync than 'min.insync.replicas' says"
+    except BrokerError:
+        pass  # the topic is not there yet, or this user may not ask
+    return None
 
 
 def _lose(sides: Sides, side: Side, target: Side, error: BrokerError) -> None:

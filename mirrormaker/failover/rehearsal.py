@@ -13,6 +13,7 @@ from broker.client.cluster import Cluster
 from broker.errors import BrokerError
 from broker.types import TopicPartition
 from mirrormaker.failover.carried_groups import groups_as_carried
+from mirrormaker.failover.fence import why_not_closed
 from mirrormaker.failover.groups import GroupPlace, look_at_groups
 from mirrormaker.failover.last_known import read_last_known
 from mirrormaker.failover.partitions import PartitionPlace, lane_of, ledger_at, read_places
@@ -160,7 +161,12 @@ async def rehearse(sides: Sides, target: Side) -> Rehearsal:
         missing=tuple(await _missing_now(sides, old, places)),
         groups=tuple(await look_at_groups(sides, old, places)),
         tail=tuple((await find_tails(sides, target))[0]),
-        notes=(*_transaction_notes(places), *await _rule_notes(sides, old), *_standing_notes(sides, old)),
+        notes=(
+            *_transaction_notes(places),
+            *await _fence_notes(sides, old, places),
+            *await _rule_notes(sides, old),
+            *_standing_notes(sides, old),
+        ),
     )
 
 
@@ -290,6 +296,11 @@ def _transaction_notes(places: list[PartitionPlace]) -> list[str]:
         for place in places
         if place.stable_end < place.end
     ]
+
+
+async def _fence_notes(sides: Sides, old: Side, places: Sequence[PartitionPlace]) -> list[str]:
+    why = await why_not_closed(sides.cluster(old), sorted({place.source.topic for place in places}))
+    return [] if why is None else [f"the switch would be refused: {sides.name(old)} cannot be fenced, {why}"]
 
 
 async def _rule_notes(sides: Sides, old: Side) -> list[str]:

@@ -14,9 +14,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from broker.errors import BrokerError
 from mirrormaker.failover.attendance import LOOK_MS, Attendance
-from mirrormaker.failover.fence import close_topics, open_topics, read_settings
+from mirrormaker.failover.fence import close_topics, open_topics, read_settings, why_not_closed
 from mirrormaker.failover.groups import GroupPlace, carry_groups
 from mirrormaker.failover.partitions import read_places
 from mirrormaker.failover.rehearsal import Rehearsal, rehearse
@@ -144,13 +143,8 @@ class GroupSwitch:
     async def _check_fence(self, old: Side, topics: list[str]) -> None:
         """Before anything is changed. Raises FailoverError where the topics cannot be closed."""
         sides = self._sides
-        try:
-            await close_topics(sides.cluster(old), topics, validate_only=True)
-        except BrokerError as error:
-            raise FailoverError(
-                f"cluster {sides.name(old)!r} cannot be fenced, the right to alter the settings of its topics"
-                f" is needed: {error}"
-            ) from error
+        if (why := await why_not_closed(sides.cluster(old), topics)) is not None:
+            raise FailoverError(f"cluster {sides.name(old)!r} cannot be fenced, {why}")
 
     async def _await_copied(self, old: Side) -> None:
         """Until all is copied, and nothing more comes."""

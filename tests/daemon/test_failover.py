@@ -281,6 +281,9 @@ def test_what_a_primary_has_is_told_as_it_is_where_it_can_only_be_read(
     assert running.stop() == 0
     produce(primary, TOPIC, range(50, 58), 1)
     require_replicas(primary, CONTROL_TOPIC, 2)
+    rehearsed = switch("failover", running.file, "--dry-run")
+    assert (rehearsed["planned"], rehearsed["records_missing"]) == (False, 8)
+    assert "has fewer replicas in sync than 'min.insync.replicas' says" in rehearsed["problem"]
     done = switch("failover", running.file, "--force")
     assert (done["cluster"], done["stage"]) == ("standby", "away")
     assert "the switch cannot be recorded there" in done["rehearsal"]["problem"]

@@ -59,7 +59,7 @@ def test_a_paused_route_rests_in_every_daemon_until_it_is_resumed_and_may_be_mov
     assert count_records(destination, "a.flights", 2) == 100
     assert mirrormaker("resume", file, "a").returncode == 0
     wait_until(lambda: count_records(destination, "a.flights", 2) == 100 + 25 + 65, "copied from there on")
-    assert mirrormaker("resume", file, "a").stderr == "nothing was paused\n"
+    assert mirrormaker("resume", file, "a").stderr == "nothing was noted as paused\n"
     assert mesh.mirror.stop() == 0
 
 

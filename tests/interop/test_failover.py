@@ -17,7 +17,7 @@ from tests.client.reading_members import Brokers
 from tests.conftest import cluster_spec
 from tests.daemon.conftest import MirrorFactory, mirror, wait_until  # noqa: F401 a fixture
 from tests.daemon.switch_drill import Drill
-from tests.daemon.test_failover import TOPIC, group_file, refused, wait_states
+from tests.daemon.test_failover import TOPIC, group_file, refused, switch, wait_states
 from tests.daemon.test_mirror import create
 from tests.interop.apache import ApacheKafka
 from tests.interop.test_access_rules import add
@@ -103,6 +103,9 @@ def test_rights_that_are_missing_are_told_before_anything_is_changed(
         ),
         "the rule is in force",
     )
+    rehearsed = switch("failover", running.file, "--dry-run")
+    assert rehearsed["planned"]
+    assert "the switch would be refused: primary cannot be fenced" in "\n".join(rehearsed["notes"])
     wait_states(running, forth="running", back="standing by")
     add(guarded.bootstrap, rule(CONTROL_TOPIC, READ), rule(CONTROL_TOPIC, DESCRIBE))
     wait_until(
@@ -112,4 +115,7 @@ def test_rights_that_are_missing_are_told_before_anything_is_changed(
         ),
         "nothing can be recorded at the primary",
     )
+    rehearsed = switch("failover", running.file, "--dry-run")
+    assert not rehearsed["planned"]
+    assert "the right to write to" in rehearsed["problem"]
     assert running.stop() == 0
