@@ -10,12 +10,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import version
 from typing import TypeVar
 
 from broker.errors import BrokerError
 from broker.output_end import end_without_output
 from broker.telemetry import configure_logging
+from broker.version_option import TellVersion
 
 ErrorT = TypeVar("ErrorT", bound=BaseException)
 
@@ -73,7 +73,7 @@ def _parser(command: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="broker", description="A broker node that speaks the Kafka protocol."
     )
-    parser.add_argument("--version", action="version", version=f"broker {version('mirrormaker')}")
+    parser.add_argument("--version", action=TellVersion)
     parser.set_defaults(log_level="warning")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     known = [_MODULES[name] for name in command if name in _MODULES]

@@ -22,6 +22,7 @@ from broker.errors import BrokerError
 from broker.output_end import end_without_output
 from broker.telemetry import configure_logging
 from broker.types import HostPort
+from broker.version_option import TellVersion
 from mirrormaker.audit_commands import add_audit_verb
 from mirrormaker.child_keeper import ChildKeeper
 from mirrormaker.control_access import pause, resume
@@ -80,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="mirrormaker", description="Mirrors between clusters that speak the Kafka protocol."
     )
+    parser.add_argument("--version", action=TellVersion)
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     _add_verb(verbs, "validate", _validate, "check a topology file")

@@ -104,6 +104,11 @@ def test_a_command_that_is_asked_for_wrongly_is_an_error_and_no_finding(
     assert "error: " in done.stderr
 
 
+def test_the_version_is_told() -> None:
+    done = mirrormaker("--version")
+    assert (done.returncode, done.stdout.startswith("mirrormaker ")) == (0, True)
+
+
 def test_the_status_of_clusters_that_are_away_says_so_and_exits_1(good: Path) -> None:
     done = mirrormaker("status", str(good), "--output", "json")
     assert done.returncode == 1
