@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from broker.errors import ErrorCode
 from mirrormaker.flow.chunk import Chunk
@@ -12,45 +13,53 @@ from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.remedies import TOO_LARGE_CODES, Remedy
 
 
+class BatchLimit(NamedTuple):
+    """Of some topics."""
+
+    bytes_max: int = UNBOUNDED
+    """They take no larger batch."""
+    split_bytes: int = UNBOUNDED
+    """Batches of several records are split beyond this; what cannot be split may pass all the same."""
+
+
 class BatchLimits:
     """See the module."""
 
     def __init__(self) -> None:
         self._configured: dict[str, int] = {}
-        self._learnt: dict[str, int] = {}
         self._refused: dict[str, int] = {}
-        """Learnt from single records: true until `doubt`."""
+        """No batch that is larger is taken: true until `doubt`."""
+        self._halved: dict[str, int] = {}
+        """Half of what was refused last, where it could be split."""
 
-    def of(self, topics: Iterable[str]) -> int:
+    def of(self, topics: Collection[str]) -> BatchLimit:
         """What all of these take."""
-        limits = (
-            limit
-            for topic in topics
-            for known in (self._configured, self._learnt, self._refused)
-            if (limit := known.get(topic))
-        )
-        return min(limits, default=UNBOUNDED)
+        bytes_max = min(_least(self._configured, topics), _least(self._refused, topics))
+        return BatchLimit(bytes_max, min(bytes_max, _least(self._halved, topics)))
 
     def configure(self, topic: str, size_max: int) -> bool:
-        """The topic's `max.message.bytes`; when that has changed, what was learnt before counts no more.
+        """The topic's `max.message.bytes`; when that has changed, batches are split by it again.
         Returns whether it is more than was known.
         """
         known = self._configured.get(topic)
         if known != size_max:
             self._configured[topic] = size_max
-            self._learnt.pop(topic, None)
+            self._halved.pop(topic, None)
         return known is None or size_max > known
 
     def learn(self, topic: str, chunk: Chunk) -> None:
-        """The topic refused a batch as too large: halves may pass; a single record will not."""
+        """The topic refused a batch as too large: it will not pass, halves may."""
+        self._refused[topic] = min(chunk.size - 1, self._refused.get(topic, UNBOUNDED))
         if chunk.count > 1:
-            self._learnt[topic] = chunk.size // 2
-        else:
-            self._refused[topic] = chunk.size - 1
+            self._halved[topic] = chunk.size // 2
 
     def doubt(self) -> None:
-        """Time has passed: what was refused as a single record may be taken now."""
+        """Time has passed: what was refused may be taken now. Batches are still split, as refusals cost."""
         self._refused.clear()
+
+
+def _least(limits: Mapping[str, int], topics: Iterable[str]) -> int:
+    return min((limits[topic] for topic in topics if topic in limits), default=UNBOUNDED)
 
 
 class SplittingRemedies:

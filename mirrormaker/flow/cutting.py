@@ -111,7 +111,7 @@ class _Cutter:
             or self._floors
             or self._obstacle is not None
         )
-        self._plain_size_max = 0 if is_looked_at else config.batch_bytes_max
+        self._plain_size_max = 0 if is_looked_at else min(config.batch_bytes_max, config.split_bytes)
         """Plain batches up to this size need no closer look; 0: all do."""
 
     def run(self) -> None:
@@ -231,7 +231,9 @@ class _Cutter:
             return DeepReason.RESUMED_INSIDE
         if self._is_deep:
             return config.deep_reason
-        if size > config.batch_bytes_max or header.next_offset > self._until:
+        can_split = header.record_count > 1 and not config.is_shallow
+        size_max = min(config.batch_bytes_max, config.split_bytes) if can_split else config.batch_bytes_max
+        if size > size_max or header.next_offset > self._until:
             return DeepReason.OVERSIZE
         if config.codec is not None and header.codec is not config.codec:
             return DeepReason.CODEC

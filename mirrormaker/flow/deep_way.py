@@ -45,6 +45,7 @@ class DeepWay:
             Measure(
                 batch_bytes=config.built_batch_bytes,
                 batch_bytes_max=config.batch_bytes_max,
+                split_bytes=config.split_bytes,
                 gather_bytes=max(
                     config.gather_bytes, config.built_batch_bytes if config.steps is not None else 0
                 ),
@@ -134,7 +135,7 @@ class DeepWay:
         )
         built = enclose(header, content, codec)
         self.decoded_bytes += len(content)
-        if len(built) > self._config.batch_bytes_max:
+        if len(built) > min(self._config.batch_bytes_max, self._config.split_bytes):
             return False
         self._packer.settle()
         self._intake.chunks.append(

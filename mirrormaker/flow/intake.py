@@ -70,6 +70,8 @@ class IntakeConfig:
     """Batches smaller than this are put together up to it; 0: they are not."""
     batch_bytes_max: int = UNBOUNDED
     """The destination takes no larger batch."""
+    split_bytes: int = UNBOUNDED
+    """Larger ones are split where that can be."""
     steps: Steps | None = None
     """With it, nothing passes as it is."""
     aside: Aside = field(default_factory=Aside)

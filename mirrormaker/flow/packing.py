@@ -60,6 +60,8 @@ class Measure:
     """A batch is cut when it grows beyond this, and beyond the batches that its records came in."""
     batch_bytes_max: int
     """No batch is larger."""
+    split_bytes: int = _NO_BOUND
+    """Nor is one of what can be split."""
     gather_bytes: float
     """Records of several batches of the source are put together up to this; 0: they are not."""
     decoded_bytes_max: int
@@ -146,7 +148,8 @@ class Packer:
 
     def _close(self, pack: Pack) -> None:
         measure = self._measure
-        size_max = _NO_BOUND if pack.lane == self._noted_lane else measure.batch_bytes_max
+        is_noted = pack.lane == self._noted_lane
+        size_max = _NO_BOUND if is_noted else min(measure.batch_bytes_max, measure.split_bytes)
         limit = min(size_max, max(measure.batch_bytes, pack.size_expected))
         ratio = 1.0 if pack.codec is Codec.NONE else max(pack.decoded_bytes / max(pack.weight, 1), 1.0)
         room = min(int(limit * ratio), measure.decoded_bytes_max)
@@ -169,7 +172,7 @@ class Packer:
         return first if first > start else bisect_right(offsets, offsets[end], start)
 
     def _finish(self, pack: Pack, start: int, end: int, builder: BatchBuilder, size_max: int) -> None:
-        """Make a chunk of the records in the builder, or several where it is too large."""
+        """Make a chunk of the records in the builder, or several where it is larger than `size_max`."""
         built = builder.build()
         if len(built) <= size_max:
             self._chunks.append(_chunk_of(pack, start, end, built))
@@ -177,8 +180,11 @@ class Packer:
         middle = self._whole_records(pack, start, (start + end) // 2) if end - start > 1 else end
         if middle >= end:
             middle = bisect_left(pack.offsets, pack.offsets[end - 1], start, end)
+        if middle <= start and len(built) <= self._measure.batch_bytes_max:
+            self._chunks.append(_chunk_of(pack, start, end, built))
+            return
         if middle <= start:
-            problem = f"{len(built)} bytes, the destination takes {size_max}"
+            problem = f"{len(built)} bytes, the destination takes {self._measure.batch_bytes_max}"
             lane, note = self._on_oversize(pack.record(start), problem)
             self.add(lane, 0, Codec.NONE, note, 1.0)
             return

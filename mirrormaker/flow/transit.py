@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from broker.records.batch import Codec
 from broker.records.record import Record
-from mirrormaker.flow.batch_limits import BatchLimits
+from mirrormaker.flow.batch_limits import BatchLimit, BatchLimits
 from mirrormaker.flow.chunk import DeepReason, Frame
 from mirrormaker.flow.cutting import take_in
 from mirrormaker.flow.exchange import FetchedPartition
@@ -142,12 +142,12 @@ class _PartitionWork:
             number, former = partition.source.partition, partition.former
             self._steps = PartitionSteps(topic.steps, lane_map, policy, number, former)
         self._config: IntakeConfig | None = None
-        self._made_of: tuple[IntakeConfig, int] | None = None
+        self._made_of: tuple[IntakeConfig, BatchLimit] | None = None
 
-    def config(self, base: IntakeConfig, batch_bytes_max: int) -> IntakeConfig:
+    def config(self, base: IntakeConfig, limit: BatchLimit) -> IntakeConfig:
         """How the partition's answers are cut up."""
-        if self._config is None or self._made_of != (base, batch_bytes_max):
-            self._made_of = (base, batch_bytes_max)
+        if self._config is None or self._made_of != (base, limit):
+            self._made_of = (base, limit)
             reason = self._deep_reason
             self._config = replace(
                 base,
@@ -156,8 +156,9 @@ class _PartitionWork:
                 is_shallow=self._route.copy is CopyMode.SHALLOW and not self._is_heartbeats,
                 origins=None if self._is_heartbeats else base.origins,
                 codec=CODECS[self._route.compression],
-                gather_bytes=min(base.gather_bytes, batch_bytes_max),
-                batch_bytes_max=batch_bytes_max,
+                gather_bytes=min(base.gather_bytes, limit.split_bytes),
+                batch_bytes_max=limit.bytes_max,
+                split_bytes=limit.split_bytes,
                 steps=self._steps,
                 aside=self._aside,
                 called_ns=self._called_ns,

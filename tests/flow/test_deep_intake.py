@@ -190,6 +190,19 @@ def test_what_is_before_a_record_that_is_too_large_crosses_and_the_position_stay
     assert (again.chunks, again.position, again.obstacle) == ([], 4, intake.obstacle)
 
 
+def test_what_is_made_of_one_record_crosses_undivided_where_batches_are_split_and_it_is_taken() -> None:
+    class Doubled:
+        def apply(self, record: Record) -> Sequence[tuple[int, Record]]:
+            return [(0, record)] * 2
+
+    bounds = config(steps=Doubled(), codec=Codec.NONE, split_bytes=250, batch_bytes_max=600)
+    answer = build(0, 4, codec=Codec.NONE, size=100) + build(4, 1, codec=Codec.NONE, size=400)
+    intake = take(answer, config=bounds)
+    assert [(chunk.first_offset, chunk.count) for chunk in intake.chunks] == [(n, 2) for n in range(4)]
+    assert intake.obstacle is not None
+    assert intake.obstacle.offset == 4
+
+
 def test_an_obstacle_inside_a_batch_lets_pass_what_lies_before_it() -> None:
     class Refusing:
         def apply(self, record: Record) -> Sequence[tuple[int, Record]]:
