@@ -1,5 +1,7 @@
 """Windows written anew: what has been loaded of them is read again from the topics, goes through the steps of
-today, and takes the place of what the tables hold, window by window.
+today, and takes the place of what the tables hold, window by window. Where the windows are those of the
+records, records of other times are not read; where a step makes its own `date` or `hour`, any record may be
+of any window.
 
 Nothing is read beyond what has been loaded, so that the next load goes on without a gap and without a
 duplicate; windows that are not asked for are not touched.
@@ -25,7 +27,7 @@ from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.sinks.opening import open_sink
 from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_name
 from mirrormaker.pipelines.source import Offsets, between
-from mirrormaker.pipelines.transforming import apply_steps
+from mirrormaker.pipelines.transforming import apply_steps, keeps_columns
 from mirrormaker.pipelines.windows import DATE, HOUR, Span, widen
 from mirrormaker.spark.lookups import topic_id_of
 from mirrormaker.spark.offsets import made_anew, offsets_from_json, offsets_to_json, topic_ids_from_json
@@ -74,13 +76,19 @@ def reload_windows(
         records = between(spark, cluster, pipeline, starts, ends)
         return split(decode(records, pipeline, prepared.schema)).rows
 
-    frames = apply_steps(pipeline, rows_from(ends))
+    rows = rows_from(ends)
+    frames = apply_steps(pipeline, rows)
     sinks = _open_windowed(spark, topology, pipeline, checkpoint, generation, frames)
     span = widen(asked, has_hours=all(HOUR in sink.window_columns for _, sink in sinks))
-    start_ms = span.start_ms if pipeline.time is None else None
+    by_time = all(
+        keeps_columns(frames[source_of(pipeline.sinks[number], pipeline.steps)], rows, _times_of(sink))
+        for number, sink in sinks
+    )
+    start_ms = span.start_ms if by_time and pipeline.time is None else None
     found = asyncio.run(_find_starts(cluster, ends, checkpoint.beginning() or {}, span, start_ms))
     starts = offsets_to_json(found)
-    frames = apply_steps(pipeline, rows_from(starts).where(_inside(f.col("time"), span)))
+    rows = rows_from(starts)
+    frames = apply_steps(pipeline, rows.where(_inside(f.col("time"), span)) if by_time else rows)
     windows: list[str] = []
     written: dict[str, int] = {}
     for number, sink in sinks:
@@ -127,11 +135,19 @@ def _open_windowed(
     return found
 
 
+def _times_of(sink: Sink) -> list[str]:
+    """The columns that say the time of the sink's windows."""
+    return [name for name in (DATE, HOUR) if name in sink.window_columns]
+
+
 def _within(frame: DataFrame, span: Span, columns: tuple[str, ...]) -> DataFrame:
-    """Rows whose own window is inside: what a step has made of others belongs to windows not asked for."""
-    start = f.to_timestamp(f.col(DATE).cast("string"))
+    """Rows whose own window is inside: a step may have made rows of windows that were not asked for. Rows
+    that say no time are in none.
+    """
+    start = f.try_to_timestamp(f.col(DATE).cast("string"))
     if HOUR in columns:
-        start = f.timestamp_seconds(f.unix_timestamp(start) + f.col(HOUR).cast("int") * 3600)
+        hours = f.col(HOUR).try_cast("int")
+        start = f.timestamp_seconds(f.unix_timestamp(start) + hours * 3600)
     return frame.where(_inside(start, span))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -21,6 +21,8 @@ _GATHERING = re.compile(
     re.MULTILINE,
 )
 """Nodes of Spark's plans that look at several rows at once."""
+_UNITING = re.compile(r"^\W*Union\b", re.MULTILINE)
+"""Nodes whose columns pass for those of their first input."""
 
 
 class FunctionError(BrokerError):
@@ -92,5 +94,23 @@ def apply_step(step: StepSpec, inputs: Mapping[str, DataFrame], tables: Mapping[
 
 def gathers_rows(frame: DataFrame) -> bool:
     """Whether a frame looks at several rows at once, which a batch alone cannot answer."""
-    plan = str(frame._jdf.queryExecution().analyzed().toString())
-    return _GATHERING.search(plan) is not None
+    return _GATHERING.search(_plan_of(frame)) is not None
+
+
+def keeps_columns(frame: DataFrame, records: DataFrame, names: Iterable[str]) -> bool:
+    """Whether these columns of `frame` have what they have in `records`: no step has made them."""
+    if _UNITING.search(_plan_of(frame)):
+        return False
+    kept, known = _attributes_of(frame), _attributes_of(records)
+    return all(kept[name] == known.get(name) for name in names)
+
+
+def _plan_of(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().analyzed().toString())
+
+
+def _attributes_of(frame: DataFrame) -> dict[str, int]:
+    """Column -> the id that Spark gives to what it computes, and keeps where a column is passed on."""
+    output = frame._jdf.queryExecution().analyzed().output()
+    attributes = [output.apply(number) for number in range(output.size())]
+    return {str(attribute.name()): int(attribute.exprId().id()) for attribute in attributes}

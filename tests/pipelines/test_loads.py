@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 
@@ -15,7 +16,7 @@ from mirrormaker.pipelines.runner import RunFailedError
 from mirrormaker.pipelines.table import Table
 from mirrormaker.topology.model import PipelineName
 from tests.node.file_systems import mounted_tmpfs
-from tests.pipelines.place import START_MS, Place, give_up, order
+from tests.pipelines.place import HOUR_MS, START_MS, Place, give_up, order
 
 
 def test_runs_load_every_record_once_and_note_what_they_did(place: Place) -> None:
@@ -119,6 +120,30 @@ def test_a_reload_writes_the_windows_anew_that_are_asked_for_and_no_others(place
     assert {(row.hour, row.version) for row in versions.collect()} == {(0, 1), (1, 2), (2, 2), (3, 1)}
     assert place.run().rows_read == 1
     assert place.ids() == [*range(40), 99]
+
+
+OWN_DAY = "select value.id, value.day as date, 1 as version from records"
+
+
+@pytest.mark.parametrize(
+    "step", [OWN_DAY, f"select value.id, date, 1 as version from records where false union all {OWN_DAY}"]
+)
+def test_a_reload_finds_the_rows_of_days_that_a_step_makes_wherever_their_records_are(
+    place: Place, step: str
+) -> None:
+    place.keys = (
+        "format: json\n    schema: id int, day string\n"
+        f"    steps: [{{name: s, sql: '{step}'}}]\n    sinks: [{{parquet: out}}]\n"
+    )
+    days = ["2013-01-01", "2013-01-02", "soon"]
+    orders = [{"id": number, "day": days[number % 3]} for number in range(9)]
+    place.produce((START_MS + 100 * 24 * HOUR_MS, json.dumps(each).encode()) for each in orders)
+    place.run()
+    place.keys = place.keys.replace("1 as version", "2 as version")
+    assert place.reload(0, 24).rows_written == {"0-parquet": 3}
+    found = place.spark.read.parquet(str(place.folder / "out")).collect()
+    assert sorted(row.id for row in found) == list(range(9))
+    assert {row.id for row in found if row.version == 2} == {0, 3, 6}
 
 
 def test_all_that_is_wrong_is_told_before_anything_is_written(place: Place) -> None:
