@@ -90,10 +90,10 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _span(text: str) -> int:
-    found = amount(text)
-    if found is None or found[1] not in _UNITS_MS or not 0 < found[0] * _UNITS_MS[found[1]] <= SPAN_MS_MAX:
+    span_ms = amount(text, _UNITS_MS)
+    if span_ms is None or not 1 <= span_ms <= SPAN_MS_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is not a span such as 90m, 12h or 7d, up to a year")
-    return round(found[0] * _UNITS_MS[found[1]])
+    return span_ms
 
 
 def _apply(options: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ from mirrormaker.reconcile.switch_board import describe_switch
 from mirrormaker.route_groups import route_group
 from mirrormaker.state import StateDirectory
 from mirrormaker.timing_report import judge_objective, summarize_latency
-from mirrormaker.topology.document import read_text
+from mirrormaker.topology.document import full_path, read_text
 from mirrormaker.topology.loader import load_topology, parse_topology
 from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
 from mirrormaker.topology.readers.document import DEFAULT_DATA_DIR
@@ -133,9 +133,7 @@ def _topology_in_force(file: Path) -> Topology | None:
     """That of the daemon on the `data_dir` of a file with errors; None when it cannot be found."""
     try:
         said = _DATA_DIR.search(read_text(file))
-        directory = StateDirectory(
-            (file.resolve().parent / (said[1] if said else DEFAULT_DATA_DIR)).resolve()
-        )
+        directory = StateDirectory(full_path(file.resolve().parent, said[1] if said else DEFAULT_DATA_DIR))
         kept = directory.kept_topology() if directory.is_locked() else None
         return None if kept is None else parse_topology(kept, file)
     except ConfigurationError:

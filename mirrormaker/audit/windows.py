@@ -84,7 +84,7 @@ def parse_time(text: str) -> int:
 
 def parse_span(text: str) -> int:
     """A duration such as 90s or 5m, in milliseconds. Raises ValueError."""
-    found = amount(text)
-    if found is None or found[1] not in _UNITS_MS or round(found[0] * _UNITS_MS[found[1]]) < 1:
+    span_ms = amount(text, _UNITS_MS)
+    if span_ms is None or span_ms < 1:
         raise ValueError(f"{text!r} is not a duration such as 90s or 5m")
-    return round(found[0] * _UNITS_MS[found[1]])
+    return span_ms

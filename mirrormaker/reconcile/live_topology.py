@@ -96,13 +96,13 @@ class LiveTopology:
             if expected_digest is not None and expected_digest != in_force:
                 raise OutdatedTopologyError(f"the topology in force is {in_force}, not {expected_digest}")
             source = TopologyText(text=text, file=self._file.path)
-            topology = await asyncio.to_thread(source.parse)
+            topology = await _parse(source)
             self._subject.check(topology)
             await asyncio.to_thread(self._file.replace, text)
             return self._apply(LoadedTopology(topology=topology, source=source))
 
     async def _take(self, source: TopologyText) -> RouteSteps:
-        topology = await asyncio.to_thread(source.parse)
+        topology = await _parse(source)
         self._subject.check(topology)
         return self._apply(LoadedTopology(topology=topology, source=source))
 
@@ -126,3 +126,16 @@ class LiveTopology:
         self.failures += 1
         self.problem = str(error)
         _log.warning("topology_refused", in_force=self.loaded.source.digest, problems=error.problems)
+
+
+async def _parse(source: TopologyText) -> Topology:
+    """Raises ConfigurationError with every problem, and for a text that the loader itself fails at: no edit
+    ends a daemon.
+    """
+    try:
+        return await asyncio.to_thread(source.parse)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        _log.error("topology_not_read", digest=source.digest, exc_info=error)
+        raise ConfigurationError([f"{source.file}: cannot be read: {error!r}"]) from error

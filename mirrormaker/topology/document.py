@@ -8,9 +8,10 @@ numbers may have underscores between digits.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 
 import yaml
@@ -21,6 +22,9 @@ from broker.errors import ConfigurationError
 _TAG = "tag:yaml.org,2002:"
 STR, INT, FLOAT, BOOL, NULL = (f"{_TAG}{name}" for name in ("str", "int", "float", "bool", "null"))
 _VALUE_SIZE_SHOWN = 60
+_REPEATED_MAX = 50_000
+"""Values that aliases may stand for in all."""
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _KINDS = {
     STR: "text",
     INT: "a whole number",
@@ -153,7 +157,8 @@ def read_document(text: str, file: Path, problems: Problems) -> Place:
     Raises ConfigurationError at once when it is not YAML, or is not a mapping.
     """
     try:
-        node = yaml.compose(text, Loader=PlainLoader)
+        node = _compose(text)
+        _check_nodes(node, file)
     except yaml.MarkedYAMLError as error:
         raise ConfigurationError([_render_syntax_error(file, error)]) from error
     except ReaderError as error:
@@ -166,6 +171,16 @@ def read_document(text: str, file: Path, problems: Problems) -> Place:
         raise ConfigurationError([f"{file}:1: expected a mapping, found {found}"])
     problems.lines[""] = line_of(node)
     return Place(node, "", problems)
+
+
+def full_path(folder: Path, path: str) -> Path:
+    """Where a path below `folder` leads. Raises ConfigurationError when that is nowhere, as by a link that
+    leads to itself.
+    """
+    try:
+        return (folder / path).resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigurationError([f"{clipped(path)!r} is not a path: {error}"]) from error
 
 
 def line_of(node: yaml.Node) -> int:
@@ -207,6 +222,49 @@ def read_text(file: Path) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         problem = f"{file}:{line}: not UTF-8 text: {error.reason} at byte {error.start}"
         raise ConfigurationError([problem]) from error
+
+
+def _compose(text: str) -> yaml.Node | None:
+    """The one document that `text` is. Raises YAMLError, RecursionError."""
+    loader = PlainLoader(text)
+    try:
+        return loader.get_single_node()
+    except (ValueError, OverflowError) as error:  # PyYAML's, of numbers in directives and escapes
+        raise yaml.MarkedYAMLError(problem=str(error), problem_mark=loader.get_mark()) from error
+    finally:
+        loader.dispose()
+
+
+def _check_nodes(root: yaml.Node | None, file: Path) -> None:
+    """Raises ConfigurationError for what nobody could read to its end, or write down: aliases without end or
+    measure, and halves of characters.
+    """
+    sizes: dict[int, int] = {}  # with all that is inside; 0 as long as that is being counted
+
+    def count(node: yaml.Node) -> int:
+        size = sizes.get(id(node))
+        if size == 0:
+            raise ConfigurationError([f"{file}:{line_of(node)}: an alias stands inside of what it repeats"])
+        if size is None:
+            sizes[id(node)] = 0
+            if isinstance(node, yaml.ScalarNode) and _HALF_CHARACTER.search(node.value):
+                raise ConfigurationError(
+                    [f"{file}:{line_of(node)}: {node.value!r} holds half of a character"]
+                )
+            size = sizes[id(node)] = 1 + sum(map(count, _inside(node)))
+        return size
+
+    repeated = 0 if root is None else count(root) - len(sizes)
+    if repeated > _REPEATED_MAX:
+        raise ConfigurationError([f"{file}: aliases repeat more than {_REPEATED_MAX:,} values"])
+
+
+def _inside(node: yaml.Node) -> Iterator[yaml.Node]:
+    match node:
+        case yaml.MappingNode():
+            yield from chain.from_iterable(node.value)
+        case yaml.SequenceNode():
+            yield from node.value
 
 
 def _render_syntax_error(file: Path, error: yaml.MarkedYAMLError) -> str:

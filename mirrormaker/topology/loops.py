@@ -148,8 +148,9 @@ def _example(operation: Any, argument: Any) -> Iterator[str]:
             yield _member(argument)
         case _constants.MAX_REPEAT | _constants.MIN_REPEAT | _constants.POSSESSIVE_REPEAT:
             low, high, repeated = argument
-            for _ in range(max(low, min(1, high))):
-                yield from _characters(repeated)
+            once = list(islice(_characters(repeated), TOPIC_NAME_SIZE_MAX + 1))
+            for _ in range(max(low, min(1, high)) if once else 0):
+                yield from once
         case _constants.SUBPATTERN:
             yield from _characters(argument[-1])
         case _constants.ATOMIC_GROUP:

@@ -9,12 +9,16 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import dataclass
+from re import _constants, _parser  # type: ignore[attr-defined]
 from string import Formatter
+from typing import Any
 
 from mirrormaker.topology.model import TopicSelection
 
 INTERNAL_PREFIX = "__"
 TOPIC_NAME_SIZE_MAX = 249
+EMPTY_REPEATS_MAX = 1000
+_REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT)
 FIELDS = ("cluster", "topic")
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*")
@@ -43,11 +47,24 @@ def pattern_problem(pattern: str) -> str | None:
         with warnings.catch_warnings():
             warnings.simplefilter("error", FutureWarning)
             re.compile(pattern)
+            if _repeats_nothing(_parser.parse(pattern)):
+                return f"{pattern!r} repeats more than {EMPTY_REPEATS_MAX:,} times what may be empty"
     except (re.error, OverflowError, FutureWarning) as error:
         return f"{pattern!r} is not a regular expression: {error}"
     except RecursionError:
         return "not a regular expression: nested too deeply"
     return None
+
+
+def _repeats_nothing(parsed: Any) -> bool:
+    """Whether matching takes ages without getting anywhere."""
+    if isinstance(parsed, _parser.SubPattern | list | tuple):
+        if len(parsed) == 2 and parsed[0] in _REPEATS:
+            least, _, repeated = parsed[1]
+            if least > EMPTY_REPEATS_MAX and repeated.getwidth()[0] == 0:
+                return True
+        return any(map(_repeats_nothing, parsed))
+    return False
 
 
 def template_problem(template: str) -> str | None:

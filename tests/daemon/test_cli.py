@@ -146,4 +146,5 @@ def test_a_mesh_is_simulated_without_asking_anybody(good: Path) -> None:
     (route,) = json.loads(done.stdout)["routes"]
     assert route["copied_bytes_per_second"] == pytest.approx(5_000_000, rel=0.01)
     assert mirrormaker("plan", str(file), "--simulate").stdout.endswith("1 routes over 1.0 d, 0 warnings\n")
-    assert "is not a span" in mirrormaker("plan", str(file), "--simulate", "12").stderr
+    for span in ("12", "0.0001s", "367d"):
+        assert "is not a span" in mirrormaker("plan", str(file), "--simulate", span).stderr

@@ -12,7 +12,7 @@ from broker.clock import SystemClock
 from broker.errors import ConfigurationError
 from mirrormaker.reconcile.live_topology import LiveTopology, LoadedTopology, OutdatedTopologyError
 from mirrormaker.reconcile.routes import RouteSteps
-from mirrormaker.reconcile.topology_file import TopologyFile
+from mirrormaker.reconcile.topology_file import TopologyFile, TopologyText
 from mirrormaker.topology.model import Topology
 
 TEXT = """\
@@ -135,3 +135,20 @@ def test_a_posted_topology_is_in_the_file_or_nothing_has_changed(path: Path) -> 
     assert (path.read_text(), subject.applied, live.problem) == (text(), [], None)
     asyncio.run(live.replace(text(2), expected_digest=live.loaded.source.digest))
     assert (path.read_text(), subject.applied) == (text(2), [2])
+
+
+def test_a_text_that_the_loader_fails_at_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = Subject()
+    live = live_topology(path, subject)
+
+    def fail(_: TopologyText) -> Topology:
+        raise OverflowError("too much")
+
+    monkeypatch.setattr(TopologyText, "parse", fail)
+    with pytest.raises(ConfigurationError, match="too much"):
+        asyncio.run(live.replace(text(2)))
+    with pytest.raises(ConfigurationError, match="too much"):
+        asyncio.run(live.reload())
+    assert live.problem is not None
+    assert "too much" in live.problem
+    assert (path.read_text(), subject.applied, live.failures) == (text(), [], 1)

@@ -345,7 +345,9 @@ def test_groups_are_carried_over_where_a_route_says_so(tmp_path: Path) -> None:
 
 def test_a_condition_that_contains_itself_comes_to_an_end(tmp_path: Path) -> None:
     problems = problems_of_route(tmp_path, "filters: [{drop: &x {not: *x}}]")
-    assert problems[0].endswith("nested too deeply")
+    assert problems[0].endswith("an alias stands inside of what it repeats")
+    deep = "{not: " * 30 + "{key_prefix: x}" + "}" * 30
+    assert problems_of_route(tmp_path, f"filters: [{{drop: {deep}}}]")[0].endswith("nested too deeply")
 
 
 def test_a_window_over_midnight_belongs_to_the_day_on_which_it_starts() -> None:

@@ -339,7 +339,7 @@ def test_a_pattern_of_endless_repetitions_is_checked_in_no_time(tmp_path: Path) 
 
 def test_a_data_dir_that_is_no_path_is_refused(tmp_path: Path) -> None:
     problems = problems_of(tmp_path, CLUSTERS + 'data_dir: "a\\0b"\n')
-    assert problems == ["4: data_dir: 'a\\x00b' is not a path"]
+    assert problems == ["4: data_dir: 'a\\x00b' is not a path: embedded null byte"]
 
 
 TWO_WAYS = """\

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mirrormaker.topology.loops import example_of
 from mirrormaker.topology.model import TopicSelection
-from mirrormaker.topology.naming import compile_naming, is_legal_topic, template_problem
+from mirrormaker.topology.naming import compile_naming, is_legal_topic, pattern_problem, template_problem
 
 
 def test_patterns_match_whole_names_and_excludes_win() -> None:
@@ -32,6 +32,16 @@ def test_the_template_names_the_destination_topic() -> None:
     assert compile_naming("jfk", TopicSelection(include=("x",))).destination_of("flights") == "jfk.flights"
     kept = TopicSelection(include=("x",), name="{topic}")
     assert compile_naming("jfk", kept).destination_of("flights") == "flights"
+
+
+def test_a_pattern_that_repeats_nothing_has_an_example_at_once() -> None:
+    assert [example_of(pattern) for pattern in ("(?:){400000000}", "(?:(?:){4}){400000000}x")] == ["", "x"]
+
+
+@pytest.mark.parametrize("pattern", ["(?:){400000000}", "a|(?=(b?){5000})c", "(?i:(?:x*){2000,})"])
+def test_a_pattern_that_nobody_could_match_to_its_end_has_a_problem(pattern: str) -> None:
+    assert "what may be empty" in str(pattern_problem(pattern))
+    assert pattern_problem("(?:x?){1000}(?:x){50000}") is None
 
 
 @pytest.mark.parametrize("template", ["{topic}", "{cluster}.{topic}", "{cluster}-{topic}-copy", "x{topic}"])

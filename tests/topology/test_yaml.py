@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mirrormaker.topology.model import FailurePolicy
-from tests.topology.files import load, load_route, problem_of_route
+from tests.topology.files import CLUSTERS, load, load_route, problem_of_route, problems_of
 
 
 def test_on_is_a_key_like_any_other(tmp_path: Path) -> None:
@@ -106,3 +106,49 @@ def test_sizes_may_have_a_unit(tmp_path: Path, said: str, size: int) -> None:
 )
 def test_durations_may_have_a_unit(tmp_path: Path, said: str, span_ms: int) -> None:
     assert load_route(tmp_path, f"commit_interval_ms: {said}").commit_interval_ms == span_ms
+
+
+NINES = "9" * 400
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        (f"commit_interval_ms: {NINES}s", "commit_interval_ms: expected a duration such as 1500, 90s or 5m"),
+        (f"resources: {{fetch_bytes: {NINES}MB}}", "resources.fetch_bytes: expected a size such as"),
+        (f"resources: {{fetch_bytes: {NINES[:300]}TB}}", "resources.fetch_bytes: expected a size such as"),
+        (f"start: {{offsets: {{x: {{? {NINES * 13} : 5}}}}}}", f"start.offsets.x.{NINES * 13}: 99999"),
+    ],
+)
+def test_numbers_beyond_all_measure_are_told(tmp_path: Path, keys: str, told: str) -> None:
+    assert problem_of_route(tmp_path, keys).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('clusters: {}\ndata_dir: "\\UFFFFFFFF"\n', "2: not YAML: "),
+        (f"%YAML 1.{NINES * 13}\n---\nclusters: {{}}\n", "1: not YAML: "),
+        ('clusters: {}\ndata_dir: "a\\ud800"\n', "2: 'a\\ud800' holds half of a character"),
+        ('clusters:\n  "\\udfff": {}\n', "2: '\\udfff' holds half of a character"),
+        ("clusters: &all\n  a: *all\n", "1: an alias stands inside of what it repeats"),
+    ],
+)
+def test_what_no_text_can_say_is_told_with_its_line(tmp_path: Path, text: str, told: str) -> None:
+    (problem,) = problems_of(tmp_path, text)
+    assert problem.startswith(told)
+
+
+def test_aliases_stand_for_no_more_than_can_be_read(tmp_path: Path) -> None:
+    filters = ["drop: &c0 {any: [{key_prefix: a}, {key_prefix: b}]}"]
+    filters += [f"drop: &c{i} {{any: [{', '.join([f'*c{i - 1}'] * 4)}]}}" for i in range(1, 10)]
+    assert len(load_route(tmp_path, f"filters: [{{{'}, {'.join(filters[:4])}}}]").filters) == 4
+    route = f"{{from: a, to: b, topics: {{include: [x]}}, filters: [{{{'}, {'.join(filters)}}}]}}"
+    told = problems_of(tmp_path, f"{CLUSTERS}routes: [{route}]")
+    assert told == [" aliases repeat more than 50,000 values"]
+
+
+def test_a_path_that_leads_round_is_told(tmp_path: Path) -> None:
+    (tmp_path / "round").symlink_to("round")
+    (problem,) = problems_of(tmp_path, f"{CLUSTERS}data_dir: round/data\n")
+    assert problem.startswith("2: data_dir: 'round/data' is not a path: ")

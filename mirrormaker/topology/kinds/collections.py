@@ -8,6 +8,7 @@ import yaml
 
 from mirrormaker.topology.document import INT, Place, line_of
 from mirrormaker.topology.kinds.kind import JsonSchema, Kind, T, UnreadableError, unexpected
+from mirrormaker.topology.kinds.numbers import read_number
 
 
 class ListOf(Kind[tuple[T, ...]]):
@@ -153,4 +154,4 @@ class NumberedOf(Kind[Mapping[int, T]]):
 def _number(key: yaml.Node) -> int:
     if not isinstance(key, yaml.ScalarNode) or key.tag != INT or not key.value.isdecimal():
         raise UnreadableError("the key is not a number: whole, from 0 on")
-    return int(key.value)
+    return read_number(key.value)

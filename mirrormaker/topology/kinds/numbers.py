@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 
 import yaml
 
@@ -10,6 +12,7 @@ from mirrormaker.topology.document import INT, STR, Place, clipped
 from mirrormaker.topology.kinds.kind import JsonSchema, Kind, UnreadableError, scalar, unexpected
 
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
+_DIGITS_MAX = 1000
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([a-zA-Z]+)")
 _SIZE_UNITS = {
     "B": 1,
@@ -33,16 +36,28 @@ def whole_number(place: Place) -> int:
             f"{clipped(node.value)} starts with 0, which some read as octal: write it without"
         )
     text = scalar(place, INT, "a whole number")
+    return read_number(text)
+
+
+def read_number(text: str) -> int:
+    """The whole number that a plain word says. Raises UnreadableError, also for absurdly many digits."""
     try:
-        return int(text.replace("_", ""), 0)
-    except ValueError as error:
-        raise UnreadableError(f"{clipped(text)} is no number that can be read") from error
+        if len(text) <= _DIGITS_MAX:
+            return int(text.replace("_", ""), 0)
+    except ValueError:
+        pass
+    raise UnreadableError(f"{clipped(text)} is no number that can be read")
 
 
-def amount(text: str) -> tuple[float, str] | None:
-    """A number and its unit, such as `1.5 MiB`; None for anything else."""
+def amount(text: str, units: Mapping[str, int]) -> int | None:
+    """What a number with one of `units`, such as `1.5 MiB`, comes to; None for anything else, also for more
+    than a float holds.
+    """
     found = _AMOUNT.fullmatch(text)
-    return (float(found[1]), found[2]) if found else None
+    if found is None or found[2] not in units:
+        return None
+    number = float(found[1]) * units[found[2]]
+    return round(number) if math.isfinite(number) else None
 
 
 def require_between(number: int, low: int, high: int, shown: str) -> int:
@@ -103,10 +118,10 @@ class Size(Kind[int]):
             raise unexpected("a size in bytes", place)
         if node.tag == INT or _LEADING_ZERO.fullmatch(node.value):
             return Integer(self._low, self._high).read(place)
-        found = amount(node.value)
-        if found is None or found[1] not in _SIZE_UNITS:
+        size = amount(node.value, _SIZE_UNITS)
+        if size is None:
             raise unexpected("a size such as 1048576, 64KiB, 8MiB or 50MB", place)
-        return require_between(round(found[0] * _SIZE_UNITS[found[1]]), self._low, self._high, node.value)
+        return require_between(size, self._low, self._high, node.value)
 
     def schema(self) -> JsonSchema:
         units = "|".join(_SIZE_UNITS)

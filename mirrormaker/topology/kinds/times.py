@@ -38,10 +38,10 @@ class Duration(Kind[int]):
         if self._bare and isinstance(node, yaml.ScalarNode) and node.tag == INT:
             return Integer(self._low_ms, self._high_ms).read(place)
         examples = "1500, 90s or 5m" if self._bare else "90s or 5m"
-        found = amount(node.value) if isinstance(node, yaml.ScalarNode) and node.tag == STR else None
-        if found is None or found[1] not in _UNITS_MS:
+        is_text = isinstance(node, yaml.ScalarNode) and node.tag == STR
+        span_ms = amount(node.value, _UNITS_MS) if is_text else None
+        if span_ms is None:
             raise unexpected(f"a duration such as {examples}", place)
-        span_ms = round(found[0] * _UNITS_MS[found[1]])
         if not self._low_ms <= span_ms <= self._high_ms:
             spans = f"{self.render(self._low_ms)} and {self.render(self._high_ms)}"
             raise UnreadableError(f"{clipped(node.value)} is not between {spans}")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker.errors import ConfigurationError
+from mirrormaker.topology.document import full_path
 from mirrormaker.topology.kinds.collections import ListOf
 from mirrormaker.topology.kinds.kind import Checked, UnreadableError
 from mirrormaker.topology.kinds.numbers import Integer
@@ -60,13 +62,15 @@ def document(folder: Path) -> Record[Document]:
             "routes": ListOf(Taken(ROUTE), keeps_numbers=True),
             "pipelines": pipelines(folder),
             "pipelines_at_once": Integer(1, PIPELINES_AT_ONCE_MAX),
-            "data_dir": Checked(Text("path"), _check_path),
+            "data_dir": Checked(Text("path"), lambda path: _check_path(folder, path)),
             "generation": Integer(1, GENERATION_MAX),
         },
     )
 
 
-def _check_path(path: str) -> str:
-    if "\0" in path:
-        raise UnreadableError(f"{path!r} is not a path")
+def _check_path(folder: Path, path: str) -> str:
+    try:
+        full_path(folder, path)
+    except ConfigurationError as error:
+        raise UnreadableError(str(error)) from error
     return path

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from cronsim import CronSim, CronSimError
 
+from broker.errors import ConfigurationError
+from mirrormaker.topology.document import full_path
 from mirrormaker.topology.kinds.collections import ListOf, MapOf, Several
 from mirrormaker.topology.kinds.kind import Checked, Kind, UnreadableError
 from mirrormaker.topology.kinds.numbers import Integer
@@ -102,7 +104,10 @@ def location(folder: Path) -> Kind[str]:
     def check(path: str) -> str:
         if "\0" in path or "\n" in path:
             raise UnreadableError(f"{path!r} is not a path")
-        return path if "://" in path else str((folder / path).resolve())
+        try:
+            return path if "://" in path else str(full_path(folder, path))
+        except ConfigurationError as error:
+            raise UnreadableError(str(error)) from error
 
     return Checked(Text("path or URL", empty=False), check)
 
