@@ -18,7 +18,7 @@ from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, S
 from mirrormaker.plan.world import ObservedTopic
 from mirrormaker.topology.further_topics import further_topics, written_topics
 from mirrormaker.topology.model import ClusterName, PartitionPolicy, RouteName, RouteSpec, SyncSpec, TopicSpec
-from mirrormaker.topology.naming import TopicNaming, is_legal_topic
+from mirrormaker.topology.naming import INTERNAL_REFUSAL, TopicNaming, is_internal, is_legal_topic
 
 TopicClaims = Mapping[str, RouteName]
 """Topics of one destination that other routes write, with the route."""
@@ -192,9 +192,13 @@ def _taken(name: str, written: frozenset[str], claims: TopicClaims) -> str | Non
 
 
 def _illegal(name: str, written: frozenset[str]) -> str | None:
-    """Which of these topics nobody can make; `name` is told before others."""
-    illegal = [each for each in (name, *sorted(written - {name})) if not is_legal_topic(each)]
-    return f"{illegal[0]!r} is not a legal topic name" if illegal else None
+    """Which of these topics nobody can make, or no route may write; `name` is told before others."""
+    for each in (name, *sorted(written - {name})):
+        if not is_legal_topic(each):
+            return f"{each!r} is not a legal topic name"
+        if is_internal(each):
+            return f"{each!r}: {INTERNAL_REFUSAL}"
+    return None
 
 
 def _obstacle(name: str, known: ObservedTopic | None, taken: str | None, sync: SyncSpec) -> str | None:

@@ -19,6 +19,7 @@ INTERNAL_PREFIX = "__"
 TOPIC_NAME_SIZE_MAX = 249
 EMPTY_REPEATS_MAX = 1000
 _REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT)
+INTERNAL_REFUSAL = f"topics that begin with {INTERNAL_PREFIX} are those of clusters and mirrors"
 FIELDS = ("cluster", "topic")
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*")
@@ -84,7 +85,7 @@ def template_problem(template: str) -> str | None:
         return "lacks {topic}: all topics would get the same name"
     if not is_legal_topic(template.format(cluster="c", topic="t")):
         return "topic names hold only letters, digits, '.', '_' and '-'"
-    return None
+    return INTERNAL_REFUSAL if is_internal(template) else None
 
 
 @dataclass(frozen=True, slots=True)

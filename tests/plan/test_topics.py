@@ -19,6 +19,7 @@ from mirrormaker.topology.model import (
     RouteSpec,
     RouteTo,
     SyncSpec,
+    TopicSelection,
     TopicSpec,
     TransformSpec,
 )
@@ -205,3 +206,15 @@ def test_what_the_file_says_of_a_topic_goes_before_its_source() -> None:
     assert plan([source], [there], declared=declared).steps == [
         AddPartitions(cluster=AGGREGATE, name="jfk.flights", have=6, partitions=12)
     ]
+
+
+def test_topics_of_clusters_and_mirrors_are_never_written() -> None:
+    of = replace(route(), topics=TopicSelection(include=(".*",), name="_{topic}"))
+    planned = plan([topic("_mirrormaker_control"), topic("flights")], of=of)
+    assert planned.destinations == {"flights": "_flights"}
+    assert "'__mirrormaker_control': topics that begin with __" in planned.obstacles["_mirrormaker_control"]
+    elsewhere = replace(
+        of, topics=TopicSelection(include=(".*",)), transforms=(TransformSpec(step=RouteTo(to="_{topic}")),)
+    )
+    planned = plan([topic("_x")], of=elsewhere)
+    assert "'__x': topics that begin with __" in planned.obstacles["_x"]

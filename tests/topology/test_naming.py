@@ -62,6 +62,8 @@ def test_good_templates_have_no_problem(template: str) -> None:
         "a{b}{topic}",
         "{topic} x",
         "{0}{topic}",
+        "__{topic}",
+        "__{cluster}.{topic}",
     ],
 )
 def test_bad_templates_have_a_problem(template: str) -> None:

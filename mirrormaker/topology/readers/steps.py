@@ -34,7 +34,7 @@ from mirrormaker.topology.model import (
     Where,
 )
 from mirrormaker.topology.naming import (
-    INTERNAL_PREFIX,
+    INTERNAL_REFUSAL,
     TOPIC_NAME_SIZE_MAX,
     is_internal,
     is_legal_topic,
@@ -62,7 +62,7 @@ def _check_template(template: str) -> str:
         legal = f"up to {TOPIC_NAME_SIZE_MAX} letters, digits, '.', '_' and '-'"
         raise UnreadableError(f"{template!r} is not a topic's name: {legal}")
     if is_internal(template):
-        raise UnreadableError(f"topics that begin with {INTERNAL_PREFIX} are those of clusters and mirrors")
+        raise UnreadableError(INTERNAL_REFUSAL)
     return template
 
 
