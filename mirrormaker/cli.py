@@ -18,7 +18,7 @@ from broker.client.group_offset_admin import Destination
 from broker.client.security.disclosure import disclose
 from broker.client.security.text_source import Place, TextSource
 from broker.clock import SystemClock
-from broker.errors import BrokerError
+from broker.errors import BrokerError, ConfigurationError
 from broker.output_end import end_without_output
 from broker.telemetry import configure_logging
 from broker.types import HostPort
@@ -259,10 +259,18 @@ async def _served(daemon: Daemon, options: argparse.Namespace) -> AsyncIterator[
         return
     from mirrormaker.console.server import serving  # only here: a daemon without a port starts twice as fast
 
-    token = disclose(options.http_token).strip() if options.http_token is not None else None
+    token = _disclose_token(options.http_token) if options.http_token is not None else None
     async with serving(daemon, options.http, token) as address:
         print(f"http\t{address}", flush=True)
         yield
+
+
+def _disclose_token(source: TextSource) -> str:
+    """Raises ConfigurationError, also for one that is empty: whoever leaves it out would have it."""
+    token = disclose(source).strip()
+    if not token:
+        raise ConfigurationError([f"{source.where}: there is no token in it"])
+    return token
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -48,10 +48,17 @@ class Access:
             if is_loopback(self.host):
                 return None
             return Refusal(status=403, reason="changes from other machines need a token: see --http-token")
-        scheme, _, given = headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self.token.encode()):
+        if not self._has_token(headers.get("Authorization", "")):
             return Refusal(status=401, reason="needs the header 'Authorization: Bearer TOKEN'")
         return None
+
+    def _has_token(self, authorization: str) -> bool:
+        """An empty token is nobody's."""
+        scheme, _, credentials = authorization.partition(" ")
+        given = credentials.strip().encode()
+        if scheme.lower() != "bearer" or self.token is None or not given:
+            return False
+        return hmac.compare_digest(given, self.token.encode())
 
 
 def is_loopback(host: str) -> bool:

@@ -31,6 +31,8 @@ GOOD = {"Authorization": f"Bearer {TOKEN}"}
         (Access(host="0.0.0.0"), "POST", {"Host": "jfk.example:80"}, 403),
         (Access(host="0.0.0.0", token=TOKEN), "POST", {"Host": "jfk.example:80", **GOOD}, None),
         (Access(host="0.0.0.0", token=TOKEN), "POST", {"Authorization": f"Basic {TOKEN}"}, 401),
+        (Access(host="127.0.0.1", token=""), "POST", {**HERE, "Authorization": "Bearer"}, 401),
+        (Access(host="127.0.0.1", token=""), "POST", {**HERE, "Authorization": "Bearer  "}, 401),
         (Access(host="0.0.0.0", token=TOKEN), "DELETE", {"Authorization": "Bearer wróng"}, 401),
     ],
 )

@@ -104,6 +104,16 @@ def test_a_command_that_is_asked_for_wrongly_is_an_error_and_no_finding(
     assert "error: " in done.stderr
 
 
+@pytest.mark.parametrize("content", ["", " \n\n"])
+def test_an_empty_token_is_none(good: Path, tmp_path: Path, content: str) -> None:
+    """Whoever says `Authorization: Bearer` would have it."""
+    token = tmp_path / "token"
+    token.write_text(content)
+    done = mirrormaker("run", str(good), "--http", "0", "--http-token", f"file:{token}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == f"--http-token: file:{token}: there is no token in it"
+
+
 def test_the_version_is_told() -> None:
     done = mirrormaker("--version")
     assert (done.returncode, done.stdout.startswith("mirrormaker ")) == (0, True)
