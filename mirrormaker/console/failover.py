@@ -7,6 +7,7 @@ from aiohttp import web
 from broker.clock import SystemClock
 from broker.errors import ConfigurationError
 from broker.telemetry import logger
+from mirrormaker.console.queries import check_query
 from mirrormaker.daemon import Daemon
 from mirrormaker.failover.commands import describe_switched, rehearse_switch, switch_group
 from mirrormaker.failover.settling import TailChoice, Terms
@@ -34,6 +35,7 @@ class FailoverResource:
 
     async def rehearse(self, request: web.Request) -> web.Response:
         """Nothing is changed."""
+        check_query(request.query, once={"to"})
         try:
             target = Side(request.query.get("to", Side.STANDBY.value))
         except ValueError as error:
@@ -51,6 +53,7 @@ class FailoverResource:
         return await self._switch(request, Side.HOME)
 
     async def _switch(self, request: web.Request, target: Side) -> web.Response:
+        check_query(request.query, once={"force", "tail", "timeout"})
         topology, name = self._daemon.topology, request.match_info["name"]
 
         def tell(line: str) -> None:

@@ -14,7 +14,8 @@
     POST /failover-groups/NAME/failback  the same, to the home
     POST /routes/NAME/seek   ?to=earliest|latest|TIME|OFFSET &topic=T &partition=N; while it pauses
 
-An error is {"problems": [...]}. Runs on the daemon's event loop; who may do what is decided in `access`.
+An error is {"problems": [...]}; a parameter that a request does not have is one. Runs on the daemon's event
+loop; who may do what is decided in `access`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from broker.types import HostPort
 from mirrormaker.console.access import Access
 from mirrormaker.console.failover import FailoverResource
 from mirrormaker.console.metrics import metrics_text
+from mirrormaker.console.queries import check_query
 from mirrormaker.daemon import Daemon
 from mirrormaker.failover.sides import FailoverError
 from mirrormaker.reconcile.control import Pause, Resumption, resumption_record
@@ -65,10 +67,12 @@ async def serving(daemon: Daemon, address: HostPort, token: str | None) -> Async
         client_max_size=TOPOLOGY_BYTES_MAX,
     )
     application.add_routes(DaemonResource(daemon).routes())
-    runner = web.AppRunner(application, access_log=None, handle_signals=False)
+    runner = web.AppRunner(
+        application, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_SECONDS
+    )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, address.host, address.port, shutdown_timeout=SHUTDOWN_SECONDS)
+        site = web.TCPSite(runner, address.host, address.port)
         try:
             await site.start()
         except (OSError, OverflowError) as error:
@@ -105,26 +109,31 @@ class DaemonResource:
 
     async def health(self, request: web.Request) -> web.Response:
         """That this is answered at all is the news."""
+        check_query(request.query)
         return web.json_response({"live": True, "ready": self._daemon.is_ready})
 
     async def readiness(self, request: web.Request) -> web.Response:
         """For those who send traffic, or wait for the end of a deployment."""
+        check_query(request.query)
         is_ready = self._daemon.is_ready
         return web.json_response({"ready": is_ready}, status=200 if is_ready else 503)
 
     async def status(self, request: web.Request) -> web.Response:
         """Positions and ends are asked of the clusters, the rest is known here."""
+        check_query(request.query)
         daemon = self._daemon
         status = await read_status(daemon.topology, self._clock, daemon.describe())
         return web.json_response(render_json(status))
 
     async def metrics(self, request: web.Request) -> web.Response:
         """In Prometheus' text format."""
+        check_query(request.query)
         text = await asyncio.to_thread(metrics_text, self._daemon.describe())
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def topology(self, request: web.Request) -> web.Response:
         """The text in force, which the file need not hold just now."""
+        check_query(request.query)
         source = self._daemon.live.loaded.source
         return web.Response(
             text=source.text, content_type="application/yaml", headers={"ETag": f'"{source.digest}"'}
@@ -132,6 +141,7 @@ class DaemonResource:
 
     async def replace_topology(self, request: web.Request) -> web.Response:
         """The body is the whole topology."""
+        check_query(request.query)
         try:
             text = (await request.read()).decode("utf-8")
         except UnicodeDecodeError as error:
@@ -144,10 +154,12 @@ class DaemonResource:
 
     async def reload(self, request: web.Request) -> web.Response:
         """As SIGHUP, with an answer."""
+        check_query(request.query)
         return self._applied((await self._daemon.live.reload()).describe())
 
     async def pause(self, request: web.Request) -> web.Response:
         """Every process of the route heeds it, wherever it runs."""
+        check_query(request.query, once={"reason"}, several={"topic"})
         route, topics = self._asked_route(request)
         wish = Pause(
             at_ms=self._clock.now_ms(),
@@ -160,6 +172,7 @@ class DaemonResource:
 
     async def resume(self, request: web.Request) -> web.Response:
         """Takes pauses back."""
+        check_query(request.query, once={"partition"}, several={"topic"})
         route, topics = self._asked_route(request)
         board = self._daemon.board(route)
         resumption = Resumption(
@@ -174,6 +187,7 @@ class DaemonResource:
 
     async def seek(self, request: web.Request) -> web.Response:
         """Refused while the route is at work anywhere."""
+        check_query(request.query, once={"to", "partition"}, several={"topic"})
         route, topics = self._asked_route(request)
         try:
             destination = parse_destination(request.query.get("to", ""))
