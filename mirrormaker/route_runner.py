@@ -46,7 +46,6 @@ from mirrormaker.reconcile.control import (
     RouteWishes,
     Verdict,
     claim_key,
-    digest_of,
     judge,
 )
 from mirrormaker.reconcile.control_board import ControlBoard
@@ -251,7 +250,7 @@ class RouteRunner:
     def _own_claim(self) -> Claim:
         return Claim(
             generation=self._identity.generation(),
-            digest=digest_of(self.work.route, self.work.mesh.ways),
+            digest=self.work.digest,
             daemon=self._identity.daemon_id,
             host=self._identity.host,
             at_ms=self._clock.now_ms(),
@@ -282,7 +281,7 @@ class RouteRunner:
         return verdict
 
     def _halts(self) -> RouteHalts:
-        return RouteHalts(self.work.route, self._board, self._identity.daemon_id, self._clock)
+        return RouteHalts(self.work, self._board, self._identity.daemon_id, self._clock)
 
     def _make_passage(self, source: Cluster, destination: Cluster) -> HeartbeatPassage | None:
         route = self.work.route
@@ -328,7 +327,7 @@ class RouteRunner:
             )
             ledger.note = copier.note
             carriage = HeartbeatCarriage(source, destination, copier.set_topics, self._events)
-            watch = TopicWatch(source, halts, copier.arbiter.meet)
+            watch = TopicWatch(source, halts, copier.arbiter)
             groups = route.sync.groups
             if groups is not None:
                 back = ReturnLedger(source, destination) if self.work.leads_back else None

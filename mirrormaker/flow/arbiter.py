@@ -180,8 +180,21 @@ class Arbiter:
             else:
                 self._look_whether_passed(source)
 
+    def left(self, sources: Iterable[TopicPartition], *, at_once_again: bool = False) -> None:
+        """Partitions have been given up: what they had met may have passed when they come back.
+        `at_once_again`: they are not another's meanwhile, and wait for the same as before.
+        """
+        for source in sources:
+            if not (at_once_again and self._passing.get(source) in PASSING):
+                self._passing.pop(source, None)
+            self._met_meanwhile.pop(source, None)
+
+    def passed(self, source: TopicPartition) -> None:
+        """What was told of a topic as a whole is no more: it would be news again."""
+        self._passing.pop(source, None)
+
     def look_again(self) -> None:
-        """Some may have been released."""
+        """Some may have been released, or what was written of those that stand may be gone."""
         if self._machine is None:
             return
         for partition in list(self._machine.partitions.values()):
@@ -191,6 +204,9 @@ class Arbiter:
             if self._halts.is_released(trouble):
                 self._machine.halt(trouble, is_final=True)
                 self._start(self._go_on(trouble), partition.source, trouble)
+            elif self._halts.standing(partition.source) is None:
+                stand = self._stand_and_try if trouble.kind in OBSTACLES else self._stand
+                self._start(stand(trouble), partition.source, trouble)
 
     def _look_whether_passed(self, source: TopicPartition) -> None:
         """A partition that stood in front of an obstacle may have left it behind."""

@@ -197,6 +197,10 @@ class Holdings:
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
         """Forget the partitions at once: they may be another's already."""
+        self._forget(partitions)
+        self._engine.arbiter.left(partitions)
+
+    def _forget(self, partitions: Collection[TopicPartition]) -> None:
         held = self._engine.machine.partitions
         self._arrived |= {
             source: _Arrived(held[source].committed, held[source].acknowledged)
@@ -220,7 +224,8 @@ class Holdings:
             partitions=len(lost.sources),
             reason=lost.reason,
         )
-        self.release(lost.sources)
+        self._forget(lost.sources)
+        self._engine.arbiter.left(lost.sources, at_once_again=True)
         self._start_task(self._start_later(lost.sources, lost.wait_ms), "take over again")
 
     @property

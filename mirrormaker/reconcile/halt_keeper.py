@@ -5,18 +5,18 @@ from __future__ import annotations
 from broker.clock import Clock
 from broker.types import TopicPartition
 from mirrormaker.flow.trouble import Trouble, TroubleKind
-from mirrormaker.reconcile.control import digest_of
 from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.halts import Halt
-from mirrormaker.topology.model import RouteSpec
+from mirrormaker.reconcile.routes import RouteWork
 
 
 class RouteHalts:
     """See `mirrormaker.flow.arbiter.Halts`."""
 
-    def __init__(self, route: RouteSpec, board: ControlBoard, daemon: str, clock: Clock) -> None:
+    def __init__(self, work: RouteWork, board: ControlBoard, daemon: str, clock: Clock) -> None:
         """`daemon`: who halts, as others know it."""
-        self.route = route
+        self.route = work.route
+        self._digest = work.digest
         self._board = board
         self._daemon = daemon
         self._clock = clock
@@ -51,8 +51,8 @@ class RouteHalts:
         """It stands from now on, unless that is known. Raises BrokerError where the destination has not been
         told yet, which goes on.
         """
-        known, digest = self._halt(trouble.source), digest_of(self.route)
-        told = (trouble, stops_route, digest, None)
+        known = self._halt(trouble.source)
+        told = (trouble, stops_route, self._digest, None)
         if known is not None and told == (known.trouble, known.stops_route, known.digest, known.released):
             return
         halt = Halt(
@@ -60,7 +60,7 @@ class RouteHalts:
             at_ms=self._clock.now_ms(),
             by=self._daemon,
             stops_route=stops_route,
-            digest=digest,
+            digest=self._digest,
         )
         await self._board.halt(self.route.name, halt)
 

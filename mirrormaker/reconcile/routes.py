@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from mirrormaker.reconcile.control import digest_of
 from mirrormaker.topology.failover_groups import FailoverGroup, failover_groups, return_route
 from mirrormaker.topology.model import (
     ClusterSpec,
@@ -48,6 +49,11 @@ class RouteWork:
     @property
     def name(self) -> RouteName:
         return self.route.name
+
+    @property
+    def digest(self) -> str:
+        """The same in every process that does the same for the route: see `digest_of`."""
+        return digest_of(self.route, self.mesh.ways)
 
     @property
     def leads_back(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from broker.client.cluster import Cluster
 from broker.client.metadata import ClusterMetadata
@@ -21,18 +22,30 @@ LOOKS_BEFORE_DELETED = 2
 """A node that has just started may not know of all topics."""
 
 
-class TopicWatch:
-    """Of one route. `on_trouble` is told of each trouble once, until it has passed."""
+class TroubleListener(Protocol):
+    """Who is told, as the arbiter of the route is."""
 
-    def __init__(self, source: Cluster, halts: RouteHalts, on_trouble: Callable[[Trouble], None]) -> None:
+    def meet(self, trouble: Trouble) -> None:
+        """A topic has run into this."""
+        ...
+
+    def passed(self, source: TopicPartition) -> None:
+        """It has left that behind."""
+        ...
+
+
+class TopicWatch:
+    """Of one route. `listener` is told of each trouble once, until it has passed."""
+
+    def __init__(self, source: Cluster, halts: RouteHalts, listener: TroubleListener) -> None:
         self._source = source
         self._halts = halts
-        self._on_trouble = on_trouble
+        self._listener = listener
         self._copied: set[str] = set()
         """Topics of the source that the route has taken since the process began."""
         self._absences: dict[str, int] = {}
         """Looks in a row that did not find a topic."""
-        self._told: dict[str, TroubleKind] = {}
+        self._absent, self._misshapen, self._refused = (_Told(listener) for _ in range(3))
 
     async def find_absent(self, naming: TopicNaming, selected: Iterable[str]) -> dict[str, str]:
         """Topics that were copied, are still to be, and are not there, each with the reason. Raises
@@ -40,9 +53,9 @@ class TopicWatch:
         """
         here = set(selected)
         self._copied |= here
-        for topic in here & self._absences.keys():
-            del self._absences[topic]
-            self._told.pop(topic, None)
+        for topic in here:
+            self._absences.pop(topic, None)
+            self._absent.passed(topic)
         known = self._copied | self._halts.deleted_topics()
         absent = {topic for topic in known - here if naming.selects(topic)}
         if not absent:
@@ -64,7 +77,9 @@ class TopicWatch:
             trouble = _whole(TroubleKind.TOPIC_DELETED, topic, "the topic was deleted at the source")
         else:
             return None  # it is there, and not ready
-        self._tell(trouble)
+        if trouble.kind is TroubleKind.TOPIC_DELETED and self._halts.standing(trouble.source) is None:
+            self._absent.passed(topic)  # or what was written of it is gone, and nobody could release it
+        self._absent.tell(trouble)
         if trouble.kind is TroubleKind.TOPIC_DELETED and self._is_forgotten(trouble):
             self._copied.discard(topic)
             return None
@@ -75,7 +90,7 @@ class TopicWatch:
         if self._halts.route.on.topic_deleted is FailurePolicy.SKIP_AND_RECORD:
             return True
         if self._halts.is_released(trouble):
-            self._on_trouble(trouble)
+            self._listener.meet(trouble)
             return True
         return False
 
@@ -96,11 +111,10 @@ class TopicWatch:
             declared, known = destination.declared.get(name), destination.topics.get(name)
             count, there = source[topic].partitions, known.partitions if known is not None else 0
             if there <= max(count, (declared.partitions or 0) if declared is not None else 0):
-                if self._told.get(topic) is TroubleKind.PARTITION_MISMATCH:
-                    del self._told[topic]
+                self._misshapen.passed(topic)
                 continue
             problem = f"{name!r} has {there} partitions at the destination, the source {count}"
-            self._tell(_whole(TroubleKind.PARTITION_MISMATCH, topic, problem))
+            self._misshapen.tell(_whole(TroubleKind.PARTITION_MISMATCH, topic, problem))
             if route.on.partition_mismatch is not FailurePolicy.SKIP_AND_RECORD:
                 obstacles[topic] = problem
         return obstacles
@@ -116,13 +130,30 @@ class TopicWatch:
         }
         for topic, name in destinations.items():
             if (result := refused.get(name)) is not None:
-                self._tell(_whole(_kind_of(result.code), topic, f"destination: {result.error}"))
+                self._refused.tell(_whole(_kind_of(result.code), topic, f"destination: {result.error}"))
+            else:
+                self._refused.passed(topic)
 
-    def _tell(self, trouble: Trouble) -> None:
+
+class _Told:
+    """What one look has told, of each topic."""
+
+    def __init__(self, listener: TroubleListener) -> None:
+        self._listener = listener
+        self._kinds: dict[str, TroubleKind] = {}
+
+    def tell(self, trouble: Trouble) -> None:
+        """Unless that was told last."""
         topic = trouble.source.topic
-        if self._told.get(topic) is not trouble.kind:
-            self._told[topic] = trouble.kind
-            self._on_trouble(trouble)
+        if self._kinds.get(topic) is not trouble.kind:
+            self.passed(topic)
+            self._kinds[topic] = trouble.kind
+            self._listener.meet(trouble)
+
+    def passed(self, topic: str) -> None:
+        """Nothing is wrong with it any more."""
+        if self._kinds.pop(topic, None) is not None:
+            self._listener.passed(TopicPartition(topic, WHOLE_TOPIC))
 
 
 def _kind_of(code: ErrorCode | None) -> TroubleKind:

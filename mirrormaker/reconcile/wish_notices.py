@@ -14,7 +14,6 @@ from mirrormaker.reconcile.control import (
     RouteWishes,
     Standing,
     describe_superseding,
-    digest_of,
     read_wishes,
     standing_of,
 )
@@ -40,8 +39,7 @@ def _claim_notices(
     """Where no daemon runs here, another one by a file of the same generation may well be meant to."""
     if found is None or (daemon_id is None and found.generation == generation):
         return
-    digest = digest_of(work.route, work.mesh.ways)
-    own = Claim(generation=generation, digest=digest, daemon=daemon_id or "", host="", at_ms=0)
+    own = Claim(generation=generation, digest=work.digest, daemon=daemon_id or "", host="", at_ms=0)
     if standing_of(own, found) is Standing.SUPERSEDED:
         yield Notice(kind=NoticeKind.DAEMON, about=work.name, message=describe_superseding(own, found))
 

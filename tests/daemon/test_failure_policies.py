@@ -31,7 +31,8 @@ from tests.daemon.conftest import (
 )
 from tests.daemon.test_mirror import _count as count
 from tests.daemon.test_mirror import _try_to_create as try_to_create
-from tests.daemon.test_mirror import address, consume, create, produce
+from tests.daemon.test_mirror import address, consume, create, produce, producer
+from tests.daemon.test_provenance import mesh
 
 SKIPPED = "__mirrormaker_skipped"
 AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE = (
@@ -62,9 +63,9 @@ def copied(
     return running
 
 
-def delete_records(cluster: EmbeddedCluster, before: int) -> None:
+def delete_records(cluster: EmbeddedCluster, before: int, topic: str = "flights") -> None:
     admin = AdminClient({"bootstrap.servers": address(cluster)})
-    for deleted in admin.delete_records([Position("flights", 0, before)]).values():
+    for deleted in admin.delete_records([Position(topic, 0, before)]).values():
         deleted.result(PATIENCE_SECONDS)
 
 
@@ -152,6 +153,53 @@ def test_a_route_that_is_to_fail_stops_until_it_is_resumed(
     running.wait_copied()
     assert count(destination, "jfk.flights", 1) == 150
     assert len(notes(destination)) == 1
+    assert running.stop() == 0
+
+
+def test_a_partition_that_is_released_while_its_topic_is_paused_goes_on_when_that_ends(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    writer = producer(source)
+    for value in (b'{"a": 1}', b"no json", b'{"a": 2}'):
+        writer.produce("flights", value, b"k", partition=0)
+    assert writer.flush(PATIENCE_SECONDS) == 0
+    running = mirror(source, destination, transforms=[{"drop": {"fields": ["a"]}}])
+    running.start()
+    running.wait_for(lambda told: bool(told["halts"]), "the partition stands")
+    of_topic = (str(running.file), "jfk-to-aggregate", "--topic", "flights")
+    assert mirrormaker("pause", *of_topic).returncode == 0
+    running.wait_for(lambda told: partition_of(told)["state"] == "unassigned", "the topic is paused")
+    assert mirrormaker("resume", *of_topic).returncode == 0
+    running.wait_copied()
+    assert count(destination, "jfk.flights", 1) == 2
+    running.wait_for(lambda told: told["halts"] == [], "the halt taken back")
+    assert running.stop() == 0
+
+
+def test_a_route_that_shares_the_work_with_others_stops_as_well(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    here, there = clusters
+    create(here, "orders", 1)
+    create(there, "orders", 1)
+    ends = {"a": here, "b": there}
+    running = mirror.of_file(
+        mesh(tmp_path / "mesh", ends, [("a", "b"), ("b", "a")], on={"source_gap": "fail"})
+    )
+    produce(here, "orders", range(100), 1)
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    produce(here, "orders", range(100, 200), 1)
+    delete_records(here, 150, "orders")
+    running.start()
+    running.wait_for(lambda told: bool(told["halts"]) and told["state"] == "failed", "the route failed")
+    wait_until(lambda: "route_rests" in running.log.read_text(), "it rests, and is not tried again and again")
+    assert mirrormaker("resume", str(running.file), "a-to-b").returncode == 0
+    running.wait_copied()
+    assert count(there, "orders", 1) == 150
     assert running.stop() == 0
 
 

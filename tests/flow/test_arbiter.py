@@ -17,7 +17,15 @@ from mirrormaker.flow.facts import ObstacleMet, PartitionRecovered
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerIdentity
 from mirrormaker.flow.standing import standing_of
-from mirrormaker.flow.trouble import OBSTACLES, PASSING, Trouble, TroubleKind, kind_of_refusal, policy_for
+from mirrormaker.flow.trouble import (
+    OBSTACLES,
+    PASSING,
+    WHOLE_TOPIC,
+    Trouble,
+    TroubleKind,
+    kind_of_refusal,
+    policy_for,
+)
 from mirrormaker.topology.model import (
     ClusterName,
     FailurePolicies,
@@ -32,6 +40,7 @@ SOURCE = TopicPartition("flights", 0)
 DESTINATION = TopicPartition("jfk.flights", 0)
 POSITION = 100
 LASTING = frozenset(TroubleKind) - PASSING - OBSTACLES
+POLICIES_THAT_HALT = {kind: {kind.value: FailurePolicy.PAUSE_PARTITION} for kind in LASTING}
 WAITING_ALONE = frozenset({TroubleKind.UNAUTHORIZED, TroubleKind.DESTINATION_FULL})
 """Files that would skip for these are refused."""
 
@@ -109,19 +118,7 @@ class Scene:
             on=self.policies,
         )
         self.machine = FlowMachine(FlowConfig())
-        self.machine.assign(
-            [
-                Assignment(
-                    source=SOURCE,
-                    destinations=(DESTINATION,),
-                    bucket=0,
-                    position=POSITION,
-                )
-            ]
-        )
-        self.machine.set_leaders({DESTINATION: BrokerId(1)})
-        for key in self.machine.ready(0).producers:
-            self.machine.set_producer(key, ProducerIdentity(producer_id=1, epoch=0))
+        self._take(POSITION)
         assert self.machine.partitions[SOURCE].may_fetch(0)
         self.arbiter = Arbiter(
             route,
@@ -130,6 +127,20 @@ class Scene:
             on_event=lambda name, **details: self.events.append(name),
             on_failure=self._end,
         )
+
+    def _take(self, position: int) -> None:
+        self.machine.assign(
+            [Assignment(source=SOURCE, destinations=(DESTINATION,), bucket=0, position=position)]
+        )
+        self.machine.set_leaders({DESTINATION: BrokerId(1)})
+        for key in self.machine.ready(0).producers:
+            self.machine.set_producer(key, ProducerIdentity(producer_id=1, epoch=0))
+
+    def leave_and_return(self, position: int, *, at_once_again: bool = False) -> None:
+        """The partition was another's for a while."""
+        self.machine.release([SOURCE])
+        self.arbiter.left([SOURCE], at_once_again=at_once_again)
+        self._take(position)
 
     async def write(self, trouble: Trouble, on_failure: Callable[[BrokerError], None]) -> None:
         """What is being noted as left out must not cross meanwhile."""
@@ -227,6 +238,70 @@ def test_an_obstacle_stands_once_however_often_it_is_met_and_goes_on_when_releas
     scene.run(scene.arbiter.look_again)
     assert (scene.notes, scene.kept.halts, scene.position) == ([trouble], {}, POSITION + 1)
     assert scene.machine.counts.left_out == {TroubleKind.OVERSIZE: 1}
+
+
+@pytest.mark.parametrize("at_once_again", [False, True])
+def test_what_was_released_while_the_partition_was_away_goes_on_when_it_is_back(at_once_again: bool) -> None:
+    scene, trouble = Scene(FailurePolicies()), trouble_of(TroubleKind.OVERSIZE)
+    scene.run(lambda: scene.arbiter.take_fact(ObstacleMet(trouble=trouble)))
+    scene.leave_and_return(POSITION, at_once_again=at_once_again)
+    scene.kept.released.add(SOURCE)
+    scene.run(lambda: scene.arbiter.joined([SOURCE]))
+    assert (scene.notes, scene.kept.halts, scene.position) == ([trouble], {}, POSITION + 1)
+
+
+def test_another_obstacle_than_before_the_partition_was_away_stands_too() -> None:
+    scene, first = Scene(FailurePolicies()), trouble_of(TroubleKind.OVERSIZE)
+    second = replace(first, position=POSITION + 50, resume_at=POSITION + 51)
+    scene.run(lambda: scene.arbiter.take_fact(ObstacleMet(trouble=first)))
+    scene.kept.halts.clear()
+    scene.leave_and_return(second.position)
+    scene.run(lambda: scene.arbiter.joined([SOURCE]), lambda: scene.arbiter.meet(second))
+    assert scene.kept.halts == {SOURCE: (second, False)}
+    assert scene.machine.counts.troubles == {TroubleKind.OVERSIZE: 2}
+
+
+@pytest.mark.parametrize("kind", sorted(PASSING, key=lambda kind: kind.value))
+def test_what_passed_while_the_partition_was_away_is_told_when_it_is_met_again(kind: TroubleKind) -> None:
+    scene, trouble = Scene(FailurePolicies()), trouble_of(kind)
+    scene.run(lambda: scene.arbiter.meet(trouble))
+    scene.leave_and_return(POSITION)
+    assert not scene.arbiter.is_without_room(SOURCE)
+    scene.run(lambda: scene.arbiter.meet(trouble))
+    assert scene.events == ["trouble_met", "trouble_met"]
+
+
+def test_a_destination_without_room_is_told_once_though_its_transactions_are_given_up_again_and_again() -> (
+    None
+):
+    scene, trouble = Scene(FailurePolicies()), trouble_of(TroubleKind.DESTINATION_FULL)
+    for _ in range(3):
+        scene.run(lambda: scene.arbiter.meet(trouble))
+        scene.leave_and_return(POSITION, at_once_again=True)
+        assert scene.arbiter.is_without_room(SOURCE)
+    assert scene.events == ["trouble_met"]
+
+
+def test_what_befalls_a_topic_as_a_whole_is_told_again_once_it_had_passed() -> None:
+    scene = Scene(FailurePolicies(partition_mismatch=FailurePolicy.PAUSE_PARTITION))
+    topic = TopicPartition(SOURCE.topic, WHOLE_TOPIC)
+    trouble = replace(trouble_of(TroubleKind.PARTITION_MISMATCH), source=topic)
+    for passes in (False, True):
+        scene.run(lambda: scene.arbiter.meet(trouble))
+        if passes:
+            scene.arbiter.passed(topic)
+    scene.run(lambda: scene.arbiter.meet(trouble))
+    assert scene.events == ["trouble_met", "trouble_met"]
+
+
+@pytest.mark.parametrize("kind", sorted(LASTING | OBSTACLES, key=lambda kind: kind.value))
+def test_a_halt_whose_record_is_gone_is_written_again_while_the_partition_stands(kind: TroubleKind) -> None:
+    scene, trouble = Scene(FailurePolicies(**POLICIES_THAT_HALT.get(kind, {}))), trouble_of(kind)
+    scene.run(lambda: scene.arbiter.meet(trouble))
+    scene.kept.halts.clear()
+    scene.run(scene.arbiter.look_again)
+    assert scene.kept.halts == {SOURCE: (trouble, False)}
+    assert scene.machine.counts.troubles == {kind: 1}
 
 
 @pytest.mark.parametrize("policy", [FailurePolicy.PAUSE_PARTITION, FailurePolicy.FAIL])
