@@ -23,6 +23,7 @@ class Refusal:
 
     status: int
     reason: str
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,20 +43,24 @@ class Access:
         if method in READING_METHODS:
             return None
         origin = headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("Host"):
+        if origin is not None and _authority(origin) != headers.get("Host"):
             return Refusal(status=403, reason=f"pages of {origin} may change nothing here")
         if self.token is None:
             if is_loopback(self.host):
                 return None
             return Refusal(status=403, reason="changes from other machines need a token: see --http-token")
         if not self._has_token(headers.get("Authorization", "")):
-            return Refusal(status=401, reason="needs the header 'Authorization: Bearer TOKEN'")
+            return Refusal(
+                status=401,
+                reason="needs the header 'Authorization: Bearer TOKEN'",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
         return None
 
     def _has_token(self, authorization: str) -> bool:
         """An empty token is nobody's."""
         scheme, _, credentials = authorization.partition(" ")
-        given = credentials.strip().encode()
+        given = credentials.strip().encode(errors="surrogateescape")  # headers need not be text
         if scheme.lower() != "bearer" or self.token is None or not given:
             return False
         return hmac.compare_digest(given, self.token.encode())
@@ -69,6 +74,13 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _authority(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def _hostname(host: str) -> str:

@@ -11,7 +11,9 @@ from mirrormaker.console.queries import check_query
 from mirrormaker.daemon import Daemon
 from mirrormaker.failover.commands import describe_switched, rehearse_switch, switch_group
 from mirrormaker.failover.settling import TailChoice, Terms
+from mirrormaker.failover.sides import find_group
 from mirrormaker.reconcile.switches import Side
+from mirrormaker.topology.model import Topology
 
 TIMEOUT_SECONDS = 60.0
 
@@ -40,8 +42,8 @@ class FailoverResource:
             target = Side(request.query.get("to", Side.STANDBY.value))
         except ValueError as error:
             raise ConfigurationError(["to: expected home or standby"]) from error
-        name = request.match_info["name"]
-        rehearsal = await rehearse_switch(self._daemon.topology, name, target, self._clock)
+        topology, name = self._asked_group(request)
+        rehearsal = await rehearse_switch(topology, name, target, self._clock)
         return web.json_response(rehearsal.describe())
 
     async def fail_over(self, request: web.Request) -> web.Response:
@@ -54,13 +56,22 @@ class FailoverResource:
 
     async def _switch(self, request: web.Request, target: Side) -> web.Response:
         check_query(request.query, once={"force", "tail", "timeout"})
-        topology, name = self._daemon.topology, request.match_info["name"]
+        topology, name = self._asked_group(request)
 
         def tell(line: str) -> None:
             _log.info("failover_stage", group=name, stage=line)
 
         done = await switch_group(topology, name, target, _terms_of(request), self._clock, tell)
         return web.json_response(describe_switched(topology, name, done))
+
+    def _asked_group(self, request: web.Request) -> tuple[Topology, str]:
+        """The topology in force, and the name of a failover group, or of a route of it, in the path."""
+        topology, name = self._daemon.topology, request.match_info["name"]
+        try:
+            find_group(topology, name)
+        except ConfigurationError as error:
+            raise web.HTTPNotFound(reason=str(error)) from error
+        return topology, name
 
 
 def _terms_of(request: web.Request) -> Terms:

@@ -21,7 +21,7 @@ loop; who may do what is decided in `access`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -50,6 +50,9 @@ from mirrormaker.topology.model import RouteSpec
 TOPOLOGY_BYTES_MAX = 16 << 20
 SHUTDOWN_SECONDS = 1.0
 """How long requests under way may take once the daemon has ended."""
+_PARTITION_DIGITS_MAX = 10
+_SHOWN_MAX = 50
+"""Characters of what was asked for, in an answer that refuses it."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -63,7 +66,7 @@ async def serving(daemon: Daemon, address: HostPort, token: str | None) -> Async
     Raises ConfigurationError when it cannot be bound.
     """
     application = web.Application(
-        middlewares=[_guarding(Access(host=address.host, token=token)), _tell_problems],
+        middlewares=[_tell_problems, _guarding(Access(host=address.host, token=token))],
         client_max_size=TOPOLOGY_BYTES_MAX,
     )
     application.add_routes(DaemonResource(daemon).routes())
@@ -146,9 +149,11 @@ class DaemonResource:
             text = (await request.read()).decode("utf-8")
         except UnicodeDecodeError as error:
             raise ConfigurationError([f"the body is not UTF-8 text: {error.reason}"]) from error
-        expected = request.headers.get("If-Match")
+        except (web.RequestPayloadError, ConnectionError) as error:
+            raise ConfigurationError([f"the body cannot be read: {error}"]) from error
+        expected = request.headers.get("If-Match", "*").strip()  # any: there always is one
         steps = await self._daemon.live.replace(
-            text, expected_digest=None if expected is None else expected.strip().strip('"')
+            text, expected_digest=None if expected == "*" else expected.strip('"')
         )
         return self._applied(steps.describe())
 
@@ -174,11 +179,12 @@ class DaemonResource:
         """Takes pauses back."""
         check_query(request.query, once={"partition"}, several={"topic"})
         route, topics = self._asked_route(request)
+        partition = _asked_partition(request)
         board = self._daemon.board(route)
         resumption = Resumption(
             release=Release(at_ms=self._clock.now_ms(), by=f"{this_user()} by HTTP from {request.remote}"),
             topics=frozenset(topics),
-            partition=_asked_partition(request),
+            partition=partition,
         )
         await board.put([resumption_record(route.name, resumption)])
         records = resume_records(route.name, await board.wishes(route.name), resumption)
@@ -222,11 +228,13 @@ class DaemonResource:
 
 
 def _asked_partition(request: web.Request) -> int | None:
-    """Raises ConfigurationError for what is no number."""
+    """Raises ConfigurationError for what is no number of a partition."""
     text = request.query.get("partition")
-    if text is not None and not text.isdecimal():
-        raise ConfigurationError([f"partition: {text!r} is no number"])
-    return None if text is None else int(text)
+    if text is None:
+        return None
+    if not text.isdecimal() or len(text) > _PARTITION_DIGITS_MAX:
+        raise ConfigurationError([f"partition: {text[:_SHOWN_MAX]!r} is not the number of one"])
+    return int(text)
 
 
 def _guarding(access: Access) -> Any:
@@ -236,7 +244,7 @@ def _guarding(access: Access) -> Any:
         if refusal is None:
             return await handler(request)
         _log.warning("request_refused", path=request.path, peer=request.remote, reason=refusal.reason)
-        return _problems(refusal.status, [refusal.reason])
+        return _problems(refusal.status, [refusal.reason], refusal.headers)
 
     return guard
 
@@ -255,8 +263,12 @@ async def _tell_problems(request: web.Request, handler: _Handler) -> web.StreamR
     except BrokerError as error:
         return _problems(503, [str(error)])
     except web.HTTPException as error:
-        return _problems(error.status, [error.reason])
+        headers = {name: value for name, value in error.headers.items() if name != "Content-Type"}
+        return _problems(error.status, [error.reason], headers)
+    except Exception as error:  # noqa: BLE001 the request has failed, and nothing else
+        _log.error("request_failed", method=request.method, path=request.path, exc_info=True)
+        return _problems(500, [f"{type(error).__name__}: see the daemon's log"])
 
 
-def _problems(status: int, problems: list[str]) -> web.Response:
-    return web.json_response({"problems": problems}, status=status)
+def _problems(status: int, problems: list[str], headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.json_response({"problems": problems}, status=status, headers=headers)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession, TCPConnector
+from structlog.testing import capture_logs
 
 from broker.types import HostPort
 from mirrormaker.console.server import serving
@@ -93,5 +94,91 @@ def test_of_several_values_for_one_none_is_picked(daemon: Daemon) -> None:
     async def play(ask: Ask) -> None:
         answer = await ask("POST", "/routes/forth/resume?partition=0&partition=1&topic=t&topic=t")
         assert (answer.status, answer.problems) == (400, ["partition: given 2 times"])
+
+    asked(daemon, play)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("POST", f"/routes/forth/seek?to={'9' * 4400}", {}, 400),
+        ("POST", "/routes/nope/pause", {}, 404),
+        ("GET", "/failover-groups/nope", {}, 404),
+        ("POST", "/failover-groups/no%0Ape/failover", {}, 404),
+        ("POST", "/reload", {"Origin": "http://["}, 403),
+        ("GET", "/nope", {}, 404),
+    ],
+)
+def test_what_cannot_be_asked_for_is_an_error_in_the_one_form(
+    daemon: Daemon, method: str, path: str, headers: dict[str, str], status: int
+) -> None:
+    async def play(ask: Ask) -> None:
+        answer = await ask(method, path, headers=headers)
+        assert answer.status == status
+        assert len(answer.problems) == 1
+        assert len(answer.text) < 200
+
+    asked(daemon, play)
+
+
+@pytest.mark.parametrize("number", ["", "-1", "x", "9" * 4400])
+def test_a_partition_is_a_number(daemon: Daemon, number: str) -> None:
+    async def play(ask: Ask) -> None:
+        for path in ("resume?", "seek?to=latest&"):
+            answer = await ask("POST", f"/routes/forth/{path}partition={number}")
+            assert answer.status == 400
+            assert answer.problems == [f"partition: {number[:50]!r} is not the number of one"]
+
+    asked(daemon, play)
+
+
+def test_a_body_that_is_not_what_it_says_is_refused(daemon: Daemon) -> None:
+    async def play(ask: Ask) -> None:
+        for data, headers in ((b"\xff", {}), (b"not packed", {"Content-Encoding": "gzip"})):
+            answer = await ask("POST", "/topology", data=data, headers=headers)
+            assert answer.status == 400
+            assert answer.problems[0].startswith("the body ")
+
+    asked(daemon, play)
+
+
+def test_refusals_say_what_would_be_served(daemon: Daemon) -> None:
+    async def play(ask: Ask) -> None:
+        answer = await ask("GET", "/reload")
+        assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+        answer = await ask("POST", "/reload")
+        assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+        for each in (answer, await ask("GET", "/nope")):
+            assert each.headers["Content-Type"].startswith("application/json")
+
+    asked(daemon, play, token="a-token")
+
+
+@pytest.mark.parametrize(
+    ("condition", "status"), [("*", 400), ('"{}"', 400), ('W/"{}"', 412), ('"other"', 412)]
+)
+def test_a_topology_is_replaced_on_a_condition(daemon: Daemon, condition: str, status: int) -> None:
+    """400: there the condition holds, and the daemon does not run."""
+
+    async def play(ask: Ask) -> None:
+        tag = condition.format(daemon.live.loaded.source.digest)
+        answer = await ask(
+            "POST", "/topology", headers={"If-Match": tag}, data=daemon.live.loaded.source.text
+        )
+        assert answer.status == status
+
+    asked(daemon, play)
+
+
+def test_a_request_that_fails_is_logged_and_answered(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Daemon) -> dict[str, Any]:
+        raise ZeroDivisionError("a secret")
+
+    async def play(ask: Ask) -> None:
+        monkeypatch.setattr(Daemon, "describe", fail)
+        with capture_logs() as logs:
+            answer = await ask("GET", "/metrics")
+        assert (answer.status, answer.problems) == (500, ["ZeroDivisionError: see the daemon's log"])
+        assert [entry["event"] for entry in logs] == ["request_failed"]
 
     asked(daemon, play)
