@@ -24,6 +24,7 @@ from mirrormaker.plan.world import ObservedCluster, ObservedTopic, UnreachableCl
 from mirrormaker.topology.group_selection import GroupSelection
 from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Topology
 from mirrormaker.topology.naming import compile_naming
+from mirrormaker.topology.ways import Ways, settings_ways
 
 
 def make_plan(topology: Topology, world: World, digest: str, route_steps: Sequence[RouteStep] = ()) -> Plan:
@@ -63,6 +64,7 @@ class _Draft:
             for name, cluster in world.clusters.items()
             if isinstance(cluster, ObservedCluster)
         }
+        self._ways = _ways_by_route(topology)
         self._writers: dict[ClusterName, dict[str, RouteName]] = defaultdict(dict)
         self._copies: dict[ClusterName, set[str]] = defaultdict(set)
 
@@ -84,6 +86,7 @@ class _Draft:
                 declared=self._topology.clusters[destination.name].topics,
             ),
             self._claims(route, key),
+            self._ways.get(route.name, Ways()),
         )
         self._copies[key].update(planned.destinations.values())
         for written in planned.written.values():
@@ -94,6 +97,10 @@ class _Draft:
         self.steps += _rule_steps(route, source, destination, planned.destinations)
         self.notices += access_notices(route, source, destination)
         self._tell_obstacles(route, planned.obstacles)
+        self.notices += (
+            Notice(kind=NoticeKind.SETTING, about=f"{route.name}: {topic}", message=why)
+            for topic, why in planned.left.items()
+        )
         self._tell_fit(route, source, destination, planned.destinations, planned.steps)
         copied = [source.topics[name] for name in planned.destinations]
         positions = source.positions.get(route.name, {})
@@ -141,6 +148,13 @@ class _Draft:
             self.notices += standing_notices(route, source.topics[topic], committed)
             self.notices += lag_notices(route, source.topics[topic], committed, punctual)
         self.notices += destination_right_notices(route, destination, list(destinations.values()), steps)
+
+
+def _ways_by_route(topology: Topology) -> dict[RouteName, Ways]:
+    """Those of settings; routes that have the same share them."""
+    ways = settings_ways(topology.routes)
+    trees = {each: Ways(each) for each in set(ways.values())}
+    return {name: trees[each] for name, each in ways.items()}
 
 
 def _cluster_notices(world: World) -> Iterator[Notice]:

@@ -6,22 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from mirrormaker.plan.settings import CLEANUP, is_same
+from mirrormaker.plan.settings import CLEANUP, ORDERED, is_same, shrinks
 from mirrormaker.plan.steps import AddPartitions, AdoptTopic, ChangeSettings, CreateTopic, SettingChange, Step
 
 TOPICS_MAX = 100
 PARTITIONS_MAX = 1000
 """A plan that makes more of them than this is a large one."""
-_SHRINKING = {
-    "retention.ms": "records are deleted sooner",
-    "retention.bytes": "records are deleted sooner",
-    "local.retention.ms": "records are deleted sooner",
-    "local.retention.bytes": "records are deleted sooner",
-    "delete.retention.ms": "deletions are forgotten sooner",
-    "max.message.bytes": "batches that it took are refused",
-    "min.insync.replicas": "records are acknowledged with fewer replicas",
-}
-"""Settings whose smaller values take something away; -1 is the largest."""
+UNCLEAN = "unclean.leader.election.enable"
 
 
 def dangers_of(step: Step) -> tuple[str, ...]:
@@ -63,18 +54,8 @@ def _dangers_of_changes(changes: Mapping[str, SettingChange]) -> Iterator[str]:
         if name == CLEANUP:
             if change.old is None or not is_same(name, change.new, change.old):
                 yield f"{CLEANUP} {change.new} deletes what {change.old} keeps"
-        elif name in _SHRINKING and _shrinks(change):
-            yield f"{name} {change.old} -> {change.new}: {_SHRINKING[name]}"
-
-
-def _shrinks(change: SettingChange) -> bool:
-    """Also where it cannot be told."""
-    try:
-        return change.old is None or _size(change.new) < _size(change.old)
-    except ValueError:
-        return True
-
-
-def _size(value: str) -> float:
-    number = int(value)
-    return number if number >= 0 else float("inf")
+        elif name == UNCLEAN:
+            if change.new == "true":
+                yield f"{name} {change.old} -> true: records that are acknowledged may be lost"
+        elif name in ORDERED and shrinks(change.new, change.old):
+            yield f"{name} {change.old} -> {change.new}: {ORDERED[name]}"

@@ -13,12 +13,22 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from broker.errors import ErrorCode
-from mirrormaker.plan.settings import COMPRESSION, KEEP_COMPRESSION, carried_settings, differing_settings
+from mirrormaker.plan.settings import (
+    COMPRESSION,
+    KEEP_COMPRESSION,
+    ORDERED,
+    Extent,
+    applied_settings,
+    carried_settings,
+    differing_settings,
+    extent_of,
+)
 from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, SettingChange, TopicStep
 from mirrormaker.plan.world import ObservedTopic
 from mirrormaker.topology.further_topics import further_topics, written_topics
 from mirrormaker.topology.model import ClusterName, PartitionPolicy, RouteName, RouteSpec, SyncSpec, TopicSpec
 from mirrormaker.topology.naming import INTERNAL_REFUSAL, TopicNaming, is_internal, is_legal_topic
+from mirrormaker.topology.ways import Ways
 
 TopicClaims = Mapping[str, RouteName]
 """Topics of one destination that other routes write, with the route."""
@@ -47,6 +57,8 @@ class DesiredTopic:
     config: Mapping[str, str] = field(default_factory=dict)
     created_config: Mapping[str, str] = field(default_factory=dict)
     """What it gets beside when it is created, and may lose again."""
+    undecided: Mapping[str, str] = field(default_factory=dict)
+    """What its source says, and the route may not decide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +82,8 @@ class TopicPlan:
     steps: list[TopicStep] = field(default_factory=list)
     obstacles: dict[str, str] = field(default_factory=dict)
     """Source topics that are selected and cannot be copied, with the reason."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Source topics of which settings are not carried over, with the reason."""
 
 
 def select_topics(naming: TopicNaming, topics: Iterable[TellsOfTopic]) -> dict[str, str]:
@@ -87,8 +101,11 @@ def plan_topics(
     source: Mapping[str, ObservedTopic],
     destination: Destination,
     claims: TopicClaims,
+    ways: Ways,
 ) -> TopicPlan:
-    """Compare the selected topics with `destination`, which must have been asked about all their names."""
+    """Compare the selected topics with `destination`, which must have been asked about all their names.
+    `ways`: those that settings may come round by.
+    """
     plan = TopicPlan()
     for topic, name in sorted(select_topics(naming, source.values()).items()):
         known = destination.topics.get(name)
@@ -101,8 +118,10 @@ def plan_topics(
             continue
         plan.destinations[topic] = name
         plan.written[topic] = written
-        desired = destination_topic(route, source[topic], name, destination)
+        desired = destination_topic(route, source[topic], name, destination, ways)
         plan.steps += compare_topic(destination.name, desired, known)
+        if differing := differing_settings(desired.undecided, known) if known is not None else {}:
+            plan.left[topic] = _why_left(route, topic, differing, ways)
     own = set(plan.destinations.values())
     further = {
         name: topic
@@ -111,13 +130,13 @@ def plan_topics(
         if name not in own
     }
     for name, topic in sorted(further.items()):
-        desired = destination_topic(route, source[topic], name, destination)
+        desired = destination_topic(route, source[topic], name, destination, ways)
         plan.steps += compare_topic(destination.name, desired, destination.topics.get(name))
     return plan
 
 
 def destination_topic(
-    route: RouteSpec, source: ObservedTopic, name: str, destination: Destination
+    route: RouteSpec, source: ObservedTopic, name: str, destination: Destination, ways: Ways
 ) -> DesiredTopic:
     """What the destination's topic `name` should be, for the copies of `source`."""
     declared = destination.declared.get(name, _NOT_DECLARED)
@@ -126,12 +145,19 @@ def destination_topic(
     replicas = declared.replication or max(min(source.replication, max(destination.nodes, 1)), 1)
     has_replicas = known.replication if known is not None and known.exists else replicas
     carried = carried_settings(source, route.sync.config, replicas=has_replicas)
+    extent = extent_of(route, source.name, name, ways)
     return DesiredTopic(
         name=name,
         partitions=max([*counts, declared.partitions or 0]) or None,
         replication=replicas,
-        config={**carried, **declared.config},
-        created_config={COMPRESSION: KEEP_COMPRESSION},
+        config={**applied_settings(carried, known, extent), **declared.config},
+        created_config={COMPRESSION: KEEP_COMPRESSION, **carried},
+        undecided={
+            setting: value
+            for setting, value in carried.items()
+            if setting not in declared.config
+            and (extent is Extent.NONE or (extent is Extent.LARGER and setting not in ORDERED))
+        },
     )
 
 
@@ -180,6 +206,16 @@ def _follows_partitions(route: RouteSpec, known: ObservedTopic | None) -> bool:
     if known is None or not known.exists:
         return True
     return route.sync.partitions and route.topics.partitions is PartitionPolicy.SAME
+
+
+def _why_left(route: RouteSpec, topic: str, differing: Mapping[str, str], ways: Ways) -> str:
+    said = ", ".join(f"{setting} {value}" for setting, value in differing.items())
+    first = ways.first_cluster(topic, route.source, route.destination)
+    if route.topics.merge or first is None:
+        why = "other routes may write the topic, too ('merge')"
+    else:
+        why = f"of the clusters that bring it to each other {first!r} is first by name"
+    return f"{said} is not carried over: {why}"
 
 
 def _taken(name: str, written: frozenset[str], claims: TopicClaims) -> str | None:

@@ -22,7 +22,7 @@ from mirrormaker.topology.model import (
     SimulatedRoute,
     Topology,
 )
-from mirrormaker.topology.ways import Way, ways_of
+from mirrormaker.topology.ways import Way, settings_ways, ways_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,8 @@ class RouteWork:
     destination: ClusterSpec
     mesh: Mesh = field(default_factory=Mesh)
     """Empty for a route that is no part of one."""
+    settings_ways: tuple[Way, ...] = ()
+    """Those that settings of its topics could come round by; none for a route that is no part of a mesh."""
     failover: FailoverGroup | None = None
     """The routes that it switches its direction with."""
 
@@ -87,12 +89,14 @@ class RouteSteps:
 def work_of(topology: Topology) -> dict[RouteName, RouteWork]:
     """The routes that a process with this file should run, or, in a failover group, may have to."""
     clusters, mesh, groups = topology.clusters, _mesh_of(topology), failover_groups(topology)
+    ways = settings_ways(topology.routes)
     return {
         route.name: RouteWork(
             route=route,
             source=clusters[route.source],
             destination=clusters[route.destination],
             mesh=mesh if ways_of([route]) else Mesh(),
+            settings_ways=ways.get(route.name, ()),
             failover=None if route.failover_group is None else groups[route.failover_group],
         )
         for route in topology.routes

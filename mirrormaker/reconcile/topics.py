@@ -27,6 +27,7 @@ from mirrormaker.reconcile.topic_steps import StepResult
 from mirrormaker.reconcile.topic_watch import TopicWatch
 from mirrormaker.topology.further_topics import further_topics
 from mirrormaker.topology.naming import TopicNaming, compile_naming
+from mirrormaker.topology.ways import Ways
 
 LOOKS_AFTER_CREATION = 50
 LOOK_INTERVAL_MS = 100
@@ -86,6 +87,7 @@ class TopicReconciler:
         self._route = work.route
         self._naming: TopicNaming = compile_naming(work.route.source, work.route.topics)
         self._declared = work.destination.topics
+        self._ways = Ways(work.settings_ways)
 
     def pause(self, topics: Collection[str]) -> None:
         """Leave these topics of the source alone from now on, and no others."""
@@ -122,7 +124,7 @@ class TopicReconciler:
         )
         route, shares = self._route.name, self._route.topics.merge
         others = self._claims.of_others(route, shares=shares)
-        plan = plan_topics(self._route, self._naming, pictures.source, destination, others)
+        plan = plan_topics(self._route, self._naming, pictures.source, destination, others, self._ways)
         repair = await self._repairer.repair(
             Admin(self._destination), plan.steps, self._route.sync, saw_settings=pictures.has_settings
         )

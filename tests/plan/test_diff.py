@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -30,14 +32,19 @@ from mirrormaker.plan.steps import (
     CreateTopic,
     RestartRoute,
     StartRoute,
+    Step,
     StopRoute,
+    TopicStep,
 )
+from mirrormaker.plan.topics import Destination, plan_topics
 from mirrormaker.plan.world import ObservedCluster, PartitionTraffic, UnreachableCluster, World
 from mirrormaker.topology.model import (
+    ClusterName,
     ExistingTopics,
     GroupSync,
     Objectives,
     RouteName,
+    RouteSpec,
     RouteTo,
     Start,
     SyncSpec,
@@ -46,6 +53,8 @@ from mirrormaker.topology.model import (
     Topology,
     TransformSpec,
 )
+from mirrormaker.topology.naming import compile_naming
+from mirrormaker.topology.ways import Ways, settings_ways
 from tests.plan.worlds import AGGREGATE, FLIGHTS, JFK, LGA, cluster, route, topic, topology, world
 
 WEEK, DAY, HOUR = "604800000", "86400000", "3600000"
@@ -109,6 +118,150 @@ def test_a_topic_that_steps_of_two_routes_write_belongs_to_the_first_unless_they
     merged = replace(FLIGHTS, merge=True)
     routes = [route(origin, topics=merged, transforms=late) for origin in (JFK, LGA)]
     assert notices(plan(topology(*routes), seen), NoticeKind.OBSTACLE) == []
+
+
+CARRIES = SyncSpec(config=("retention.ms", "max.message.bytes", "segment.ms"))
+
+
+def both_ways(*names: str, merge: bool = False) -> list[RouteSpec]:
+    """Between all of these clusters, under the same names."""
+    topics = replace(SAME_NAMES, merge=merge)
+    return [
+        route(ClusterName(source), ClusterName(end), topics=topics, provenance=True, sync=CARRIES)
+        for source, end in permutations(names, 2)
+    ]
+
+
+def values_of(seen: World, name: str) -> dict[str, str | None]:
+    """Values of the setting of `flights` by cluster."""
+    return {
+        key: each.topics["flights"].setting(name)
+        for key, each in seen.clusters.items()
+        if isinstance(each, ObservedCluster)
+    }
+
+
+def changed(seen: World, steps: Iterable[Step]) -> World:
+    """The world after these steps about topics."""
+    taken = [step for step in steps if isinstance(step, CreateTopic | ChangeSettings | AddPartitions)]
+    return World(
+        clusters={
+            name: replace(each, topics=after(each.topics, [step for step in taken if step.cluster == name]))
+            for name, each in seen.clusters.items()
+            if isinstance(each, ObservedCluster)
+        }
+    )
+
+
+def steps_at_once(asked: Topology, seen: World) -> list[TopicStep]:
+    """What all routes of a daemon would do that look at the same moment."""
+    ways, steps = settings_ways(asked.routes), []
+    for each in asked.routes:
+        source, there = seen.reached(each.source), seen.reached(each.destination)
+        assert source is not None
+        assert there is not None
+        naming, mesh = compile_naming(each.source, each.topics), Ways(ways.get(each.name, ()))
+        destination = Destination(name=there.name, topics=there.topics)
+        steps += plan_topics(each, naming, source.topics, destination, {}, mesh).steps
+    return steps
+
+
+def settled(asked: Topology, seen: World, *, at_once: bool = False) -> World:
+    """The world once nothing is to be done any more."""
+    for _ in range(10):
+        steps = steps_at_once(asked, seen) if at_once else plan(asked, seen).steps
+        if not steps:
+            return seen
+        seen = changed(seen, steps)
+    raise AssertionError(values_of(seen, "retention.ms"))
+
+
+def test_of_clusters_that_copy_to_each_other_the_first_by_name_decides_settings() -> None:
+    asked = topology(*both_ways("b", "a"))
+    of_a = {"retention.ms": "100000000", "max.message.bytes": "2000000"}
+    of_b = {"retention.ms": "200000000", "max.message.bytes": "1500000"}
+    seen = world(
+        cluster(ClusterName("b"), topic("flights", own=of_b)),
+        cluster(ClusterName("a"), topic("flights", own=of_a)),
+    )
+    made = plan(asked, seen)
+    (step,) = made.steps
+    assert (getattr(step, "cluster", None), len(made.dangers)) == ("b", 1)
+    (told,) = notices(made, NoticeKind.SETTING)
+    assert told.startswith(
+        "b-to-a: flights: max.message.bytes 1500000, retention.ms 200000000 is not carried"
+    )
+    assert values_of(settled(asked, seen), "retention.ms") == {"a": "100000000", "b": "100000000"}
+    assert not notices(plan(asked, settled(asked, seen)), NoticeKind.SETTING)
+
+
+def test_a_topic_that_is_made_gets_the_settings_of_where_it_was_born() -> None:
+    asked = topology(*both_ways("a", "b"))
+    born = cluster(ClusterName("b"), topic("flights", own={"retention.ms": WEEK}))
+    seen = settled(asked, world(cluster(ClusterName("a")), born))
+    assert values_of(seen, "retention.ms") == {"a": WEEK, "b": WEEK}
+
+
+def test_the_way_back_of_a_failover_group_does_not_decide_settings() -> None:
+    forth, back = both_ways("b", "a")
+    forth, back = replace(forth, failover_group="f"), replace(back, failover_group="f", enabled=False)
+    seen = world(
+        cluster(ClusterName("b"), topic("flights", own={"retention.ms": DAY})),
+        cluster(ClusterName("a"), topic("flights", own={"retention.ms": WEEK})),
+    )
+    assert values_of(settled(topology(forth, back), seen), "retention.ms") == {"b": DAY, "a": DAY}
+    alone = topology(replace(forth, failover_group=None), replace(back, failover_group=None))
+    assert values_of(settled(alone, seen), "retention.ms") == {"b": DAY, "a": DAY}
+
+
+def test_routes_that_merge_make_ordered_settings_larger_and_leave_others() -> None:
+    merging = TopicSelection(include=("flights.*",), name="{topic}", merge=True)
+    all_flights = TransformSpec(step=RouteTo(to="all"))
+    asked = topology(
+        *(route(name, topics=merging, transforms=(all_flights,), sync=CARRIES) for name in (JFK, LGA))
+    )
+    small = topic("flights", own={"max.message.bytes": "1000000", "segment.ms": DAY})
+    large = topic("flights", own={"max.message.bytes": "2000000", "segment.ms": WEEK})
+    seen = settled(asked, world(cluster(JFK, large), cluster(LGA, small), cluster(AGGREGATE)))
+    there = seen.reached(AGGREGATE)
+    assert there is not None
+    for name in ("flights", "all"):
+        assert there.topics[name].setting("max.message.bytes") == "2000000"
+        assert there.topics[name].setting("segment.ms") == WEEK
+    (told,) = notices(plan(asked, seen), NoticeKind.SETTING)
+    assert told.startswith(f"lga-to-aggregate: flights: segment.ms {DAY} is not carried over")
+
+
+_SAID = st.dictionaries(
+    st.sampled_from(["retention.ms", "max.message.bytes", "segment.ms"]),
+    st.sampled_from(["-1", "1000", "2000", "3000"]),
+)
+
+
+@given(
+    said=st.lists(_SAID, min_size=2, max_size=4),
+    shape=st.sampled_from(["both", "ring", "mesh"]),
+    at_once=st.booleans(),
+    extra=st.booleans(),
+)
+def test_settings_of_any_mesh_come_to_rest(
+    said: list[dict[str, str]], shape: str, at_once: bool, extra: bool
+) -> None:
+    names = [ClusterName(name) for name in "cadb"[: len(said)]]
+    routes = both_ways(*names, merge=shape == "mesh")
+    if shape != "mesh":
+        ring = dict(zip(names, [*names[1:], names[0]], strict=True))
+        routes = [each for each in routes if ring[each.source] == each.destination]
+    if extra:  # one more from outside, into a topic that it then shares
+        routes = [replace(each, topics=replace(each.topics, merge=True)) for each in routes]
+        routes.append(route(JFK, names[0], topics=replace(SAME_NAMES, merge=True), sync=CARRIES))
+    asked = topology(*routes)
+    usual = {"retention.ms": "1500", "max.message.bytes": "1500", "segment.ms": "1500"}
+    clusters = [
+        cluster(name, topic("flights", usual=usual, own=own)) for name, own in zip(names, said, strict=True)
+    ]
+    outside = cluster(JFK, topic("flights", usual=usual, own={"retention.ms": "2500"}))
+    settled(asked, world(*clusters, *([outside] if extra else [])), at_once=at_once)
 
 
 def test_one_cluster_under_two_names_is_told_and_nothing_is_planned_twice() -> None:
@@ -215,13 +368,15 @@ def test_what_the_destination_keeps_of_a_route_tells_that_a_topic_is_its_own(
         ({"max.message.bytes": "10"}, {"max.message.bytes": "11"}, False),
         ({"cleanup.policy": "delete"}, {"cleanup.policy": "compact"}, True),
         ({"retention.ms": "odd"}, {"retention.ms": DAY}, True),
+        ({"unclean.leader.election.enable": "false"}, {"unclean.leader.election.enable": "true"}, True),
+        ({"unclean.leader.election.enable": "true"}, {"unclean.leader.election.enable": "false"}, False),
     ],
 )
 def test_what_takes_something_away_is_a_danger(
     old: dict[str, str], new: dict[str, str], dangerous: bool
 ) -> None:
     seen = world(cluster(JFK, topic("flights", own=new)), cluster(AGGREGATE, topic("jfk.flights", own=old)))
-    made = plan(topology(route()), seen)
+    made = plan(topology(route(sync=SyncSpec(config=(".*",)))), seen)
     assert [type(step) for step in made.steps] == [ChangeSettings]
     assert bool(made.dangers) == dangerous
 

@@ -24,6 +24,7 @@ from mirrormaker.topology.model import (
     TransformSpec,
 )
 from mirrormaker.topology.naming import compile_naming
+from mirrormaker.topology.ways import Ways
 from tests.plan.worlds import AGGREGATE, FLIGHTS, JFK, by_name, route, topic
 
 KEPT = {"compression.type": "producer"}
@@ -43,7 +44,7 @@ def plan(
     there = Destination(
         name=AGGREGATE, topics=by_name(*(destination or [])), nodes=nodes, declared=declared or {}
     )
-    return plan_topics(of, compile_naming(JFK, of.topics), by_name(*source), there, claims or {})
+    return plan_topics(of, compile_naming(JFK, of.topics), by_name(*source), there, claims or {}, Ways())
 
 
 def create(name: str, partitions: int, replication: int = 1, **config: str) -> CreateTopic:

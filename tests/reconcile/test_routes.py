@@ -25,6 +25,7 @@ from mirrormaker.topology.model import (
     TopicSpec,
     Topology,
 )
+from mirrormaker.topology.ways import Way
 
 
 def cluster(name: str, port: int = 9092) -> ClusterSpec:
@@ -61,6 +62,10 @@ LIVE: dict[str, Callable[[RouteWork], RouteWork]] = {
         old, source=replace(old.source, topics={"flights": TopicSpec()})
     ),
     "commits more often": lambda old: rerouted(old, commit_interval_ms=100),
+    "another route's way for settings": lambda old: replace(
+        old,
+        settings_ways=(Way(source=ClusterName("x"), destination=ClusterName("y"), topics=old.route.topics),),
+    ),
     "looks more often": lambda old: rerouted(old, refresh_interval_ms=100),
 }
 ANEW: dict[str, Callable[[RouteWork], RouteWork]] = {
