@@ -4,22 +4,31 @@ So nothing comes twice, whoever goes on where, and a crash loses what had been c
 yet: at most what the buffer holds. With each position the one that the destination had acknowledged is
 stored, so that the next owner can tell how much that may be.
 
+Lanes of a partition are not equally far at all times: one that fails throws away what it has not sent, and
+all are where they are when they are stopped. Then each lane's own position is stored, and it goes on there
+(see `lane_note`). Where that cannot be, as ZooKeeper keeps no notes, all count as far as the furthest, and
+what the others lack is told.
+
 A chunk that may have been written is repeated only under its own sequence numbers, which the destination
 knows again. When that is no longer possible, or does not help, it is given up, and told of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk
-from mirrormaker.flow.delivery import GroupDelivery, Say
+from mirrormaker.flow.delivery import GroupDelivery, Kept, Say
 from mirrormaker.flow.facts import Fact, RecordsMaybeLost
 from mirrormaker.flow.lane import Lane, LaneState
+from mirrormaker.flow.lane_note import Arrears, arrears, arrears_in, note_of, read_note
 from mirrormaker.flow.partition import Partition
+from mirrormaker.flow.positions import Place
+from mirrormaker.flow.progress import acknowledged
 from mirrormaker.flow.remedies import Remedy, remedy_for
+from mirrormaker.flow.transaction_steps import LanePositions
 
 REPEATS_MAX = 10
 """Failures in a row after which a chunk of which nobody knows whether it was written is given up."""
@@ -28,10 +37,15 @@ REPEATS_MAX = 10
 class AtMostOnce(GroupDelivery):
     """See the module, and `hooks` for what its methods say."""
 
-    def __init__(self, *, on_waiting: Callable[[], None], on_fact: Callable[[Fact], None]) -> None:
-        """`on_waiting`: something waits for a position to be committed."""
+    def __init__(
+        self, *, keeps_notes: bool, on_waiting: Callable[[], None], on_fact: Callable[[Fact], None]
+    ) -> None:
+        """`keeps_notes`: more than positions can be stored. `on_waiting`: something waits for a position to
+        be committed.
+        """
         self.say = Say(admissions=(self,), delivery=self, remedies=self)
-        self._noted: dict[TopicPartition, str] = {}
+        self._kept: dict[TopicPartition, Kept] = {}
+        self._keeps_notes = keeps_notes
         self._on_waiting = on_waiting
         self._on_fact = on_fact
 
@@ -44,7 +58,7 @@ class AtMostOnce(GroupDelivery):
         pass
 
     def may_send(self, lane: Lane, chunk: Chunk, now_ms: int) -> bool:
-        if chunk.base_sequence >= 0 or chunk.next_offset <= lane.partition.committed:
+        if chunk.base_sequence >= 0 or chunk.next_offset <= lane.committed:
             return True
         self._on_waiting()
         return False
@@ -53,10 +67,17 @@ class AtMostOnce(GroupDelivery):
         return None
 
     def position(self, partition: Partition) -> int:
+        return self._kept_of(partition).position
+
+    def _kept_of(self, partition: Partition) -> Kept:
         """Everything that is queued may be sent next; once nothing more will be sent, what may be there."""
-        if any(lane.state is LaneState.STOPPING for lane in partition.lanes):
-            return min(_maybe_written_to(lane) for lane in partition.lanes)
-        return partition.position
+        lanes, there = _reach(partition), acknowledged(partition)
+        destinations = tuple(lane.destination for lane in partition.lanes)
+        note = note_of(Place(lanes, destinations=destinations, former=partition.former), there)
+        if self._keeps_notes and note is not None:
+            return Kept(min(lanes), note, lanes)
+        furthest = max((*lanes, *(former.end for former in partition.former)))
+        return Kept(furthest, str(min(there)), (furthest,) * len(lanes))
 
     def remedy(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> Remedy:
         remedy = remedy_for(code, several_batches=chunk.batches > 1, failures=lane.attempts)
@@ -68,39 +89,75 @@ class AtMostOnce(GroupDelivery):
 
     # ---- the copier's side
 
-    def note_of(self, source: TopicPartition) -> str:
-        """What the destination has at least."""
+    def keep(self, source: TopicPartition, position: int) -> Kept | None:
+        """As far as lanes are now: what lies beyond is not sent before it is stored that they are further."""
         partition = self._machine.partitions.get(source)
-        return "" if partition is None else str(max(partition.acknowledged, 0))
+        if partition is None:
+            return None
+        kept = self._kept_of(partition)
+        partition.commit_lanes([min(each) for each in zip(kept.lanes, _committed(partition), strict=True)])
+        return kept
 
-    def noted(self, notes: Mapping[TopicPartition, str]) -> None:
+    def kept(self, kept: Mapping[TopicPartition, Kept]) -> None:
         """See `DeliveryMode`."""
-        self._noted |= notes
+        self._kept |= kept
+        for source, each in kept.items():
+            if source in self._machine.partitions:
+                self._machine.partitions[source].commit_lanes(each.lanes)
 
     def unnoted(self) -> Mapping[TopicPartition, int]:
-        """What was on its way when positions were stored has arrived since. Of a partition that stands, or
-        of which nothing was stored by this process, nobody knows whether its topic is the one that was read.
+        """What was on its way when positions were stored has arrived since, or a lane is further. Of a
+        partition that stands, or of which nothing was stored by this process, nobody knows whether its topic
+        is the one that was read.
         """
         return {
-            source: self.position(partition)
+            source: kept.position
             for source, partition in self._machine.partitions.items()
             if partition.trouble is None
-            and source in self._noted
-            and self._noted[source] != self.note_of(source)
+            and source in self._kept
+            and self._kept[source] != (kept := self._kept_of(partition))
         }
 
     def leaving(self, sources: Collection[TopicPartition]) -> None:
-        """See `DeliveryMode`."""
+        """See `DeliveryMode`. What lanes lack is told here where it cannot be stored."""
         for source in sources:
-            self._noted.pop(source, None)
+            self._kept.pop(source, None)
+            partition = self._machine.partitions.get(source)
+            if partition is not None and not self._keeps_notes and _is_stopping(partition):
+                self._tell(source, arrears(self._kept_of(partition).lanes, acknowledged(partition)))
+
+    def place_of(self, position: int, note: str, destinations: Sequence[TopicPartition]) -> Place | None:
+        """See `DeliveryMode`."""
+        lanes = read_note(position, note)
+        return None if lanes is None else lanes.on(destinations)
 
     def take_note(self, source: TopicPartition, position: int, note: str) -> None:
         """What was on its way when this partition's last owner ended."""
-        if note.isdigit() and (missing := position - int(note)) > 0:
-            self._machine.counts.records_maybe_lost += missing
+        self._tell(source, arrears_in(position, note))
+
+    def _tell(self, source: TopicPartition, lacked: Arrears | None) -> None:
+        if lacked is not None:
+            self._machine.counts.records_maybe_lost += lacked.count
             self._on_fact(
-                RecordsMaybeLost(source=source, first=int(note), next=position, count=missing, error=None)
+                RecordsMaybeLost(
+                    source=source, first=lacked.first, next=lacked.next, count=lacked.count, error=None
+                )
             )
+
+
+def _is_stopping(partition: Partition) -> bool:
+    return any(lane.state is LaneState.STOPPING for lane in partition.lanes)
+
+
+def _committed(partition: Partition) -> LanePositions:
+    return tuple(lane.committed for lane in partition.lanes)
+
+
+def _reach(partition: Partition) -> LanePositions:
+    """By lane, behind everything that may be at the destination before this is asked again."""
+    if _is_stopping(partition):
+        return tuple(map(_maybe_written_to, partition.lanes))
+    return tuple(lane.position for lane in partition.lanes)
 
 
 def _maybe_written_to(lane: Lane) -> int:

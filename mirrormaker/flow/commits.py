@@ -62,21 +62,27 @@ class PositionCommits:
         if not positions:
             return
         topic_id = self._reader.ranges.topic_id
+        kept = {
+            source: each
+            for source, offset in positions.items()
+            if (each := self._mode.keep(source, offset)) is not None
+        }
         stored = {
             source: StoredPosition(
-                offset, topic_id(source), self._mode.note_of(source), self._machine.leader_epoch(source)
+                each.position, topic_id(source), each.note, self._machine.leader_epoch(source)
             )
-            for source, offset in positions.items()
+            for source, each in kept.items()
         }
         try:
             await self._store(stored)
         except BrokerError as error:
             self._log.warning("positions_not_committed", count=len(positions), error=str(error))
             return
-        same = {source: at for source, at in positions.items() if topic_id(source) == stored[source].topic_id}
-        self._mode.noted({source: stored[source].note for source in same})
-        self._machine.committed(same)
-        self._reader.answers.forget(same)
+        same = {source: each for source, each in kept.items() if topic_id(source) == stored[source].topic_id}
+        self._mode.kept(same)
+        committed = {source: each.position for source, each in same.items()}
+        self._machine.committed(committed)
+        self._reader.answers.forget(committed)
         self._on_committed()
 
     async def _write_down(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:

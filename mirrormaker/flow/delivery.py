@@ -7,9 +7,9 @@ are given up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from broker.types import TopicId, TopicPartition
 from mirrormaker.flow.copied import Copied
@@ -25,10 +25,20 @@ from mirrormaker.flow.hooks import (
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.positions import Place
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
+from mirrormaker.flow.transaction_steps import LanePositions
 from mirrormaker.topology.model import Start
 
 KnownStart = Place | Literal[Start.EARLIEST]
 """Where a partition goes on; the earliest: it is another topic than the one that was copied."""
+
+
+class Kept(NamedTuple):
+    """What the group stores of a partition."""
+
+    position: int
+    note: str = ""
+    lanes: LanePositions = ()
+    """Where each lane goes on by that; none: at the position."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +97,20 @@ class DeliveryMode(Protocol):
         """The destination has answered something."""
         ...
 
-    def note_of(self, source: TopicPartition) -> str:
-        """What is stored along with the group's position of it."""
+    def keep(self, source: TopicPartition, position: int) -> Kept | None:
+        """What is stored of it now, at `position` or where it has come since; None: nothing is any more."""
         ...
 
-    def noted(self, notes: Mapping[TopicPartition, str]) -> None:
+    def kept(self, kept: Mapping[TopicPartition, Kept]) -> None:
         """These have been stored."""
         ...
 
     def unnoted(self) -> Mapping[TopicPartition, int]:
         """Positions that are to be stored once more, as their notes have become others."""
+        ...
+
+    def place_of(self, position: int, note: str, destinations: Sequence[TopicPartition]) -> Place | None:
+        """Where lanes that lead there go on by what the group has stored; None: all at the position."""
         ...
 
     def take_note(self, source: TopicPartition, position: int, note: str) -> None:
@@ -135,14 +149,17 @@ class GroupDelivery:
     def acknowledged(self) -> None:
         pass
 
-    def note_of(self, source: TopicPartition) -> str:
-        return ""
+    def keep(self, source: TopicPartition, position: int) -> Kept | None:
+        return Kept(position)
 
-    def noted(self, notes: Mapping[TopicPartition, str]) -> None:
+    def kept(self, kept: Mapping[TopicPartition, Kept]) -> None:
         pass
 
     def unnoted(self) -> Mapping[TopicPartition, int]:
         return {}
+
+    def place_of(self, position: int, note: str, destinations: Sequence[TopicPartition]) -> Place | None:
+        return None
 
     def take_note(self, source: TopicPartition, position: int, note: str) -> None:
         pass

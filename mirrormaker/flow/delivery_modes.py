@@ -15,7 +15,7 @@ from mirrormaker.flow.delivery import AtLeastOnce, DeliveryMode
 from mirrormaker.flow.exactly_once import LostBucket, open_exactly_once
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.provenance import Provenance
-from mirrormaker.topology.model import Delivery, RouteSpec
+from mirrormaker.topology.model import Delivery, Membership, RouteSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,11 @@ async def open_delivery(
         case Delivery.AT_LEAST_ONCE:
             yield AtLeastOnce()
         case Delivery.AT_MOST_ONCE:
-            yield AtMostOnce(on_waiting=deliverer.on_waiting, on_fact=deliverer.on_fact)
+            yield AtMostOnce(
+                keeps_notes=route.membership is not Membership.ZOOKEEPER,
+                on_waiting=deliverer.on_waiting,
+                on_fact=deliverer.on_fact,
+            )
         case Delivery.EXACTLY_ONCE:
             async with open_exactly_once(
                 route,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.books import Books
 from mirrormaker.flow.chunk import Chunk
-from mirrormaker.flow.delivery import KnownStart, Say
+from mirrormaker.flow.delivery import Kept, KnownStart, Say
 from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.facts import Fact, PartitionPaused, PartitionRecovered
 from mirrormaker.flow.fenced_origins import FencedOrigins
@@ -328,15 +328,18 @@ class ExactlyOnce:
             if bucket.transaction.phase is Phase.CLOSING:
                 bucket.work.set()
 
-    def note_of(self, source: TopicPartition) -> str:
-        return ""
+    def keep(self, source: TopicPartition, position: int) -> Kept | None:
+        return Kept(position)
 
-    def noted(self, notes: Mapping[TopicPartition, str]) -> None:
+    def kept(self, kept: Mapping[TopicPartition, Kept]) -> None:
         """See `DeliveryMode`."""
 
     def unnoted(self) -> Mapping[TopicPartition, int]:
         """See `DeliveryMode`: positions stand at the destination."""
         return {}
+
+    def place_of(self, position: int, note: str, destinations: Sequence[TopicPartition]) -> Place | None:
+        return None
 
     def take_note(self, source: TopicPartition, position: int, note: str) -> None:
         pass

@@ -8,7 +8,7 @@ is stored. Owned by the event loop of the copier.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -109,7 +109,16 @@ class Holdings:
         crossing = self._engine.crossing
         await crossing.make_ready({source.topic for source in partitions} & self._topics)
         wanted = [crossing.assignment(source) for source in partitions if source.topic in self._topics]
-        return await self._positions.go_on(await self._engine.mode.take_over(wanted))
+        points = await self._positions.go_on(await self._engine.mode.take_over(wanted))
+        destinations = {assignment.source: assignment.destinations for assignment in wanted}
+        return {source: self._on_lanes(point, destinations[source]) for source, point in points.items()}
+
+    def _on_lanes(self, point: StartingPoint, destinations: Sequence[TopicPartition]) -> StartingPoint:
+        """The point, with what was stored along with it of where each lane goes on."""
+        place = self._engine.mode.place_of(min(point.lanes), point.note, destinations)
+        if place is None:
+            return point
+        return point._replace(lanes=place.lanes, destinations=place.destinations, former=place.former)
 
     async def _find_former(self, sources: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """See `FindFormer`. Raises BrokerError."""

@@ -84,6 +84,7 @@ class Lane:
         "attempts",
         "awaits",
         "broker",
+        "committed",
         "destination",
         "error",
         "in_flight",
@@ -114,6 +115,8 @@ class Lane:
         """The source offset up to which everything is in the queue, at the destination, or not for it."""
         self.acknowledged = position
         """The source offset up to which the destination has everything that is for it."""
+        self.committed = position
+        """At most once: the source offset before which it sends nothing after a crash, as that is stored."""
         self.producers: dict[int, LaneProducer] = {}
         """By origin."""
         self.producer: LaneProducer | None = None
@@ -280,6 +283,7 @@ class Lane:
     def begin_anew(self, offset: int) -> None:
         """The source is another log now, from `offset` on: offsets of the former mean nothing in it."""
         self.position = self.acknowledged = offset
+        self.committed = min(self.committed, offset)
         for chunk in self.queue:
             chunk.next_offset = offset
             chunk.is_former = True

@@ -178,7 +178,12 @@ class Partition:
     def advance_lanes(self, positions: Sequence[int]) -> None:
         """Lanes that are further than the others: they have what is before these positions."""
         for lane, position in zip(self.lanes, positions, strict=False):
-            lane.position = lane.acknowledged = position
+            lane.position = lane.acknowledged = lane.committed = position
+
+    def commit_lanes(self, positions: Sequence[int]) -> None:
+        """At most once: these were stored, with the position; nothing before them is sent after a crash."""
+        for lane, position in zip(self.lanes, positions, strict=True):
+            lane.committed = position
 
     def count_taken(self, intake: Intake) -> None:
         """An answer was taken in."""

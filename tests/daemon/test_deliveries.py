@@ -30,7 +30,7 @@ from tests.daemon.killed_mirrors import (
 )
 from tests.daemon.test_deep import grow
 from tests.daemon.test_ledger import ledgers_at
-from tests.daemon.test_mirror import create
+from tests.daemon.test_mirror import create, produce
 
 KILLS = int(os.environ.get("DELIVERY_KILLS", "3"))
 POSITIONS = "__mirrormaker_positions"
@@ -197,6 +197,38 @@ def test_at_most_once_writes_down_what_arrived_before_it_stops(
     assert {each: ledgers[each].to_next for each in there} == {
         each: max(records) + 1 for each, records in there.items()
     }
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.long
+def test_at_most_once_goes_on_where_each_lane_was_when_it_was_asked_to_end(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, TOPIC, 1)
+    create(destination, COPY, 3)
+    produce(source, TOPIC, range(4_000), 1, **{"batch.size": 1_000})
+    running = mirror(
+        source,
+        destination,
+        delivery="at_most_once",
+        topics={"include": [TOPIC], "partitions": "key"},
+        resources={"bytes_per_second": 8_000, "fetch_partition_bytes": 8_000},
+    )
+    for _ in range(3):
+        there = numbers_at(destination).total()
+        running.start()
+        wait_until(lambda there=there: numbers_at(destination).total() > there + 300, "it copies")
+        assert running.stop() == 0
+    grow(destination, COPY, 5)
+    running.file.write_text(
+        running.file.read_text().replace("bytes_per_second: 8000", "bytes_per_second: 8000000")
+    )
+    running.start()
+    running.wait_copied()
+    assert numbers_at(destination, partitions=5) == Counter(range(4_000))
+    assert events(running, "records_maybe_lost") == []
+    assert running.stop() == 0
 
 
 @pytest.mark.timeout(180)

@@ -10,6 +10,7 @@ from typing import Any
 from broker.errors import RequestTimedOutError
 from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow.commits import PositionCommits
+from mirrormaker.flow.delivery import Kept
 from mirrormaker.flow.group_positions import StoredPosition
 from mirrormaker.flow.signal import Signal
 from tests.client.running import run, until
@@ -40,7 +41,7 @@ class Surroundings:
             ranges=SimpleNamespace(topic_id=lambda source: NO_TOPIC_ID),
             answers=SimpleNamespace(forget=lambda sources: None),
         )
-        mode = SimpleNamespace(note_of=lambda source: "", unnoted=dict, noted=lambda notes: None)
+        mode = SimpleNamespace(keep=lambda source, at: Kept(at), unnoted=dict, kept=lambda kept: None)
         parts: list[Any] = [machine, reader, self, mode, self]
         return PositionCommits(*parts, lambda: None)
 

@@ -1,0 +1,109 @@
+"""What a group stores beside its position of a partition, for a delivery that sends nothing again. Pure.
+
+    N       the destination has everything before N; all lanes go on at the position
+    {...}   JSON, where lanes are not equally far: "lanes": [N, ...] that they go on at, the least of them the
+            position; "to": [[TOPIC, PARTITION, COUNT], ...] that they lead to, partitions from that one on;
+            "there": [N, ...] before which they have everything, where that is less; "former": see `positions`
+
+A note counts with the position that it was stored with: whoever moves that means all lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.types import TopicPartition
+from mirrormaker.flow.kept_view import decode_document, encode_document
+from mirrormaker.flow.positions import Place, place_in, value_of
+from mirrormaker.flow.transaction_steps import LanePositions
+
+NOTE_BYTES_MAX = 3_500
+"""Brokers take 4096 unless told otherwise (`offset.metadata.max.bytes`), the topic's id included."""
+
+
+class LaneNote(NamedTuple):
+    """Where lanes stand that are not all at the same position, or were not while a topic had others."""
+
+    place: Place
+    there: LanePositions
+
+    def text(self) -> str:
+        """The note."""
+        value = value_of("", self.place)
+        kept: dict[str, object] = {
+            "lanes": list(self.place.lanes),
+            "to": list(_runs(self.place.destinations)),
+        }
+        if self.there != self.place.lanes:
+            kept["there"] = list(self.there)
+        if "former" in value:
+            kept["former"] = value["former"]
+        return encode_document(kept).decode()
+
+    def on(self, destinations: Sequence[TopicPartition]) -> Place:
+        """Where lanes go on that lead there now."""
+        return place_in(value_of("", self.place), destinations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrears:
+    """What lanes lack of what lies before where they go on."""
+
+    first: int
+    next: int
+    count: int
+    """Source offsets that one of them may lack."""
+
+
+def note_of(place: Place, there: LanePositions) -> str | None:
+    """What is stored beside the least of the lanes' positions; None: it would be too long."""
+    is_even = len(set(place.lanes)) == 1 and all(each.end <= place.lanes[0] for each in place.former)
+    note = str(min(there)) if is_even else LaneNote(place, there).text()
+    return note if len(note) <= NOTE_BYTES_MAX else None
+
+
+def read_note(position: int, note: str) -> LaneNote | None:
+    """None: it says nothing of lanes."""
+    try:
+        value = decode_document(note.encode())
+        to = [TopicPartition(topic, first + n) for topic, first, count in value["to"] for n in range(count)]
+        place = place_in({**value, "position": position, "to": [list(each) for each in to]}, to)
+        there = tuple(map(int, value.get("there", place.lanes)))
+    except (ValueError, TypeError, KeyError):
+        return None
+    if min(place.lanes, default=-1) != position or not len(to) == len(place.lanes) == len(there):
+        return None
+    return LaneNote(place, there)
+
+
+def arrears_in(position: int, note: str) -> Arrears | None:
+    """None: the destination had everything, or the note does not say."""
+    if note.isdigit():
+        return arrears((position,), (int(note),))
+    lanes = read_note(position, note)
+    return None if lanes is None else arrears(lanes.place.lanes, lanes.there)
+
+
+def arrears(lanes: LanePositions, there: LanePositions) -> Arrears | None:
+    """Of lanes that go on there, and have everything before `there`; None: they lack nothing."""
+    stretches = sorted(each for each in zip(there, lanes, strict=True) if each[0] < each[1])
+    if not stretches:
+        return None
+    count, end = 0, 0
+    for first, following in stretches:
+        count += max(following - max(first, end), 0)
+        end = max(end, following)
+    return Arrears(first=stretches[0][0], next=end, count=count)
+
+
+def _runs(destinations: Sequence[TopicPartition]) -> Iterator[tuple[str, int, int]]:
+    """Topic, first partition and count of those that follow each other."""
+    topic, first, count = destinations[0].topic, destinations[0].partition, 0
+    for each in destinations:
+        if each != (topic, first + count):
+            yield topic, first, count
+            topic, first, count = each.topic, each.partition, 0
+        count += 1
+    yield topic, first, count
