@@ -12,13 +12,15 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
+from mirrormaker.pipelines.trying import tried
+
 _SHOWN = 60
 
 
 def parse_csv(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:
-    """A struct of the columns of `schema`."""
+    """A struct of the columns of `schema`; null for more columns, or longer ones, than the parser takes."""
     columns = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in schema)
-    return f.from_csv(text, columns, dict(options))
+    return tried(f.from_csv(text, columns, dict(options)))
 
 
 def line_problem(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:
@@ -27,9 +29,10 @@ def line_problem(text: Column, schema: StructType, options: Mapping[str, str]) -
     quote, escape = said.get("quote", '"'), said.get("escape", "\\")
     outside = text
     if quote:
+        # Two steps of which neither repeats a choice: Java's would need a frame of its stack for each letter.
         mark, escaped = re.escape(quote), re.escape(escape)
-        quoted = f"(?s){mark}(?:[^{mark}{escaped}]|{escaped}.|{mark}{mark})*{mark}"
-        outside = f.regexp_replace(outside, quoted, "")
+        pairs = f"{mark}{mark}" if escape in ("", quote) else f"{escaped}[{mark}{escaped}]|{mark}{mark}"
+        outside = f.regexp_replace(f.regexp_replace(outside, pairs, ""), f"{mark}[^{mark}]*+{mark}", "")
     many = f.when(text.contains("\n") & outside.contains("\n"), f.lit("more than one line"))
     is_empty = (text == "") & f.lit(len(schema) > 1)
     return f.when(is_empty, f.lit("an empty line")).otherwise(many)

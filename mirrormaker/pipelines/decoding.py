@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -20,6 +19,7 @@ from broker.errors import ConfigurationError
 from mirrormaker.pipelines.avro_schema import parse_schema as avro_schema
 from mirrormaker.pipelines.avro_values import MALFORMED, VALUE, parse_avro
 from mirrormaker.pipelines.csv_values import csv_mismatches, line_problem, parse_csv
+from mirrormaker.pipelines.trying import tried
 from mirrormaker.topology.model import PipelineSpec, RecordFormat
 
 REASON, RAW = "_reason", "_raw"
@@ -79,16 +79,6 @@ def decode(records: DataFrame, pipeline: PipelineSpec, schema: StructType | None
         frame = frame.withColumn(REASON, reason).withColumn("time", f.col(f"{_TRIED}.time"))
     frame = frame.withColumn("date", f.date_format("time", "yyyy-MM-dd")).withColumn("hour", f.hour("time"))
     return frame.drop(_PARSED, _TRIED)
-
-
-def tried(column: Column) -> Column:
-    """Null where computing it is an error; Spark has that for single functions alone."""
-    context = SparkContext._active_spark_context
-    assert context is not None
-    jvm: Any = context._jvm
-    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    computed = expressions.expression(column._jc)
-    return Column(expressions.column(jvm.org.apache.spark.sql.catalyst.expressions.TryEval(computed)))
 
 
 def split(decoded: DataFrame) -> Decoded:
@@ -160,18 +150,21 @@ def _with_bad(schema: StructType) -> StructType:
 
 def _has_more(text: Column, options: Mapping[str, str]) -> Column:
     """Whether something comes behind the object, which Spark's parser passes over. What follows a brace is
-    looked at first, as all of it is parsed once more then.
+    looked at first, as all of it is parsed once more then. A count ends where the array does: at a bracket
+    behind the object, too, which the value that is put behind it tells.
     """
     if any(name.lower().startswith("allow") for name in options):
         return f.lit(False)  # a comment, for one
-    count = f.json_array_length(f.concat(f.lit("["), text, f.lit("]")))
-    return text.rlike(r"\}\s*[^\s}\]]") & (f.coalesce(count, f.lit(0)) != 1)
+    alone = f.json_array_length(f.concat(f.lit("["), text, f.lit("]")))
+    followed = f.json_array_length(f.concat(f.lit("["), text, f.lit(",0]")))
+    return text.rlike(r"\}\s*\S") & ~(alone.eqNullSafe(1) & followed.eqNullSafe(2))
 
 
 def _reason(text: Column, name: str, detail: Column, is_wrong: Column) -> Column:
     parsed = f.col(_PARSED)
-    broken = parsed.isNull() | parsed[_BAD].isNotNull() | is_wrong
-    told = f.when(~f.is_valid_utf8(text), f.lit("not UTF-8 text")).otherwise(
+    is_text = f.is_valid_utf8(text)
+    broken = parsed.isNull() | parsed[_BAD].isNotNull() | is_wrong | ~is_text
+    told = f.when(~is_text, f.lit("not UTF-8 text")).otherwise(
         f.coalesce(detail, f.lit(f"not {name} of the schema"))
     )
     return f.when(f.col(RAW).isNotNull() & broken, told)

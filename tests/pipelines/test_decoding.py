@@ -56,10 +56,37 @@ def test_lines_of_csv(spark: SparkSession) -> None:
         b"6,a\n7,b": "more than one line",
         b"": "an empty line",
         b"\xff,a": "not UTF-8 text",
+        b"8,\xff": "not UTF-8 text",
+        b"," * 30_000: "not CSV of the schema",
         None: None,
     }
     said = decoded(spark, list(values), format=RecordFormat.CSV, schema="id int, name string")
     assert said == list(values.values())
+
+
+def test_quoted_fields_of_csv_have_any_length_and_may_hold_ends_of_lines(spark: SparkSession) -> None:
+    values = {
+        b'1,"' + b"x" * 100_000 + b'\ny"': (1, "x" * 100_000 + "\ny"),
+        b'2,"a\\"b\nc"': (2, 'a"b\nc'),
+        b'3,"a\\\\"\n4,"b"': "more than one line",
+        b'5,""\n6,"a"': "more than one line",
+        b'7,"' + b'x\\"' * 30_000 + b"\ny": "more than one line",
+    }
+    keys = {"format": RecordFormat.CSV, "schema": "id int, name string"}
+    assert decoded(spark, list(values), **keys) == list(values.values())
+    doubled = {
+        b'1,"a""b\nc"': (1, 'a"b\nc'),
+        b'2,"""a\nb"""': (2, '"a\nb"'),
+        b'"3","a"\n"4","b"': "more than one line",
+    }
+    keys["format_options"] = {"escape": '"'}
+    assert decoded(spark, list(doubled), **keys) == list(doubled.values())
+
+
+def test_a_field_of_csv_that_is_longer_than_the_parser_takes_is_put_aside(spark: SparkSession) -> None:
+    keys = {"schema": "id int, name string", "format_options": {"maxCharsPerColumn": "10"}}
+    values = {b"1,a": (1, "a"), b"2," + b"a" * 11: "not CSV of the schema"}
+    assert decoded(spark, list(values), format=RecordFormat.CSV, **keys) == list(values.values())
 
 
 def test_objects_of_json(spark: SparkSession) -> None:
@@ -69,6 +96,12 @@ def test_objects_of_json(spark: SparkSession) -> None:
         b'{"id": "x"}': "field id: 'x' is no int",
         b'{"id": 3} {"id": 4}': "not JSON of the schema",
         b'{"id": 3}, {"id": 4}': "not JSON of the schema",
+        b'{"id": 3}}': "not JSON of the schema",
+        b'{"id": 3}\n]': "not JSON of the schema",
+        b'{"id": 3}] 4': "not JSON of the schema",
+        b'{"id": 3}, {"id": 4}]': "not JSON of the schema",
+        b'{"id": 3, "more": {"a": [{}]}} ': (3, None),
+        b'{"name": "\xff"}': "not UTF-8 text",
         b"[1]": "not JSON of the schema",
         b"5": "not JSON of the schema",
         b"": "not JSON of the schema",
