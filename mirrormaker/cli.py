@@ -119,16 +119,17 @@ def _add_wishes(verbs: Any) -> None:
     resume = _add_verb(verbs, "resume", _resume, "have a route, or topics of it, go on")
     seek = _add_verb(verbs, "seek", _seek, "have a paused route go on somewhere else in its source")
     for parser in (pause, resume, seek):
-        parser.add_argument("route", metavar="ROUTE", help="a route's name")
+        parser.add_argument("route", type=_text, metavar="ROUTE", help="a route's name")
         parser.add_argument(
             "--topic",
+            type=_text,
             action="append",
             default=[],
             dest="topics",
             metavar="T",
             help="of the source; all if left out",
         )
-    pause.add_argument("--reason", metavar="TEXT", help="for whoever wonders")
+    pause.add_argument("--reason", type=_text, metavar="TEXT", help="for whoever wonders")
     seek.add_argument(
         "--to",
         type=_destination,
@@ -138,6 +139,15 @@ def _add_wishes(verbs: Any) -> None:
     )
     for parser in (resume, seek):
         parser.add_argument("--partition", type=int, metavar="N", help="of each topic; all if left out")
+
+
+def _text(text: str) -> str:
+    """What can be written down: not every byte of a command line is text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not text in UTF-8") from None
+    return text
 
 
 def _destination(text: str) -> Destination:

@@ -100,7 +100,7 @@ def read_plan(text: str, shown_as: str) -> SavedPlan:
             steps=tuple(body["steps"]),
             dangers=tuple(body["dangers"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError([f"{shown_as}: not a saved plan"]) from error
 
 

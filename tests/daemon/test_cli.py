@@ -114,6 +114,12 @@ def test_an_empty_token_is_none(good: Path, tmp_path: Path, content: str) -> Non
     assert done.stderr.splitlines()[-1] == f"--http-token: file:{token}: there is no token in it"
 
 
+def test_what_is_no_text_is_not_taken_for_a_reason(good: Path) -> None:
+    done = mirrormaker("pause", str(good), "jfk-to-aggregate", "--reason", "bad\udcff")
+    assert done.returncode == 1
+    assert "is not text in UTF-8" in done.stderr
+
+
 def test_the_version_is_told() -> None:
     done = mirrormaker("--version")
     assert (done.returncode, done.stdout.startswith("mirrormaker ")) == (0, True)

@@ -612,7 +612,7 @@ def test_a_saved_plan_that_was_changed_is_refused() -> None:
     text = json.dumps(plan_document(made))
     with pytest.raises(ConfigurationError, match="has been changed since it was written"):
         read_plan(text.replace("jfk.flights", "jfk.planes"), "plan.json")
-    for odd in ("", "[]", "{}", text[:-9], json.dumps({"version": 1})):
+    for odd in ("", "[]", "{}", text[:-9], json.dumps({"version": 1}), "[" * 200_000):
         with pytest.raises(ConfigurationError, match="not a saved plan"):
             read_plan(odd, "plan.json")
 

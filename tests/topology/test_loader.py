@@ -219,7 +219,7 @@ BAD_CLUSTERS = {
         "{embedded: {port: 1}, bootstrap: ['h:1']}",
         ["2: clusters.x.bootstrap: an embedded cluster has addresses of its own: leave this out"],
     ),
-    "no address": ("{bootstrap: []}", ["2: clusters.x.bootstrap: names no address"]),
+    "no address": ("{bootstrap: []}", ["2: clusters.x.bootstrap: is empty"]),
     "a bad address": ("{bootstrap: [h]}", ["2: clusters.x.bootstrap[0]: 'h' is not host:port"]),
     "several addresses in one": (
         "{bootstrap: ['h:1,g:2']}",

@@ -120,3 +120,27 @@ def test_a_file_with_every_key_fits_the_schema() -> None:
 def test_what_the_loader_refuses_does_not_fit_the_schema(wrong: str, right: str) -> None:
     assert right in EVERYTHING
     assert list(validator().iter_errors(plain(EVERYTHING.replace(right, wrong))))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("generation: 1_000", "generation: 7"),
+        ("bytes: 50_000", "bytes: 512KiB"),
+    ],
+)
+def test_numbers_with_underscores_fit_the_schema_as_the_text_that_editors_take_them_for(
+    wrong: str, right: str
+) -> None:
+    assert right in EVERYTHING
+    validator().validate(plain(EVERYTHING.replace(right, wrong.replace(": ", ": '") + "'")))
+
+
+def test_lists_of_a_certain_size_have_it_in_the_schema() -> None:
+    clusters = {"a": {"bootstrap": []}, "b": {"bootstrap": ["b:1"]}}
+    route = {"from": "a", "to": "b", "topics": {"include": ["x"]}, "simulate": {"by_hour": [1]}}
+    wrong = validator().iter_errors({"clusters": clusters, "routes": [route]})
+    assert {".".join(map(str, each.absolute_path)) for each in wrong} == {
+        "clusters.a.bootstrap",
+        "routes.0.simulate.by_hour",
+    }

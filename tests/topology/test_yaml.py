@@ -43,6 +43,7 @@ def test_whole_numbers_are_read_in_every_way_that_is_clear(tmp_path: Path, said:
         ("buckets: true", "buckets: expected a whole number, found true or false (true)"),
         ("buckets: null", "buckets: expected a whole number, found nothing"),
         ("enabled: yes", "enabled: expected true or false, found text (yes): write true or false"),
+        ("enabled: !!bool yes", "enabled: expected true or false, found true or false (yes)"),
         ("enabled: 'true'", "enabled: expected true or false, found text (true)"),
         (
             "commit_interval_ms: 1:30",

@@ -61,9 +61,11 @@ def scalar(place: Place, tag: str, expected: str) -> str:
 class Checked(Kind[T]):
     """A kind with one more rule: `check` returns the value to take, or raises UnreadableError."""
 
-    def __init__(self, kind: Kind[T], check: Callable[[T], T]) -> None:
+    def __init__(self, kind: Kind[T], check: Callable[[T], T], **narrower: object) -> None:
+        """`narrower` is as much of the rule as JSON Schema can say."""
         self._kind = kind
         self._check = check
+        self._narrower = narrower
 
     @property
     def words(self) -> str:
@@ -77,7 +79,7 @@ class Checked(Kind[T]):
         return self._check(self._kind.read(place))
 
     def schema(self) -> JsonSchema:
-        return self._kind.schema()
+        return self._kind.schema() | self._narrower
 
     def render(self, value: T) -> str:
         return self._kind.render(value)

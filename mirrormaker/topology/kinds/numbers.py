@@ -12,6 +12,7 @@ from mirrormaker.topology.document import INT, STR, Place, clipped
 from mirrormaker.topology.kinds.kind import JsonSchema, Kind, UnreadableError, scalar, unexpected
 
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
+_UNDERSCORED = "[-+]?[1-9][0-9]*_[0-9_]*"
 _DIGITS_MAX = 1000
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([a-zA-Z]+)")
 _SIZE_UNITS = {
@@ -60,6 +61,14 @@ def amount(text: str, units: Mapping[str, int]) -> int | None:
     return round(number) if math.isfinite(number) else None
 
 
+def integer_schema(low: int, high: int, *others: str) -> JsonSchema:
+    """Of a whole number within bounds, or text by one of these patterns. A number with underscores is text to
+    readers of YAML 1.2.
+    """
+    patterns = "|".join((_UNDERSCORED, *others))
+    return {"type": ["integer", "string"], "minimum": low, "maximum": high, "pattern": f"^({patterns})$"}
+
+
 def require_between(number: int, low: int, high: int, shown: str) -> int:
     """The number, which must be within bounds. Raises UnreadableError."""
     if not low <= number <= high:
@@ -94,7 +103,7 @@ class Integer(Kind[int]):
         return require_between(number, self._low, self._high, str(place.node.value))
 
     def schema(self) -> JsonSchema:
-        return {"type": "integer", "minimum": self._low, "maximum": self._high}
+        return integer_schema(self._low, self._high)
 
 
 class Size(Kind[int]):
@@ -125,12 +134,7 @@ class Size(Kind[int]):
 
     def schema(self) -> JsonSchema:
         units = "|".join(_SIZE_UNITS)
-        return {
-            "anyOf": [
-                {"type": "integer", "minimum": self._low, "maximum": self._high},
-                {"type": "string", "pattern": rf"^[0-9]+(\.[0-9]+)? ?({units})$"},
-            ]
-        }
+        return integer_schema(self._low, self._high, rf"[0-9]+(\.[0-9]+)? ?({units})")
 
     def render(self, value: int) -> str:
         for unit in ("TiB", "GiB", "MiB", "KiB"):

@@ -58,7 +58,7 @@ class Flag(Kind[bool]):
         node = place.node
         if isinstance(node, yaml.ScalarNode) and node.tag == STR and node.value.lower() in _TRUTHS:
             raise UnreadableError(f"expected true or false, found text ({node.value}): write true or false")
-        return scalar(place, BOOL, "true or false").lower() == "true"
+        return _truth(place)
 
     def schema(self) -> JsonSchema:
         return {"type": "boolean"}
@@ -135,7 +135,7 @@ class Setting(Kind[str]):
             raise unexpected("the value of a setting", place)
         if node.tag == INT:
             return str(whole_number(place))
-        return str(node.value).lower() if node.tag == BOOL else str(node.value)
+        return str(_truth(place)).lower() if node.tag == BOOL else str(node.value)
 
     def schema(self) -> JsonSchema:
         return {"type": ["string", "number", "boolean"]}
@@ -159,13 +159,21 @@ class AnyScalar(Kind[JsonScalar]):
         if node.tag == NULL:
             return None
         if node.tag == BOOL:
-            return str(node.value).lower() == "true"
+            return _truth(place)
         if node.tag == INT:
             return whole_number(place)
         return _finite(place) if node.tag == FLOAT else str(node.value)
 
     def schema(self) -> JsonSchema:
         return {"type": ["string", "number", "boolean", "null"]}
+
+
+def _truth(place: Place) -> bool:
+    """Also where a tag says that other words are one."""
+    word = scalar(place, BOOL, "true or false").lower()
+    if word not in ("true", "false"):
+        raise unexpected("true or false", place)
+    return word == "true"
 
 
 def _finite(place: Place) -> float:

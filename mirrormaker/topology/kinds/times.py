@@ -9,7 +9,7 @@ import yaml
 
 from mirrormaker.topology.document import INT, STR, Place, clipped
 from mirrormaker.topology.kinds.kind import JsonSchema, Kind, UnreadableError, scalar, unexpected
-from mirrormaker.topology.kinds.numbers import Integer, amount, require_between
+from mirrormaker.topology.kinds.numbers import Integer, amount, integer_schema, require_between
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00")
@@ -48,10 +48,10 @@ class Duration(Kind[int]):
         return span_ms
 
     def schema(self) -> JsonSchema:
-        text: JsonSchema = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)$"}
+        text = r"[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)"
         if not self._bare:
-            return text
-        return {"anyOf": [{"type": "integer", "minimum": self._low_ms, "maximum": self._high_ms}, text]}
+            return {"type": "string", "pattern": f"^{text}$"}
+        return integer_schema(self._low_ms, self._high_ms, text)
 
     def render(self, value: int) -> str:
         if self._bare and value < 60_000:
@@ -112,9 +112,5 @@ class Timestamp(Kind[int]):
         return require_between(round(moment.timestamp() * 1000), 0, _TIMESTAMP_MS_MAX, text)
 
     def schema(self) -> JsonSchema:
-        return {
-            "anyOf": [
-                {"type": "integer", "minimum": 0, "maximum": _TIMESTAMP_MS_MAX},
-                {"type": "string", "pattern": "^[0-9]{4}-?[0-9]{2}-?[0-9]{2}.*([zZ]|[-+][0-9:]{2,5})$"},
-            ]
-        }
+        moment = "[0-9]{4}-?[0-9]{2}-?[0-9]{2}.*([zZ]|[-+][0-9:]{2,5})"
+        return integer_schema(0, _TIMESTAMP_MS_MAX, moment)

@@ -42,7 +42,7 @@ def cluster(folder: Path) -> Record[ClusterSpec]:
     return Record(
         ClusterSpec,
         {
-            "bootstrap": ListOf(Address()),
+            "bootstrap": ListOf(Address(), empty=False),
             "embedded": _EMBEDDED,
             "zookeeper": Text(),
             "security": Security(folder),
@@ -106,18 +106,10 @@ def _check_location(spec: ClusterSpec, given: Given) -> ClusterSpec:
             message = "an embedded cluster has no secured listeners: leave this out"
             place.problems.report(place.path_of("security"), message)
         return replace(spec, bootstrap=spec.embedded.bootstrap)
-    if not place.problems.covers(place.path_of("embedded")):
-        if "bootstrap" in values and not spec.bootstrap:
-            _report_no_address(place)
-        elif "bootstrap" not in values and not place.problems.covers(place.path_of("bootstrap")):
-            place.report("says neither 'bootstrap' nor 'embedded'")
+    wrong = any(place.problems.covers(place.path_of(key)) for key in ("embedded", "bootstrap"))
+    if "bootstrap" not in values and not wrong:
+        place.report("says neither 'bootstrap' nor 'embedded'")
     return spec
-
-
-def _report_no_address(place: Place) -> None:
-    path = place.path_of("bootstrap")
-    if not any(problem.path.startswith(path) for problem in place.problems.found):
-        place.problems.report(path, "names no address")
 
 
 _EMBEDDED = Record(

@@ -47,7 +47,7 @@ SIMULATED_ROUTE = Record(
     SimulatedRoute,
     {
         "bytes_per_second": Size(0, 1 << 40),
-        "by_hour": Checked(ListOf(Integer(0, 10_000)), _check_hours),
+        "by_hour": Checked(ListOf(Integer(0, 10_000)), _check_hours, minItems=HOURS, maxItems=HOURS),
         "partitions": Integer(1, PARTITIONS_MAX),
         "hottest_percent": Integer(1, 100),
         "batch_bytes": Size(1, _GIB),
