@@ -118,12 +118,16 @@ class Checkpoint:
                 if before != after:
                     yield f"sinks[{number}]", f"this place has the state of {before}: {_ANEW}, or put it back"
 
+    def loaded_batches(self) -> int:
+        """How many batches are done."""
+        names = self.files.list_names(f"{self.generation}/{LOAD}/commits")
+        return max((int(name) + 1 for name in names if name.isdecimal()), default=0)
+
     def loaded_ends(self) -> Offsets:
         """Up to where the last batch that is done has read, and of which topics; {} before the first."""
-        folder = f"{self.generation}/{LOAD}"
-        done = [int(name) for name in self.files.list_names(f"{folder}/commits") if name.isdecimal()]
+        done = self.loaded_batches()
         if not done:
             return {}
-        text = self.files.read_text(f"{folder}/offsets/{max(done)}")
+        text = self.files.read_text(f"{self.generation}/{LOAD}/offsets/{done - 1}")
         ends = json.loads((text or "{}").splitlines()[-1])
         return ends if isinstance(ends, dict) else {}

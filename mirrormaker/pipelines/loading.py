@@ -37,7 +37,7 @@ from mirrormaker.pipelines.run_record import add_counts, counted_batches, merge_
 from mirrormaker.pipelines.sinks.opening import open_sink
 from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_name
 from mirrormaker.pipelines.slow_starts import STARTS_MAX, is_slow_start
-from mirrormaker.pipelines.source import stream
+from mirrormaker.pipelines.source import hour_of_record, stream
 from mirrormaker.pipelines.table import Table, TableLayout
 from mirrormaker.pipelines.transforming import apply_steps
 from mirrormaker.topology.model import PipelineSpec, SinkSpec, Topology
@@ -274,8 +274,7 @@ class Load:
 
 def _count(decoded: DataFrame) -> LoadFigures:
     """What a batch has read: rows by hour, and between which offsets."""
-    hour = f.date_format("timestamp", "yyyy-MM-dd'T'HH").alias("hour")
-    counted = decoded.groupBy("topic", "partition", hour).agg(
+    counted = decoded.groupBy("topic", "partition", hour_of_record().alias("hour")).agg(
         f.count("*").alias("rows"), f.min("offset").alias("first"), f.max("offset").alias("last")
     )
     figures = LoadFigures(batches=1)

@@ -3,6 +3,10 @@ today, and takes the place of what the tables hold, window by window. Where the 
 records, records of other times are not read; where a step makes its own `date` or `hour`, any record may be
 of any window.
 
+Topics lose records: retention deletes, compaction replaces. What is lost need not be older than what is
+there, so where a topic may have lost something the records of the windows are counted, and have to be as many
+as the runs have loaded.
+
 Nothing is read beyond what has been loaded, so that the next load goes on without a gap and without a
 duplicate; windows that are not asked for are not touched.
 """
@@ -10,25 +14,28 @@ duplicate; windows that are not asked for are not touched.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from broker.client.admin import Admin
+from broker.client.config_admin import ConfigEntry
 from broker.client.offsets import EARLIEST, NO_OFFSET, list_offsets
-from broker.errors import ConfigurationError
+from broker.errors import ConfigurationError, ProtocolError
 from broker.types import TopicPartition
 from mirrormaker.clusters import open_cluster
-from mirrormaker.pipelines.checkpoint import Checkpoint
+from mirrormaker.pipelines.checkpoint import LOAD, Checkpoint
 from mirrormaker.pipelines.checks import Prepared
 from mirrormaker.pipelines.decoding import decode, split
+from mirrormaker.pipelines.loaded_hours import ALL_HOURS, HourCounts, HourRange, loaded_hours
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.sinks.opening import open_sink
 from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_name
-from mirrormaker.pipelines.source import Offsets, between
+from mirrormaker.pipelines.source import Offsets, between, hour_of_record
 from mirrormaker.pipelines.transforming import apply_steps, keeps_columns
-from mirrormaker.pipelines.windows import DATE, HOUR, Span, widen
+from mirrormaker.pipelines.windows import DATE, HOUR, Span, hour_name, widen
 from mirrormaker.spark.lookups import topic_id_of
 from mirrormaker.spark.offsets import made_anew, offsets_from_json, offsets_to_json, topic_ids_from_json
 from mirrormaker.topology.model import ClusterSpec, PipelineSpec, TopicSink, Topology
@@ -38,6 +45,7 @@ _NO_WINDOWS = (
     "watermark: rows of a window come out of state that runs keep, and they alone know what they left out "
     "as late and what they wait for: load into another folder, under another name"
 )
+_CLEANUP = "cleanup.policy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +92,18 @@ def reload_windows(
         keeps_columns(frames[source_of(pipeline.sinks[number], pipeline.steps)], rows, _times_of(sink))
         for number, sink in sinks
     )
-    start_ms = span.start_ms if by_time and pipeline.time is None else None
-    found = asyncio.run(_find_starts(cluster, ends, checkpoint.beginning() or {}, span, start_ms))
-    starts = offsets_to_json(found)
+    is_timed = by_time and pipeline.time is None
+    beginning = checkpoint.beginning() or {}
+    logs = asyncio.run(_look(cluster, ends, beginning, span.start_ms if is_timed else None))
+    starts = offsets_to_json(logs.starts)
+    asked_hours = _hours_of(span) if is_timed else ALL_HOURS
+    loaded = _loaded_of(logs.doubts, folder, checkpoint, asked_hours)
+    there: HourCounts = {}
+    if loaded:
+        low, high = ({topic: side[topic] for topic in loaded} for side in (starts, ends))
+        there = _count_hours(between(spark, cluster, pipeline, low, high), asked_hours)
+    if lost := list(_losses(logs.doubts, loaded, there, span)):
+        raise ConfigurationError(lost)
     rows = rows_from(starts)
     frames = apply_steps(pipeline, rows.where(_inside(f.col("time"), span)) if by_time else rows)
     windows: list[str] = []
@@ -156,17 +173,18 @@ def _inside(moment: Column, span: Span) -> Column:
     return (moment >= start) & (moment < end)
 
 
-async def _find_starts(
-    cluster: ClusterSpec,
-    loaded: Offsets,
-    beginning: Offsets,
-    span: Span,
-    start_ms: int | None,
-) -> dict[TopicPartition, int]:
-    """Where reading starts in each partition, not before what has been loaded. Raises ConfigurationError
-    where the first records of that are gone, with a topic that was made anew or without: nobody can tell
-    whether they were of these windows.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Logs:
+    """The topics that have been loaded, as they are now."""
+
+    starts: Mapping[TopicPartition, int]
+    """Where reading starts: where loading did, or at the first record that is there and of the time."""
+    doubts: Mapping[str, Sequence[str]]
+    """Topic -> why some of what was loaded may be gone."""
+
+
+async def _look(cluster: ClusterSpec, loaded: Offsets, beginning: Offsets, start_ms: int | None) -> _Logs:
+    """Raises ConfigurationError for topics that were made anew since they were loaded."""
     ids, ends = topic_ids_from_json(loaded), offsets_from_json(loaded)
     anew = made_anew(topic_ids_from_json(beginning), ids)
     begun = {each: at for each, at in offsets_from_json(beginning).items() if each.topic not in anew}
@@ -178,24 +196,69 @@ async def _find_starts(
                 [f"topic {topic} was deleted and made anew since it was loaded" for topic in others]
             )
         earliest = await list_offsets(opened, dict.fromkeys(ends, EARLIEST))
-        asked = dict.fromkeys(ends, EARLIEST if start_ms is None else start_ms)
+        asked = dict.fromkeys(ends, EARLIEST if start_ms is None or start_ms < 0 else start_ms)
         found = await list_offsets(opened, asked)
-    gone = [
-        f"{partition}: {_lost_of(partition, first.offset, anew)} gone, maybe some of {span}"
-        for partition, first in earliest.items()
-        if first.offset > begun.get(partition, 0) or partition.topic in anew
-        if found[partition].offset in (first.offset, NO_OFFSET)
-    ]
-    if gone:
-        raise ConfigurationError(gone)
+        settings = await Admin(opened).describe_topics_configs({each.topic for each in ends}, [_CLEANUP])
+    doubts: dict[str, list[str]] = {}
+    for topic in anew:
+        doubts[topic] = [f"topic {topic} was deleted and made anew, what it had before is gone"]
+    for partition, first in sorted(earliest.items()):
+        if begun.get(partition, 0) < min(first.offset, ends[partition]):
+            reason = f"{partition}: records before offset {first.offset} are gone"
+            doubts.setdefault(partition.topic, []).append(reason)
+    for topic, entries in settings.items():
+        if (policy := _policy_of(entries)) is None or "compact" in policy:
+            reason = f"topic {topic}: cleanup.policy is {policy or 'not told'}, compaction removes records"
+            doubts.setdefault(topic, []).append(reason)
     starts = {}
     for partition, at in found.items():
         start = ends[partition] if at.offset == NO_OFFSET else max(at.offset, begun.get(partition, 0))
         starts[partition] = min(start, ends[partition])
-    return starts
+    return _Logs(starts=starts, doubts=doubts)
 
 
-def _lost_of(partition: TopicPartition, first: int, anew: Collection[str]) -> str:
-    if partition.topic in anew:
-        return "the topic was deleted and made anew, what it had before is"
-    return f"records before offset {first} are"
+def _policy_of(entries: Mapping[str, ConfigEntry] | ProtocolError) -> str | None:
+    """None where the cluster does not tell."""
+    entry = None if isinstance(entries, ProtocolError) else entries.get(_CLEANUP)
+    return None if entry is None else entry.value
+
+
+def _hours_of(span: Span) -> HourRange:
+    return HourRange(first=hour_name(span.start_ms), end=hour_name(span.end_ms))
+
+
+def _loaded_of(
+    topics: Iterable[str], folder: PipelineFolder, checkpoint: Checkpoint, asked: HourRange
+) -> HourCounts:
+    """The records that were loaded, of the hours that are asked for; without topics of which that is not
+    known.
+    """
+    query, done = f"{checkpoint.generation}/{LOAD}", checkpoint.loaded_batches()
+    figures = loaded_hours(folder.past_runs(), folder.runs(), query, done)
+    if figures is None:
+        return {}
+    counts = {topic: figures.of(topic, asked) for topic in topics}
+    return {topic: hours for topic, hours in counts.items() if hours is not None}
+
+
+def _count_hours(records: DataFrame, asked: HourRange) -> HourCounts:
+    """The records that are there, of the hours that are asked for."""
+    counted = records.groupBy("topic", hour_of_record().alias("hour")).agg(f.count("*").alias("rows"))
+    found: dict[str, dict[str, int]] = {}
+    for row in counted.collect():
+        if asked.has(row.hour):
+            found.setdefault(row.topic, {})[row.hour] = row.rows
+    return found
+
+
+def _losses(
+    doubts: Mapping[str, Sequence[str]], loaded: HourCounts, there: HourCounts, span: Span
+) -> Iterator[str]:
+    """What is gone, or may be, of topics that there are doubts about."""
+    for topic, reasons in sorted(doubts.items()):
+        had, has = loaded.get(topic), there.get(topic, {})
+        if had is None:
+            yield from (f"{reason}, maybe some of {span}" for reason in reasons)
+        elif had != has:
+            counts = f"{sum(had.values())} that may be of {span} were loaded, {sum(has.values())} are there"
+            yield from (f"{reason}: {counts}" for reason in reasons)

@@ -1,7 +1,8 @@
 """What is kept of a pipeline in the `data_dir`: `pipelines/NAME/` with
 
 runs.jsonl   what has been said of its runs (`run_record`), one line each; a line is written at once and
-             flushed to the disk, and one that a crash cut off is passed over
+             flushed to the disk, and one that a crash cut off is passed over; the first says what those
+             runs had that are not remembered any more (`loaded_hours`)
 lock         held by flock while the pipeline runs anywhere on this machine: runs that race wait outside
 schema       the schema that was inferred, kept from the first run on
 checkpoint/  what Spark notes of what it has loaded, unless the pipeline says another place
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from broker.errors import ConfigurationError
 from mirrormaker.folder_lock import FolderLock
+from mirrormaker.pipelines.loaded_hours import PastRuns, decode_past, encode_past, with_past
 from mirrormaker.pipelines.run_record import (
     GarbledRecordError,
     RunRecord,
@@ -100,6 +102,15 @@ class PipelineFolder:
         """What was said last of each run, the oldest first."""
         return fold_records(self._read())
 
+    def past_runs(self) -> PastRuns:
+        """What those had that are not remembered any more."""
+        for line in self._lines()[:1]:
+            try:
+                return decode_past(line)
+            except GarbledRecordError:
+                continue  # nothing has been forgotten yet
+        return PastRuns()
+
     def last_run(self) -> RunRecord | None:
         """The run that started last, None before the first."""
         runs = self.runs()
@@ -116,24 +127,28 @@ class PipelineFolder:
         """Have it for all further runs. Raises OSError."""
         _write_whole(self._schema, schema + "\n")
 
-    def _read(self) -> list[RunRecord]:
+    def _lines(self) -> list[str]:
         try:
-            text = self._runs.read_text(encoding="utf-8", errors="replace")
+            return self._runs.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return []
+
+    def _read(self) -> list[RunRecord]:
         found = []
-        for line in text.splitlines():
+        for line in self._lines():
             try:
                 found.append(decode_record(line))
             except GarbledRecordError:
-                continue  # cut off by a crash
+                continue  # cut off by a crash, or of runs that are past
         return found
 
     def _shorten(self) -> None:
         records = self._read()
         if len(records) > _LINES_MAX or self._runs.stat().st_size > _BYTES_MAX:
-            lines = [encode_record(record) + "\n" for record in fold_records(records)[-RUNS_KEPT:]]
-            _write_whole(self._runs, "".join(lines))
+            runs = fold_records(records)
+            past = with_past(self.past_runs(), runs[:-RUNS_KEPT])
+            lines = [encode_past(past), *map(encode_record, runs[-RUNS_KEPT:])]
+            _write_whole(self._runs, "".join(f"{line}\n" for line in lines))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

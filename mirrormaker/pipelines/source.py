@@ -10,7 +10,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from broker.errors import ConfigurationError
 from mirrormaker.clusters import open_cluster
@@ -30,6 +31,7 @@ from mirrormaker.topology.naming import INTERNAL_PREFIX, compile_naming
 Offsets = Mapping[str, Mapping[str, int]]
 """Topic -> partition -> offset, as Spark's checkpoints have them."""
 _ONLY_STREAMING = ("minoffsetspertrigger", "maxtriggerdelay")
+_ON_LOSS = "failOnDataLoss"
 
 
 def find_topics(cluster: ClusterSpec, pipeline: PipelineSpec) -> list[str]:
@@ -106,11 +108,12 @@ def stream(
 def between(
     spark: SparkSession, cluster: ClusterSpec, pipeline: PipelineSpec, starts: Offsets, ends: Offsets
 ) -> DataFrame:
-    """What lies between these offsets, which name the same partitions."""
-    said = pipeline.source_options
+    """What lies between these offsets, which name the same partitions; all of it, or reading it fails."""
+    passed = (*_ONLY_STREAMING, _ON_LOSS.lower())
     options = {
         **_reading(cluster),
-        **{name: value for name, value in said.items() if name.lower() not in _ONLY_STREAMING},
+        **{name: value for name, value in pipeline.source_options.items() if name.lower() not in passed},
+        _ON_LOSS: "true",
         "assign": json.dumps({topic: list(map(int, parts)) for topic, parts in ends.items() if parts}),
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
@@ -122,6 +125,11 @@ def first_records(spark: SparkSession, cluster: ClusterSpec, topics: Sequence[st
     """The topics as they are now."""
     options = {**_reading(cluster), "subscribe": ",".join(topics)}
     return _load(spark.read.format("mirror"), options)
+
+
+def hour_of_record() -> Column:
+    """The hour (`2013-01-31T07`) of a record's timestamp."""
+    return f.date_format("timestamp", "yyyy-MM-dd'T'HH")
 
 
 def _reading(cluster: ClusterSpec) -> dict[str, str]:

@@ -91,6 +91,11 @@ def day_and_hour(moment_ms: int) -> tuple[str, int]:
     return moment.strftime("%Y-%m-%d"), moment.hour
 
 
+def hour_name(moment_ms: int) -> str:
+    """The hour (UTC) that a moment is in, as records of runs have it: `2013-01-31T07`."""
+    return datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%Y-%m-%dT%H")
+
+
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 

@@ -7,9 +7,11 @@ import asyncio
 import pytest
 from pyspark.sql import DataFrame
 
-from broker.client.admin import Admin
+from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
+from broker.client.producer import Producer
 from broker.types import HostPort, TopicPartition
+from mirrormaker.pipelines import reloading
 from mirrormaker.pipelines.run_record import RunState
 from mirrormaker.pipelines.runner import RunFailedError
 from mirrormaker.pipelines.table import Table
@@ -90,6 +92,56 @@ def test_records_that_went_between_two_runs_fail_the_second_until_that_may_be(pl
     assert place.ids() == [*range(10), *range(16, 20)]
 
 
+def test_a_reload_is_refused_where_records_of_its_windows_are_gone_and_no_others(place: Place) -> None:
+    place.keys = KEYS
+    hours = (10, 10, 12, 12, 11, 11, 12, 12)
+    place.produce(order(number, hour) for number, hour in enumerate(hours))
+    assert place.run().rows_read == 8
+    place.produce([order(8, 12)])
+    assert place.run().rows_read == 1
+    delete_records(place, 1)
+    assert place.reload(12, 13).rows_written == {"0-parquet": 5}
+    delete_records(place, 2)
+    told = f"{place.topic}-0: records before offset 2 are gone: 5 that may be of .* were loaded, 3 are there"
+    with pytest.raises(RunFailedError, match=told):
+        place.reload(12, 13)
+    assert place.reload(11, 12).rows_written == {"0-parquet": 2}
+    assert place.ids() == list(range(9))
+    (place.folder / "data/pipelines/p/runs.jsonl").unlink()
+    with pytest.raises(RunFailedError, match="records before offset 2 are gone, maybe some of 2013"):
+        place.reload(11, 12)
+    assert place.ids() == list(range(9))
+
+
+@pytest.mark.long
+def test_a_reload_of_a_compacted_topic_is_refused_once_records_are_replaced(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.keys = KEYS
+
+    async def fill() -> None:
+        async with Cluster([HostPort.parse(place.bootstrap)]) as cluster:
+            configs = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+            new = NewTopic(name=place.topic, partitions=1, replication_factor=1, configs=configs)
+            await Admin(cluster).create_topic(new)
+            async with Producer(cluster) as producer:
+                for number in range(4):
+                    moment_ms, value = order(number, 1)
+                    await producer.send(place.topic, value, b"key", partition=0, timestamp_ms=moment_ms)
+                await producer.flush()
+
+    asyncio.run(fill())
+    place.run()
+    assert place.reload(1, 2).rows_written == {"0-parquet": 4}
+    count = reloading._count_hours
+    with monkeypatch.context() as patched:
+        # a cleaner leaves the segment alone that is written
+        patched.setattr(reloading, "_count_hours", lambda records, asked: count(records.limit(3), asked))
+        with pytest.raises(RunFailedError, match=r"compaction removes records: 4 that may be of .* 3 are"):
+            place.reload(1, 2)
+    assert place.ids() == list(range(4))
+
+
 @pytest.mark.long
 def test_a_topic_made_anew_fails_runs_until_that_may_be_and_is_read_whole(place: Place) -> None:
     place.keys = KEYS
@@ -104,7 +156,7 @@ def test_a_topic_made_anew_fails_runs_until_that_may_be_and_is_read_whole(place:
     assert place.ids() == list(range(10))
     place.keys = f"{KEYS}    source_options: {{failOnDataLoss: false}}\n"
     assert place.run().rows_read == 24
-    with pytest.raises(RunFailedError, match="made anew, what it had before is gone, maybe some of"):
+    with pytest.raises(RunFailedError, match="made anew, what it had before is gone: 34 that may be of"):
         place.reload(0, 24)
     assert place.ids() == list(range(34))
 

@@ -73,10 +73,13 @@ def test_old_runs_are_forgotten(folder: PipelineFolder, monkeypatch: pytest.Monk
     monkeypatch.setattr(run_log, "_LINES_MAX", 6)
     for number in range(20):
         ended = replace(RUN, run=f"r{number:02}", started_ms=number, state=RunState.FAILED)
-        folder.note(ended)
+        folder.note(replace(ended, batches=2, counted={"g/load": 2 * number + 1}))
     runs = folder.runs()
     assert runs[-1].run == "r19"
     assert 3 <= len(runs) <= 6
+    past = folder.past_runs()
+    assert past.last_hours == {"t": "2013-01-01T07"}
+    assert past.batches["g"] + sum(run.batches for run in runs) == 40
 
 
 def test_only_one_runs_a_pipeline(folder: PipelineFolder) -> None:
