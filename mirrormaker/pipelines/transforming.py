@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -17,12 +17,15 @@ from mirrormaker.topology.model import RECORDS, CallFunction, PipelineSpec, Step
 from mirrormaker.topology.step_order import inputs_of, order_steps, used_names
 
 _GATHERING = re.compile(
-    r"^\W*(Aggregate|Deduplicate\w*|Distinct|Window|GlobalLimit|FlatMapGroups\w*|TransformWithState\w*)\b",
-    re.MULTILINE,
+    r"Aggregate|Deduplicate\w*|Distinct|Except|Intersect|Window|GlobalLimit|Offset|Tail|CoGroup|MapGroups"
+    r"|FlatMap(Co)?Groups\w*|TransformWithState\w*"
 )
 """Nodes of Spark's plans that look at several rows at once."""
-_UNITING = re.compile(r"^\W*Union\b", re.MULTILINE)
-"""Nodes whose columns pass for those of their first input."""
+_KEEPING_LEFT = ("INNER", "CROSS", "LEFT OUTER", "LEFT SEMI", "LEFT ANTI")
+_KEEPING_RIGHT = ("INNER", "CROSS", "RIGHT OUTER")
+"""Joins that look at each row of that side by itself, where the other one is a table."""
+_UNION = "Union"
+"""The node whose columns pass for those of its first input."""
 
 
 class FunctionError(BrokerError):
@@ -93,24 +96,49 @@ def apply_step(step: StepSpec, inputs: Mapping[str, DataFrame], tables: Mapping[
 
 
 def gathers_rows(frame: DataFrame) -> bool:
-    """Whether a frame looks at several rows at once, which a batch alone cannot answer."""
-    return _GATHERING.search(_plan_of(frame)) is not None
+    """Whether a frame looks at several rows of a stream at once, which a batch alone cannot answer."""
+    return any(_gathers(node) for node in _nodes(_plan_of(frame)) if node.isStreaming())
 
 
 def keeps_columns(frame: DataFrame, records: DataFrame, names: Iterable[str]) -> bool:
     """Whether these columns of `frame` have what they have in `records`: no step has made them."""
-    if _UNITING.search(_plan_of(frame)):
+    if any(_kind_of(node) == _UNION for node in _nodes(_plan_of(frame))):
         return False
     kept, known = _attributes_of(frame), _attributes_of(records)
     return all(kept[name] == known.get(name) for name in names)
 
 
-def _plan_of(frame: DataFrame) -> str:
-    return str(frame._jdf.queryExecution().analyzed().toString())
+def _gathers(node: Any) -> bool:
+    name = _kind_of(node)
+    if name == "Join":
+        joined = str(node.joinType().sql())
+        left, right = (bool(side.isStreaming()) for side in (node.left(), node.right()))
+        if (left and right) or joined not in (_KEEPING_LEFT if left else _KEEPING_RIGHT):
+            return True
+    return _GATHERING.fullmatch(name) is not None
+
+
+def _kind_of(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    """All nodes of a plan, but for those of subqueries, in which Spark allows no stream."""
+    yield plan
+    for child in _listed(plan.children()):
+        yield from _nodes(child)
+
+
+def _listed(sequence: Any) -> list[Any]:
+    """What a sequence of Scala has."""
+    return [sequence.apply(number) for number in range(sequence.size())]
+
+
+def _plan_of(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()
 
 
 def _attributes_of(frame: DataFrame) -> dict[str, int]:
     """Column -> the id that Spark gives to what it computes, and keeps where a column is passed on."""
-    output = frame._jdf.queryExecution().analyzed().output()
-    attributes = [output.apply(number) for number in range(output.size())]
+    attributes = _listed(_plan_of(frame).output())
     return {str(attribute.name()): int(attribute.exprId().id()) for attribute in attributes}

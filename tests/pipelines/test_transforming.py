@@ -1,0 +1,60 @@
+"""What steps do with rows, as Spark understands them."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mirrormaker.pipelines.transforming import gathers_rows
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    """With a stream `records` and a table `names`."""
+    session = spark.newSession()
+    session.readStream.format("rate").load().createOrReplaceTempView("records")
+    session.range(3).selectExpr("id as value", "'x' as name").createOrReplaceTempView("names")
+    return session
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "select count(*) from records",
+        "select distinct value from records",
+        "select value, row_number() over (order by value) as number from records",
+        "select value from records limit 2",
+        "select value from records offset 2",
+        "select value from records except select value from names",
+        "select value from records intersect all select value from records",
+        "select a.value from records a join records b on a.value = b.value + 1",
+        "with a as (select value from records) select x.value from a x join a y using (value)",
+        "select n.value from names n left join records r on n.value = r.value",
+        "select n.value from records r right join names n on n.value = r.value",
+        "select n.value from records r full join names n on n.value = r.value",
+        "select n.value from names n left semi join records r on n.value = r.value",
+        "select n.value from names n left anti join records r on n.value = r.value",
+    ],
+)
+def test_steps_whose_rows_depend_on_what_comes_together_are_known(session: SparkSession, step: str) -> None:
+    assert gathers_rows(session.sql(step))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "select value, timestamp from records where value > 3",
+        "select value from records union all select value + 1 from records",
+        "select value, each from records lateral view explode(array(1, 2)) as each",
+        "select value, name from records join names using (value)",
+        "select value, name from records left join names using (value)",
+        "select value, name from names right join records using (value)",
+        "select r.value from records r left anti join names n on r.value = n.value",
+        "select value from records where value not in (select value from names)",
+        "select value from records where value > (select max(value) from names)",
+        "select r.value from records r join (select distinct value from names) n on r.value = n.value",
+        "with a as (select value from records) select value, name from a join names using (value)",
+    ],
+)
+def test_steps_that_look_at_each_row_by_itself_are_known(session: SparkSession, step: str) -> None:
+    assert not gathers_rows(session.sql(step))
