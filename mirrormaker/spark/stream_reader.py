@@ -90,11 +90,11 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ids = topic_ids_from_json(start)
         known = offsets_from_json(start)
         logs = self._look(known, ids)
-        goal = logs if self._target is None else self._target
+        goal = self._goal(ids, logs)
         known = self._without_gone(known, ids, goal.topic_ids)
         self._check_kept(known, logs)
         begin = {**self._begin_new(known, logs), **known}
-        latest = goal.latest
+        latest = _not_before(known, goal, logs)
         if self._waits_for_more(count_new(begin, latest), limit):
             return start
         self._taken_at = time.monotonic()
@@ -148,6 +148,20 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = logs
         return logs
 
+    def _goal(self, topic_ids: TopicIds, logs: Logs) -> Logs:
+        """Where the query ends: as it was prepared, but for topics that a node which lagged behind took for
+        others than those that are read.
+        """
+        if self._target is None:
+            return logs
+        others = made_anew(topic_ids, self._target.topic_ids)
+        mistaken = {topic for topic in others if logs.topic_ids.get(topic) == topic_ids[topic]}
+        latest, ids = self._target.latest, self._target.topic_ids
+        return Logs(
+            latest={each: offset for each, offset in latest.items() if each.topic not in mistaken},
+            topic_ids={topic: topic_id for topic, topic_id in ids.items() if topic not in mistaken},
+        )
+
     def _without_gone(self, known: Offsets, topic_ids: TopicIds, told: TopicIds) -> dict[TopicPartition, int]:
         """Of topics that are still the same. Raises DataLossError, with failOnDataLoss, for others."""
         anew = made_anew(topic_ids, told)
@@ -185,6 +199,17 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{reason}; failOnDataLoss=false goes on with what there is")
         _log.warning("data_lost", reason=reason)
+
+
+def _not_before(known: Offsets, goal: Logs, logs: Logs) -> dict[TopicPartition, int]:
+    """Where the query ends, of partitions that are there: a leader that had just taken over may have told of
+    less than was read already when the query was prepared.
+    """
+    return {
+        partition: max(goal.latest.get(partition, 0), min(known.get(partition, 0), high))
+        for partition, high in logs.latest.items()
+        if partition in goal.latest or partition in known
+    }
 
 
 def _told(known: Offsets, topic: str) -> str:

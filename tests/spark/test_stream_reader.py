@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
@@ -11,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.types import HostPort, TopicPartition
-from mirrormaker.spark.offsets import DataLossError
+from mirrormaker.spark.offsets import DataLossError, Logs
 from mirrormaker.spark.options import parse_options
 from mirrormaker.spark.stream_reader import JsonOffsets, MirrorStreamReader
 from tests.spark.topics import append, fill, make_anew
@@ -105,6 +107,36 @@ def test_a_run_on_what_is_available_now_never_waits_and_ends_there(bootstrap: st
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     assert offsets_of(end) == {topic: {"0": 10}}
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+    reader.stop()
+
+
+def prepare_from(reader: MirrorStreamReader, change: Callable[[Logs], Logs]) -> None:
+    """As when a node that lags behind is asked what is available now."""
+    look = reader._look
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(reader, "_look", lambda known, ids: change(look(known, ids)))
+        reader.prepareForTriggerAvailableNow()
+
+
+def test_a_run_on_what_is_available_now_never_steps_back(bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=2, count=10)
+    reader = reader_of(bootstrap, topic, failOnDataLoss="false")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    append(bootstrap, topic, range(10, 20), partitions=2)
+    first, second = (TopicPartition(topic, number) for number in range(2))
+    prepare_from(reader, lambda logs: replace(logs, latest={**logs.latest, first: 3}))
+    assert offsets_of(reader.latestOffset(end, ReadAllAvailable())) == {topic: {"0": 5, "1": 10}}
+    prepare_from(reader, lambda logs: replace(logs, latest={second: 10}))
+    assert offsets_of(reader.latestOffset(end, ReadAllAvailable())) == {topic: {"0": 5, "1": 10}}
+    prepare_from(reader, lambda logs: replace(logs, topic_ids={topic: "of one before"}))
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    gone: JsonOffsets = {topic: {"0": 5, "1": 5, "7": 5}}
+    reader.prepareForTriggerAvailableNow()
+    assert offsets_of(reader.latestOffset(gone, ReadAllAvailable())) == {topic: {"0": 10, "1": 10}}
+    make_anew(bootstrap, topic, partitions=2, count=4)
+    reader.prepareForTriggerAvailableNow()
+    later = reader.latestOffset(end, ReadAllAvailable())
+    assert rows_between(reader, end, later) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     reader.stop()
 
 
