@@ -40,12 +40,13 @@ class OffsetBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeBounds:
-    """By time, milliseconds since the epoch: the first record at or after it; `default` None where only some
-    partitions have one.
-    """
+    """By time, milliseconds since the epoch: the first record at or after it."""
 
     default: int | None = None
+    """None where only some partitions have one."""
     by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
+    elsewhere: OffsetBounds | None = None
+    """Of partitions that have none, None where all have one."""
     no_match: NoMatch = NoMatch.LATEST
 
     def of(self, partition: TopicPartition) -> int | None:
@@ -75,7 +76,7 @@ def read_starting(given: GivenOptions, *, streaming: bool | None) -> Bounds:
     )
     if given.has("startingOffsetsElsewhere") and not offsets.by_partition:
         given.problems.append("option startingOffsetsElsewhere: has no effect without offsets by partition")
-    return _by_time(given, "starting", no_match) or offsets
+    return _by_time(given, "starting", offsets, no_match) or offsets
 
 
 def read_ending(given: GivenOptions) -> Bounds:
@@ -86,16 +87,18 @@ def read_ending(given: GivenOptions) -> Bounds:
         _offset_bounds({"latest": LATEST}, LATEST, refused),
         OffsetBounds(default=LATEST),
     )
-    return _by_time(given, "ending", NoMatch.LATEST) or offsets
+    return _by_time(given, "ending", offsets, NoMatch.LATEST) or offsets
 
 
-def _by_time(given: GivenOptions, side: str, no_match: NoMatch) -> TimeBounds | None:
+def _by_time(given: GivenOptions, side: str, elsewhere: OffsetBounds, no_match: NoMatch) -> TimeBounds | None:
     nowhere: dict[TopicPartition, int] = {}
     by_partition = given.read(f"{side}OffsetsByTimestamp", _parse_times, nowhere)
     default = given.read(f"{side}Timestamp", parse_count, None)
     if default is not None:
         return TimeBounds(default=default, no_match=no_match)
-    return TimeBounds(by_partition=by_partition, no_match=no_match) if by_partition else None
+    if not by_partition:
+        return None
+    return TimeBounds(by_partition=by_partition, elsewhere=elsewhere, no_match=no_match)
 
 
 def _offset_bounds(words: Mapping[str, int], default: int, refused: str) -> Callable[[str], OffsetBounds]:

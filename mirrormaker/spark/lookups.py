@@ -132,11 +132,11 @@ class LogLookup:
         """Where the options say to start. Raises ConfigurationError for a time that no record has come up to,
         and for partitions that are not read.
         """
-        return await self._resolve("starting", self._options.starting, logs, logs.earliest)
+        return await self._resolve("starting", self._options.starting, logs)
 
     async def ends(self, logs: Logs) -> dict[TopicPartition, int]:
         """Where the options say to end, exclusive. Raises as `starts`."""
-        return await self._resolve("ending", self._options.ending, logs, logs.latest)
+        return await self._resolve("ending", self._options.ending, logs)
 
     async def since(self, time_ms: int, logs: Logs) -> dict[TopicPartition, int]:
         """The first offset of each partition at or after a time, else the end. What lies before 1970, as
@@ -150,18 +150,20 @@ class LogLookup:
             for partition, offset in found.items()
         }
 
-    async def _resolve(
-        self, side: str, bounds: Bounds, logs: Logs, otherwise: Offsets
-    ) -> dict[TopicPartition, int]:
+    async def _resolve(self, side: str, bounds: Bounds, logs: Logs) -> dict[TopicPartition, int]:
         match bounds:
             case OffsetBounds():
                 check_partitions(f"{side}Offsets", bounds, logs)
                 return resolve_offsets(bounds, logs)
             case TimeBounds():
                 check_partitions(f"{side}OffsetsByTimestamp", bounds, logs)
-                return {**otherwise, **await self._by_time(side, bounds, logs)}
+                elsewhere = {}
+                if bounds.elsewhere is not None:
+                    elsewhere = await self._resolve(side, bounds.elsewhere, logs)
+                return {**elsewhere, **await self._by_time(side, bounds, logs)}
 
     async def _by_time(self, side: str, bounds: TimeBounds, logs: Logs) -> dict[TopicPartition, int]:
+        """Not behind `logs`, which may have grown by now."""
         times = {each: time for each in logs.latest if (time := bounds.of(each)) is not None}
         found = await self._again(lambda: self._ask(times))
         unmatched = [partition for partition, offset in sorted(found.items()) if offset == NO_OFFSET]
@@ -173,7 +175,10 @@ class LogLookup:
                     for partition in unmatched
                 ]
             )
-        return {**found, **{partition: logs.latest[partition] for partition in unmatched}}
+        return {
+            partition: logs.latest[partition] if offset == NO_OFFSET else min(offset, logs.latest[partition])
+            for partition, offset in found.items()
+        }
 
     async def _ask(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         found = await list_offsets(

@@ -106,7 +106,9 @@ def test_times_come_before_offsets() -> None:
     given = {**SERVERS, "subscribe": "a", "startingOffsets": '{"a": {"0": 5}}'}
     by_partition = {**given, "startingOffsetsByTimestamp": '{"a": {"0": 1000}}'}
     assert parse_options(by_partition).starting == TimeBounds(
-        by_partition={TopicPartition("a", 0): 1000}, no_match=NoMatch.ERROR
+        by_partition={TopicPartition("a", 0): 1000},
+        elsewhere=OffsetBounds(default=EARLIEST, by_partition={TopicPartition("a", 0): 5}),
+        no_match=NoMatch.ERROR,
     )
     everywhere = {**by_partition, "startingTimestamp": "2000", "startingOffsetsByTimestampStrategy": "latest"}
     assert parse_options(everywhere).starting == TimeBounds(default=2000, no_match=NoMatch.LATEST)

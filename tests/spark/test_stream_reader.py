@@ -16,7 +16,7 @@ from broker.types import HostPort, TopicPartition
 from mirrormaker.spark.offsets import DataLossError, Logs
 from mirrormaker.spark.options import parse_options
 from mirrormaker.spark.stream_reader import JsonOffsets, MirrorStreamReader
-from tests.spark.topics import append, fill, make_anew
+from tests.spark.topics import NOW_MS, append, fill, make_anew
 
 
 def reader_of(bootstrap: str, topic: str, **options: str) -> MirrorStreamReader:
@@ -59,6 +59,19 @@ def test_offsets_have_the_form_of_sparks_own_source(bootstrap: str) -> None:
     assert reader.reportLatestOffset() == end
     assert json.dumps(reader.latestOffset(end, ReadAllAvailable())) == json.dumps(end)
     reader.stop()
+
+
+def test_partitions_without_a_time_begin_where_they_would_without_any(bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=3, count=9)
+    times = json.dumps({topic: {"0": NOW_MS + 3}})
+    for starting, others in (
+        ("latest", {"1": 3, "2": 3}),
+        ("earliest", {"1": 0, "2": 0}),
+        (json.dumps({topic: {"1": 2}}), {"1": 2, "2": 3}),
+    ):
+        reader = reader_of(bootstrap, topic, startingOffsets=starting, startingOffsetsByTimestamp=times)
+        assert offsets_of(reader.initialOffset()) == {topic: {"0": 1, **others}}
+        reader.stop()
 
 
 def test_a_trigger_that_is_repeated_reads_the_same_whatever_came_since(bootstrap: str) -> None:
