@@ -79,7 +79,7 @@ class DeepAudit:
             return
         await self._judge_prior(source, to, number, findings, tally)
         for stretch in self._stretches(source, to, findings if number == 0 else Findings()):
-            expectation = self._expectations.of(source, to, number)
+            expectation = self._expectations.of(source, to, number, known=stretch.known)
             comparison = LaneComparison(
                 LaneTerms(
                     source=source,

@@ -11,7 +11,7 @@ from broker.records.record import Record
 from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.entries import Entry, columns_of, items_of
 from mirrormaker.audit.findings import Outcome
-from mirrormaker.audit.lane_runs import Pass
+from mirrormaker.audit.lane_runs import Pass, Whereabouts
 from mirrormaker.audit.ranges import Range
 from mirrormaker.flow.transit import PartitionSteps
 from mirrormaker.steps.record import RecordError
@@ -70,6 +70,10 @@ class Expectation:
     with_time: bool = True
     with_sums: bool = False
     """Records have checksums."""
+    known: Pass | None = None
+    """What the ledger knows of the lane here: a record that it has a copy of was not left out, whatever else
+    is said of it.
+    """
     places: LanePlaces | None = None
     """Where records are that may be in one lane or another; None: there is one lane."""
     outcomes: Counter[Outcome] = field(default_factory=Counter)
@@ -103,13 +107,18 @@ class Expectation:
 
     def _outcome(self, offset: int, is_carried: bool) -> Outcome | None:
         """What it counts as where it is not at the destination."""
-        if self.copied_to is not None and offset >= self.copied_to:
-            return Outcome.PENDING
-        if any(each.first <= offset < each.next for each in self.notes):
-            return Outcome.NOTED
-        if is_carried:
-            return Outcome.RETURNED
+        if not self._is_copied(offset):
+            if self.copied_to is not None and offset >= self.copied_to:
+                return Outcome.PENDING
+            if any(each.first <= offset < each.next for each in self.notes):
+                return Outcome.NOTED
+            if is_carried:
+                return Outcome.RETURNED
         return Outcome.BY_FUNCTION if self.has_function else None
+
+    def _is_copied(self, offset: int) -> bool:
+        known = Whereabouts.UNRECORDED if self.known is None else self.known.place_of(offset)
+        return isinstance(known, int) or known is Whereabouts.SOMEWHERE
 
     def _is_meant(self, lane: int, offset: int) -> bool:
         """Whether a record is that the steps send to `lane`."""

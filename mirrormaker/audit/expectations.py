@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.types import TopicPartition
 from mirrormaker.audit.expectation import Expectation, LanePlaces
+from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.route_view import RouteView
 from mirrormaker.flow.transit import PartitionSteps
 from mirrormaker.steps.topic_steps import TopicSteps, compile_steps
@@ -23,9 +24,17 @@ class Expectations:
         self._steps: dict[str, TopicSteps] = {}
 
     def of(
-        self, source: TopicPartition, to: TopicPartition, number: int, *, is_wide: bool = False
+        self,
+        source: TopicPartition,
+        to: TopicPartition,
+        number: int,
+        *,
+        is_wide: bool = False,
+        known: Pass | None = None,
     ) -> Expectation:
-        """What the lane of that number should have of the source; `is_wide`: with the others to its topic."""
+        """What the lane of that number should have of the source; `is_wide`: with the others to its topic.
+        `known`: see `Expectation`.
+        """
         view = self._view
         route = view.route
         steps = self._steps_of(source.topic)
@@ -46,6 +55,7 @@ class Expectations:
             copied_to=view.copied_to(source),
             with_time=to.topic not in view.timed_destinations,
             with_sums=self._with_sums,
+            known=known,
             places=None if route.topics.partitions is PartitionPolicy.SAME else self._places(source),
         )
 

@@ -19,14 +19,17 @@ from broker.clock import SystemClock
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from broker.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, iterate_batches
 from broker.records.excerpt import excerpt, open_batch
+from broker.types import TopicPartition
 from mirrormaker.control_access import pause, resume
 from mirrormaker.seeking import seek
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.loader import load_topology
 from tests.client.reading_members import Brokers
 from tests.conftest import cluster_spec
-from tests.daemon.audits import audit, found
+from tests.daemon import tampered_logs
+from tests.daemon.audits import audit, found, found_in
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
+from tests.daemon.tampered_logs import Change, altered_value, tamper
 from tests.daemon.test_deep import grow
 from tests.daemon.test_mirror import consume, create, producer
 
@@ -407,6 +410,83 @@ def test_what_a_seek_repeats_or_passes_over_is_explained(
     assert route["outcomes"] == {"noted": 5, "repeated": 20}
     code, route = audit(running.file)
     assert (code, route["outcomes"]["noted"], route["outcomes"]["repeated"]) == (0, 5, 20)
+
+
+@pytest.mark.parametrize(
+    ("change", "differences"),
+    [
+        (altered_value, [("altered", 33, 33, 1)]),
+        (tampered_logs.reordered, [("reordered", 33, 34, 1)]),
+        (tampered_logs.dropped, [("missing", 33, 33, 1)]),
+    ],
+)
+def test_what_was_copied_is_missed_also_where_a_seek_noted_it_as_passed_over(
+    sides: Sides, copied: Callable[..., MirrorProcess], change: Change, differences: list[object]
+) -> None:
+    name = change.__name__.replace("_", "-")
+    topic = f"passed-over-{name}"
+    running = copied(topic, numbered(range(40)))
+    topology, clock = load_topology(running.file), SystemClock()
+    running.start()
+    running.wait_copied()
+    asyncio.run(pause(topology, f"route-{topic}", [], None, clock))
+    running.wait_for(lambda told: told["state"] == "paused", "it rests")
+    for to in (ToOffset(0), ToOffset(40)):
+        asyncio.run(seek(topology, f"route-{topic}", [], to))
+    assert running.stop() == 0
+    assert audit(running.file, "--deep")[0] == 0
+    tamper(sides[1], {TopicPartition(f"jfk.{topic}", 0): (change, 33)})
+    code, route = audit(running.file, "--deep")
+    assert (code, found(route)) == (2, differences), route["outcomes"]
+
+
+@pytest.mark.long
+def test_what_was_copied_is_missed_also_where_another_mirror_brought_it_to_the_source(
+    mirror: MirrorFactory, zookeeper: EmbeddedZooKeeper, tmp_path: Path
+) -> None:
+    """As records that came from the destination would be, it is known by the producer that wrote it there."""
+    changes = {"value": altered_value, "order": tampered_logs.reordered, "drop": tampered_logs.dropped}
+    names = ("far", "near", "end")
+    with contextlib.ExitStack() as stack:
+        far, near, end = (
+            stack.enter_context(EmbeddedCluster(cluster_spec(zookeeper, tmp_path, name))) for name in names
+        )
+        for name in ("clean", *changes):
+            for cluster in (far, near, end):
+                create(cluster, name, 1, **KEPT)
+            write(far, name, numbered(range(40)))
+        hop = {
+            "topics": {"include": ["clean", *changes], "name": "{topic}", "merge": True},
+            "provenance": True,
+            "refresh_interval_ms": 300,
+            "commit_interval_ms": 100,
+        }
+        document = {
+            "clusters": {
+                name: {"bootstrap": [str(address) for address in cluster.bootstrap]}
+                for name, cluster in zip(names, (far, near, end), strict=True)
+            },
+            "routes": [{**hop, "from": "far", "to": "near"}, {**hop, "from": "near", "to": "end"}],
+            "data_dir": "data",
+        }
+        file = tmp_path / "chain.yaml"
+        file.write_text(yaml.safe_dump(document))
+        running = mirror.of_file(file)
+        running.start()
+        running.until(
+            lambda: all(len(consume(end, name, 1)) == 40 for name in ("clean", *changes)), "all is there"
+        )
+        assert running.stop() == 0
+        tamper(end, {TopicPartition(name, 0): (change, 33) for name, change in changes.items()})
+        done = mirrormaker("audit", str(file), "--deep", "--output", "json")
+        first, second = json.loads(done.stdout)["routes"]
+        assert (done.returncode, found(first)) == (2, [])
+        assert {each["topic"]: found_in(each) for each in second["partitions"]} == {
+            "clean": [],
+            "value": [("altered", 33, 33, 1)],
+            "order": [("reordered", 33, 34, 1)],
+            "drop": [("missing", 33, 33, 1)],
+        }
 
 
 @pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
