@@ -90,7 +90,7 @@ def columns_of(entry: Entry) -> Columns:
 
 
 def items_of(
-    columns: Columns, *, with_time: bool, with_sums: bool = False, has_producer: bool = False
+    columns: Columns, *, with_time: bool, with_sums: bool = False, has_producer: bool | None = False
 ) -> list[Item]:
     """The records, to be compared. `with_time`: their times count. `with_sums`: they have checksums.
     `has_producer`: see `Item`.
@@ -105,6 +105,8 @@ def items_of(
     return list(map(Item, *fields, repeat(None), sums, repeat(has_producer)))
 
 
-def names_producer(entry: Entry) -> bool:
-    """Whether the batch is of an idempotent producer, as those of mirrors are."""
-    return entry.header is not None and entry.header.producer_id >= 0
+def names_producer(entry: Entry) -> bool | None:
+    """Whether the batch is of an idempotent producer, as those of mirrors are; None: the format names no
+    producers.
+    """
+    return None if entry.header is None else entry.header.producer_id >= 0

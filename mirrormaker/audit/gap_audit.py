@@ -151,7 +151,7 @@ class GapAudit:
             if not is_again:
                 found[offset] = None
             elif self._view.route.delivery is Delivery.AT_LEAST_ONCE and (
-                item.has_producer or offset >= self._first(source, passes, gap)
+                offset >= self._first(source, passes, gap) if item.has_producer is None else item.has_producer
             ):
                 findings.outcomes[Outcome.REPEATED] += 1
             else:

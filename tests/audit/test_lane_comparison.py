@@ -114,12 +114,34 @@ def test_however_many_records_stand_apart_each_is_looked_for() -> None:
 
 def test_what_was_copied_again_after_a_crash_is_repeated_where_that_may_be() -> None:
     (known,) = passes_of([page(0, 0, 3), page(3, 5, 3)])
-    there = items([0, 1, 2, 3, 4, 3, 4, 5])
-    findings = compare(items(range(6)), there, known)
+    there = [item._replace(has_producer=True) for item in items([0, 1, 2, 3, 4, 3, 4, 5])]
+    source = items(range(6))
+    findings = compare(source, there, known)
     assert (told(findings), findings.outcomes[Outcome.REPEATED], findings.equal) == ([], 2, 6)
-    exactly = compare(items(range(6)), there, known, delivery=Delivery.EXACTLY_ONCE)
+    exactly = compare(source, there, known, delivery=Delivery.EXACTLY_ONCE)
     assert told(exactly) == [("doubled", 3, 3)]
     assert exactly.differences[0].count == 2
+    by_hand = compare(source, [item._replace(has_producer=False) for item in there], known)
+    assert told(by_hand) == [("doubled", 3, 3)], "it names no producer"
+    old = [item._replace(has_producer=None) for item in there]
+    assert told(compare(source, old, known)) == [], "its format names none"
+    assert told(compare(source, [*old, old[3]._replace(offset=8)], known)) == [("doubled", 3, 8)]
+
+
+@pytest.mark.parametrize(
+    ("there", "differences"),
+    [
+        ([9, *range(10)], [("doubled", 9, 0)]),
+        ([0, 1, 2, 7, *range(3, 10)], [("doubled", 7, 3)]),
+        ([0, 1, 2, 8, 9, *range(3, 10)], [("doubled", 8, 3)]),
+    ],
+)
+def test_a_copy_that_stands_where_the_ledger_knows_of_another_record_is_no_repeated_one(
+    there: Sequence[int], differences: list[tuple[str, int | None, int | None]]
+) -> None:
+    (known,) = passes_of([page(0, 0, 10)])
+    findings = compare(items(range(10)), [item._replace(has_producer=True) for item in items(there)], known)
+    assert (told(findings), findings.outcomes, findings.equal) == (differences, {}, 10)
 
 
 def test_what_a_process_repeats_that_stood_still_while_another_took_over_is_repeated() -> None:

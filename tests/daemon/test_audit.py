@@ -163,6 +163,21 @@ def test_records_that_somebody_wrote_to_the_destination_are_named(
     assert found(audit(running.file, "--deep")[1]) == found(route)
 
 
+def test_what_somebody_wrote_before_the_route_came_to_it_is_not_what_a_crash_leaves(
+    sides: Sides, copied: Callable[..., MirrorProcess]
+) -> None:
+    running = copied("forestalled", numbered(range(20)))
+    write(sides[1], "jfk.forestalled", numbered(range(20, 23)))
+    write(sides[0], "forestalled", numbered(range(20, 40)))
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    code, route = audit(running.file)
+    assert (code, found(route)) == (2, [("unexplained", 19, 20, 3)])
+    code, route = audit(running.file, "--deep")
+    assert (code, found(route), route["equal"]) == (2, [("doubled", 20, 20, 3)], 40)
+
+
 @pytest.mark.parametrize(
     ("name", "there", "differences"),
     [
