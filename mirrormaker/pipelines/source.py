@@ -114,11 +114,27 @@ def between(
         **_reading(cluster),
         **{name: value for name, value in pipeline.source_options.items() if name.lower() not in passed},
         _ON_LOSS: "true",
-        "assign": json.dumps({topic: list(map(int, parts)) for topic, parts in ends.items() if parts}),
-        "startingOffsets": json.dumps(starts),
-        "endingOffsets": json.dumps(ends),
+        **range_options(starts, ends),
     }
     return _load(spark.read.format("mirror"), options)
+
+
+def range_options(starts: Offsets, ends: Offsets) -> dict[str, str]:
+    """Options of the data source for what lies between these offsets. Partitions without anything there are
+    left out: their logs may have neither offset any more.
+    """
+    low: dict[str, dict[str, int]] = {}
+    high: dict[str, dict[str, int]] = {}
+    for topic, parts in ends.items():
+        for number, end in parts.items():
+            if starts[topic][number] < end:
+                low.setdefault(topic, {})[number] = starts[topic][number]
+                high.setdefault(topic, {})[number] = end
+    return {
+        "assign": json.dumps({topic: list(map(int, parts)) for topic, parts in high.items()}),
+        "startingOffsets": json.dumps(low),
+        "endingOffsets": json.dumps(high),
+    }
 
 
 def first_records(spark: SparkSession, cluster: ClusterSpec, topics: Sequence[str]) -> DataFrame:

@@ -9,12 +9,16 @@ from pyspark.sql import DataFrame
 
 from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
+from broker.client.metadata import ClusterMetadata
 from broker.client.producer import Producer
 from broker.types import HostPort, TopicPartition
 from mirrormaker.pipelines import reloading
 from mirrormaker.pipelines.run_record import RunState
 from mirrormaker.pipelines.runner import RunFailedError
+from mirrormaker.pipelines.source import range_options
 from mirrormaker.pipelines.table import Table
+from mirrormaker.spark.lookups import select_partitions
+from mirrormaker.spark.options import parse_options
 from tests.pipelines.place import Place, order
 from tests.spark.topics import make_anew
 
@@ -90,6 +94,15 @@ def test_records_that_went_between_two_runs_fail_the_second_until_that_may_be(pl
     place.keys = f"{KEYS}    source_options: {{failOnDataLoss: false}}\n"
     place.run()
     assert place.ids() == [*range(10), *range(16, 20)]
+
+
+def test_partitions_of_which_nothing_is_wanted_are_not_asked_for_it() -> None:
+    ends = {"a": {"0": 5, "1": 5}, "b": {"0": 3}, "a@ID": {}}
+    options = range_options({"a": {"0": 5, "1": 2}, "b": {"0": 3}}, ends)
+    source = parse_options({"kafka.bootstrap.servers": "localhost:9092", **options})
+    assert source.selection.partitions == (TopicPartition("a", 1),)
+    none = parse_options({"kafka.bootstrap.servers": "localhost:9092", **range_options(ends, ends)})
+    assert select_partitions(none.selection, ClusterMetadata()) == []
 
 
 def test_a_reload_is_refused_where_records_of_its_windows_are_gone_and_no_others(place: Place) -> None:
