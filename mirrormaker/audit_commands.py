@@ -15,7 +15,6 @@ from mirrormaker.audit.outcome import RouteAudit
 from mirrormaker.audit.report import render_json, render_text
 from mirrormaker.audit.windows import TimeWindow, parse_span, parse_time
 from mirrormaker.status import load_for_status
-from mirrormaker.topology.model import Topology
 
 _AddVerb = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 EQUAL, FAILED, DIFFERENT = 0, 1, 2
@@ -71,17 +70,13 @@ def _audit(options: argparse.Namespace) -> int:
         span_ms=options.window,
         is_deep=options.deep,
     )
-    audits = asyncio.run(_collect(topology, order))
+    audits = asyncio.run(audit_routes(topology, order))
     hops = compare_hops(audits)
     if options.output == "json":
         sys.stdout.write(json.dumps(render_json(audits, hops), indent=2) + "\n")
     else:
         render_text(audits, hops, sys.stdout, by_window=options.window is not None)
     return _exit_code(audits, hops)
-
-
-async def _collect(topology: Topology, order: AuditOrder) -> list[RouteAudit]:
-    return [audit async for audit in audit_routes(topology, order)]
 
 
 def _exit_code(audits: list[RouteAudit], hops: list[HopAudit]) -> int:

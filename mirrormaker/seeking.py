@@ -61,7 +61,10 @@ def parse_destination(text: str) -> Destination:
         raise ValueError(f"{text!r} is not {expected}") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return ToTime(round(moment.timestamp() * 1000))
+    at_ms = round(moment.timestamp() * 1000)
+    if at_ms < 0:  # clusters take some such times for the earliest or the latest
+        raise ValueError(f"{text} is before 1970, when the times of clusters begin")
+    return ToTime(at_ms)
 
 
 async def seek(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from broker.client.cluster import Cluster
@@ -39,13 +39,26 @@ class AuditOrder:
     is_deep: bool = False
 
 
-async def audit_routes(topology: Topology, order: AuditOrder) -> AsyncIterator[RouteAudit]:
-    """The audits, in the order of the file. Clusters that cannot be asked are told in `problem`.
+async def audit_routes(topology: Topology, order: AuditOrder) -> list[RouteAudit]:
+    """The audits, in the order of the file. Clusters that cannot be asked are told in `problem`, and so are
+    topics of the order that none of the sources has.
 
     Raises ConfigurationError for routes and topics that the file does not have.
     """
-    for route in chosen_routes(topology, order):
-        yield await _audit_route(topology, route, order)
+    audits = [(route, await _audit_route(topology, route, order)) for route in chosen_routes(topology, order)]
+    found = {partition.source.topic for _, audit in audits for partition in audit.partitions}
+    missing = [topic for topic in order.topics if topic not in found]
+    for route, audit in audits:
+        if audit.problem is None:
+            audit.problem = _lack(route, missing)
+    return [audit for _, audit in audits]
+
+
+def _lack(route: RouteSpec, missing: Iterable[str]) -> str | None:
+    """What to say of topics that the route would take from its source."""
+    naming = compile_naming(route.source, route.topics)
+    told = [f"cluster {route.source!r} has no topic {topic!r}" for topic in missing if naming.selects(topic)]
+    return "; ".join(told) or None
 
 
 def chosen_routes(topology: Topology, order: AuditOrder) -> list[RouteSpec]:

@@ -16,6 +16,7 @@ from mirrormaker.topology.kinds.numbers import amount
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FIRST_MS, _LAST_MS = -(1 << 62), 1 << 62
+_DIGITS_MAX = 18
 WINDOWS_MAX = 10_000
 """More are not counted one by one."""
 
@@ -70,8 +71,11 @@ def format_time(at_ms: int | None) -> str:
 
 
 def parse_time(text: str) -> int:
-    """A time such as 2026-01-31T12:00:00Z, or milliseconds since the epoch. Raises ValueError."""
-    if text.isdigit():
+    """A time such as 2026-01-31T12:00:00Z, or milliseconds since the epoch. Raises ValueError.
+
+    None before the epoch: clusters that look such times up take some of them for the earliest or the latest.
+    """
+    if text.isdecimal() and len(text) <= _DIGITS_MAX:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
@@ -79,7 +83,10 @@ def parse_time(text: str) -> int:
         raise ValueError(f"{text!r} is not a time such as 2026-01-31T12:00:00Z") from None
     if moment.tzinfo is None:
         raise ValueError(f"{text} has no time zone: add Z for UTC, or an offset such as +01:00")
-    return round(moment.timestamp() * 1000)
+    at_ms = round(moment.timestamp() * 1000)
+    if at_ms < 0:
+        raise ValueError(f"{text} is before 1970, when the times of clusters begin")
+    return at_ms
 
 
 def parse_span(text: str) -> int:

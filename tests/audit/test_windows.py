@@ -16,6 +16,7 @@ NOON_MS = 1_767_268_800_000
 def test_times_and_spans_are_read_as_people_write_them() -> None:
     assert parse_time("2026-01-01T12:00:00Z") == parse_time("2026-01-01T13:00:00+01:00") == NOON_MS
     assert parse_time(str(NOON_MS)) == NOON_MS
+    assert parse_time("1970-01-01T00:00:00Z") == parse_time("0") == 0
     assert [parse_span(text) for text in ("5m", "90s", "1.5 h", "250ms")] == [300_000, 90_000, 5_400_000, 250]
 
 
@@ -24,6 +25,10 @@ def test_times_and_spans_are_read_as_people_write_them() -> None:
     [
         ("noon", "'noon' is not a time such as 2026-01-31T12:00:00Z"),
         ("2026-01-01T12:00:00", "2026-01-01T12:00:00 has no time zone"),
+        ("1969-12-31T23:59:59.999Z", "1969-12-31T23:59:59.999Z is before 1970"),
+        ("1970-01-01T00:00:00+01:00", "is before 1970"),
+        ("9" * 19, "is not a time"),
+        ("9" * 4400, "is not a time"),
     ],
 )
 def test_what_is_no_time_is_refused_with_what_is_wrong(text: str, problem: str) -> None:

@@ -102,6 +102,7 @@ def test_of_several_values_for_one_none_is_picked(daemon: Daemon) -> None:
     ("method", "path", "headers", "status"),
     [
         ("POST", f"/routes/forth/seek?to={'9' * 4400}", {}, 400),
+        ("POST", "/routes/forth/seek?to=1969-12-31T23:59:59.999Z", {}, 400),
         ("POST", "/routes/nope/pause", {}, 404),
         ("GET", "/failover-groups/nope", {}, 404),
         ("POST", "/failover-groups/no%0Ape/failover", {}, 404),
