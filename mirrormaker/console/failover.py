@@ -9,13 +9,11 @@ from broker.errors import ConfigurationError
 from broker.telemetry import logger
 from mirrormaker.console.queries import check_query
 from mirrormaker.daemon import Daemon
-from mirrormaker.failover.commands import describe_switched, rehearse_switch, switch_group
+from mirrormaker.failover.commands import describe_switched, parse_timeout_ms, rehearse_switch, switch_group
 from mirrormaker.failover.settling import TailChoice, Terms
 from mirrormaker.failover.sides import find_group
 from mirrormaker.reconcile.switches import Side
 from mirrormaker.topology.model import Topology
-
-TIMEOUT_SECONDS = 60.0
 
 _log = logger("failover")
 
@@ -79,14 +77,13 @@ def _terms_of(request: web.Request) -> Terms:
     tail, force = request.query.get("tail"), request.query.get("force", "false")
     if force not in ("true", "false"):
         raise ConfigurationError([f"force: {force!r} is not true or false"])
+    timeout = request.query.get("timeout")
     try:
-        seconds = float(request.query.get("timeout", TIMEOUT_SECONDS))
-        if not 0 < seconds < float("inf"):
-            raise ValueError
+        timeout_ms = Terms().timeout_ms if timeout is None else parse_timeout_ms(timeout)
     except ValueError as error:
-        raise ConfigurationError(["timeout: expected seconds"]) from error
+        raise ConfigurationError([f"timeout: {error}"]) from error
     try:
         choice = None if tail is None else TailChoice(tail)
     except ValueError as error:
         raise ConfigurationError([f"tail: {tail!r} is not copy or report"]) from error
-    return Terms(timeout_ms=round(seconds * 1000), force=force == "true", tail=choice)
+    return Terms(timeout_ms=timeout_ms, force=force == "true", tail=choice)

@@ -21,6 +21,18 @@ from mirrormaker.status import load_for_status
 from mirrormaker.topology.model import Topology
 
 _AddVerb = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+TIMEOUT_SECONDS_MAX = 7 * 24 * 60 * 60
+
+
+def parse_timeout_ms(text: str) -> int:
+    """How long a switch may wait for everything to be copied, given in seconds. Raises ValueError."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0.001 <= seconds <= TIMEOUT_SECONDS_MAX:
+        raise ValueError(f"{text[:50]!r} is not a number of seconds, at most {TIMEOUT_SECONDS_MAX}")
+    return round(seconds * 1000)
 
 
 async def rehearse_switch(topology: Topology, name: str, target: Side, clock: Clock) -> Rehearsal:
@@ -74,10 +86,22 @@ def add_failover_verbs(add_verb: _AddVerb) -> None:
             help="what to do about records that only the side has which was not at work",
         )
         verb.add_argument(
-            "--timeout", type=float, default=60.0, metavar="SECONDS", help="for everything to be copied"
+            "--timeout",
+            dest="timeout_ms",
+            type=_timeout_ms,
+            default=Terms().timeout_ms,
+            metavar="SECONDS",
+            help="for everything to be copied",
         )
         verb.add_argument("--output", choices=["text", "json"], default="text")
         verb.set_defaults(side=side)
+
+
+def _timeout_ms(text: str) -> int:
+    try:
+        return parse_timeout_ms(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _switch(options: argparse.Namespace) -> int:
@@ -86,7 +110,7 @@ def _switch(options: argparse.Namespace) -> int:
         rehearsal = asyncio.run(rehearse_switch(topology, options.group, options.side, clock))
         _print(options, rehearsal.describe(), rehearsal.lines())
         return 0
-    terms = Terms(timeout_ms=round(options.timeout * 1000), force=options.force, tail=options.tail)
+    terms = Terms(timeout_ms=options.timeout_ms, force=options.force, tail=options.tail)
 
     def tell(line: str) -> None:
         sys.stderr.write(line + "\n")

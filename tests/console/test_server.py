@@ -133,6 +133,16 @@ def test_a_partition_is_a_number(daemon: Daemon, number: str) -> None:
     asked(daemon, play)
 
 
+@pytest.mark.parametrize("timeout", ["", "nan", "inf", "1e308", "0", "-1", "soon", "9" * 4400])
+def test_the_time_for_a_switch_is_a_number_of_seconds(daemon: Daemon, timeout: str) -> None:
+    async def play(ask: Ask) -> None:
+        answer = await ask("POST", f"/failover-groups/ord/failover?timeout={timeout}")
+        problem = f"timeout: {timeout[:50]!r} is not a number of seconds, at most 604800"
+        assert (answer.status, answer.problems) == (400, [problem])
+
+    asked(daemon, play)
+
+
 def test_a_body_that_is_not_what_it_says_is_refused(daemon: Daemon) -> None:
     async def play(ask: Ask) -> None:
         for data, headers in ((b"\xff", {}), (b"not packed", {"Content-Encoding": "gzip"})):
