@@ -1,7 +1,8 @@
 """The daemon's picture of itself (`Daemon.describe`) as metrics for Prometheus. Pure.
 
-Totals begin anew when a route does, which Prometheus knows how to take. Lag is what this process sees of the
-partitions that it copies itself: `mirrormaker status` asks the clusters, this does not.
+Totals begin anew when a route does, which Prometheus knows how to take; those of a route with several workers
+go on when one of them does (`workers/totals`). Lag is what this process sees of the partitions that it copies
+itself: `mirrormaker status` asks the clusters, this does not.
 """
 
 from __future__ import annotations

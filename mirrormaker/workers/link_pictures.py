@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from mirrormaker.workers.totals import PastTotals, Totals
+
 
 def merge_ways(ways: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What lies between the clusters of a route, as its workers tell: limits, rates and waits add up, of
@@ -24,6 +26,31 @@ def merge_ways(ways: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for side in ("source", "destination")
     }
     return merged
+
+
+Ends = tuple[str, str]
+
+
+def totals_of_links(links: Iterable[Mapping[str, Any]]) -> dict[Ends, Totals]:
+    """What a process has sent by each."""
+    return {(link["from"], link["to"]): {"bytes": link["bytes"]} for link in links}
+
+
+def past_links(ends: Iterable[Ends], past: PastTotals[Ends]) -> list[dict[str, Any]]:
+    """What processes sent by these that are gone, as links that nobody uses."""
+    return [
+        {
+            "from": source,
+            "to": destination,
+            **past.added_to((source, destination), {"bytes": 0}),
+            "rate": 0,
+            "limit": None,
+            "share_of_limit": None,
+            "members": 0,
+            "borrowed": None,
+        }
+        for source, destination in sorted(ends)
+    ]
 
 
 def merge_links(pictures: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:

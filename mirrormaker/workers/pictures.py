@@ -6,12 +6,13 @@ one thing the worst counts. A part of the picture that has no rule here is treat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mirrormaker.workers.audit_pictures import merge_audits
 from mirrormaker.workers.link_pictures import merge_ways
 from mirrormaker.workers.timing_pictures import merge_timings
+from mirrormaker.workers.totals import PastTotals, Totals, added_up
 
 Picture = Mapping[str, Any]
 
@@ -28,6 +29,40 @@ def merge_routes(pictures: Sequence[Picture]) -> dict[str, Any]:
         values = [picture[key] for picture in pictures if key in picture]
         merged[key] = _RULES.get(key, _put_together)(values)
     return merged
+
+
+RouteTotal = tuple[str, str]
+"""A route, and what of it."""
+_COUNTS, _LATENCY = "counts", "latency"
+
+
+def totals_of_routes(pictures: Mapping[str, Picture]) -> dict[RouteTotal, Totals]:
+    """What a worker has counted of its routes."""
+    totals: dict[RouteTotal, Totals] = {}
+    for name, picture in pictures.items():
+        if _COUNTS in picture:
+            totals[name, _COUNTS] = picture[_COUNTS]
+        if "timing" in picture:
+            totals[name, _LATENCY] = {
+                basis: {**kind, "recent": {}} for basis, kind in picture["timing"][_LATENCY].items()
+            }
+    return totals
+
+
+def with_past(name: str, picture: Picture, past: PastTotals[RouteTotal]) -> dict[str, Any]:
+    """A route as merged, with what processes counted of it that are gone."""
+    added = dict(picture)
+    if _COUNTS in picture:
+        added[_COUNTS] = past.added_to((name, _COUNTS), picture[_COUNTS])
+    if "timing" in picture:
+        timing = picture["timing"]
+        added["timing"] = {**timing, _LATENCY: past.added_to((name, _LATENCY), timing[_LATENCY])}
+    return added
+
+
+def past_kinds(names: Iterable[str]) -> set[RouteTotal]:
+    """All that there may be of these routes."""
+    return {(name, kind) for name in names for kind in (_COUNTS, _LATENCY)}
 
 
 def starting_route() -> dict[str, Any]:
@@ -79,14 +114,6 @@ def _each_once(lists: Sequence[Sequence[Picture]]) -> list[Picture]:
     return seen
 
 
-def _added_up(values: Sequence[Any]) -> Any:
-    """Numbers as their sum, mappings key by key."""
-    if isinstance(values[0], Mapping):
-        keys = dict.fromkeys(key for value in values for key in value)
-        return {key: _added_up([value[key] for value in values if key in value]) for key in keys}
-    return sum(values)
-
-
 def _put_together(values: Sequence[Any]) -> Any:
     known = [value for value in values if value is not None]
     match known:
@@ -116,7 +143,7 @@ _RULES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "reconcile_problem": _said,
     "delivery_problem": _said,
     "group_generation": _largest,
-    "counts": _added_up,
+    "counts": added_up,
     "events": _latest_events,
     "drift": _each_once,
     "audit": merge_audits,

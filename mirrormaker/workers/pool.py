@@ -15,13 +15,22 @@ from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.topology.model import RouteName, Topology
 from mirrormaker.workers.keeper import Process, WorkerKeeper
+from mirrormaker.workers.link_pictures import Ends, past_links, totals_of_links
 from mirrormaker.workers.orders import Hear, Heed, Run
-from mirrormaker.workers.pictures import merge_routes, starting_route
+from mirrormaker.workers.pictures import (
+    RouteTotal,
+    merge_routes,
+    past_kinds,
+    starting_route,
+    totals_of_routes,
+    with_past,
+)
 from mirrormaker.workers.placement import count_workers, works_of_worker
 from mirrormaker.workers.places import give_places_up
 from mirrormaker.workers.process import WorkerProcess
 from mirrormaker.workers.shared_claims import SharedClaims
 from mirrormaker.workers.spare import Spare
+from mirrormaker.workers.totals import PastTotals
 
 
 class WorkerPool:
@@ -48,6 +57,8 @@ class WorkerPool:
         self._keepers: dict[int, WorkerKeeper] = {}
         self._leaving: dict[int, asyncio.Task[None]] = {}
         self._spare = Spare(self._start_process, clock, tasks)
+        self._past_routes: PastTotals[RouteTotal] = PastTotals()
+        self._past_links: PastTotals[Ends] = PastTotals()
 
     def desire(self, topology: Topology, source: TopologyText) -> None:
         """Have the workers run their part of this from now on."""
@@ -63,6 +74,8 @@ class WorkerPool:
                 self._keepers[number] = self._make(number, order)
         for number in [number for number in self._keepers if number not in self._works]:
             self._let_go(number, for_good=True)
+        self._past_routes.keep(past_kinds(self._names()))
+        self._past_links.keep(self._ends())
         if not numbers:
             self._spare.want(False)
 
@@ -133,6 +146,8 @@ class WorkerPool:
 
     def _let_go(self, number: int, *, for_good: bool) -> None:
         keeper = self._keepers.pop(number)
+        self._past_routes.take(number, {})
+        self._past_links.take(number, {})
         before = self._leaving.get(number)
 
         async def end() -> None:
@@ -158,17 +173,41 @@ class WorkerPool:
         """What each route has to tell, by name, whichever workers run it."""
         told: dict[str, list[Mapping[str, Any]]] = {}
         for number, works in self._works.items():
-            keeper = self._keepers.get(number)
-            routes = keeper.picture["routes"] if keeper is not None and keeper.picture is not None else {}
+            routes = self._told(number).get("routes", {})
+            self._past_routes.take(
+                number, totals_of_routes({name: routes[name] for name in works if name in routes})
+            )
             for name in works:
                 told.setdefault(name, []).append(routes.get(name) or starting_route())
-        return {name: merge_routes(pictures) for name, pictures in told.items()}
+        return {
+            name: with_past(name, merge_routes(pictures), self._past_routes)
+            for name, pictures in told.items()
+        }
 
     def describe_links(self) -> list[list[dict[str, Any]]]:
-        """What each worker tells of its links."""
-        return [
-            keeper.picture.get("links", []) for keeper in self._keepers.values() if keeper.picture is not None
-        ]
+        """What each worker tells of its links, and what those sent that are gone."""
+        told = {number: self._told(number).get("links", []) for number in self._keepers}
+        ends = self._ends()
+        for number, links in told.items():
+            totals = totals_of_links(links)
+            self._past_links.take(number, {each: totals[each] for each in totals.keys() & ends})
+        return [*told.values(), past_links(ends, self._past_links)]
+
+    def _told(self, number: int) -> Mapping[str, Any]:
+        """The picture of a worker; nothing of one that has not told yet."""
+        keeper = self._keepers.get(number)
+        return {} if keeper is None or keeper.picture is None else keeper.picture
+
+    def _names(self) -> set[str]:
+        return {name for works in self._works.values() for name in works}
+
+    def _ends(self) -> set[Ends]:
+        """Of the links that routes of workers are on."""
+        return {
+            (work.route.source, work.route.destination)
+            for works in self._works.values()
+            for work in works.values()
+        }
 
     def describe(self) -> list[dict[str, Any]]:
         """Each worker as plain data; times in milliseconds since the epoch."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mirrormaker.workers.totals import added_up
+
 _STATES = ("breached", "unknown", "kept")
 """The first of them that a worker tells is that of the route."""
 
@@ -18,7 +20,7 @@ def merge_timings(pictures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "objective": _merge_objectives(objectives) if objectives else None,
         "in_danger": sum(picture["in_danger"] for picture in pictures),
         "problem": "; ".join(filter(None, problems)) or None,
-        "latency": _added_up([picture["latency"] for picture in pictures]),
+        "latency": added_up([picture["latency"] for picture in pictures]),
         "heartbeats": _newest([picture["heartbeats"] for picture in pictures]),
     }
 
@@ -48,10 +50,3 @@ def _newest(told: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
 
 def _largest(values: Sequence[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _added_up(values: Sequence[Any]) -> Any:
-    if isinstance(values[0], Mapping):
-        keys = dict.fromkeys(key for value in values for key in value)
-        return {key: _added_up([value[key] for value in values if key in value]) for key in keys}
-    return sum(values)

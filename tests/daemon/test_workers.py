@@ -104,6 +104,15 @@ def acknowledged(daemon: Daemon) -> dict[str, int]:
     return {name: partition["acknowledged"] for name, partition in partitions.items()}
 
 
+def totals(daemon: Daemon) -> tuple[int, int]:
+    """Records and bytes that the route has copied, by what the daemon tells."""
+    told = daemon.told()
+    return (
+        told["routes"]["jfk-to-aggregate"]["counts"]["records"],
+        sum(link["bytes"] for link in told["links"]),
+    )
+
+
 def beats(cluster: EmbeddedCluster) -> list[dict[str, Any]]:
     """Heartbeats that are there."""
     return [json.loads(message.value() or b"") for message in consume(cluster, HEARTBEATS_TOPIC, 1)]
@@ -161,9 +170,15 @@ def test_a_killed_worker_is_replaced_and_the_partitions_of_the_other_go_on_meanw
         killed = daemon.pids()[1]
         os.kill(killed, signal.SIGKILL)
         reached = acknowledged(daemon)
-        daemon.wait_for(
-            lambda: daemon.pids().get(1, killed) != killed and all(daemon.shares()), "another takes its place"
-        )
+        counted = [totals(daemon)]
+
+        def is_replaced() -> bool:
+            counted.append(totals(daemon))
+            return daemon.pids().get(1, killed) != killed and all(daemon.shares())
+
+        daemon.wait_for(is_replaced, "another takes its place")
+        for kind in zip(*counted, strict=True):
+            assert list(kind) == sorted(kind), "totals do not fall"
         daemon.wait_for(
             lambda: all(acknowledged(daemon).get(name, 0) > before for name, before in reached.items()),
             "all partitions go on",
