@@ -72,6 +72,10 @@ def test_whole_numbers_are_read_in_every_way_that_is_clear(tmp_path: Path, said:
             "resources.windows[0]: starts and ends at the same time: a whole day is from 00:00 to 24:00",
         ),
         (
+            "resources: {windows: [{bytes_per_second: 1, from: 24:00, to: 00:00}]}",
+            "resources.windows[0]: starts and ends at the same time: a whole day is from 00:00 to 24:00",
+        ),
+        (
             "resources: {windows: [{bytes_per_second: 1, days: [monday]}]}",
             "resources.windows[0].days[0]: "
             "'monday' is not one of mon, tue, wed, thu, fri, sat, sun; did you mean 'mon'?",

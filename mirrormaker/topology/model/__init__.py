@@ -82,9 +82,10 @@ from mirrormaker.topology.model.steps import (
 )
 from mirrormaker.topology.model.sync import UNCARRIED_SETTINGS, GroupSync, RepairKind, SyncSpec
 from mirrormaker.topology.model.topology import Topology
-from mirrormaker.topology.model.windows import Day, Window
+from mirrormaker.topology.model.windows import DAY_MINUTES, Day, Window
 
 __all__ = [
+    "DAY_MINUTES",
     "DEFAULT_TOPIC_TEMPLATE",
     "LOOPBACK",
     "RECORDS",

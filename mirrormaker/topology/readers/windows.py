@@ -10,7 +10,7 @@ from mirrormaker.topology.kinds.numbers import Size
 from mirrormaker.topology.kinds.records import Given, Key, Record
 from mirrormaker.topology.kinds.scalars import Choice, Text
 from mirrormaker.topology.kinds.times import ClockTime
-from mirrormaker.topology.model import Day, Window
+from mirrormaker.topology.model import DAY_MINUTES, Day, Window
 
 SPEED_MAX = 1 << 40
 SPEED = Size(1, SPEED_MAX)
@@ -25,7 +25,8 @@ def _check_zone(zone: str) -> str:
 
 
 def _check_span(window: Window, given: Given) -> Window:
-    if window.start_minute == window.end_minute:
+    start, end = window.start_minute, window.end_minute
+    if start >= end and start % DAY_MINUTES == end % DAY_MINUTES:
         given.place.report("starts and ends at the same time: a whole day is from 00:00 to 24:00")
     return window
 
