@@ -1,6 +1,7 @@
 """What a query may say: the parameters that a request has, and no others. Pure.
 
-One that is misspelt is refused, not passed over: without it most requests mean more.
+One that is misspelt is refused, not passed over: without it most requests mean more. (Health and metrics may
+be asked with any: monitors add some of their own, and nothing hangs on them.)
 """
 
 from __future__ import annotations

@@ -90,6 +90,14 @@ def test_a_parameter_that_a_request_does_not_have_is_refused(
     asked(daemon, play)
 
 
+@pytest.mark.parametrize("path", ["/health", "/health/ready", "/metrics"])
+def test_monitors_may_ask_with_parameters_of_their_own(daemon: Daemon, path: str) -> None:
+    async def play(ask: Ask) -> None:
+        assert (await ask("GET", path + "?verbose=1")).status == (await ask("GET", path)).status != 400
+
+    asked(daemon, play)
+
+
 def test_of_several_values_for_one_none_is_picked(daemon: Daemon) -> None:
     async def play(ask: Ask) -> None:
         answer = await ask("POST", "/routes/forth/resume?partition=0&partition=1&topic=t&topic=t")
