@@ -1,11 +1,12 @@
 """A mesh on paper: how long `mirrormaker plan --simulate` takes, from the file on.
 
-    python -m ops.bench.mesh [--clusters N] [--routes N] [--partitions N] [--days N] [--hub-mb N]
+    python -m ops.bench.mesh [--clusters N] [--routes N] [--partitions N] [--days N] [--hubs N]
+        [--hub-mb N] [--outages N]
 
-Edge clusters in several time zones send to ten hubs over links of 100 Mbit/s with 150 ms of round trip, more
+Edge clusters in several time zones send to hubs over links of 100 Mbit/s with 150 ms of round trip, more
 by day than by night; in office hours a link lets the mirror have half of itself, and each edge has one that
 is down for an hour at some time. With `--hub-mb` the hubs are bounded, too, so that all routes to one share
-it.
+it; `--hubs 1 --routes 1 --outages 3` is many sources and one aggregate.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import yaml
 from mirrormaker.plan.simulation.forecast import simulate
 from mirrormaker.topology.loader import load_topology
 
-HUBS = 10
 HOUR_MINUTES = 60
 DAY_MS = 86_400_000
 LINK_BYTES_PER_SECOND = 12_500_000
@@ -29,19 +29,27 @@ BY_HOUR = (40,) * 8 + (160,) * 8 + (100,) * 8
 ZONES = ("UTC", "America/New_York", "Europe/Berlin", "Asia/Tokyo")
 
 
-def mesh(edges: int, routes_each: int, partitions: int, hub_bytes_per_second: int | None) -> dict[str, Any]:
-    """Edges with routes to hubs; `partitions` in all."""
+def mesh(
+    edges: int,
+    routes_each: int,
+    partitions: int,
+    hub_bytes_per_second: int | None,
+    *,
+    hubs: int,
+    outages: int,
+) -> dict[str, Any]:
+    """Edges with routes to hubs; `partitions` in all, `outages` of one link of each edge."""
     hub = {"in_bytes_per_second": hub_bytes_per_second} if hub_bytes_per_second else {}
-    clusters = {f"hub{number}": _cluster(f"hub{number}") | {"simulate": hub} for number in range(HUBS)}
+    clusters = {f"hub{number}": _cluster(f"hub{number}") | {"simulate": hub} for number in range(hubs)}
     routes: list[dict[str, Any]] = []
     links: list[dict[str, Any]] = []
     for edge in range(edges):
         source = f"edge{edge}"
         clusters[source] = _cluster(source)
         for number in range(routes_each):
-            destination = f"hub{(edge + number) % HUBS}"
+            destination = f"hub{(edge + number) % hubs}"
             routes.append(_route(source, destination, edge, partitions // (edges * routes_each)))
-            links.append(_link(source, destination, edge, is_down=number == 0))
+            links.append(_link(source, destination, edge, outages=0 if number else outages))
     return {"clusters": clusters, "routes": routes, "links": links, "data_dir": "data"}
 
 
@@ -63,7 +71,7 @@ def _route(source: str, destination: str, edge: int, partitions: int) -> dict[st
     }
 
 
-def _link(source: str, destination: str, edge: int, *, is_down: bool) -> dict[str, Any]:
+def _link(source: str, destination: str, edge: int, *, outages: int) -> dict[str, Any]:
     begins = HOUR_MINUTES * (1 + edge % 20) + edge % HOUR_MINUTES
     office = {
         "days": ["mon", "tue", "wed", "thu", "fri"],
@@ -73,8 +81,8 @@ def _link(source: str, destination: str, edge: int, *, is_down: bool) -> dict[st
         "bytes_per_second": LINK_BYTES_PER_SECOND // 2,
     }
     assumed = {"bytes_per_second": LINK_BYTES_PER_SECOND, "round_trip_ms": 150}
-    if is_down:
-        assumed["outages"] = [{"after": f"{begins}m", "lasts": "1h"}]
+    if outages:
+        assumed["outages"] = [{"after": f"{begins + 137 * i}m", "lasts": "1h"} for i in range(outages)]
     return {"from": source, "to": destination, "windows": [office], "simulate": assumed}
 
 
@@ -85,11 +93,21 @@ def main() -> None:
     parser.add_argument("--routes", type=int, default=3, help="of each cluster")
     parser.add_argument("--partitions", type=int, default=100_000)
     parser.add_argument("--days", type=int, default=1)
+    parser.add_argument("--hubs", type=int, default=10)
+    parser.add_argument("--outages", type=int, default=1, help="of one link of each cluster")
     parser.add_argument("--hub-mb", type=int, default=600, help="what a hub takes a second; 0: no bound")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="leave the topology there")
     options = parser.parse_args()
     hub = options.hub_mb * 1_000_000 or None
-    text = yaml.safe_dump(mesh(options.clusters, options.routes, options.partitions, hub), sort_keys=False)
+    document = mesh(
+        options.clusters,
+        options.routes,
+        options.partitions,
+        hub,
+        hubs=options.hubs,
+        outages=options.outages,
+    )
+    text = yaml.safe_dump(document, sort_keys=False)
     with tempfile.TemporaryDirectory() as folder:
         file = options.keep or Path(folder) / "mesh.yaml"
         file.write_text(text)

@@ -204,3 +204,28 @@ def test_shares_fill_what_they_can_and_nobody_gets_more_at_the_cost_of_one_with_
                 )
                 for place in full & set(flow.places)
             )
+
+
+def plain_shares(flows: list[Flow], sizes: list[float]) -> list[float]:
+    """The rule as the module says it: all grow together until one has what it wants, or a place is full."""
+    shares, growing = [0.0] * len(flows), {number for number, flow in enumerate(flows) if flow.wanted > 0}
+    while growing:
+        levels = {
+            place: (size - sum(shares[number] for number, flow in enumerate(flows) if place in flow.places))
+            / sum(flows[number].weight for number in growing if place in flows[number].places)
+            for place, size in enumerate(sizes)
+            if any(place in flows[number].places for number in growing)
+        }
+        full = min(levels, key=levels.__getitem__)
+        level = max(levels[full], 0.0)
+        done = {number for number in growing if flows[number].wanted <= level * flows[number].weight}
+        done = done or {number for number in growing if full in flows[number].places}
+        for number in done:
+            shares[number] = min(flows[number].wanted, level * flows[number].weight)
+        growing -= done
+    return shares
+
+
+@given(flows=FLOWS, sizes=st.lists(st.sampled_from([0.0, 3.0, 10.0, 100.0]), min_size=4, max_size=4))
+def test_shares_are_those_of_the_plain_rule(flows: list[Flow], sizes: list[float]) -> None:
+    assert fair_shares(flows, dict(enumerate(sizes))) == pytest.approx(plain_shares(flows, sizes), abs=1e-6)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
+
+from mirrormaker.plan.simulation.limits import UNLIMITED
 
 _NEGLIGIBLE = 1e-6
 """Part of a byte: rounding, not lag."""
@@ -80,17 +83,22 @@ class Backlog:
 
     def next_turn_ms(self, arriving: float, leaving: float) -> float:
         """How long these rates may hold until something bends: all is copied, or a corner is."""
-        turns = [float("inf")]
-        if not self.is_empty and leaving > arriving:
-            turns.append(self.bytes / (leaving - arriving) * 1000)
-        if leaving > 0 and not self.is_empty:
-            turns += [
-                (at - self.copied) / leaving * 1000 for _, at in list(self._corners)[:2] if at > self.copied
-            ]
-        return min(turns)
+        left, turn_ms = self.produced - self.copied, UNLIMITED
+        if left <= _NEGLIGIBLE:
+            return turn_ms
+        if leaving > arriving:
+            turn_ms = left / (leaving - arriving) * 1000
+        if leaving > 0:
+            for _, at in islice(self._corners, 2):
+                if at > self.copied:
+                    turn_ms = min(turn_ms, (at - self.copied) / leaving * 1000)
+        return turn_ms
 
     def advance(self, span_ms: float, arriving: float, leaving: float) -> None:
         """Let time pass at these rates."""
+        if arriving == leaving and self.is_empty:
+            self._keep_up(span_ms, arriving)
+            return
         if arriving != self._rate:
             self._corners.append((self.now_ms, self.produced))
             self._rate = arriving
@@ -101,6 +109,16 @@ class Backlog:
         if self.copied >= self.produced - _NEGLIGIBLE * max(1.0, span_ms):
             self._empty()
         self._mark_worst(leaving)
+
+    def _keep_up(self, span_ms: float, rate: float) -> None:
+        """As `advance` where nothing lags, which is most of the time."""
+        self.now_ms += span_ms
+        self.produced += rate * span_ms / 1000
+        self.copied = self.produced
+        self._corners.clear()
+        self._corners.append((self.now_ms, self.produced))
+        self._rate, self._shrinking_since_ms = rate, None
+        self.worst.peak = max(self.worst.peak, rate)
 
     def _mark_turn(self, arriving: float, leaving: float) -> None:
         if self.is_empty or leaving <= arriving:
