@@ -32,6 +32,8 @@ _COLUMNS: list[tuple[str, pa.DataType]] = [
 ]
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _HEADERS = pa.list_(_HEADER)
+_MILLISECONDS_MAX = ((1 << 63) - 1) // 1000
+"""What microseconds of 64 bits reach, into the year 294247; times beyond are taken for it."""
 
 
 def arrow_schema(*, include_headers: bool) -> pa.Schema:
@@ -53,7 +55,7 @@ def fields_to_arrow(
         _repeated(topic, count),
         _numbers(np.full(count, partition, np.int32), pa.int32()),
         _numbers(fields.offsets, pa.int64()),
-        _numbers(fields.timestamps * 1000, _TIMESTAMP),
+        _numbers(fields.timestamps.clip(-_MILLISECONDS_MAX, _MILLISECONDS_MAX) * 1000, _TIMESTAMP),
         _numbers(fields.timestamp_types, pa.int32()),
     ]
     if include_headers:
@@ -72,7 +74,7 @@ def to_arrow(
         pa.repeat(pa.scalar(topic, pa.string()), count),
         pa.repeat(pa.scalar(partition, pa.int32()), count),
         pa.array([record.offset for record in records], pa.int64()),
-        pa.array([record.timestamp * 1000 for record in records], _TIMESTAMP),
+        pa.array([_microseconds(record.timestamp) for record in records], _TIMESTAMP),
         pa.array([record.timestamp_type for record in records], pa.int32()),
     ]
     if include_headers:
@@ -128,6 +130,10 @@ def _headers(data: bytes | memoryview, fields: Fields) -> pa.Array[Any]:
     return pa.Array.from_buffers(
         _HEADERS, len(counts), [validity, pa.py_buffer(bounds.data)], children=[each]
     )
+
+
+def _microseconds(milliseconds: int) -> int:
+    return max(-_MILLISECONDS_MAX, min(milliseconds, _MILLISECONDS_MAX)) * 1000
 
 
 def _header_rows(record: Record) -> list[dict[str, object]] | None:

@@ -109,8 +109,13 @@ def parse_positive(text: str) -> int:
 
 
 def parse_size(text: str) -> int:
+    """A number that fits the 31 bits that the protocol has for it, and is not zero."""
+    return parse_size_or_zero(str(parse_positive(text)))
+
+
+def parse_size_or_zero(text: str) -> int:
     """A number that fits the 31 bits that the protocol has for it."""
-    number = parse_positive(text)
+    number = parse_count(text)
     if number > _INT_MAX:
         raise ValueError(f"{text!r} is more than {_INT_MAX}")
     return number

@@ -23,6 +23,7 @@ from mirrormaker.spark.given_options import (
     parse_json_object,
     parse_positive,
     parse_size,
+    parse_size_or_zero,
     parse_text,
     parse_words,
 )
@@ -201,8 +202,10 @@ def _read_terms(given: GivenOptions) -> FetchTerms:
         committed_only=given.read("kafka.isolation.level", one_of(_ISOLATION), defaults.committed_only),
         check_crcs=given.read("kafka.check.crcs", parse_boolean, defaults.check_crcs),
         fetch_max_bytes=given.read("kafka.fetch.max.bytes", parse_size, defaults.fetch_max_bytes),
-        fetch_max_wait_ms=given.read("kafka.fetch.max.wait.ms", parse_size, defaults.fetch_max_wait_ms),
-        fetch_min_bytes=given.read("kafka.fetch.min.bytes", parse_size, defaults.fetch_min_bytes),
+        fetch_max_wait_ms=given.read(
+            "kafka.fetch.max.wait.ms", parse_size_or_zero, defaults.fetch_max_wait_ms
+        ),
+        fetch_min_bytes=given.read("kafka.fetch.min.bytes", parse_size_or_zero, defaults.fetch_min_bytes),
         partition_max_bytes=given.read(
             "kafka.max.partition.fetch.bytes", parse_size, defaults.partition_max_bytes
         ),

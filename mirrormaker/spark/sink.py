@@ -55,7 +55,9 @@ class MirrorWriter(DataSourceArrowWriter):
         """Write the rows of one task. Raises RowError, BrokerError."""
         known = self._options.write_id
         job, epoch = (self._name, 0) if known is None else (known.app, known.version)
-        identity = TaskIdentity(job=job, epoch=epoch, partition=_task().partitionId())
+        identity = TaskIdentity(
+            job=job, epoch=epoch, partition=_task().partitionId(), may_be_past=known is not None
+        )
         return _write(self._options, identity, iterator)
 
 

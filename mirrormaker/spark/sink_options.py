@@ -19,6 +19,7 @@ from mirrormaker.spark.given_options import (
     parse_boolean,
     parse_count,
     parse_size,
+    parse_size_or_zero,
     parse_text,
 )
 from mirrormaker.spark.java_settings import WRITING_PASSED, WRITING_REFUSED
@@ -137,7 +138,9 @@ def _read_batches(given: GivenOptions) -> BatchTerms:
         elif given.has(name):
             level = given.read(name, _level_of(leveled), 0)
     return BatchTerms(
-        codec=codec, level=level, bytes_max=given.read("kafka.batch.size", parse_size, _BATCH_BYTES)
+        codec=codec,
+        level=level,
+        bytes_max=given.read("kafka.batch.size", parse_size_or_zero, _BATCH_BYTES),
     )
 
 

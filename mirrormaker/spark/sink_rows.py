@@ -93,7 +93,8 @@ def target_rows(
     include_headers: bool,
 ) -> TargetedRows:
     """The rows of a batch sorted by partition, which is that of the column, or by the hash of the key, or for
-    rows without a key one for all of them. Raises RowError for what has no topic or no such partition.
+    rows without a key one for all of them. Raises RowError for what has no topic or no such partition, and
+    for headers without a key.
     """
     columns = set(batch.schema.names)
     count = batch.num_rows
@@ -101,7 +102,7 @@ def target_rows(
         keys=_bytes(batch.column("key")) if "key" in columns else pa.nulls(count, pa.binary()),
         values=_bytes(batch.column("value")),
         timestamps=_timestamps(batch, now_ms) if "timestamp" in columns else np.full(count, now_ms),
-        headers=batch.column("headers") if "headers" in columns and include_headers else None,
+        headers=_headers(batch) if "headers" in columns and include_headers else None,
     )
     asked = _asked_partitions(batch) if "partition" in columns else np.full(count, -1)
     names = topics_of(batch, topic)
@@ -138,6 +139,15 @@ def _asked_partitions(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
 def _bytes(column: pa.Array[Any]) -> pa.Array[Any]:
     return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
+
+
+def _headers(batch: pa.RecordBatch) -> pa.Array[Any]:
+    """The column. The format has no header without a key: nobody could read the record."""
+    column = batch.column("headers")
+    each: pa.Array[Any] = pc.list_flatten(column)
+    if each.null_count or pc.struct_field(each, "key").null_count:
+        raise RowError("a row has a header without a key")
+    return column
 
 
 def _timestamps(batch: pa.RecordBatch, now_ms: int) -> NDArray[np.int64]:

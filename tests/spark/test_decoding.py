@@ -67,6 +67,17 @@ def decode(
     times: TimeRange = ANY_TIME,
     committed_only: bool = False,
 ) -> list[dict[str, Any]]:
+    return decoded_table(fetched, start, end, times=times, committed_only=committed_only).to_pylist()
+
+
+def decoded_table(
+    fetched: FetchedBatches,
+    start: int = 0,
+    end: int = 1 << 40,
+    *,
+    times: TimeRange = ANY_TIME,
+    committed_only: bool = False,
+) -> pa.Table:
     terms = DecodingTerms(
         wanted=OffsetRange(partition=PARTITION, start=start, end=end),
         times=times,
@@ -78,7 +89,7 @@ def decode(
     for batch in batches:
         batch.validate(full=True)
         assert batch.schema == arrow_schema(include_headers=True)
-    return pa.Table.from_batches(batches, arrow_schema(include_headers=True)).to_pylist()
+    return pa.Table.from_batches(batches, arrow_schema(include_headers=True))
 
 
 def expected(fetched: FetchedBatches, start: int = 0, end: int = 1 << 40) -> list[dict[str, Any]]:
@@ -102,6 +113,13 @@ def plain(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Timestamps as microseconds: those of years that Python cannot name, too."""
     moments = pa.array([row["timestamp"] for row in found], pa.timestamp("us", tz="UTC")).cast(pa.int64())
     return [{**row, "timestamp": moment} for row, moment in zip(found, moments.to_pylist(), strict=True)]
+
+
+def test_a_time_beyond_those_of_spark_is_the_last_of_them() -> None:
+    last = ((1 << 63) - 1) // 1000
+    batch = batch_of([(last, None, None, ()), (last + 1, None, None, ()), ((1 << 63) - 1, None, None, ())])
+    found = decoded_table(answer([batch])).column("timestamp").cast(pa.int64())
+    assert found.to_pylist() == [last * 1000] * 3
 
 
 @given(batches=st.lists(rows, min_size=1, max_size=24), codec=st.sampled_from(Codec), data=st.data())

@@ -52,7 +52,7 @@ def test_keys_go_where_every_other_client_sends_them(keys: list[bytes], count: i
 @given(
     rows=st.lists(st.tuples(row, st.integers(0, 2)), min_size=1, max_size=30),
     codec=st.sampled_from(Codec),
-    bytes_max=st.sampled_from([1, 200, 1 << 20]),
+    bytes_max=st.sampled_from([0, 1, 200, 1 << 20]),
     has_headers=st.booleans(),
 )
 def test_batches_hold_the_rows_of_their_target_in_order(
@@ -120,6 +120,18 @@ def test_rows_that_can_go_nowhere_are_errors() -> None:
         target_rows(nowhere, None, lambda topic: 3, now_ms=NOW_MS, include_headers=True)
 
 
+@pytest.mark.parametrize("header", [None, {"key": None, "value": b"x"}])
+def test_headers_without_a_key_are_errors_unless_nobody_writes_them(header: dict[str, Any] | None) -> None:
+    keyed = {"key": "k", "value": None}
+    headers = pa.array([None, [], [keyed], [keyed, header]], HEADERS)
+    batch = batch_of(value=pa.array(["a", "b", "c", "d"]), headers=headers)
+    with pytest.raises(RowError, match="a header without a key"):
+        target_rows(batch, "t", lambda topic: 3, now_ms=NOW_MS, include_headers=True)
+    for fine, include_headers in ((batch[:3], True), (batch, False)):
+        found = target_rows(fine, "t", lambda topic: 3, now_ms=NOW_MS, include_headers=include_headers)
+        assert len(found.targets) == fine.num_rows
+
+
 def test_columns_that_cannot_be_written_are_told_all_at_once() -> None:
     schema = StructType().add("key", IntegerType()).add("partition", StringType())
     with pytest.raises(ConfigurationError) as caught:
@@ -166,6 +178,7 @@ def test_options_of_writing_are_those_of_the_producer() -> None:
             "kafka.batch.size": "1000",
         }
     )
+    assert parse_sink_options({**SERVERS, "kafka.batch.size": "0"}).batches.bytes_max == 0
     assert (options.producer.acks, options.producer.idempotent) == (1, False)
     assert options.batches == BatchTerms(codec=Codec.ZSTD, level=7, bytes_max=1000)
     assert options.delivery is SinkDelivery.AT_LEAST_ONCE

@@ -124,6 +124,12 @@ def test_a_query_is_admitted_so_much_at_a_time() -> None:
         parse_options({**given, "maxTriggerDelay": "soon"}, streaming=True)
 
 
+def test_a_fetch_may_wait_for_nothing() -> None:
+    options = {**SERVERS, "subscribe": "a", "kafka.fetch.min.bytes": "0", "kafka.fetch.max.wait.ms": "0"}
+    terms = parse_options(options).terms
+    assert (terms.fetch_min_bytes, terms.fetch_max_wait_ms) == (0, 0)
+
+
 def test_settings_of_javas_consumer_that_mean_nothing_here_are_let_pass() -> None:
     passing = {"kafka.max.poll.records": "10000", "kafka.session.timeout.ms": "1"}
     assert parse_options({**SERVERS, "subscribe": "a", **passing}) == parse_options(

@@ -57,6 +57,19 @@ def test_text_is_written_and_errors_say_what_is_wrong(spark: SparkSession, boots
     assert len(rows) == 2
 
 
+def test_a_write_that_is_not_newer_than_the_last_of_its_id_writes_nothing(
+    spark: SparkSession, bootstrap: str
+) -> None:
+    topic = new_topic(bootstrap, partitions=1)
+    writing = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly_once"}
+    for version in (1, 1, 2, 1):
+        frame = spark.createDataFrame([(f"row {version}",)], "value string").coalesce(1)
+        once = {"txnAppId": topic, "txnVersion": str(version)}
+        frame.write.format("mirror").options(**writing, **once).mode("append").save()
+    rows = rows_of(spark, bootstrap, topic, **{"kafka.isolation.level": "read_committed"})
+    assert [row[1] for row in rows] == [b"row 1", b"row 2"]
+
+
 @pytest.mark.parametrize(("delivery", "times"), [("at_least_once", 2), ("exactly_once", 1)])
 def test_a_trigger_that_is_repeated_writes_again_or_not(
     spark: SparkSession, bootstrap: str, tmp_path: Path, delivery: str, times: int
@@ -85,3 +98,25 @@ def test_a_trigger_that_is_repeated_writes_again_or_not(
     ]
     assert len(set(values)) == 100
     assert len(values) == 60 + 40 * times
+
+
+def test_a_query_with_an_older_checkpoint_is_told_that_it_has_written_what_comes_later(
+    spark: SparkSession, bootstrap: str, tmp_path: Path
+) -> None:
+    source, sink = fill(bootstrap, partitions=1, count=30), new_topic(bootstrap, partitions=1)
+    servers = {"kafka.bootstrap.servers": bootstrap}
+
+    def run(per_trigger: int) -> None:
+        stream = spark.readStream.format("mirror").options(subscribe=source, **servers)
+        limits = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(per_trigger)}
+        writer = stream.options(**limits).load().writeStream.format("mirror")
+        exactly = {"topic": sink, "delivery": "exactly_once", "checkpointLocation": str(tmp_path)}
+        writer.options(**servers, **exactly).trigger(availableNow=True).start().awaitTermination()
+
+    run(10)
+    for file in [*tmp_path.glob("*/[12]"), *tmp_path.glob("*/.[12].crc")]:
+        file.unlink()
+    with pytest.raises(PySparkException, match="comes after trigger 2 was written"):
+        run(20)
+    rows = rows_of(spark, bootstrap, sink, **{"kafka.isolation.level": "read_committed"})
+    assert len(rows) == 30
