@@ -115,6 +115,9 @@ _OF_UNIT = {
     Unit.LOCAL_MICROSECONDS: Primitive.LONG,
 }
 _DIGITS_MAX = 38
+_DEPTH_MAX = 100
+"""Types within types, where those that read them and their values call themselves."""
+_TOO_DEEP = f"more than {_DEPTH_MAX} types within each other"
 
 
 def parse_schema(text: str) -> AvroType:
@@ -123,6 +126,8 @@ def parse_schema(text: str) -> AvroType:
         return _Parser().parse(json.loads(text), "")
     except ValueError as error:
         raise ConfigurationError([f"no schema of Avro's: {error}"]) from error
+    except RecursionError as error:
+        raise ConfigurationError([f"no schema of Avro's: {_TOO_DEEP}"]) from error
 
 
 class _Parser:
@@ -130,8 +135,17 @@ class _Parser:
 
     def __init__(self) -> None:
         self._named: dict[str, AvroType | None] = {}
+        self._depth = 0
 
     def parse(self, said: Any, namespace: str) -> AvroType:
+        if self._depth == _DEPTH_MAX:
+            raise ValueError(_TOO_DEEP)
+        self._depth += 1
+        found = self._parse(said, namespace)
+        self._depth -= 1
+        return found
+
+    def _parse(self, said: Any, namespace: str) -> AvroType:
         if isinstance(said, list):
             return UnionType(branches=tuple(self.parse(each, namespace) for each in said))
         if isinstance(said, str):
@@ -172,7 +186,7 @@ class _Parser:
             case "record":
                 found = RecordType(fields=self._fields(said.get("fields"), full, inside))
             case "enum":
-                found = EnumType(symbols=tuple(map(str, said.get("symbols", ()))))
+                found = EnumType(symbols=_symbols(said.get("symbols"), full))
             case _:
                 if not isinstance(said.get("size"), int) or said["size"] < 0:
                     raise ValueError(f"{full} has no size")
@@ -193,12 +207,20 @@ class _Parser:
         return found
 
 
+def _symbols(said: Any, name: str) -> tuple[str, ...]:
+    if not isinstance(said, list) or not all(isinstance(each, str) for each in said):
+        raise ValueError(f"{name} has no symbols")
+    return tuple(said)
+
+
 def _logical(found: AvroType, said: Mapping[str, Any]) -> AvroType:
     """What a logical type makes of one; those that are not known, or do not fit, are passed over."""
     name = said.get("logicalType")
     if name == "decimal" and (isinstance(found, FixedType) or found == PrimitiveType(kind=Primitive.BYTES)):
         precision, scale = said.get("precision"), said.get("scale", 0)
-        if isinstance(precision, int) and 0 < precision <= _DIGITS_MAX and 0 <= scale <= precision:
+        if not isinstance(precision, int) or not isinstance(scale, int):
+            raise ValueError(f"precision and scale of a decimal are numbers: {json.dumps(said)}")
+        if 0 < precision <= _DIGITS_MAX and 0 <= scale <= precision:
             size = found.size if isinstance(found, FixedType) else None
             return DecimalType(precision=precision, scale=scale, size=size)
         raise ValueError(f"a decimal has 1 to {_DIGITS_MAX} digits: {json.dumps(said)}")

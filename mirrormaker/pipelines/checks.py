@@ -36,6 +36,7 @@ from mirrormaker.spark.sink_rows import check_columns
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.model import (
     RECORDS,
+    FileFormat,
     FileSink,
     JdbcSink,
     LakeSink,
@@ -145,7 +146,8 @@ class Preparation:
                     return False
                 assert self._pipeline.cluster is not None
                 cluster = self._topology.clusters[self._pipeline.cluster]
-                schema = infer_schema(self._spark, first_records(self._spark, cluster, topics))
+                records = first_records(self._spark, cluster, topics)
+                schema = infer_schema(self._spark, records, self._pipeline.format_options)
         except (PySparkException, ConfigurationError) as error:
             self._report("schema", error)
             return False
@@ -244,6 +246,18 @@ def sink_problems(sink: SinkSpec, frame: DataFrame) -> Iterator[str]:
             yield from _topic_problems(frame)
         case FileSink() if not set(columns) - set(partition_columns(sink, frame)):
             yield "there are no columns but those that subfolders are named by"
+        case FileSink(format=FileFormat.CSV) if (only := _empty_line(sink, frame)) is not None:
+            yield (
+                f"rows whose only column {only!r} is null would be lost, as Spark writes no empty lines:"
+                " say what stands for null in options, such as {nullValue: 'null'}"
+            )
+
+
+def _empty_line(sink: SinkSpec, frame: DataFrame) -> str | None:
+    """The only column that lines of text have, where it may be null and null is nothing."""
+    inside = [each for each in frame.schema if each.name not in partition_columns(sink, frame)]
+    said = {name.lower(): value for name, value in sink.options.items()}
+    return inside[0].name if len(inside) == 1 and inside[0].nullable and not said.get("nullvalue") else None
 
 
 def _topic_problems(frame: DataFrame) -> Iterator[str]:

@@ -6,9 +6,9 @@ Rows have the columns of the data source; `value` has the columns of the schema,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,11 +20,14 @@ from mirrormaker.pipelines.avro_schema import parse_schema as avro_schema
 from mirrormaker.pipelines.avro_values import MALFORMED, VALUE, parse_avro
 from mirrormaker.pipelines.csv_values import csv_mismatches, line_problem, parse_csv
 from mirrormaker.pipelines.trying import tried
-from mirrormaker.topology.model import PipelineSpec, RecordFormat
+from mirrormaker.pipelines.windows import DATE, HOUR
+from mirrormaker.topology.model import PipelineSpec, RecordFormat, SinkSpec, TopicSink
 
 REASON, RAW = "_reason", "_raw"
 SAMPLE_RECORDS = 10_000
 """Records that a schema is inferred from."""
+_YEAR_MAX = 9999
+"""The last that the folder of a day can be named by."""
 _BAD, _PARSED, _TRIED = "_bad", "_parsed", "_tried"
 QUARANTINED = ("topic", "partition", "offset", "timestamp", "key", "value", "reason", "date", "hour")
 
@@ -37,12 +40,15 @@ class Decoded:
     malformed: DataFrame
 
 
-def infer_schema(spark: SparkSession, records: DataFrame) -> StructType:
-    """The columns of JSON values. Raises ConfigurationError when there is nothing to infer them from."""
+def infer_schema(spark: SparkSession, records: DataFrame, options: Mapping[str, str]) -> StructType:
+    """The columns of JSON values, as `options` have them read. Raises ConfigurationError when there is
+    nothing to infer them from.
+    """
     values = records.limit(SAMPLE_RECORDS).selectExpr("cast(value as string) as value").collect()
     lines = [row.value for row in values if row.value is not None]
     frame = spark.createDataFrame([(line,) for line in lines], "value string")
-    found = spark.read.option("mode", "DROPMALFORMED").json(frame) if lines else frame.limit(0).drop("value")
+    reader = spark.read.options(**options).option("mode", "DROPMALFORMED")
+    found = reader.json(frame) if lines else frame.limit(0).drop("value")
     if not found.schema.fields:
         raise ConfigurationError(["there is no JSON to infer a schema from yet: say 'schema'"])
     return found.schema
@@ -60,7 +66,14 @@ def parse_schema(pipeline: PipelineSpec, kept: str | None) -> StructType | None:
     if pipeline.schema is not None:
         parsed = _parse_datatype_string(pipeline.schema)
         return parsed if isinstance(parsed, StructType) else StructType().add("value", parsed)
-    return StructType.fromJson(_json(kept)) if kept is not None else None
+    return _kept_schema(kept) if kept is not None else None
+
+
+def _kept_schema(text: str) -> StructType:
+    try:
+        return StructType.fromJson(json.loads(text))
+    except (ValueError, TypeError, KeyError) as error:
+        raise PySparkException(f"the schema that was kept is damaged: {error}") from error
 
 
 def decode(records: DataFrame, pipeline: PipelineSpec, schema: StructType | None) -> DataFrame:
@@ -77,8 +90,20 @@ def decode(records: DataFrame, pipeline: PipelineSpec, schema: StructType | None
         )
         reason = f.coalesce(REASON, f.when(f.col(RAW).isNotNull() & f.col(_TRIED).isNull(), told))
         frame = frame.withColumn(REASON, reason).withColumn("time", f.col(f"{_TRIED}.time"))
+    if any(map(_may_have_windows, pipeline.sinks)):
+        is_placed = f.coalesce(f.year("time").between(1, _YEAR_MAX), f.lit(False))
+        nowhere = f.when(
+            f.col(RAW).isNotNull() & ~is_placed, f.lit(f"its time is not of the years 1 to {_YEAR_MAX}")
+        )
+        frame = frame.withColumn(REASON, f.coalesce(REASON, nowhere))
     frame = frame.withColumn("date", f.date_format("time", "yyyy-MM-dd")).withColumn("hour", f.hour("time"))
     return frame.drop(_PARSED, _TRIED)
+
+
+def _may_have_windows(sink: SinkSpec) -> bool:
+    """Whether rows of it are kept by their time; where nothing is said, by the columns that steps yield."""
+    is_by_time = sink.partition_by is None or not {DATE, HOUR}.isdisjoint(sink.partition_by)
+    return is_by_time and not isinstance(sink.target, TopicSink)
 
 
 def split(decoded: DataFrame) -> Decoded:
@@ -180,12 +205,3 @@ def _mismatches(text: Column, schema: StructType) -> Column:
         found.append(f.when(at.isNotNull() & f.col(_PARSED)[field.name].isNull(), said))
     joined = f.concat_ws("; ", *found)
     return f.when(joined != "", joined)
-
-
-def _json(text: str) -> dict[str, Any]:
-    import json
-
-    try:
-        return dict(json.loads(text))
-    except ValueError as error:
-        raise PySparkException(f"the schema that was kept is damaged: {error}") from error

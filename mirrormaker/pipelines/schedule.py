@@ -13,6 +13,8 @@ from cronsim import CronSim
 
 from mirrormaker.topology.model import RetrySpec, ScheduleSpec
 
+_MINUTE_MS = 60_000
+
 
 def next_due(schedule: ScheduleSpec, last_ms: int | None, now_ms: int) -> int:
     """When the next run is to start, in milliseconds since the epoch; what has passed means at once.
@@ -32,9 +34,7 @@ def due_run(schedule: ScheduleSpec, last_ms: int | None, now_ms: int) -> int | N
     if due_ms > now_ms:
         return None
     if schedule.cron is not None:
-        while (later_ms := _after(schedule.cron, schedule.zone, due_ms)) <= now_ms:
-            due_ms = later_ms
-        return due_ms
+        return _last(schedule.cron, schedule.zone, due_ms, now_ms)
     interval_ms = schedule.every_ms or 0
     return due_ms + (now_ms - due_ms) // interval_ms * interval_ms if interval_ms else now_ms
 
@@ -47,5 +47,21 @@ def retry_delay_ms(retry: RetrySpec, attempt: int) -> int | None:
 
 
 def _after(cron: str, zone: str, moment_ms: int) -> int:
+    """The next time; where a clock is put back, what it shows twice has been at the first."""
     start = datetime.fromtimestamp(moment_ms / 1000, ZoneInfo(zone))
-    return int(next(CronSim(cron, start)).astimezone(UTC).timestamp() * 1000)
+    times = (int(each.astimezone(UTC).timestamp() * 1000) for each in CronSim(cron, start))
+    return next(each for each in times if each > moment_ms)
+
+
+def _last(cron: str, zone: str, due_ms: int, now_ms: int) -> int:
+    """The latest time by now, at least `due_ms`, which is one. Looked for in the last minute first, then ever
+    further back: what was missed need not be walked through.
+    """
+    back_ms = _MINUTE_MS
+    while now_ms - back_ms > due_ms and _after(cron, zone, now_ms - back_ms) > now_ms:
+        back_ms *= 2
+    if now_ms - back_ms > due_ms:
+        due_ms = _after(cron, zone, now_ms - back_ms)
+    while (later_ms := _after(cron, zone, due_ms)) <= now_ms:
+        due_ms = later_ms
+    return due_ms

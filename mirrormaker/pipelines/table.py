@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
 
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.table_files import FileError, TableFiles
@@ -113,11 +114,11 @@ class Table:
         note = f"{_COMMITS}/{key}-{number}.json"
         told = self.files.read_text(note)
         if told is None:
-            staged = self._stage(frame)
+            staged, rows = self._stage(frame)
             commit: dict[str, Any] = {
                 "staged": staged,
                 "files": self.files.list_files(staged),
-                "rows": self._count(staged),
+                "rows": rows,
             }
             self.files.make_folder(_COMMITS)
             self.files.write_text(note, json.dumps(commit))
@@ -132,9 +133,8 @@ class Table:
         """Have the windows inside `asked` hold the rows of `frame`, all of which are inside, and nothing
         else. Returns the windows that were or are there, and the rows.
         """
-        staged = self._stage(frame)
+        staged, rows = self._stage(frame)
         folders = self.files.list_folders(staged)
-        rows = self._count(staged)
         windows = sorted({*folders, *windows_within(self.files.list_folders(""), asked)})
         self.swap(staged, windows)
         return windows, rows
@@ -166,16 +166,12 @@ class Table:
             raise
         return staged
 
-    def _stage(self, frame: DataFrame) -> str:
-        return self.stage(frame, self.layout)
-
-    def _count(self, staged: str) -> int:
-        if not self.files.list_files(staged):
-            return 0
-        reader = self._spark.read.format(self.layout.format).options(**self.layout.options)
-        if self.layout.format != "parquet":
-            reader = reader.schema("_c string")
-        return reader.load(self.files.url(staged)).count()
+    def _stage(self, frame: DataFrame) -> tuple[str, int]:
+        """Where the rows are, and how many: counted on their way, as lines of text need not be rows."""
+        seen = Observation()
+        counted = frame.observe(seen, f.count(f.lit(1)).alias("rows"))
+        staged = self.stage(counted, self.layout)
+        return staged, int(seen.get["rows"])
 
     def _move_in(self, commit: Mapping[str, object]) -> None:
         files, staged = commit.get("files", []), commit.get("staged")

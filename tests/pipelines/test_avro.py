@@ -139,6 +139,16 @@ def test_schemas_become_the_types_that_spark_gives_them() -> None:
         ('{"type": "record", "name": "R"}', "R has no fields"),
         ('{"type": "array"}', "null is no type"),
         ('{"type": "enum", "symbols": []}', "a enum has no name"),
+        ('{"type": "enum", "name": "E", "symbols": 5}', "E has no symbols"),
+        ('{"type": "enum", "name": "E", "symbols": [5]}', "E has no symbols"),
+        (
+            '{"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": "2"}',
+            "precision and scale of a decimal are numbers",
+        ),
+        *(
+            ('{"type": "array", "items": ' * depth + '"int"' + "}" * depth, "more than 100 types within each")
+            for depth in (100, 100_000)
+        ),
         (
             '{"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}',
             "R holds itself, which no column can",

@@ -6,15 +6,26 @@ import json
 from datetime import datetime
 from typing import Any
 
+import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from mirrormaker.pipelines.decoding import decode, parse_schema, split
+from mirrormaker.pipelines.decoding import decode, infer_schema, parse_schema, split
 from mirrormaker.pipelines.session import OWN_SETTINGS
-from mirrormaker.topology.model import PipelineName, PipelineSpec, RecordFormat
+from mirrormaker.topology.model import (
+    FileFormat,
+    FileSink,
+    PipelineName,
+    PipelineSpec,
+    RecordFormat,
+    SinkSpec,
+    TopicSink,
+)
 from tests.pipelines.test_avro import long, text
 
 COLUMNS = "key binary, value binary, topic string, partition int, offset bigint"
+TO_TOPIC = SinkSpec(target=TopicSink(topic="t"))
 NOON = datetime(2013, 1, 1, 12)
 ORDER = json.dumps(
     {
@@ -138,3 +149,31 @@ def test_a_record_whose_time_cannot_be_told_is_put_aside(spark: SparkSession) ->
     }
     keys = {"format": RecordFormat.JSON, "schema": "at string", "time": "to_timestamp(value.at)"}
     assert decoded(spark, list(values), **keys) == list(values.values())
+
+
+def test_a_record_without_a_time_is_put_aside_where_rows_are_kept_by_it(spark: SparkSession) -> None:
+    nowhere = "its time is not of the years 1 to 9999"
+    values = {
+        b'{"at": "2013-01-01T05:00:00Z"}': ("2013-01-01T05:00:00Z",),
+        b'{"at": "+12013-01-01T05:00:00Z"}': nowhere,
+        b"{}": nowhere,
+        None: None,
+    }
+    keys = {"format": RecordFormat.JSON, "schema": "at string", "time": "cast(value.at as timestamp)"}
+    for partition_by in (None, ("date",), ("topic", "hour")):
+        sinks = (SinkSpec(target=FileSink(format=FileFormat.JSON, path="out"), partition_by=partition_by),)
+        assert decoded(spark, list(values), **keys, sinks=sinks) == list(values.values())
+    by_topic = SinkSpec(target=FileSink(format=FileFormat.JSON, path="out"), partition_by=("topic",))
+    assert nowhere not in decoded(spark, list(values), **keys, sinks=(by_topic, TO_TOPIC))
+
+
+def test_a_schema_is_inferred_as_the_options_have_values_read(spark: SparkSession) -> None:
+    records = spark.createDataFrame([(b'/* one */ {"id": 1}',), (b"{",)], "value binary")
+    options = {"allowComments": "true", "primitivesAsString": "true", "mode": "FAILFAST"}
+    assert infer_schema(spark, records, options).simpleString() == "struct<id:string>"
+
+
+@pytest.mark.parametrize("kept", ["[1]", "{}", "{", '{"type": "struct"}'])
+def test_a_schema_that_was_kept_and_is_damaged_is_told(kept: str) -> None:
+    with pytest.raises(PySparkException, match="the schema that was kept is damaged"):
+        parse_schema(PipelineSpec(name=PipelineName("p"), format=RecordFormat.JSON), kept)

@@ -159,7 +159,7 @@ def test_all_that_is_wrong_is_told_before_anything_is_written(place: Place) -> N
         "      - {name: v, from: records, sql: 'select count(*) from records'}\n"
         "      - {name: w, from: records, function: nowhere.at:all}\n"
         "    sinks: [{parquet: out, from: s, options: {compresion: zstd, parquet.block.size: 9, "
-        "maxRecordsPerFile: 5}}, {json: out2, from: u}, {csv: /proc/x, from: v}, "
+        "maxRecordsPerFile: 5}}, {json: out2, from: u}, {csv: /proc/x, from: v, options: {nullValue: '-'}}, "
         "{topic: missing, from: w}, {parquet: o3, from: records, partition_by: [x]}]\n"
     )
     problems = place.runner().check()
@@ -193,11 +193,27 @@ def test_a_sink_without_room_is_told_as_such_before_anything_is_read(place: Plac
             place.run()
 
 
+def test_lines_of_one_column_need_something_for_null(place: Place) -> None:
+    place.produce([(START_MS, b'{"name": "x"}'), (START_MS + 1, b"{}")])
+    step = "{name: s, sql: 'select value.name, date from records'}"
+    keys = f"format: json\n    schema: name string\n    steps: [{step}]\n    sinks: [{{csv: out%s}}]\n"
+    place.keys = keys % ""
+    (problem,) = place.runner().check()
+    assert "rows whose only column 'name' is null would be lost" in problem
+    place.keys = keys % ", options: {nullValue: '-'}"
+    assert place.run().rows_written == {"0-csv": 2}
+    lines = [
+        line for file in place.files("**/*.csv") for line in (place.folder / "out" / file).read_text().split()
+    ]
+    assert sorted(lines) == ["-", "x"]
+
+
 def test_a_column_of_another_type_is_told_before_anything_is_written(place: Place) -> None:
     place.produce([order(1, 0)])
     place.keys = (
         "format: json\n    schema: id int, price double\n"
-        "    steps: [{name: s, sql: 'select value.id, topic from records'}]\n    sinks: [{csv: out}]\n"
+        "    steps: [{name: s, sql: 'select value.id, topic, hour from records'}]\n"
+        "    sinks: [{csv: out, partition_by: [topic]}]\n"
     )
     place.run()
     before = place.files("**/*.csv")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrormaker.pipelines import schedule as schedule_module
 from mirrormaker.pipelines.schedule import due_run, next_due, retry_delay_ms
 from mirrormaker.topology.model import RetrySpec, ScheduleSpec
 
@@ -38,6 +39,45 @@ def test_a_cron_schedule_keeps_to_the_clock_of_its_zone() -> None:
     assert next_due(daily, winter, winter) == at("2026-03-29T04:30")
     assert next_due(daily, at("2026-03-27T06:00"), winter) == at("2026-03-28T05:30")
     assert next_due(daily, summer, summer) == at("2026-03-30T04:30")
+
+
+def test_a_time_that_a_clock_shows_twice_is_not_due_again_at_the_second() -> None:
+    nightly = ScheduleSpec(cron="30 2 * * *", zone="Europe/Berlin")
+    first, between = at("2026-10-25T00:30"), at("2026-10-25T01:23")
+    assert next_due(nightly, at("2026-10-24T12:00"), between) == first
+    assert next_due(nightly, between, between) == at("2026-10-26T01:30")
+
+
+@given(
+    cron=st.sampled_from(
+        ["* * * * *", "*/7 1-3 * * *", "30 2 * * *", "0 0 * * 0", "15 4 1 * *", "0 0 29 2 *"]
+    ),
+    zone=st.sampled_from(["UTC", "Europe/Berlin", "Australia/Lord_Howe"]),
+    last=st.integers(at("2026-03-01T00:00"), at("2026-12-01T00:00")),
+    passed=st.integers(0, 2 * 86_400_000),
+)
+def test_the_time_that_is_due_is_the_last_of_those_that_were(
+    cron: str, zone: str, last: int, passed: int
+) -> None:
+    schedule, now = ScheduleSpec(cron=cron, zone=zone), last + passed
+    walked, following = None, next_due(schedule, last, now)
+    while following <= now:
+        walked, following = following, next_due(schedule, following, now)
+    assert due_run(schedule, last, now) == walked
+
+
+def test_years_of_minutes_that_were_missed_are_not_walked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    after = schedule_module._after
+
+    def counted(cron: str, zone: str, moment_ms: int) -> int:
+        looks.append(moment_ms)
+        return after(cron, zone, moment_ms)
+
+    monkeypatch.setattr(schedule_module, "_after", counted)
+    minutely = ScheduleSpec(cron="* * * * *")
+    assert due_run(minutely, at("2020-01-01T00:00"), at("2026-01-01T00:00")) == at("2026-01-01T00:00")
+    assert len(looks) < 10
 
 
 @given(last=st.integers(0, 10**12), passed=st.integers(0, 10**10), interval=st.integers(1, 10**9))

@@ -44,6 +44,19 @@ def test_a_batch_that_comes_again_is_there_once(spark: SparkSession, table: Tabl
     assert held(table) == {0: [0, 2], 1: [1, 3]}
 
 
+def test_rows_are_counted_as_they_come_whatever_lines_they_take(spark: SparkSession, tmp_path: Path) -> None:
+    lines = "concat('a\\nb\\n', id) as text", "'2013-01-01' as date", "0 as hour"
+    for kind in ("csv", "json", "parquet"):
+        layout = TableLayout(format=kind, partition_by=("date", "hour"))
+        table = Table(spark, str(tmp_path / kind), layout)
+        assert table.append("c", 0, spark.range(3).selectExpr(*lines)) == 3
+        assert table.append("c", 1, spark.range(0).selectExpr(*lines)) == 0
+        windows, count = table.replace(
+            Span(start_ms=DAY, end_ms=DAY + 3_600_000), spark.range(5).selectExpr(*lines)
+        )
+        assert (windows, count) == (["date=2013-01-01/hour=0"], 5)
+
+
 @pytest.mark.parametrize("moved", [0, 1])
 def test_a_batch_is_moved_in_by_the_next_run_when_that_was_cut_off(
     spark: SparkSession, table: Table, moved: int, monkeypatch: pytest.MonkeyPatch
