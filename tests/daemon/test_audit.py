@@ -430,8 +430,8 @@ def test_what_a_seek_repeats_or_passes_over_is_explained(
 @pytest.mark.parametrize(
     ("change", "differences"),
     [
-        (altered_value, [("altered", 33, 33, 1)]),
-        (tampered_logs.reordered, [("reordered", 33, 34, 1)]),
+        pytest.param(altered_value, [("altered", 33, 33, 1)], marks=pytest.mark.long),
+        pytest.param(tampered_logs.reordered, [("reordered", 33, 34, 1)], marks=pytest.mark.long),
         (tampered_logs.dropped, [("missing", 33, 33, 1)]),
     ],
 )

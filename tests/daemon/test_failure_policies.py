@@ -156,6 +156,7 @@ def test_a_route_that_is_to_fail_stops_until_it_is_resumed(
     assert running.stop() == 0
 
 
+@pytest.mark.long
 def test_a_partition_that_is_released_while_its_topic_is_paused_goes_on_when_that_ends(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:

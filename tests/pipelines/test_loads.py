@@ -126,7 +126,14 @@ OWN_DAY = "select value.id, value.day as date, 1 as version from records"
 
 
 @pytest.mark.parametrize(
-    "step", [OWN_DAY, f"select value.id, date, 1 as version from records where false union all {OWN_DAY}"]
+    "step",
+    [
+        OWN_DAY,
+        pytest.param(
+            f"select value.id, date, 1 as version from records where false union all {OWN_DAY}",
+            marks=pytest.mark.long,
+        ),
+    ],
 )
 def test_a_reload_finds_the_rows_of_days_that_a_step_makes_wherever_their_records_are(
     place: Place, step: str
