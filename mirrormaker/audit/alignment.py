@@ -28,8 +28,8 @@ class Item(NamedTuple):
     """What it counts as where it has no counterpart; None: as a difference."""
     checksum: int = 0
     """See `window_tally`; 0 where nobody asks for it."""
-    has_producer: bool | None = False
-    """Its batch names a producer, as those of mirrors do; None: its format names no producers."""
+    by_mirror: bool | None = False
+    """Its batch may be a mirror's, by the producer that it names; None: its format names no producers."""
 
 
 class Pair(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import repeat
 from operator import attrgetter
 from typing import NamedTuple
@@ -90,10 +90,10 @@ def columns_of(entry: Entry) -> Columns:
 
 
 def items_of(
-    columns: Columns, *, with_time: bool, with_sums: bool = False, has_producer: bool | None = False
+    columns: Columns, *, with_time: bool, with_sums: bool = False, by_mirror: bool | None = False
 ) -> list[Item]:
     """The records, to be compared. `with_time`: their times count. `with_sums`: they have checksums.
-    `has_producer`: see `Item`.
+    `by_mirror`: see `Item`.
     """
     headers = map(tuple, columns.headers)
     if with_time:
@@ -102,11 +102,14 @@ def items_of(
         contents = map(hash, zip(columns.keys, columns.values, headers, strict=True))
     sums = checksums_of(columns, with_time=with_time) if with_sums else repeat(0)
     fields = (columns.offsets, contents, map(hash, columns.keys), columns.timestamps)
-    return list(map(Item, *fields, repeat(None), sums, repeat(has_producer)))
+    return list(map(Item, *fields, repeat(None), sums, repeat(by_mirror)))
 
 
-def names_producer(entry: Entry) -> bool | None:
-    """Whether the batch is of an idempotent producer, as those of mirrors are; None: the format names no
-    producers.
+def is_by_mirror(entry: Entry, mirrors: Collection[int]) -> bool | None:
+    """Whether the batch may be a mirror's, by its producer; None: the format names no producers. `mirrors`:
+    producer ids of mirrors; none: they are not known, and any may be one.
     """
-    return None if entry.header is None else entry.header.producer_id >= 0
+    if entry.header is None:
+        return None
+    producer_id = entry.header.producer_id
+    return producer_id in mirrors if mirrors else producer_id >= 0

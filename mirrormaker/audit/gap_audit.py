@@ -15,7 +15,7 @@ from contextlib import aclosing
 from broker.types import TopicPartition
 from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.destination_index import DestinationIndex
-from mirrormaker.audit.entries import columns_of, items_of, names_producer
+from mirrormaker.audit.entries import columns_of, is_by_mirror, items_of
 from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
@@ -151,7 +151,7 @@ class GapAudit:
             if not is_again:
                 found[offset] = None
             elif self._view.route.delivery is Delivery.AT_LEAST_ONCE and (
-                offset >= self._first(source, passes, gap) if item.has_producer is None else item.has_producer
+                offset >= self._first(source, passes, gap) if item.by_mirror is None else item.by_mirror
             ):
                 findings.outcomes[Outcome.REPEATED] += 1
             else:
@@ -166,7 +166,8 @@ class GapAudit:
         reader = LogReader(view.destination, to, gap, committed_only=True, lane=lane)
         async with aclosing(reader.entries()) as entries:
             async for entry in entries:
-                there = items_of(columns_of(entry), with_time=with_time, has_producer=names_producer(entry))
+                by_mirror = is_by_mirror(entry, view.mirrors)
+                there = items_of(columns_of(entry), with_time=with_time, by_mirror=by_mirror)
                 items += [each for each in there if gap.first <= each.offset < gap.next]
                 if len(items) >= GAP_RECORDS_MAX:
                     findings.outcomes[Outcome.UNRECORDED] += max(gap.next - entry.next, 0)

@@ -364,14 +364,14 @@ class LaneComparison:
     def _is_repeated(self, origin: Origin, there: Item) -> bool:
         """Whether a copy was left by a process that ended before it wrote it down: at least once, the record
         was copied again later, and that copy is known, or about to be. One behind that may be of a process
-        that stood still while another took over. Either names its producer, where the format does, and
-        stands where the ledger knows of no other record.
+        that stood still while another took over. Either is by the producer of a mirror, where the format
+        names producers, and stands where the ledger knows of no other record.
         """
         if self._terms.delivery is not Delivery.AT_LEAST_ONCE or self._index.is_owned(there.offset):
             return False
         if origin.place is None or origin.is_elsewhere:
-            return (origin.is_behind or origin.is_elsewhere) and there.has_producer is True
-        return there.offset < origin.place if there.has_producer is None else there.has_producer
+            return (origin.is_behind or origin.is_elsewhere) and there.by_mirror is True
+        return there.offset < origin.place if there.by_mirror is None else there.by_mirror
 
     def _add(
         self, kind: DifferenceKind, offset: int | None, to: int | None, source: TopicPartition | None = None

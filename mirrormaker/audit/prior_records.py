@@ -13,7 +13,7 @@ from contextlib import aclosing
 
 from broker.types import TopicPartition
 from mirrormaker.audit.alignment import Item
-from mirrormaker.audit.entries import columns_of, items_of, names_producer
+from mirrormaker.audit.entries import columns_of, is_by_mirror, items_of
 from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.gap_audit import GAP_RECORDS_MAX, SLACK_OFFSETS
@@ -79,7 +79,7 @@ class PriorRecords:
                 )
                 items = [item for item in items if within.first <= item.offset < within.next]
                 count += len(items)
-                if names_producer(entry):
+                if is_by_mirror(entry, self._view.mirrors):
                     last.extend(item.content for item in items)
                 if tell is not None:
                     for item in items:

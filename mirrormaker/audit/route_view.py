@@ -71,6 +71,8 @@ class RouteView:
     returned: Mapping[TopicPartition, list[Range]] = field(default_factory=dict)
     """Source offsets of what came there from the destination."""
     carried_ids: frozenset[int] = frozenset()
+    mirrors: frozenset[int] = frozenset()
+    """Producer ids under which copies from the source were written, as the ledger tells; none: not known."""
     compacted_sources: frozenset[str] = frozenset()
     compacted_destinations: frozenset[str] = frozenset()
     timed_destinations: frozenset[str] = frozenset()
@@ -190,6 +192,7 @@ async def view_route(
         notes=noted_ranges(await _read_kept(destination, SKIPPED_TOPIC), route.name),
         returned=returned,
         carried_ids=await _carried_ids(source) if route.provenance else frozenset(),
+        mirrors=frozenset(view.producers(source.cluster_id)),
         compacted_sources=await _topics_with(source, wanted, _POLICY, "compact"),
         compacted_destinations=await _topics_with(
             destination, {to.topic for to in existing}, _POLICY, "compact"

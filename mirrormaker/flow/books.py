@@ -52,6 +52,10 @@ class BucketBooks(Protocol):
 class Books(Protocol):
     """Stepped on the copier's event loop."""
 
+    async def introduce(self, producer_id: int) -> None:
+        """Under this id, which nobody has used before, records are about to be sent. Raises nothing."""
+        ...
+
     def begin(self, assignments: Iterable[Assignment]) -> None:
         """These have been assigned to the machine."""
         ...

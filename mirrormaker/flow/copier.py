@@ -206,6 +206,7 @@ class RouteCopier:
         obtain_identity = mode.say.obtain_identity
         if self._parts.origins is not None:
             obtain_identity = self._parts.origins.registering(obtain_identity)
+        books = self._parts.books
         writer = DestinationWriter(
             self._destination,
             machine,
@@ -214,6 +215,7 @@ class RouteCopier:
             on_acknowledged=self._on_acknowledged,
             on_fact=self._take_fact,
             obtain_identity=obtain_identity,
+            introduce=None if books is None else books.introduce,
         )
         reader = SourceReader(
             self._source,

@@ -59,9 +59,13 @@ class DestinationWriter:
         on_acknowledged: Callable[[], None],
         on_fact: Callable[[Fact], None],
         obtain_identity: Callable[[ProducerKey], Awaitable[ProducerIdentity]] | None = None,
+        introduce: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
-        """`obtain_identity`: where producer ids come from; by default any that nobody has used."""
+        """`obtain_identity`: where producer ids come from; by default any that nobody has used.
+        `introduce`: takes each before it is used.
+        """
         self._obtain_identity = obtain_identity
+        self._introduce = introduce
         self._cluster = cluster
         self._machine = machine
         self._tasks = tasks
@@ -191,9 +195,13 @@ class DestinationWriter:
         self.pump()
 
     async def _obtain(self, key: ProducerKey) -> ProducerIdentity:
-        if self._obtain_identity is not None:
-            return await self._obtain_identity(key)
-        return await obtain_producer_id(self._cluster)
+        if self._obtain_identity is None:
+            identity = await obtain_producer_id(self._cluster)
+        else:
+            identity = await self._obtain_identity(key)
+        if self._introduce is not None:
+            await self._introduce(identity.producer_id)
+        return identity
 
 
 class ProduceLink:

@@ -2,9 +2,10 @@
 
 It lives in a compacted topic at the destination (`LEDGER_TOPIC`), which all routes to there share. Pages are
 written before the positions that they lead to are committed: a crash leaves no hole in the ledger, and what
-was copied and not yet written down is copied again, from the committed position on. Where delivery is exactly
-once they are part of the transactions instead (`bucket_ledger`). While the topic cannot be written positions
-wait; where the mirror has no right to it, copying goes on without, and says so.
+was copied and not yet written down is copied again, from the committed position on. Of whom such copies are
+show notes of the producers, written before the first record is sent. Where delivery is exactly once pages are
+part of the transactions instead (`bucket_ledger`). While the topic cannot be written positions wait; where
+the mirror has no right to it, copying goes on without, and says so.
 
 Owned by the route's event loop; `run` is a task of it.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -42,6 +44,7 @@ from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.page import RUNS_MAX
 from mirrormaker.ledger.page_windows import PageWindows
+from mirrormaker.ledger.producer_note import ProducerNote
 from mirrormaker.ledger.recorder import LedgerRecorder
 from mirrormaker.ledger.upkeep import former_records, upkeep_records
 from mirrormaker.ledger.view import LedgerView
@@ -93,6 +96,10 @@ class RouteLedger:
         self._on_change: list[Callable[[], None]] = []
         self._assignments: dict[TopicPartition, Assignment] = {}
         self._topic: KeptTopic | None = None
+        self._producers: set[int] = set()
+        """Under these ids records of this process are sent."""
+        self._unnoted: set[int] = set()
+        """Those of them that the topic does not tell of."""
         self._is_refused = False
         self._is_known = asyncio.Event()
         """It has been read, or never will be."""
@@ -117,6 +124,7 @@ class RouteLedger:
                     view=self.view,
                 ) as topic:
                     self._topic, self.problem, self._is_refused = topic, None, False
+                    self._unnoted |= self._producers
                     self._tell_change()
                     await topic.read_to_end()
                     self._is_known.set()
@@ -130,9 +138,13 @@ class RouteLedger:
 
     async def _work(self, topic: KeptTopic) -> None:
         """Raises BrokerError."""
-        kept_up_ms = self._clock.monotonic_ms()
+        kept_up_ms, incarnation = self._clock.monotonic_ms(), topic.incarnation
         while True:
             await asyncio.sleep(WRITE_INTERVAL_MS / 1000)
+            if topic.incarnation != incarnation:
+                incarnation = topic.incarnation
+                self._unnoted |= self._producers
+            await self._note_producers()
             if self._delivery is Delivery.AT_MOST_ONCE:
                 await self._write_due()
             if self._clock.monotonic_ms() - kept_up_ms > UPKEEP_MS:
@@ -178,6 +190,16 @@ class RouteLedger:
         return BucketLedger(self)
 
     # ---- what the copier tells; see `Books`
+
+    async def introduce(self, producer_id: int) -> None:
+        if self._delivery is not Delivery.AT_LEAST_ONCE:
+            return  # nothing is copied twice
+        self._producers.add(producer_id)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(READ_TIMEOUT_MS / 1000):
+                await self._is_known.wait()
+        if self._topic is not None and not await self._put([self._note_of(producer_id)]):
+            self._unnoted.add(producer_id)
 
     def begin(self, assignments: Iterable[Assignment]) -> None:
         for assignment in assignments:
@@ -255,18 +277,31 @@ class RouteLedger:
         due = self.recorder.due()
         if not due.records:
             return True
-        if self._topic is None:
+        if not await self._put(due.records):
             self._bound_pending()
             return self._is_refused
-        try:
-            await self._topic.put(due.records)
-        except BrokerError as error:
-            self._tell_problem(error)
-            self._bound_pending()
-            return self._is_refused
-        self.problem = None
         self.recorder.settled(due)
         return True
+
+    async def _put(self, records: Collection[Entry]) -> bool:
+        """Whether they are written."""
+        if self._topic is None:
+            return False
+        try:
+            await self._topic.put(records)
+        except BrokerError as error:
+            self._tell_problem(error)
+            return False
+        self.problem = None
+        return True
+
+    async def _note_producers(self) -> None:
+        unnoted = frozenset(self._unnoted)
+        if unnoted and await self._put([self._note_of(each) for each in unnoted]):
+            self._unnoted -= unnoted
+
+    def _note_of(self, producer_id: int) -> Entry:
+        return ProducerNote(self._source.cluster_id, producer_id).record(self._clock.now_ms())
 
     def _bound_pending(self) -> None:
         if self.recorder.pending_pages > PENDING_PAGES_MAX:

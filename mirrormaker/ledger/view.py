@@ -1,8 +1,11 @@
-"""What the topic of the ledger says, as far as read: pages by lane, and marks of groups carried. Pure."""
+"""What the topic of the ledger says, as far as read: pages by lane, marks of groups carried, and
+producers of mirrors. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 
 from broker.types import TopicPartition
 from mirrormaker.flow.kept_view import decode_document
@@ -10,6 +13,7 @@ from mirrormaker.ledger.group_mark import GroupMark, GroupMarkId, is_mark
 from mirrormaker.ledger.lane_id import LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger, PageKey
 from mirrormaker.ledger.page import Page
+from mirrormaker.ledger.producer_note import ProducerNote, is_producer_note
 
 
 class LedgerView:
@@ -20,6 +24,7 @@ class LedgerView:
         self._cluster = cluster
         self._lanes: dict[LaneId, LaneLedger] = {}
         self._marks: dict[GroupMarkId, GroupMark] = {}
+        self._producers: defaultdict[str | None, set[int]] = defaultdict(set)
 
     def __len__(self) -> int:
         return sum(map(len, self._lanes.values())) + len(self._marks)
@@ -27,6 +32,9 @@ class LedgerView:
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         """Take a record in; without a value it deletes its key. Raises ValueError, with nothing changed."""
         document = decode_document(key)
+        if is_producer_note(document):
+            self._take_producer(ProducerNote.of(document))
+            return
         lane = LaneId.of(document)
         if self._cluster is not None and lane.cluster != self._cluster:
             return
@@ -47,6 +55,7 @@ class LedgerView:
         """The topic begins anew."""
         self._lanes.clear()
         self._marks.clear()
+        self._producers.clear()
 
     @property
     def lanes(self) -> Mapping[LaneId, LaneLedger]:
@@ -65,6 +74,14 @@ class LedgerView:
     def mark(self, mark_id: GroupMarkId) -> GroupMark | None:
         """How a group stood when it was last carried."""
         return self._marks.get(mark_id)
+
+    def producers(self, cluster: str | None) -> Collection[int]:
+        """Under which ids mirrors have written copies from a source with that id; not to be changed."""
+        return self._producers.get(cluster, ())
+
+    def _take_producer(self, note: ProducerNote) -> None:
+        if self._cluster in (None, note.cluster):
+            self._producers[note.cluster].add(note.producer_id)
 
     def _remove(self, lane: LaneId, key: PageKey) -> None:
         ledger = self._lanes.get(lane)

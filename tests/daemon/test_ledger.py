@@ -7,16 +7,18 @@ from collections.abc import Sequence
 
 import pytest
 import yaml
+from confluent_kafka.admin import AdminClient
 
 from broker.client.cluster import Cluster
 from broker.embedded import EmbeddedCluster
-from mirrormaker.flow.kept_topic import KeptTopic
+from broker.types import NO_TOPIC_ID, TopicId
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
+from mirrormaker.ledger.reading import find_ledger
 from mirrormaker.ledger.view import LedgerView
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker, wait_until
 from tests.daemon.test_mirror import consume, create, produce, producer
 
 
@@ -32,17 +34,15 @@ def ledgers_at(destination: EmbeddedCluster) -> dict[int, LaneLedger]:
 
 def lanes_at(destination: EmbeddedCluster) -> dict[LaneId, LaneLedger]:
     """What the ledger says, by lane."""
-    view = LedgerView()
+    return dict(asyncio.run(read_at(destination))[0].lanes)
 
-    async def read() -> None:
-        async with (
-            Cluster(destination.bootstrap) as client,
-            KeptTopic(client, LEDGER_TOPIC, view=view) as topic,
-        ):
-            await topic.read_to_end()
 
-    asyncio.run(read())
-    return dict(view.lanes)
+async def read_at(destination: EmbeddedCluster) -> tuple[LedgerView, TopicId]:
+    """The ledger, and which topic that is; nothing where there is none."""
+    async with Cluster(destination.bootstrap) as client:
+        view = await find_ledger(client)
+        known = client.topics.get(LEDGER_TOPIC)
+        return view, NO_TOPIC_ID if known is None else known.topic_id
 
 
 def translated(file: str, *arguments: str) -> list[str]:
@@ -87,6 +87,30 @@ def test_a_partition_copied_as_it_is_has_one_page_that_grows(
         (page,) = ledger.pages()
         assert (page.first, page.next, page.to_first, page.to_next, page.count) == (0, 1000, 0, 1000, 1000)
         assert ledger.forward(617).offset == ledger.back(617).offset == 617
+
+
+def test_whose_copies_there_are_is_noted_also_in_a_ledger_that_was_made_anew(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    running = mirror(source, destination)
+    running.start()
+    produce(source, "flights", range(10), 1)
+    wait_recorded(destination, [10])
+    view, first_id = asyncio.run(read_at(destination))
+    (lane,) = view.lanes
+    producers = set(view.producers(lane.cluster))
+    assert producers
+    admin = AdminClient({"bootstrap.servers": ",".join(map(str, destination.bootstrap))})
+    for deleted in admin.delete_topics([LEDGER_TOPIC]).values():
+        deleted.result(PATIENCE_SECONDS)
+
+    def is_noted() -> bool:
+        view, topic_id = asyncio.run(read_at(destination))
+        return topic_id not in (NO_TOPIC_ID, first_id) and set(view.producers(lane.cluster)) == producers
+
+    running.until(is_noted, "they are noted again")
 
 
 def test_markers_and_aborted_records_are_between_and_a_killed_daemon_leaves_no_hole(
