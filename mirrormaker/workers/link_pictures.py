@@ -33,7 +33,7 @@ Ends = tuple[str, str]
 
 def totals_of_links(links: Iterable[Mapping[str, Any]]) -> dict[Ends, Totals]:
     """What a process has sent by each."""
-    return {(link["from"], link["to"]): {"bytes": link["bytes"]} for link in links}
+    return {(link["from"], link["to"]): link["bytes"] for link in links}
 
 
 def past_links(ends: Iterable[Ends], past: PastTotals[Ends]) -> list[dict[str, Any]]:
@@ -42,7 +42,7 @@ def past_links(ends: Iterable[Ends], past: PastTotals[Ends]) -> list[dict[str, A
         {
             "from": source,
             "to": destination,
-            **past.added_to((source, destination), {"bytes": 0}),
+            "bytes": past.added_to((source, destination), 0),
             "rate": 0,
             "limit": None,
             "share_of_limit": None,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mirrormaker.workers.audit_pictures import merge_audits
+from mirrormaker.workers.ledger_pictures import merge_groups, merge_ledgers
 from mirrormaker.workers.link_pictures import merge_ways
 from mirrormaker.workers.timing_pictures import merge_timings
 from mirrormaker.workers.totals import PastTotals, Totals, added_up
@@ -31,38 +32,64 @@ def merge_routes(pictures: Sequence[Picture]) -> dict[str, Any]:
     return merged
 
 
-RouteTotal = tuple[str, str]
-"""A route, and what of it."""
-_COUNTS, _LATENCY = "counts", "latency"
+_Path = tuple[str, ...]
+RouteTotal = tuple[str, _Path]
+"""A route, and where in its picture."""
+_LATENCY: _Path = ("timing", "latency")
+_TOTALS: Sequence[_Path] = (
+    ("counts",),
+    _LATENCY,
+    ("timing", "objective", "breaches"),
+    ("link", "throttled_ms"),
+    ("ledger", "pages_given_up"),
+    ("groups", "moved"),
+)
+"""What only grows as long as a process lives. Who takes partitions over audits them from the beginning, so
+counts of audits are no totals.
+"""
 
 
 def totals_of_routes(pictures: Mapping[str, Picture]) -> dict[RouteTotal, Totals]:
     """What a worker has counted of its routes."""
     totals: dict[RouteTotal, Totals] = {}
     for name, picture in pictures.items():
-        if _COUNTS in picture:
-            totals[name, _COUNTS] = picture[_COUNTS]
-        if "timing" in picture:
-            totals[name, _LATENCY] = {
-                basis: {**kind, "recent": {}} for basis, kind in picture["timing"][_LATENCY].items()
-            }
+        for path in _TOTALS:
+            found = _at(picture, path)
+            if path == _LATENCY and found is not None:
+                found = {basis: {**kind, "recent": {}} for basis, kind in found.items()}
+            if found is not None:
+                totals[name, path] = found
     return totals
 
 
 def with_past(name: str, picture: Picture, past: PastTotals[RouteTotal]) -> dict[str, Any]:
     """A route as merged, with what processes counted of it that are gone."""
     added = dict(picture)
-    if _COUNTS in picture:
-        added[_COUNTS] = past.added_to((name, _COUNTS), picture[_COUNTS])
-    if "timing" in picture:
-        timing = picture["timing"]
-        added["timing"] = {**timing, _LATENCY: past.added_to((name, _LATENCY), timing[_LATENCY])}
+    for path in _TOTALS:
+        if (total := _at(picture, path)) is not None:
+            _put_at(added, path, past.added_to((name, path), total))
     return added
 
 
 def past_kinds(names: Iterable[str]) -> set[RouteTotal]:
     """All that there may be of these routes."""
-    return {(name, kind) for name in names for kind in (_COUNTS, _LATENCY)}
+    return {(name, path) for name in names for path in _TOTALS}
+
+
+def _at(picture: Any, path: _Path) -> Any:
+    """What is there; None: nothing."""
+    for key in path:
+        picture = None if picture is None else picture.get(key)
+    return picture
+
+
+def _put_at(picture: dict[str, Any], path: _Path, value: Any) -> None:
+    """Mappings on the way are replaced, not changed."""
+    *way, last = path
+    for key in way:
+        inner = picture[key] = dict(picture[key])
+        picture = inner
+    picture[last] = value
 
 
 def starting_route() -> dict[str, Any]:
@@ -147,6 +174,8 @@ _RULES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "events": _latest_events,
     "drift": _each_once,
     "audit": merge_audits,
+    "groups": merge_groups,
+    "ledger": merge_ledgers,
     "link": merge_ways,
     "timing": merge_timings,
 }

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-Totals = Mapping[str, Any]
-"""Numbers that only grow, and mappings of such."""
+Totals = int | float | Mapping[str, Any]
+"""A number that only grows, or a mapping of such."""
 _Key = TypeVar("_Key", bound=Hashable)
 
 

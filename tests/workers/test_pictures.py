@@ -73,6 +73,38 @@ def test_what_several_say_is_said_once_and_events_come_in_their_order() -> None:
     assert (merged["started_ms"], merged["pause"]) == (7, {"by": "me"})
 
 
+def test_groups_and_pages_of_all_workers_count_and_none_hides_the_trouble_of_another() -> None:
+    def told(number: int, problem: str | None, groups: dict[str, Any]) -> dict[str, Any]:
+        pages = {"lanes": 4, "pages": 6 + number, "pending_pages": number, "pages_given_up": number}
+        return route(
+            ledger={"problem": problem, **pages},
+            groups={"problem": problem, "moved": 10 * number, "groups": groups},
+        )
+
+    merged = merge_routes(
+        [
+            told(1, "no right", {"etl": {"partitions": {"even": 1, "behind": 1}, "behind": 5}}),
+            told(
+                2,
+                None,
+                {"etl": {"partitions": {"even": 2}, "behind": 7}, "new": {"partitions": {}, "behind": 0}},
+            ),
+        ]
+    )
+    assert merged["ledger"] == {
+        "problem": "no right",
+        "lanes": 4,
+        "pages": 8,
+        "pending_pages": 3,
+        "pages_given_up": 3,
+    }
+    assert (merged["groups"]["problem"], merged["groups"]["moved"]) == ("no right", 30)
+    assert merged["groups"]["groups"] == {
+        "etl": {"partitions": {"even": 3, "behind": 1}, "behind": 12},
+        "new": {"partitions": {}, "behind": 0},
+    }
+
+
 def test_a_part_without_a_rule_is_put_together_by_what_it_is() -> None:
     merged = merge_routes(
         [

@@ -70,6 +70,40 @@ def test_what_a_worker_counted_stays_when_it_dies_and_another_begins_at_nothing(
     assert told.of(1, route(3))["counts"]["records"] == 2090
 
 
+def counts_of(breaches: int, throttled_ms: int, given_up: int, moved: int) -> dict[str, Any]:
+    told = route(1)
+    objective = {
+        "lag_seconds": 5,
+        "state": "kept",
+        "since_ms": None,
+        "lag": 1,
+        "worst": 9,
+        "breaches": breaches,
+        "breached_ms": 0,
+    }
+    way = {"rate": 0, "limit": None, "borrowed": None, "throttled_ms": throttled_ms, "window_bound": None}
+    return {
+        **told,
+        "timing": {**told["timing"], "objective": objective},
+        "link": {**way, "round_trip_ms": {"source": {}, "destination": {}}},
+        "ledger": {"problem": None, "lanes": 2, "pages": 9, "pending_pages": 1, "pages_given_up": given_up},
+        "groups": {"problem": None, "moved": moved, "groups": {}},
+    }
+
+
+def test_so_do_breaches_of_objectives_waits_pages_given_up_and_moves_of_groups() -> None:
+    told = Told()
+    told.of(1, counts_of(1, 10, 100, 1000))
+    told.of(2, counts_of(2, 20, 200, 2000))
+    told.of(1, GONE)
+    picture = counts_of(5, 50, 500, 5000)
+    found = told.of(1, picture)
+    assert found["timing"]["objective"]["breaches"] == 8
+    assert found["link"]["throttled_ms"] == 80
+    assert (found["ledger"]["pages_given_up"], found["groups"]["moved"]) == (800, 8000)
+    assert picture == counts_of(5, 50, 500, 5000), "what a worker told stays as it is"
+
+
 def test_a_route_that_is_run_no_more_is_forgotten() -> None:
     told = Told()
     told.of(1, route(10))
