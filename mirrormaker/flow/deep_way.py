@@ -107,12 +107,13 @@ class DeepWay:
             problem = f"{len(entry)} bytes of magic 0 or 1"
             self.leave_out(DeepReason.LEGACY_FORMAT, last, records[-1].timestamp, problem)
         elif intake.position < self._until:
-            codec = message_codec(entry)
+            came_in = message_codec(entry)
+            codec = came_in if config.codec is None else config.codec
             columns = Columns(*(list(each) for each in zip(*map(_FIELDS, records), strict=True)))
             decoded_bytes = sum(len(record.value or b"") for record in records)
             self.decoded_bytes += decoded_bytes
-            weight = len(entry) if config.codec in (None, codec) else decoded_bytes
-            self._take_columns(columns, config.codec or codec, weight, decoded_bytes, 0)
+            weight = len(entry) if codec is came_in else decoded_bytes
+            self._take_columns(columns, codec, weight, decoded_bytes, 0)
             intake.deep[DeepReason.LEGACY_FORMAT] += self.cut_at is None
         intake.position = min(last + 1, self._until) if self.cut_at is None else self.cut_at
         intake.leader_epoch = -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -313,6 +314,13 @@ def test_entries_of_old_formats_become_batches(magic: int) -> None:
     assert read_header(intake.chunks[0].records).codec is Codec.GZIP
     assert [chunk.next_offset for chunk in intake.chunks] == [4, 7]
     assert intake.deep == {DeepReason.LEGACY_FORMAT: 1}
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_entries_of_old_formats_get_the_codec_of_the_route(codec: Codec) -> None:
+    records = [Record(0, 1_000, TimestampType.CREATE_TIME, b"key-0", b"value", ())]
+    intake = take(build_message_set(records, 1, Codec.GZIP), config=replace(ONE_BY_ONE, codec=codec))
+    assert read_header(intake.chunks[0].records).codec is codec
 
 
 def test_damage_ends_the_walk_and_keeps_what_came_before() -> None:
