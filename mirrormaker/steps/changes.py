@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
 from broker.records.filter_terms import Term
@@ -78,27 +79,37 @@ def _drop(step: DropParts) -> Edit:
 
 
 def _rename(step: RenameParts) -> Edit:
-    renamed = {tuple(field.split(".")): name for field, name in step.fields.items()}
+    places: defaultdict[Path, dict[str, str]] = defaultdict(dict)
+    for path, new in zip(_paths(step.fields), step.fields.values(), strict=True):
+        places[path[:-1]][path[-1]] = new
+    deepest_first = sorted(places.items(), key=lambda each: -len(each[0]))
     headers = step.headers
 
     def edit(record: RecordAtWork) -> None:
         if headers and record.headers:
             record.headers = [(headers.get(name, name), value) for name, value in record.headers]
-        for path, new in renamed.items():
-            for place, name in _found(record, (path,)):
-                _rename_key(place, name, new)
-                record.changed()
+        for path, names in deepest_first:
+            for place in list(_places(record.object(), path)):
+                if _rename_keys(place, names):
+                    record.changed()
 
     return edit
 
 
-def _rename_key(place: dict[str, Any], name: str, new: str) -> None:
-    """The field keeps its place in the order; one that has the new name already gives way."""
-    if name == new:
-        return
-    entries = [(new if key == name else key, value) for key, value in place.items() if key != new]
+def _rename_keys(place: dict[str, Any], names: Mapping[str, str]) -> bool:
+    """Rename all at once; whether there was anything to rename. Fields keep their places in the order; one
+    that has a new name already, and keeps it, gives way.
+    """
+    found = {name: new for name, new in names.items() if name in place and name != new}
+    if not found:
+        return False
+    taken = frozenset(found.values())
+    entries = [
+        (found.get(key, key), value) for key, value in place.items() if key in found or key not in taken
+    ]
     place.clear()
     place.update(entries)
+    return True
 
 
 def _mask(step: MaskParts, salt_of: Callable[[str], bytes]) -> Edit:
@@ -141,7 +152,7 @@ def _plain_bytes(value: Any) -> bytes:
 # ---- fields
 
 
-def _paths(fields: Sequence[str]) -> tuple[Path, ...]:
+def _paths(fields: Iterable[str]) -> tuple[Path, ...]:
     return tuple(tuple(field.split(".")) for field in fields)
 
 

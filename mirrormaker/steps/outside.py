@@ -75,7 +75,7 @@ def load_function(step: CallFunction, topic: str, watch: CallWatch) -> Change:
             record.timestamp,
             record.key,
             record.value,
-            record.headers,
+            tuple(record.headers),
             work.to,
         )
         try:

@@ -176,6 +176,15 @@ def test_nodes_are_told_all_of_what_their_language_can_say() -> None:
             "[{rename: {fields: {id: rate}}}]",
             {key: ORDER[{"rate": "id"}.get(key, key)] for key in ["rate", "customer", "lines"]},
         ),
+        (
+            "[{rename: {fields: {id: rate, rate: id}}}]",
+            {**ORDER, "id": ORDER["rate"], "rate": ORDER["id"]},
+        ),
+        (
+            "[{rename: {fields: {customer: client, customer.name: country, customer.country: land}}}]",
+            {"client" if key == "customer" else key: value for key, value in ORDER.items()}
+            | {"client": {"country": "Ann", "land": "de"}},
+        ),
         ("[{topics: [others], drop: {fields: [id]}}]", ORDER),
     ],
 )
@@ -371,6 +380,19 @@ def test_what_a_function_does_wrong_is_an_error_of_the_record(
     functions.change = outcome  # type: ignore[attr-defined]
     with pytest.raises(RecordError, match=told):
         done(steps(tmp_path, "[{function: 'functions_of_a_route:change'}]"), record())
+
+
+def test_what_a_function_is_given_changes_nothing_but_by_what_it_returns(
+    tmp_path: Path, functions: ModuleType
+) -> None:
+    def change(made: TransitRecord) -> TransitRecord:
+        made.headers.append(("a", "b"))  # type: ignore[attr-defined]
+        return made
+
+    functions.change = change  # type: ignore[attr-defined]
+    made = steps(tmp_path, "[{drop: {headers: [trace]}}, {function: 'functions_of_a_route:change'}]")
+    with pytest.raises(RecordError, match="AttributeError"):
+        done(made, record(headers=(("kind", b"late"),)))
 
 
 @pytest.mark.parametrize("path", ["nowhere_at_all:change", "json:nothing", "sys:version"])
