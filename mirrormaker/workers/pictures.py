@@ -127,6 +127,11 @@ def _largest(values: Sequence[Any]) -> Any:
     return max((value for value in values if value is not None), default=None)
 
 
+def _longest(lists: Sequence[Sequence[Picture]]) -> Sequence[Picture]:
+    """All read the same of the destination; one that begins has not yet."""
+    return max(lists, key=len)
+
+
 def _latest_events(lists: Sequence[Sequence[Picture]]) -> list[Picture]:
     events = [event for events in lists for event in events]
     return sorted(events, key=lambda event: int(event["at_ms"]))[-EVENTS_MAX:]
@@ -164,7 +169,7 @@ _RULES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "failures": _largest,
     "started_ms": _largest,
     "pause": _any,
-    "halts": _any,
+    "halts": _longest,
     "switch": _any,
     "control_problem": _said,
     "reconcile_problem": _said,

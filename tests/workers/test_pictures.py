@@ -73,6 +73,11 @@ def test_what_several_say_is_said_once_and_events_come_in_their_order() -> None:
     assert (merged["started_ms"], merged["pause"]) == (7, {"by": "me"})
 
 
+def test_a_worker_that_has_just_begun_hides_no_halt_that_the_others_know() -> None:
+    halts = [{"topic": "t", "partition": 0}]
+    assert merge_routes([starting_route(), route(halts=halts)])["halts"] == halts
+
+
 def test_groups_and_pages_of_all_workers_count_and_none_hides_the_trouble_of_another() -> None:
     def told(number: int, problem: str | None, groups: dict[str, Any]) -> dict[str, Any]:
         pages = {"lanes": 4, "pages": 6 + number, "pending_pages": number, "pages_given_up": number}
