@@ -18,6 +18,9 @@ from mirrormaker.plan.topics import select_topics
 from mirrormaker.topology.model import RouteSpec
 from mirrormaker.topology.naming import compile_naming
 
+UNASSIGNED = "unassigned"
+"""The state of a partition that no daemon here has."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
@@ -26,7 +29,7 @@ class PartitionStatus:
     source: TopicPartition
     destination: TopicPartition
     state: str
-    """What the daemon does with it; "unassigned" when no daemon here has it."""
+    """What the daemon does with it, or `UNASSIGNED`."""
     reason: str | None
     """Why it is halted: the name of a failure policy, or "refused"."""
     problem: str | None
@@ -114,7 +117,7 @@ def _partition_status(
     return PartitionStatus(
         source=source,
         destination=destination,
-        state=told.get("state", "unassigned"),
+        state=told.get("state", UNASSIGNED),
         reason=told.get("reason"),
         problem=told.get("problem"),
         committed=committed,

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 
 from mirrormaker.flow.lag import Lag
-from mirrormaker.partition_status import PartitionStatus
+from mirrormaker.partition_status import UNASSIGNED, PartitionStatus
 from mirrormaker.sizes import format_bytes
 from mirrormaker.status import RouteStatus, Status, TopologyStatus
 from mirrormaker.switch_report import switch_lines
 from mirrormaker.timing_report import describe_latency, describe_time, timing_lines
 
-QUIET_STATES = frozenset({"copying", "unassigned"})
+QUIET_STATES = frozenset({"copying", UNASSIGNED})
 WIDTH_WITHOUT_TERMINAL = 160
 
 

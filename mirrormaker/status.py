@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.clusters import OPEN_TIMEOUT_MS, open_cluster
 from mirrormaker.control_access import read_control
 from mirrormaker.flow.lag import NO_LAG, Lag
-from mirrormaker.partition_status import PartitionStatus, observe_partitions
+from mirrormaker.partition_status import UNASSIGNED, PartitionStatus, observe_partitions
 from mirrormaker.reconcile.active_sides import ActiveSide, find_active_sides
 from mirrormaker.reconcile.control import RouteWishes
 from mirrormaker.reconcile.halts import describe_halts
@@ -238,6 +238,11 @@ def _state_of(route: RouteSpec, told: Mapping[str, Any]) -> str:
     return "disabled" if route.failover_group is None else STANDING_BY
 
 
+def _lag_elsewhere(partitions: Sequence[PartitionStatus]) -> Lag:
+    """Of those that no daemon here has: none runs the route now, or one on another host has them."""
+    return Lag.total([partition.lag for partition in partitions if partition.state == UNASSIGNED])
+
+
 def _route_status(
     route: RouteSpec,
     told: Mapping[str, Any],
@@ -267,6 +272,8 @@ def _route_status(
         halts=tuple(told.get("halts", ())),
         latency=summarize_latency(told.get("timing", {})),
         heartbeats=told.get("timing", {}).get("heartbeats", {}),
-        objective=judge_objective(route.objectives, told.get("timing", {}), lag),
+        objective=judge_objective(
+            route.objectives, told.get("timing", {}), lag and _lag_elsewhere(partitions)
+        ),
         switch=told.get("switch"),
     )

@@ -46,16 +46,18 @@ def summarize_latency(told: Mapping[str, Any]) -> dict[str, Any] | None:
 def judge_objective(
     objectives: Objectives, told: Mapping[str, Any], lag: Lag | None
 ) -> dict[str, Any] | None:
-    """Whether the route keeps its objective: by its daemon, or where none tells by the lag as it was found.
-    None where nothing is promised.
+    """Whether the route keeps its objective: by what its daemon here tells, and by the lag as it was found of
+    partitions that it does not have. None where nothing is promised.
     """
-    if told.get("objective") is not None:
-        return dict(told["objective"])
-    if objectives.lag_seconds is None:
-        return None
-    seconds = None if lag is None else lag.seconds
-    state = "unknown" if seconds is None else "breached" if seconds > objectives.lag_seconds else "kept"
-    return {"lag_seconds": objectives.lag_seconds, "state": state, "lag": seconds}
+    judged, seconds = told.get("objective"), None if lag is None else lag.seconds
+    if judged is None:
+        if objectives.lag_seconds is None:
+            return None
+        judged = {"lag_seconds": objectives.lag_seconds, "state": "unknown", "lag": None}
+    if seconds is None or (judged["state"] == "breached" and seconds <= judged["lag_seconds"]):
+        return dict(judged)
+    state = "breached" if seconds > judged["lag_seconds"] else "kept"
+    return {**judged, "state": state, "lag": max(judged["lag"] or 0.0, seconds)}
 
 
 def describe_latency(summary: Mapping[str, Any] | None) -> str:

@@ -162,6 +162,26 @@ def test_where_no_daemon_tells_of_the_objective_the_lag_does() -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "lag", "elsewhere", "judged"),
+    [
+        ("kept", 3.0, 500.0, ("breached", 500.0)),
+        ("unknown", None, 500.0, ("breached", 500.0)),
+        ("unknown", None, 2.0, ("kept", 2.0)),
+        ("unknown", None, None, ("unknown", None)),
+        ("kept", 3.0, 2.0, ("kept", 3.0)),
+        ("breached", 30.0, 2.0, ("breached", 30.0)),
+    ],
+)
+def test_partitions_that_the_daemon_here_does_not_have_count_for_the_objective(
+    state: str, lag: float | None, elsewhere: float | None, judged: tuple[str, float | None]
+) -> None:
+    told = {"objective": {"lag_seconds": 10, "state": state, "lag": lag, "breaches": 1}}
+    found = judge_objective(Objectives(lag_seconds=10), told, Lag(messages=1, bytes=1, seconds=elsewhere))
+    assert found is not None
+    assert (found["state"], found["lag"], found["breaches"]) == (*judged, 1)
+
+
+@pytest.mark.parametrize(
     ("size", "shown"),
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB"), (9 << 50, "9216.0 TiB")],
 )
