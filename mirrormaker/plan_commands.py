@@ -21,7 +21,7 @@ from mirrormaker.plan.diff import make_plan
 from mirrormaker.plan.document import differences, plan_document, read_plan
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.plan import Plan
-from mirrormaker.plan.render import describe_step, render_plan
+from mirrormaker.plan.render import describe_emptiness, describe_step, render_plan
 from mirrormaker.plan.simulation.forecast import simulate
 from mirrormaker.plan.simulation.report import forecast_document, is_well, render_forecast
 from mirrormaker.plan.steps import ChangeRoute, RestartRoute, StartRoute, StopRoute
@@ -114,7 +114,8 @@ async def _apply_now(options: argparse.Namespace) -> int:
     failures += await _follow_routes(options.file.resolve(), topology, plan)
     for notice in plan.notices:
         _tell(f"! {notice.line}")
-    _tell("nothing to do" if not plan.steps else f"{len(plan.steps) - failures} of {len(plan.steps)} done")
+    done = f"{len(plan.steps) - failures} of {len(plan.steps)} done"
+    _tell(done if plan.steps else describe_emptiness(plan))
     return FAILED if failures or not plan.is_whole else NOTHING_TO_DO
 
 

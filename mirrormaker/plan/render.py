@@ -99,9 +99,14 @@ def _estimates(routes: tuple[RouteEstimate, ...]) -> Iterator[str]:
         )
 
 
+def describe_emptiness(plan: Plan) -> str:
+    """What a plan without steps says, in a line."""
+    return "nothing to do" if plan.is_whole else "nothing to do where it could be seen; see above"
+
+
 def _summary(plan: Plan) -> str:
     if not plan.steps:
-        return "nothing to do" if plan.is_whole else "nothing to do where it could be seen; see above"
+        return describe_emptiness(plan)
     forced = ": wants --force" if plan.dangers else ""
     return f"{_count(len(plan.steps), 'step')}, {_count(len(plan.dangers), 'danger')}{forced}"
 

@@ -148,6 +148,13 @@ def test_the_status_of_clusters_that_are_away_says_so_and_exits_1(good: Path) ->
     assert "cluster 'jfk': no node can be reached" in shown.stdout
 
 
+@pytest.mark.parametrize("verb", ["plan", "apply"])
+def test_where_no_cluster_answers_nothing_is_said_to_be_as_the_file_asks(good: Path, verb: str) -> None:
+    done = mirrormaker(verb, str(good))
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "nothing to do where it could be seen; see above"
+
+
 def test_a_port_in_use_keeps_up_from_starting(good: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         good.write_text(GOOD.format(port=free_ports(1)[0], other=taken.getsockname()[1]))

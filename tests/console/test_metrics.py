@@ -1,0 +1,29 @@
+"""The names under which Prometheus gets the daemon's metrics, and those that the documentation gives them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mirrormaker.console.metrics import metrics_text
+
+ROOT = Path(__file__).parents[2]
+IDLE = {
+    "topology": {"generation": 1, "problem": None, "reloads": 0, "reload_failures": 0},
+    "at_ms": 0,
+    "resident_bytes": 0,
+    "cpu_seconds": 0.0,
+    "workers": [],
+    "routes": {},
+}
+NO_METRICS = {"mirrormaker_batches"}  # a table that sinks make
+
+
+@pytest.mark.parametrize("pages", ["ops/docs", "ops/runbooks"])
+def test_metrics_have_the_names_that_the_documentation_gives_them(pages: str) -> None:
+    exported = set(re.findall(r"^# TYPE (\w+)", metrics_text(IDLE).decode(), re.MULTILINE))
+    for page in (ROOT / pages).glob("*.md"):
+        named = set(re.findall(r"`(mirrormaker_\w*[a-z])\b(?!\.py)", page.read_text()))
+        assert named - NO_METRICS <= exported, page
