@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TypeVar
 
 from broker.errors import BrokerError
-from broker.output_end import end_without_output
+from broker.output_end import end_without_output, fill_closed_streams
 from broker.telemetry import configure_logging
 from broker.version_option import TellVersion
 
@@ -42,6 +42,7 @@ _MODULES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    fill_closed_streams()
     given = sys.argv[1:] if arguments is None else arguments
     options = _parser(given[:1]).parse_args(given)
     configure_logging(options.log_level)
