@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,21 +104,30 @@ class GroupCarrier:
             if not self._ledger.is_read or (self._back is not None and not self._back.is_read):
                 continue
             try:
-                await self.carry()
+                without = await self._without_leader()
+                await self.carry(without=without)
+                if without:
+                    raise ProtocolError(ErrorCode.LEADER_NOT_AVAILABLE, str(min(without)))
                 self.problem = None
             except BrokerError as error:
                 self._tell_problem(error)
+
+    async def _without_leader(self) -> set[TopicPartition]:
+        """Destinations that cannot be asked now: those of the others are carried all the same."""
+        destinations = set(self._owned().values())
+        await self._destination.refresh({to.topic for to in destinations})
+        return {to for to in destinations if self._destination.leader(to) is None}
 
     def _tell_problem(self, error: BrokerError) -> None:
         if self.problem is None:
             self._ledger.note("groups_not_carried", error=str(error))
         self.problem = str(error)
 
-    async def carry(self, *, moves: bool = True) -> None:
-        """Once; unless it `moves`, groups are only looked at. Raises BrokerError when a cluster cannot be
-        asked; a group that fails fails alone.
+    async def carry(self, *, moves: bool = True, without: Collection[TopicPartition] = ()) -> None:
+        """Once; unless it `moves`, groups are only looked at. `without`: destinations to leave out. Raises
+        BrokerError when a cluster cannot be asked; a group that fails fails alone.
         """
-        owned = dict(self._owned())
+        owned = {source: to for source, to in self._owned().items() if to not in without}
         listed = await Admin(self._source).list_groups()
         names = [group.group_id for group in listed if self._selects(group.group_id)]
         starts = await earliest_offsets(self._destination, owned.values())

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import AdminClient
 
 from broker.client.cluster import Cluster
 from broker.embedded import EmbeddedCluster
@@ -153,6 +154,36 @@ def test_groups_behind_ahead_and_going_back_are_carried_and_those_at_work_there_
     wait_until(lambda: standings(running, "readers") == {"in_use": 1}, "the group is in use")
     member.close()
     wait_carried(destination, "readers", 150)
+
+
+def test_a_partition_without_a_leader_at_the_destination_holds_back_no_other(
+    cluster: ClusterFactory, mirror: MirrorFactory
+) -> None:
+    source, destination = cluster("jfk"), cluster("aggregate", brokers=2)
+    create(source, "flights", 2)
+    create(destination, "jfk.flights", 2)
+    produce(source, "flights", range(200), 2)
+    running = mirror(source, destination, sync=SYNC, topics={"include": ["flights"], "existing": "append"})
+    running.start()
+    running.wait_copied()
+    commit(source, "readers", "flights", 40)
+    wait_carried(destination, "readers", 40)
+    (stopped,) = {1, 2} - {leader_of(destination, 0)}
+    assert leader_of(destination, 1) == stopped
+    destination.stop_node(stopped)
+    wait_until(lambda: leader_of(destination, 1) < 0, "nobody leads the other partition")
+    commit(source, "readers", "flights", 70)
+    wait_carried(destination, "readers", 70)
+    running.wait_for(lambda told: "jfk.flights-1" in (told["groups"]["problem"] or ""), "it is told")
+
+
+def leader_of(cluster: EmbeddedCluster, partition: int) -> int:
+    """Of the copies; -1 while there is none."""
+    admin = AdminClient({"bootstrap.servers": address(cluster), "log_level": 0})
+    leader: int = (
+        admin.list_topics("jfk.flights", PATIENCE_SECONDS).topics["jfk.flights"].partitions[partition].leader
+    )
+    return leader
 
 
 def test_a_group_that_goes_back_is_left_where_it_is_if_so_wished(
