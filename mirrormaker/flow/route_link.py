@@ -179,7 +179,7 @@ class RouteLink:
         old_records = self._old_records
         if old_records is None:
             return RouteTerms(limit=limit, part=part, priority=resources.priority)
-        haste = DANGER_WEIGHT if self._timing.in_danger else 1
+        haste = DANGER_WEIGHT if self._timing.hastens else 1
         old_records.wall_shift_ms = self._clock.now_ms() - self._clock.monotonic_ms()
         objective = self.route.objectives.lag_seconds
         old_records.lag_ms = LAG_MS if objective is None else objective * 1000

@@ -11,8 +11,8 @@ The tree of shares (see `shares`), each node by bytes:
 
 So a busy topic, or one of many partitions, takes nothing from the others, and what an outage left behind
 leaves half of the route to what comes now. What the source is about to delete goes before both: its route
-gets four times its priority then, and `catch_up_bytes_per_second` is not for it. What one does not use goes
-to the others. All routes of a process on one link are stepped on one event loop.
+gets four times its priority then, unless all of that stands, and `catch_up_bytes_per_second` is not for it.
+What one does not use goes to the others. All routes of a process on one link are stepped on one event loop.
 """
 
 from __future__ import annotations

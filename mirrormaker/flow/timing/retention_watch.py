@@ -10,6 +10,7 @@ from typing import Any
 from broker.types import TopicPartition
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.route_events import RouteEvents
+from mirrormaker.flow.standing import HALTED, UNREADABLE, standing_of
 from mirrormaker.flow.timing.risk import Course, Retention, Risk, Standing
 
 RETENTION_PART = 0.5
@@ -18,6 +19,7 @@ left.
 """
 RELIEF = 1.2
 """Times the bound: what has so much left is in danger no more."""
+_STANDING = frozenset({HALTED, UNREADABLE})
 
 
 class RetentionWatch:
@@ -39,6 +41,13 @@ class RetentionWatch:
     def is_in_danger(self, partition: Partition) -> bool:
         """Whether it is to be copied before others."""
         return partition.source in self._in_danger
+
+    def hastens(self, partitions: Mapping[TopicPartition, Partition]) -> bool:
+        """Whether the route of these gains by going before others: one that stands gains nothing."""
+        return any(
+            source in partitions and standing_of(partitions[source]).state not in _STANDING
+            for source in self._in_danger
+        )
 
     def look(
         self,

@@ -213,9 +213,9 @@ class RouteTiming:
         return self._retention.is_in_danger(partition)
 
     @property
-    def in_danger(self) -> int:
-        """Partitions of which the source may soon delete what waits."""
-        return self._retention.in_danger
+    def hastens(self) -> bool:
+        """Whether the route is to go before others for what the source may soon delete."""
+        return self._copying is not None and self._retention.hastens(self._copying.parts.partitions)
 
     def waiting_since_ms(self, partition: Partition) -> int | None:
         """When the first record came to the source that the destination lacks, since the epoch."""

@@ -6,6 +6,7 @@ from broker.clock import SystemClock
 from mirrormaker.flow.route_events import RouteEvents
 from mirrormaker.flow.timing.retention_watch import RetentionWatch
 from mirrormaker.flow.timing.risk import Retention
+from mirrormaker.flow.trouble import Trouble, TroubleKind
 from mirrormaker.topology.model import RouteName
 from tests.flow.timing.partitions import ORDERS, partition_at
 
@@ -67,3 +68,16 @@ def test_partitions_that_others_copy_now_are_forgotten() -> None:
     watched.watch.keep([])
     assert watched.watch.in_danger == 0
     assert watched.watch.describe(ORDERS) is None
+
+
+def test_a_route_goes_before_others_for_what_it_copies_and_not_for_what_stands() -> None:
+    watched, endangered = Watched(), partition_at(5, 10)
+    assert not watched.watch.hastens({ORDERS: endangered})
+    watched.look(24 * HOUR_MS, 0)
+    assert watched.watch.hastens({ORDERS: endangered})
+    assert not watched.watch.hastens({})
+    endangered.trouble = Trouble(
+        kind=TroubleKind.OVERSIZE, source=ORDERS, position=5, resume_at=6, problem="too large"
+    )
+    assert not watched.watch.hastens({ORDERS: endangered})
+    assert watched.watch.in_danger == 1
