@@ -5,7 +5,6 @@ ledger, for the partitions that this process copies. A task of the route's event
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,17 +14,14 @@ from broker.clock import Clock
 from broker.errors import BrokerError
 from broker.telemetry import logger
 from broker.types import TopicPartition
-from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
+from mirrormaker.audit.findings import Difference, DifferenceKind, Outcome
 from mirrormaker.audit.ledger_audit import LedgerAudit
 from mirrormaker.audit.ranges import Range
 from mirrormaker.audit.route_view import RouteView, view_route
+from mirrormaker.audit.running_findings import DIFFERENCES_SHOWN, RunningFindings
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.ledger.route_ledger import RouteLedger
 from mirrormaker.topology.model import ClusterSpec, RouteSpec
-
-_SHOWN = 20
-_STANDING = frozenset({Outcome.PENDING, Outcome.BEFORE_START})
-"""Outcomes that an audit finds again and again: they are as they were last."""
 
 
 class AuditWatch:
@@ -53,9 +49,9 @@ class AuditWatch:
         self._ledger = ledger
         self._owned = owned
         self._clock = clock
-        self._findings = Findings()
-        """Of all windows until now."""
-        self._standing: Counter[Outcome] = Counter()
+        self._found = RunningFindings()
+        self._audited: Collection[TopicPartition] = ()
+        """The partitions that the last audit was of: what became of others is told by who has them."""
         self._judged: dict[TopicPartition, int] = {}
         """Source offsets before these have been judged."""
         self._looked_to: Mapping[TopicPartition, int] = {}
@@ -91,14 +87,14 @@ class AuditWatch:
         windows = {each: self._window(view, each) for each in view.partitions if each in owned}
         judged = LedgerAudit(replace(view, windows={**view.windows, **windows}), self._looked_to)
         problems: list[str] = []
-        standing: Counter[Outcome] = Counter()
         for each, window in windows.items():
             found = await judged.partition(each, ())
             problems += [] if found.problem is None else [f"{each}: {found.problem}"]
-            self._take(found.findings, standing)
+            self._found.take(each, found.findings)
+            for difference in found.findings.differences[:DIFFERENCES_SHOWN]:
+                self._note(difference)
             self._judged[each] = window.next
-        self._looked_to = judged.looked_to
-        self._standing = standing
+        self._looked_to, self._audited = judged.looked_to, frozenset(windows)
         self.problem = "; ".join(problems) or None
         self.audits += 1
         self.audited_at_ms = self._clock.now_ms()
@@ -109,13 +105,6 @@ class AuditWatch:
         reached = view.copied_to(source)
         end = whole.next if reached is None else max(min(whole.next, reached), whole.first)
         return Range(min(max(self._judged.get(source, whole.first), whole.first), end), end)
-
-    def _take(self, findings: Findings, standing: Counter[Outcome]) -> None:
-        for outcome in _STANDING:
-            standing[outcome] += findings.outcomes.pop(outcome, 0)
-        self._findings.merge(findings)
-        for difference in findings.differences[:_SHOWN]:
-            self._note(difference)
 
     def _note(self, difference: Difference) -> None:
         self._ledger.note(
@@ -130,7 +119,7 @@ class AuditWatch:
 
     def describe(self) -> dict[str, Any]:
         """For `status` and metrics."""
-        findings = self._findings
+        findings = self._found.total(self._audited)
         return {
             "window_ms": self._route().objectives.audit_window_ms,
             "audits": self.audits,
@@ -138,7 +127,7 @@ class AuditWatch:
             "problem": self.problem,
             "records": findings.records,
             "equal": findings.equal,
-            "outcomes": {each.value: findings.outcomes[each] + self._standing[each] for each in Outcome},
+            "outcomes": {each.value: findings.outcomes[each] for each in Outcome},
             "differences": {each.value: findings.differing[each] for each in DifferenceKind},
-            "found": [each.document() for each in findings.differences[:_SHOWN]],
+            "found": [each.document() for each in findings.differences],
         }
