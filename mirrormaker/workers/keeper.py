@@ -64,9 +64,12 @@ class WorkerKeeper:
         self.number = number
         self.picture: Mapping[str, Any] | None = None
         """What the process that runs told last; None while there is none, or it has not told yet."""
-        self.failures = 0
-        """How often in a row a process ended soon after its start."""
         self.restarts = 0
+        self._failures = 0
+        self._how: str | None = None
+        """The process before the present one ended so."""
+        self._started_ms = 0
+        """When the last one was, on the clock that never goes back."""
         self._order = order
         self._told: dict[type[Order], Order] = {}
         """What a process is told at its start, besides what to run."""
@@ -87,6 +90,12 @@ class WorkerKeeper:
         """Of the process that runs, None while there is none."""
         return self._process.pid if self._process is not None else None
 
+    @property
+    def failures(self) -> int:
+        """How often in a row a process ended soon after its start; 0 once one has run for long."""
+        ran_ms = self._clock.monotonic_ms() - self._started_ms
+        return 0 if self._process is not None and ran_ms > GOOD_RUN_MS else self._failures
+
     def order(self, order: Run) -> None:
         """Have it run this from now on."""
         self._order = order
@@ -102,9 +111,10 @@ class WorkerKeeper:
     def describe(self) -> dict[str, Any]:
         """The worker as plain data; times in milliseconds since the epoch."""
         picture = self.picture or {}
-        state, problem = "starting" if self._process is not None else "down", picture.get("problem")
+        state, problem = "starting" if self._process is not None else "down", self._how
         if self.picture is not None:
-            state, silent_ms = "running", self._clock.monotonic_ms() - self._heard_ms
+            state, problem = "running", picture.get("problem")
+            silent_ms = self._clock.monotonic_ms() - self._heard_ms
             if silent_ms >= SILENCE_TOLD_MS:
                 state, problem = "silent", f"it told nothing for {silent_ms // 1000} s, what is told is older"
         return {
@@ -126,13 +136,13 @@ class WorkerKeeper:
         """Keep it running until `stop`."""
         try:
             while not self._ending.is_set():
-                started_ms = self._clock.monotonic_ms()
+                self._started_ms = self._clock.monotonic_ms()
                 try:
                     how = await self._run_once()
                 except OSError as error:
                     how = f"cannot be started: {error}"
                 if not self._ending.is_set():
-                    await self._replace(how, self._clock.monotonic_ms() - started_ms)
+                    await self._replace(how, self._clock.monotonic_ms() - self._started_ms)
         finally:
             self._ended.set()
 
@@ -193,11 +203,12 @@ class WorkerKeeper:
 
     async def _replace(self, how: str, ran_ms: int) -> None:
         """Wait as long as is due before the next start."""
-        self.failures = 1 if ran_ms > GOOD_RUN_MS else self.failures + 1
+        self._how = f"the process before ended: {how}"
+        self._failures = 1 if ran_ms > GOOD_RUN_MS else self._failures + 1
         self.restarts += 1
-        wait_ms = RESTART_BACKOFF.delay_ms(self.failures - 1, random.random) if self.failures > 1 else 0
-        self._log.error("worker_ended", how=how, failures=self.failures, restart_in_ms=round(wait_ms))
-        if self.failures == 1:
+        wait_ms = RESTART_BACKOFF.delay_ms(self._failures - 1, random.random) if self._failures > 1 else 0
+        self._log.error("worker_ended", how=how, failures=self._failures, restart_in_ms=round(wait_ms))
+        if self._failures == 1:
             return
         await self._on_absence()
         try:

@@ -18,7 +18,7 @@ from mirrormaker.flow.bandwidth.links import Links
 from mirrormaker.reconcile.claims import DestinationClaims
 from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.routes import work_of
-from mirrormaker.route_runner import DaemonIdentity, RouteRunner, RouteState
+from mirrormaker.route_runner import GOOD_RUN_MS, DaemonIdentity, RouteRunner, RouteState
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.loader import load_topology
 from tests.client.running import until
@@ -80,3 +80,13 @@ def test_a_route_ends_while_a_cluster_does_not_answer(
         assert runner.state is RouteState.STOPPED
 
     asyncio.run(main())
+
+
+def test_failures_in_a_row_are_past_once_a_route_has_been_at_work_for_long(tmp_path: Path) -> None:
+    runner, _ = make_runner(tmp_path, HostPort("127.0.0.1", 2))
+    runner.failures, runner.state = 3, RouteState.RUNNING
+    assert runner.describe()["failures"] == 3
+    runner.started_ms -= GOOD_RUN_MS + 1
+    assert runner.describe()["failures"] == 0
+    runner.state = RouteState.FAILED
+    assert runner.describe()["failures"] == 3

@@ -164,6 +164,22 @@ def test_one_that_ends_again_and_again_leaves_its_share_to_others() -> None:
     played(play)
 
 
+def test_what_failed_is_told_until_another_tells_of_itself_and_counts_until_that_has_run_for_long() -> None:
+    async def play(world: World) -> None:
+        (await world.started(1)).end(3)
+        second = await world.started(2)
+        told = world.keeper.describe()
+        assert (told["state"], told["problem"]) == ("starting", "the process before ended: exit 3")
+        second.tell(PICTURE)
+        await until(lambda: world.keeper.picture is not None)
+        told = world.keeper.describe()
+        assert (told["state"], told["problem"], told["failures"]) == ("running", None, 1)
+        world.clock.ahead_ms = keeping.GOOD_RUN_MS + 1
+        assert (world.keeper.failures, world.keeper.restarts) == (0, 1)
+
+    played(play)
+
+
 def test_one_that_cannot_be_started_is_tried_again() -> None:
     async def play(world: World) -> None:
         world.refusals = 3
