@@ -20,6 +20,7 @@ from mirrormaker.topology.naming import compile_naming
 
 UNASSIGNED = "unassigned"
 """The state of a partition that no daemon here has."""
+LEADERLESS = "it has no leader at the source: how much of it waits is not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class PartitionStatus:
     problem: str | None
     committed: int
     end: int
+    """-1 where nobody knows it; so `committed`."""
     lag: Lag
     retention: Mapping[str, Any] | None = None
     """When the source will delete what is not copied, as the daemon here sees it: `seconds`, `deleted_by`,
@@ -50,13 +52,14 @@ async def observe_partitions(
     told_at_ms: int | None,
     clock: Clock,
 ) -> tuple[PartitionStatus, ...]:
-    """Of all partitions that the route takes. `told`: what a daemon tells of the route, `told_at_ms`. Raises
-    BrokerError.
+    """Of all partitions that the route takes; of those that have no leader what was known last. `told`: what
+    a daemon tells of the route, `told_at_ms`. Raises BrokerError.
     """
     metadata = await source.refresh()
     destinations = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
-    sources = metadata.topic_partitions(sorted(destinations))
-    committed = await group.group_offsets(route.group, sources)
+    selected = metadata.topic_partitions(sorted(destinations))
+    sources = [partition for partition in selected if metadata.leader(partition) is not None]
+    committed = await group.group_offsets(route.group, selected)
     ends = await list_offsets(source, dict.fromkeys(sources, LATEST), read_committed=True)
     fresh = [partition for partition in sources if partition not in committed]
     starts = await list_offsets(source, dict.fromkeys(fresh, EARLIEST)) if fresh else {}
@@ -73,8 +76,8 @@ async def observe_partitions(
     ]
     samples = await sample_first(source, {partition: positions[partition] for partition in unknown})
     now_ms = clock.now_ms()
-    return tuple(
-        _partition_status(
+    led = {
+        partition: _partition_status(
             partition,
             TopicPartition(destinations[partition.topic], partition.partition),
             positions[partition],
@@ -85,6 +88,16 @@ async def observe_partitions(
             now_ms,
         )
         for partition in sources
+    }
+    return tuple(
+        led.get(partition)
+        or _leaderless_status(
+            partition,
+            TopicPartition(destinations[partition.topic], partition.partition),
+            committed[partition].offset if partition in committed else -1,
+            partitions_told.get(str(partition), {}),
+        )
+        for partition in selected
     )
 
 
@@ -124,6 +137,24 @@ def _partition_status(
         end=end,
         lag=_lag(end - committed, told, sample, told_at_ms, now_ms),
         retention=told.get("retention") if committed < end else None,
+    )
+
+
+def _leaderless_status(
+    source: TopicPartition, destination: TopicPartition, committed: int, told: Mapping[str, Any]
+) -> PartitionStatus:
+    """Of one whose end cannot be asked for: as far as the daemon has seen it."""
+    end = told.get("source_end", -1)
+    seen = end - committed if committed >= 0 else 0
+    return PartitionStatus(
+        source=source,
+        destination=destination,
+        state=told.get("state", UNASSIGNED),
+        reason=told.get("reason"),
+        problem=told.get("problem") or LEADERLESS,
+        committed=committed,
+        end=end,
+        lag=Lag(messages=max(seen, 0), bytes=None, seconds=None),
     )
 
 

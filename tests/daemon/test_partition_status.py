@@ -1,0 +1,80 @@
+"""How partitions stand, as their source tells."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.group_offset_admin import GroupOffsetAdmin
+from broker.client.group_offsets import OffsetAndMetadata
+from broker.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
+from broker.client.offsets import OffsetAndTimestamp
+from broker.clock import SystemClock
+from broker.types import HostPort, TopicPartition
+from mirrormaker import partition_status
+from mirrormaker.flow.lag import NO_LAG, Lag
+from mirrormaker.partition_status import LEADERLESS, UNASSIGNED, observe_partitions
+from tests.reconcile.test_routes import work
+
+LED, LEADERLESS_ONE = TopicPartition("flights", 0), TopicPartition("flights", 1)
+METADATA = ClusterMetadata(
+    nodes={1: Node(id=1, address=HostPort("127.0.0.1", 1))},
+    topics={
+        "flights": TopicMetadata(
+            name="flights", partitions={0: PartitionMetadata(leader=1), 1: PartitionMetadata(leader=-1)}
+        )
+    },
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    async def refresh(self) -> ClusterMetadata:
+        return METADATA
+
+
+@dataclass(frozen=True)
+class Group:
+    async def group_offsets(
+        self, group: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {partition: OffsetAndMetadata(offset=7) for partition in partitions}
+
+
+async def ends_of_led(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], **options: object
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    assert LEADERLESS_ONE not in wanted
+    return {partition: OffsetAndTimestamp(offset=7) for partition in wanted}
+
+
+@pytest.mark.parametrize(
+    ("told", "end", "state", "messages"),
+    [
+        ({}, -1, UNASSIGNED, 0),
+        ({"flights-1": {"state": "copying", "source_end": 12, "acknowledged": 9}}, 12, "copying", 5),
+    ],
+)
+def test_a_partition_without_a_leader_hides_nothing_of_the_others(
+    told: Mapping[str, Any], end: int, state: str, messages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_status, "list_offsets", ends_of_led)
+    led, leaderless = asyncio.run(
+        observe_partitions(
+            work("r").route,
+            cast(Cluster, Source()),
+            cast(GroupOffsetAdmin, Group()),
+            {"partitions": told},
+            0,
+            SystemClock(),
+        )
+    )
+    assert (led.source, led.end, led.lag, led.problem) == (LED, 7, NO_LAG, None)
+    assert (leaderless.source, leaderless.committed, leaderless.end) == (LEADERLESS_ONE, 7, end)
+    assert (leaderless.state, leaderless.problem) == (state, LEADERLESS)
+    assert leaderless.lag == Lag(messages=messages, bytes=None, seconds=None)
