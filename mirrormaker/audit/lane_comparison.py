@@ -6,7 +6,7 @@ known to the ledger, goes by content and order (`alignment`). In the end what st
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -90,6 +90,8 @@ class LaneComparison:
         """The destination has nothing more."""
         self._tally = tally
         self._destination_start = terms.destination_start
+        self._beside: Counter[int] = Counter()
+        """Contents that no lane is known to have brought, and that another is to judge."""
         self._alignment = Alignment(self._count_equal, skips)
 
     # ---- what comes in
@@ -230,14 +232,22 @@ class LaneComparison:
         elif source is not None:
             self._findings.outcomes[Outcome.GONE_AT_SOURCE] += 1
             self._tell_tally(None, there)
-        elif self._index.is_owned(there.offset) or not self._index.is_neighbour(known, there.offset):
+        elif self._index.is_owned(there.offset):
             return  # for another to judge
+        elif not self._index.is_neighbour(known, there.offset):
+            self._note_beside(there)
         else:
             if self._index.is_before_all(there.offset):
                 prior = Outcome.THERE_BEFORE if self._terms.is_exclusive else Outcome.OTHERS
                 there = there._replace(outcome=prior)
             self._alignment.take_destination([there])
             self._heed_alignment()
+
+    def _note_beside(self, there: Item) -> None:
+        """The lane that is to judge it will find that it may be of this one."""
+        terms = self._terms
+        if terms.delivery is Delivery.AT_MOST_ONCE and terms.is_exclusive and len(self._beside) < PAIRS_MAX:
+            self._beside[there.content] += 1
 
     def _take_moved(self, source: int, there: Item) -> None:
         """A copy that was made while the topic had other partitions, of a record that was copied again."""
@@ -331,7 +341,11 @@ class LaneComparison:
         terms = self._terms
         place = None if self._known is None else self._known.place_of(item.offset)
         if terms.delivery is Delivery.AT_MOST_ONCE and not isinstance(place, int):
-            self._findings.outcomes[Outcome.LOST] += 1
+            if self._beside[item.content]:
+                self._beside[item.content] -= 1
+                self._findings.equal += 1
+            else:
+                self._findings.outcomes[Outcome.LOST] += 1
         elif terms.is_destination_compacted or (isinstance(place, int) and place < self._destination_start):
             self._findings.outcomes[Outcome.GONE_AT_DESTINATION] += 1
         else:
@@ -349,7 +363,7 @@ class LaneComparison:
 
     def name_strangers(self, found: Mapping[int, Origin]) -> None:
         """Say what the strangers are; `found`: where contents were found at the source."""
-        known = self._known
+        known, brought = self._known, set[Origin]()
         for item in self.strangers:
             origin = found.get(item.content)
             if origin is None or not origin.explains:
@@ -357,9 +371,22 @@ class LaneComparison:
                 self._add(DifferenceKind.UNEXPLAINED, before, item.offset)
             elif self._is_repeated(origin, item):
                 self._findings.outcomes[Outcome.REPEATED] += 1
+            elif self._is_of_another(origin) and origin not in brought:
+                brought.add(origin)
             else:
                 self._add(DifferenceKind.DOUBLED, origin.offset, item.offset, origin.source)
         self.strangers = []
+
+    def _is_of_another(self, origin: Origin) -> bool:
+        """Whether it is what a process of another lane brought here and ended before it wrote that down; at
+        most once nobody copied it again, and that lane finds it beside its own.
+        """
+        is_unknown = origin.place is None and not origin.is_elsewhere
+        return (
+            self._terms.delivery is Delivery.AT_MOST_ONCE
+            and is_unknown
+            and origin.source != self._terms.source
+        )
 
     def _is_repeated(self, origin: Origin, there: Item) -> bool:
         """Whether a copy was left by a process that ended before it wrote it down: at least once, the record

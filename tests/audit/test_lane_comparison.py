@@ -211,6 +211,28 @@ def test_what_came_while_the_audit_began_is_not_looked_for_and_not_missed() -> N
     assert told(lost) == [("missing", 4, 4)]
 
 
+def test_what_a_killed_process_brought_behind_records_of_another_lane_is_that_lanes() -> None:
+    """At most once nothing of it is copied again; where it stands, the other lane is to judge."""
+    (known,) = passes_of([page(0, 0, 2)])
+    (other,) = passes_of([page(0, 2, 2)])
+    there = items([0, 1, 70, 71, 2, 4])
+    own = compare(items(range(5)), there, known, delivery=Delivery.AT_MOST_ONCE, others=[other])
+    assert (told(own), own.equal, own.outcomes) == ([], 4, {Outcome.LOST: 1})
+
+    def judge(delivery: Delivery, *offsets: int) -> Findings:
+        findings = Findings()
+        terms = LaneTerms(source=TopicPartition("flights", 1), destination=DESTINATION, delivery=delivery)
+        comparison = LaneComparison(terms, findings, other, DestinationIndex([known, other]))
+        comparison.strangers = [items([2], offset)[0] for offset in offsets]
+        comparison.name_strangers({2: Origin(SOURCE, 2, None, is_behind=True)})
+        return findings
+
+    beside = judge(Delivery.AT_MOST_ONCE, 4)
+    assert (told(beside), beside.outcomes) == ([], {})
+    assert told(judge(Delivery.AT_MOST_ONCE, 4, 6)) == [("doubled", 2, 6)], "it is there once more"
+    assert told(judge(Delivery.EXACTLY_ONCE, 4)) == [("doubled", 2, 4)]
+
+
 def test_at_most_once_may_lose_what_the_ledger_does_not_know() -> None:
     (known,) = passes_of([page(0, 0, 2), page(4, 2, 2)])
     lossy = compare(items(range(6)), items([0, 1, 4, 5]), known, delivery=Delivery.AT_MOST_ONCE)

@@ -83,6 +83,8 @@ def draw_route(chance: random.Random) -> RandomRoute:
     for share, wish in wishes:
         if chance.random() < share:
             settings |= wish()
+    workers = settings.get("resources", {}).get("workers", 1)
+    settings |= {"buckets": max(settings["buckets"], workers)} if "buckets" in settings else {}
     return RandomRoute(settings=settings, topics=topics)
 
 

@@ -64,6 +64,12 @@ def log_bytes(root: Path, partition: str) -> bytes:
     return b"".join(path.read_bytes() for path in sorted((root / partition).glob("*.log")))
 
 
+def serves(nodes: ThreeNodes, node: int, topic: str) -> bool:
+    """Whether it answers those who read the topic's first partition, as its leader does."""
+    with connected(nodes.cluster.bootstrap[node - 1]) as client:
+        return fetch(client, topic, 0).error_code == 0
+
+
 # ZooKeeper away
 
 
@@ -103,6 +109,7 @@ def test_a_leader_whose_session_expired_commits_nothing_that_its_successor_lacks
     with connected(nodes.cluster.bootstrap[zombie - 1]) as client:
         nodes.doors[zombie].shut()
         until(lambda: leader_of(nodes, "t") not in (zombie, -1))
+        until(lambda: serves(nodes, leader_of(nodes, "t"), "t"))  # until then it follows the zombie
         unanswered = produce_request("t", batch_of(b"not committed"))
         unanswered.timeout_ms = SHORT_MS
         (answer,) = client.request(unanswered).responses[0].partition_responses
