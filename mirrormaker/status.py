@@ -118,23 +118,41 @@ class Status:
 
 def load_for_status(file: Path) -> Topology:
     """The topology to show the status of: `file`, or what a running daemon has in force while that has
-    errors. Raises ConfigurationError with these when no daemon runs.
+    errors, or is refused. Raises ConfigurationError with the errors when no daemon runs.
     """
     try:
-        return load_topology(file)
+        topology = load_topology(file)
     except ConfigurationError:
-        in_force = _topology_in_force(file)
+        in_force = _topology_of_text(file)
         if in_force is None:
             raise
         return in_force
+    directory = StateDirectory(topology.data_dir)
+    is_in_force = not directory.is_locked() or not _is_refused(file, directory.read())
+    return topology if is_in_force else _topology_in_force(file, directory) or topology
 
 
-def _topology_in_force(file: Path) -> Topology | None:
+def _is_refused(file: Path, state: Mapping[str, Any] | None) -> bool:
+    """Whether the daemon that tells this state goes on with what it had."""
+    told = (state or {}).get("topology")
+    return told is not None and told["problem"] is not None and told["file"] == str(file.absolute())
+
+
+def _topology_of_text(file: Path) -> Topology | None:
     """That of the daemon on the `data_dir` of a file with errors; None when it cannot be found."""
     try:
         said = _DATA_DIR.search(read_text(file))
-        directory = StateDirectory(full_path(file.resolve().parent, said[1] if said else DEFAULT_DATA_DIR))
-        kept = directory.kept_topology() if directory.is_locked() else None
+    except ConfigurationError:
+        return None
+    return _topology_in_force(
+        file, StateDirectory(full_path(file.resolve().parent, said[1] if said else DEFAULT_DATA_DIR))
+    )
+
+
+def _topology_in_force(file: Path, directory: StateDirectory) -> Topology | None:
+    """That of the daemon at work on the directory; None when it cannot be found."""
+    kept = directory.kept_topology() if directory.is_locked() else None
+    try:
         return None if kept is None else parse_topology(kept, file)
     except ConfigurationError:
         return None

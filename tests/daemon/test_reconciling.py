@@ -242,9 +242,13 @@ def test_a_file_with_errors_changes_nothing_and_is_told_everywhere_until_it_is_m
     assert "mirrormaker_topology_refused 0.0" in mesh.ask("/metrics")[1]
     mesh.write(route("a", "flights"), generation=2)
     wait_until(lambda: mesh.told()["topology"]["generation"] == 2, "followed")
-    mesh.write(route("a", "flights"), generation=1)
+    mesh.write(route("other", "planes"), generation=1)
     wait_until(lambda: mesh.told()["topology"]["problem"] is not None, "an older file refused")
     assert "generation: 1 is older than 2" in mesh.told()["topology"]["problem"]
+    told = json.loads(mirrormaker("status", str(mesh.file), "--output", "json").stdout)
+    assert [(each["name"], each["state"]) for each in told["routes"]] == [("a", "running")], (
+        "what is in force"
+    )
     assert mesh.mirror.stop() == 0
 
 
