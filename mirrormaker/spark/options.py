@@ -7,6 +7,7 @@ is none of here (`java_settings`): they are let pass so that a job moves from `k
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -247,7 +248,14 @@ def _parse_topics(text: str) -> tuple[str, ...]:
 
 
 def _parse_pattern(text: str) -> Patterns:
-    return Patterns(include=(_checked(text),))
+    """As Spark's own source has it, or refused where it would select other topics there."""
+    pattern = parse_text(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        try:
+            return Patterns(include=(_checked(pattern),))
+        except FutureWarning as warning:
+            raise ValueError(f"{pattern!r} has sets within sets, which are Java's alone") from warning
 
 
 def _parse_patterns(text: str) -> Patterns:

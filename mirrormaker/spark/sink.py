@@ -26,7 +26,7 @@ from broker.client.producer import Delivery, Producer
 from broker.errors import BrokerError
 from mirrormaker.spark.row_encoder import encode_rows
 from mirrormaker.spark.sink_options import SinkDelivery, SinkOptions
-from mirrormaker.spark.sink_rows import target_rows, topics_of
+from mirrormaker.spark.sink_rows import target_rows, topics_of, with_usual_types
 from mirrormaker.spark.sink_transactions import TaskIdentity, write_once
 from mirrormaker.spark.task_process import THIS_PROCESS
 
@@ -86,7 +86,8 @@ def _task() -> TaskContext:
 
 def _write(options: SinkOptions, identity: TaskIdentity, batches: Iterator[pa.RecordBatch]) -> Written:
     with THIS_PROCESS.task(options.cluster) as connected:
-        return connected.runner.run(_write_rows(connected.cluster, options, identity, batches))
+        rows = map(with_usual_types, batches)
+        return connected.runner.run(_write_rows(connected.cluster, options, identity, rows))
 
 
 async def _write_rows(

@@ -50,7 +50,7 @@ OPTION_NAMES = (
     "kafka.retries",
     "kafka.transaction.timeout.ms",
 )
-_FOR_SPARK = ("checkpointLocation",)
+_FOR_SPARK = ("checkpointLocation", "queryName")
 """What Spark hands over with the options, and looks at itself."""
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _CODECS = {codec.name.lower(): codec for codec in Codec}

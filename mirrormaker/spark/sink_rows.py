@@ -65,6 +65,25 @@ def check_columns(schema: StructType, topic: str | None) -> None:
         raise ConfigurationError(problems)
 
 
+def with_usual_types(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns that are written, without the types of more than 2 GiB that a setting of Spark chooses."""
+    known = batch.select([name for name in batch.schema.names if name in _TYPES])
+    usual = pa.schema([field.with_type(_usual(field.type)) for field in known.schema])
+    return known if usual.equals(known.schema) else known.cast(usual)
+
+
+def _usual(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if isinstance(kind, pa.ListType):
+        return pa.list_(kind.value_field.with_type(_usual(kind.value_type)))
+    if isinstance(kind, pa.StructType):
+        return pa.struct([field.with_type(_usual(field.type)) for field in kind])
+    return kind
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetedRows:
     """Rows, those for one partition together; `targets` are indices of `partitions`."""

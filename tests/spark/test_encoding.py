@@ -20,7 +20,7 @@ from broker.types import TopicPartition
 from mirrormaker.spark.key_hashes import choose_partitions
 from mirrormaker.spark.row_encoder import BatchTerms, Rows, encode_rows
 from mirrormaker.spark.sink_options import SinkDelivery, WriteId, parse_sink_options
-from mirrormaker.spark.sink_rows import RowError, check_columns, target_rows
+from mirrormaker.spark.sink_rows import RowError, check_columns, target_rows, with_usual_types
 from mirrormaker.spark.varints import NumberBuffer, pack_numbers
 
 NOW_MS = 1_760_000_000_000
@@ -111,6 +111,26 @@ def test_a_row_goes_where_its_column_or_else_its_key_says() -> None:
     assert set(found.rows.timestamps.tolist()) == {NOW_MS}
 
 
+def test_types_of_more_than_two_gibibytes_are_written_as_the_usual_ones() -> None:
+    header = {"key": "k", "value": b"v"}
+    usual = batch_of(
+        key=pa.array([b"k", None]),
+        value=pa.array(["a", None]),
+        topic=pa.array(["t", "u"]),
+        headers=pa.array([[header], None], HEADERS),
+    )
+    large = pa.list_(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
+    batch = batch_of(
+        key=usual["key"].cast(pa.large_binary()),
+        value=usual["value"].cast(pa.large_string()),
+        topic=usual["topic"].cast(pa.large_string()),
+        headers=usual["headers"].cast(large),
+        other=pa.array([1, 2]),
+    )
+    assert with_usual_types(batch).equals(usual)
+    assert with_usual_types(usual) == usual
+
+
 def test_rows_that_can_go_nowhere_are_errors() -> None:
     asked = batch_of(value=pa.array(["a"]), partition=pa.array([3], pa.int32()))
     with pytest.raises(RowError, match="partition 3 of t, which has 3"):
@@ -184,6 +204,11 @@ def test_options_of_writing_are_those_of_the_producer() -> None:
     assert options.delivery is SinkDelivery.AT_LEAST_ONCE
     with pytest.raises(ConfigurationError, match="idempotent"):
         parse_sink_options({**SERVERS, "kafka.acks": "1", "delivery": "exactly_once"})
+
+
+def test_what_spark_hands_over_of_a_query_is_for_spark() -> None:
+    options = parse_sink_options({**SERVERS, "queryname": "delays", "checkpointlocation": "state"})
+    assert options == parse_sink_options(SERVERS)
 
 
 def test_a_write_is_known_by_both_its_options() -> None:

@@ -54,11 +54,20 @@ def test_partitions_can_be_assigned() -> None:
     )
 
 
+def test_a_pattern_may_have_spaces_around_it() -> None:
+    patterns = parse_options({**SERVERS, "subscribePattern": " a.* "}).selection.patterns
+    assert patterns is not None
+    assert patterns.selects("ab")
+
+
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
         ("kafka.bootstrap.servers", "localhost", "'localhost' is not host:port"),
         ("subscribePattern", "(", "is not a regular expression"),
+        ("subscribePattern", " ", "is empty"),
+        ("subscribePattern", "[a-z&&[^x]].*", "sets within sets"),
+        ("subscribePattern", "[[ab]c].*", "sets within sets"),
         ("subscribePatterns", '{"include": ["("]}', "is not a regular expression"),
         ("subscribePatterns", '{"include": "a"}', "include must be a list of regular expressions"),
         ("subscribePatterns", '{"includes": ["a"]}', "there are include and exclude"),

@@ -85,6 +85,7 @@ def test_a_trigger_that_is_repeated_writes_again_or_not(
             .writeStream.format("mirror")
             .options(topic=sink, delivery=delivery, checkpointLocation=str(tmp_path), **servers)
             .trigger(availableNow=True)
+            .queryName("delays")
             .start()
         )
         query.awaitTermination()
