@@ -56,12 +56,16 @@ class Outbox:
         for name in set(names) - set(notes) - noted:
             self._files.delete(f"{self._folder}/{name}")
 
+    def holds(self, number: int) -> bool:
+        """Whether the rows of this batch were kept: else none of it was sent."""
+        return self._files.exists(f"{self._folder}/{number}{_NOTE}")
+
     def send(self, number: int, rows: Callable[[], DataFrame], options: Mapping[str, str]) -> int:
         """Have the topic that `options` name hold the `rows` of this batch once; returns how many they are.
         They are not asked for where an attempt before has kept them.
         """
         note = f"{number}{_NOTE}"
-        if self._files.exists(f"{self._folder}/{note}"):
+        if self.holds(number):
             batch = self._read(note)
         else:
             batch = self._stage(rows())

@@ -61,7 +61,7 @@ def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str], r
     exports = _Exports(spark, topology, checkpoint, run)
     last = exports.last()
     was_for_this = last is not None and last.is_for(run.due_ms, arguments)
-    if last is not None and last.rows is None:
+    if last is not None and last.rows is None and (was_for_this or exports.has_rows_of(last)):
         last = exports.end(last)
     if last is None or not was_for_this:
         last = exports.end(exports.begin(last, arguments))
@@ -92,6 +92,10 @@ class _Exports:
         """A new one."""
         number = 0 if last is None else last.number + 1
         return self._keep(_Export(number=number, due_ms=self._due_ms, arguments=arguments))
+
+    def has_rows_of(self, export: _Export) -> bool:
+        """Whether some may have been sent; else it can be given up, as where its table was not there."""
+        return self._outbox.holds(export.number)
 
     def end(self, export: _Export) -> _Export:
         """Have its topic hold it once."""

@@ -3,8 +3,9 @@
     job: mirrormaker.spark.jobs.tier_audit:run
     arguments: {from: jfk, to: aggregate, topic: flights, copy: jfk.flights}
 
-Records are told apart by the hash of key and value; partitions and offsets may differ, times too. Fails when
-something is missing or doubled, and says the first record that is.
+Committed records are told apart by the hash of key and value; partitions and offsets may differ, times and
+headers too. Fails when something is missing, doubled or of nobody knows where (unexplained), and says the
+first record that is.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pyspark.sql import functions as f
 
 from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.pipelines.session import source_options
-from mirrormaker.topology.model import ClusterName, Topology
+from mirrormaker.topology.model import ClusterName, Isolation, Topology
 
 _KNOWN = ("from", "to", "topic", "copy")
 
@@ -45,7 +46,8 @@ def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str]) -
 def load(spark: SparkSession, topology: Topology, cluster: str, topic: str) -> DataFrame:
     """A topic as it is now."""
     options = source_options(topology.clusters[ClusterName(cluster)])
-    return spark.read.format("mirror").options(**options).option("subscribe", topic).load()
+    committed = {"kafka.isolation.level": Isolation.READ_COMMITTED.value, "subscribe": topic}
+    return spark.read.format("mirror").options(**options, **committed).load()
 
 
 def hashed(records: DataFrame) -> DataFrame:
@@ -62,22 +64,28 @@ def compare(original: DataFrame, copy: DataFrame) -> dict[str, Any]:
     left = original.select("hash", f.col("times").alias("left"), f.col("place").alias("left_place"))
     right = copy.select("hash", f.col("times").alias("right"), f.col("place").alias("right_place"))
     both = left.join(right, "hash", "full_outer").fillna(0, ["left", "right"])
-    both = both.withColumn("place", f.coalesce("left_place", "right_place"))
+    is_known = f.col("left") > 0
+    place = f.struct(
+        f.coalesce("left_place", "right_place").alias("place"),
+        f.when(is_known, "the original").otherwise("the copy").alias("side"),
+    )
     lacking, beyond = f.greatest(f.col("left") - f.col("right"), f.lit(0)), f.col("right") - f.col("left")
     row = both.agg(
         f.sum("left").alias("records"),
         f.sum("right").alias("copied"),
         f.sum(lacking).alias("missing"),
-        f.sum(f.greatest(beyond, f.lit(0))).alias("beyond"),
-        f.min(f.when(f.col("left") != f.col("right"), f.col("place"))).alias("first"),
+        f.sum(f.when(is_known, f.greatest(beyond, f.lit(0)))).alias("doubled"),
+        f.sum(f.when(~is_known, beyond)).alias("unexplained"),
+        f.min(f.when(f.col("left") != f.col("right"), place)).alias("first"),
     ).first()
     assert row is not None
-    names = ("records", "copied", "missing", "beyond")
+    names = ("records", "copied", "missing", "doubled", "unexplained")
     figures = {name: int(row[name] or 0) for name in names}
     if row["first"] is not None:
-        first = row["first"]
+        first, side = row["first"]
         told = ", ".join(f"{name} {figures[name]}" for name in names)
         raise TiersDifferError(
-            f"{told}; first difference: partition {first.partition}, offset {first.offset}, {first.timestamp}"
+            f"{told}; first difference: partition {first.partition}, offset {first.offset} of {side},"
+            f" {first.timestamp}"
         )
     return figures

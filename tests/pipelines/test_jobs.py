@@ -1,0 +1,76 @@
+"""Shipped jobs where what they are given is not as it should be."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import yaml
+from pyspark.sql import DataFrame, SparkSession
+
+from broker.clock import SystemClock
+from mirrormaker.pipelines.run_record import RunRecord
+from mirrormaker.pipelines.runner import RunFailedError, Runner, RunRequest
+from mirrormaker.spark.jobs.tier_audit import TiersDifferError, compare, hashed, load
+from mirrormaker.topology.loader import load_topology
+from mirrormaker.topology.model import Topology
+from tests.pipelines.place import START_MS, Place, give_up, order, produce
+
+
+def topology_of(place: Place, **arguments: str) -> Topology:
+    pipeline = {
+        "name": "p",
+        "job": "mirrormaker.spark.jobs.export:run",
+        "arguments": {"cluster": "a", "topic": place.topic, **arguments},
+    }
+    clusters = {"a": {"bootstrap": [place.bootstrap]}}
+    file = place.folder / "topology.yaml"
+    file.write_text(yaml.safe_dump({"clusters": clusters, "routes": [], "pipelines": [pipeline]}))
+    return load_topology(file)
+
+
+def export(place: Place, **arguments: str) -> RunRecord:
+    topology = topology_of(place, **arguments)
+    session = nullcontext(place.spark.newSession())
+    return Runner(topology, topology.pipelines[0], SystemClock(), session=session).run(RunRequest())
+
+
+def test_an_export_of_a_table_that_is_not_there_is_given_up_once_another_is_named(place: Place) -> None:
+    place.produce([])
+    table = str(place.folder / "table")
+    place.spark.range(3).write.parquet(table)
+    with pytest.raises(RunFailedError, match="PATH_NOT_FOUND"):
+        export(place, table=f"{table}s")
+    with pytest.raises(RunFailedError, match="nothing"):
+        export(place, table=table, where="nothing = 1")
+    assert export(place, table=table).figures == {"rows": 3}
+
+
+def records(spark: SparkSession, *values: str) -> DataFrame:
+    rows = [(b"key", each.encode(), 0, place, START_MS) for place, each in enumerate(values)]
+    return hashed(
+        spark.createDataFrame(rows, "key binary, value binary, partition int, offset long, timestamp long")
+    )
+
+
+@pytest.mark.parametrize(
+    ("copy", "told"),
+    [
+        ("abbb", "records 4, copied 4, missing 1, doubled 1, unexplained 0; .* offset 1 of the original"),
+        ("abbcd", "records 4, copied 5, missing 0, doubled 0, unexplained 1; .* offset 4 of the copy"),
+    ],
+)
+def test_what_differs_between_two_tiers_is_counted_by_what_it_is(
+    spark: SparkSession, copy: str, told: str
+) -> None:
+    with pytest.raises(TiersDifferError, match=told):
+        compare(records(spark, *"abbc"), records(spark, *copy))
+
+
+@pytest.mark.long
+def test_what_was_aborted_is_in_no_tier(place: Place, tmp_path: Path) -> None:
+    produce(place.bootstrap, place.topic, [order(1, 0)])
+    give_up(place.bootstrap, place.topic, order(2, 0))
+    read = load(place.spark, topology_of(place, table=str(tmp_path)), "a", place.topic)
+    assert [bytes(row.value) for row in read.collect()] == [order(1, 0)[1]]
