@@ -31,7 +31,7 @@ SETTINGS: dict[str, object] = {
     "log.segment.bytes": 500,
     "log.archive.enable": True,
 }
-COUNT = 60
+COUNT, KEPT_BYTES = 60, 500
 TOPIC_CONFIG = 2
 
 
@@ -56,10 +56,20 @@ def archiving_node(cluster: ClusterFactory, url: Path) -> Iterator[EmbeddedClust
         create_topic(client, "flights")
         for start in range(0, COUNT, 3):
             produce(client, "flights", batch(start))
-        alter(client, "retention.bytes", "500")
-        until(lambda: start_offset(client, "flights") >= COUNT // 2)
+        alter(client, "retention.bytes", str(KEPT_BYTES))
+        until(lambda: has_no_more_to_archive(running))
+        assert start_offset(client, "flights") >= COUNT // 2
         alter(client, "retention.bytes", "-1")
     yield running
+
+
+def has_no_more_to_archive(running: EmbeddedCluster) -> bool:
+    """Whether as much is kept as retention asks for, and no whole segment beyond that."""
+    segments = sorted(running.spec.directory.rglob("flights-0/*.log"))
+    try:
+        return sum(each.stat().st_size for each in segments[1:]) < KEPT_BYTES
+    except FileNotFoundError:
+        return False  # one has just gone
 
 
 def alter(client: RawClient, name: str, text: str) -> None:
