@@ -10,8 +10,10 @@ import yaml
 from pyspark.sql import DataFrame, SparkSession
 
 from broker.clock import SystemClock
+from broker.errors import ConfigurationError
 from mirrormaker.pipelines.run_record import RunRecord
 from mirrormaker.pipelines.runner import RunFailedError, Runner, RunRequest
+from mirrormaker.spark.jobs import compaction
 from mirrormaker.spark.jobs.tier_audit import TiersDifferError, compare, hashed, load
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import Topology
@@ -44,7 +46,21 @@ def test_an_export_of_a_table_that_is_not_there_is_given_up_once_another_is_name
         export(place, table=f"{table}s")
     with pytest.raises(RunFailedError, match="nothing"):
         export(place, table=table, where="nothing = 1")
+    with pytest.raises(RunFailedError, match="has no topic 'nowhere'"):
+        export(place, table=table, topic="nowhere")
     assert export(place, table=table).figures == {"rows": 3}
+
+
+def test_arguments_of_a_compaction_that_are_none_are_named(spark: SparkSession, place: Place) -> None:
+    wrong = {"file_bytes": "abc", "files_min": "0", "files": "1"}
+    with pytest.raises(ConfigurationError) as refused:
+        compaction.run(spark, topology_of(place, table="t"), wrong)
+    assert refused.value.problems == [
+        "arguments.files: unknown, there are pipeline, file_bytes, files_min",
+        "arguments: lack 'pipeline', whose tables are meant",
+        "arguments.file_bytes: 'abc' is no whole number greater than 0",
+        "arguments.files_min: '0' is no whole number greater than 0",
+    ]
 
 
 def records(spark: SparkSession, *values: str) -> DataFrame:

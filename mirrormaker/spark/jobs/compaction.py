@@ -36,12 +36,8 @@ _KNOWN = ("pipeline", "file_bytes", "files_min")
 
 def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str]) -> dict[str, Any]:
     """Compact; returns how many windows and files became how many. Raises ConfigurationError."""
-    if unknown := sorted(arguments.keys() - set(_KNOWN)):
-        raise ConfigurationError(
-            [f"arguments.{name}: unknown, there are {', '.join(_KNOWN)}" for name in unknown]
-        )
-    if "pipeline" not in arguments:
-        raise ConfigurationError(["arguments: lack 'pipeline', whose tables are meant"])
+    if problems := list(_problems(arguments)):
+        raise ConfigurationError(problems)
     pipeline = find_pipeline(topology, arguments["pipeline"])
     file_bytes = int(arguments.get("file_bytes", FILE_BYTES))
     files_min = int(arguments.get("files_min", FILES_MIN))
@@ -61,6 +57,17 @@ def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str]) -
     except HeldElsewhereError as error:
         return {**figures, "left": error.reason}
     return figures
+
+
+def _problems(arguments: Mapping[str, str]) -> Iterator[str]:
+    for name in sorted(arguments.keys() - set(_KNOWN)):
+        yield f"arguments.{name}: unknown, there are {', '.join(_KNOWN)}"
+    if "pipeline" not in arguments:
+        yield "arguments: lack 'pipeline', whose tables are meant"
+    for name in ("file_bytes", "files_min"):
+        text = arguments.get(name, "1")
+        if not (text.isascii() and text.isdecimal() and int(text) > 0):
+            yield f"arguments.{name}: {text!r} is no whole number greater than 0"
 
 
 def compact(spark: SparkSession, table: Table, file_bytes: int, files_min: int) -> dict[str, int]:

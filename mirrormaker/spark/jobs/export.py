@@ -27,6 +27,7 @@ from mirrormaker.pipelines.checkpoint import Checkpoint
 from mirrormaker.pipelines.job_run import JobRun
 from mirrormaker.pipelines.session import source_options
 from mirrormaker.pipelines.sinks.outbox import Outbox
+from mirrormaker.pipelines.source import cluster_topics
 from mirrormaker.spark.sink_options import SinkDelivery
 from mirrormaker.topology.model import ClusterName, Topology
 
@@ -64,6 +65,7 @@ def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str], r
     if last is not None and last.rows is None and (was_for_this or exports.has_rows_of(last)):
         last = exports.end(last)
     if last is None or not was_for_this:
+        _check_topic(topology, arguments)
         last = exports.end(exports.begin(last, arguments))
     return {"rows": last.rows}
 
@@ -116,6 +118,13 @@ def _problems(topology: Topology, arguments: Mapping[str, str]) -> list[str]:
     if arguments.get("delivery", _DELIVERIES[0]) not in _DELIVERIES:
         problems.append(f"arguments.delivery: is none of {', '.join(_DELIVERIES)}")
     return problems
+
+
+def _check_topic(topology: Topology, arguments: Mapping[str, str]) -> None:
+    """Rows that are kept go nowhere else any more. Raises ConfigurationError."""
+    name, topic = arguments["cluster"], arguments["topic"]
+    if topic not in cluster_topics(topology.clusters[ClusterName(name)]):
+        raise ConfigurationError([f"arguments.topic: cluster {name!r} has no topic {topic!r}"])
 
 
 def _rows_of(spark: SparkSession, arguments: Mapping[str, str]) -> DataFrame:
