@@ -446,18 +446,14 @@ class RouteRunner:
         except TimeoutError:
             return
 
-    @property
-    def _runs_well(self) -> bool:
-        """Whether it has been at work for so long that what failed before is past."""
-        return self.state is RouteState.RUNNING and self._clock.now_ms() - self.started_ms > GOOD_RUN_MS
-
     def describe(self) -> dict[str, Any]:
         """The route as plain data; times in milliseconds since the epoch."""
+        runs_well = self.state is RouteState.RUNNING and self._clock.now_ms() - self.started_ms > GOOD_RUN_MS
         description: dict[str, Any] = {
             "state": self.state.value,
             "error": self.error,
             "reason": self._rights.trouble.kind.value if self._rights.trouble is not None else None,
-            "failures": 0 if self._runs_well else self.failures,
+            "failures": 0 if runs_well else self.failures,
             "started_ms": self.started_ms,
             "pause": _described(self._wishes.pause),
             "paused_topics": {topic: _described(pause) for topic, pause in self._wishes.topics.items()},

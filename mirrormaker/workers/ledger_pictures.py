@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mirrormaker.workers.problems import told_once
 from mirrormaker.workers.totals import added_up
 
 Picture = Mapping[str, Any]
@@ -13,7 +14,7 @@ Picture = Mapping[str, Any]
 def merge_ledgers(pictures: Sequence[Picture]) -> dict[str, Any]:
     """Each reads all of it, and writes the pages of its own partitions."""
     return {
-        "problem": _problem(pictures),
+        "problem": told_once(each["problem"] for each in pictures),
         "lanes": max(each["lanes"] for each in pictures),
         "pages": max(each["pages"] for each in pictures),
         "pending_pages": sum(each["pending_pages"] for each in pictures),
@@ -24,11 +25,7 @@ def merge_ledgers(pictures: Sequence[Picture]) -> dict[str, Any]:
 def merge_groups(pictures: Sequence[Picture]) -> dict[str, Any]:
     """Each carries positions of its own partitions."""
     return {
-        "problem": _problem(pictures),
+        "problem": told_once(each["problem"] for each in pictures),
         "moved": sum(each["moved"] for each in pictures),
         "groups": added_up([each["groups"] for each in pictures]),
     }
-
-
-def _problem(pictures: Sequence[Picture]) -> str | None:
-    return "; ".join(dict.fromkeys(each["problem"] for each in pictures if each["problem"])) or None

@@ -12,6 +12,7 @@ from typing import Any
 from mirrormaker.workers.audit_pictures import merge_audits
 from mirrormaker.workers.ledger_pictures import merge_groups, merge_ledgers
 from mirrormaker.workers.link_pictures import merge_ways
+from mirrormaker.workers.problems import told_once
 from mirrormaker.workers.timing_pictures import merge_timings
 from mirrormaker.workers.totals import PastTotals, Totals, added_up
 
@@ -113,12 +114,6 @@ def _worst_state(states: Sequence[str]) -> str:
     return min(states, key=_STATES.index)
 
 
-def _said(values: Sequence[str | None]) -> str | None:
-    """What several say, each thing once."""
-    said = [value for value in dict.fromkeys(values) if value]
-    return "; ".join(said) if said else None
-
-
 def _any(values: Sequence[Any]) -> Any:
     return next((value for value in values if value is not None), None)
 
@@ -164,16 +159,16 @@ def _put_together(values: Sequence[Any]) -> Any:
 
 _RULES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "state": _worst_state,
-    "error": _said,
+    "error": told_once,
     "reason": _any,
     "failures": _largest,
     "started_ms": _largest,
     "pause": _any,
     "halts": _longest,
     "switch": _any,
-    "control_problem": _said,
-    "reconcile_problem": _said,
-    "delivery_problem": _said,
+    "control_problem": told_once,
+    "reconcile_problem": told_once,
+    "delivery_problem": told_once,
     "group_generation": _largest,
     "counts": added_up,
     "events": _latest_events,

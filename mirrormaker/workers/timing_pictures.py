@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mirrormaker.workers.problems import told_once
 from mirrormaker.workers.totals import added_up
 
 _STATES = ("breached", "unknown", "kept")
@@ -14,12 +15,11 @@ _STATES = ("breached", "unknown", "kept")
 def merge_timings(pictures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One picture of several; at least one."""
     objectives = [picture["objective"] for picture in pictures if picture["objective"] is not None]
-    problems = dict.fromkeys(picture["problem"] for picture in pictures)
     return {
         "lag_seconds": _largest([picture["lag_seconds"] for picture in pictures]),
         "objective": _merge_objectives(objectives) if objectives else None,
         "in_danger": sum(picture["in_danger"] for picture in pictures),
-        "problem": "; ".join(filter(None, problems)) or None,
+        "problem": told_once(picture["problem"] for picture in pictures),
         "latency": added_up([picture["latency"] for picture in pictures]),
         "heartbeats": _newest([picture["heartbeats"] for picture in pictures]),
     }
