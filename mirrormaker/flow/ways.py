@@ -108,4 +108,13 @@ def choose_lane(policy: PartitionPolicy, lanes: range, record: Record) -> int:
         return lanes[0]
     if policy is PartitionPolicy.KEY and record.key is not None:
         return lanes[(murmur2(record.key) & _POSITIVE) % count]
-    return lanes[record.offset % count]
+    return lanes[in_turn(record.offset, count)]
+
+
+def in_turn(offset: int, count: int) -> int:
+    """Which of `count` lanes the record at `offset` takes: each one in every round, which another one begins.
+
+    By `offset % count`, lanes stay empty where only every second offset is of a record (markers between).
+    """
+    rounds = offset // count
+    return (offset + rounds + rounds // count) % count
