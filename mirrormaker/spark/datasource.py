@@ -20,19 +20,37 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from broker.errors import ConfigurationError
 from mirrormaker.spark.options import parse_options
 
 if TYPE_CHECKING:
+    from mirrormaker.spark.options import SourceOptions
     from mirrormaker.spark.sink_options import SinkOptions
 
-_SCHEMA = (
-    "key binary, value binary, topic string, partition int, offset long, "
-    "timestamp timestamp, timestampType int"
+_SCHEMA = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
 )
-_SCHEMA_WITH_HEADERS = f"{_SCHEMA}, headers array<struct<key: string, value: binary>>"
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_SCHEMA_WITH_HEADERS = StructType([*_SCHEMA, StructField("headers", ArrayType(_HEADER))])
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -47,21 +65,20 @@ class MirrorDataSource(DataSource):
     def name(cls) -> str:
         return "mirror"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """Columns of a frame. Raises ConfigurationError for options that no load and no query takes."""
-        options = parse_options(self._options, streaming=None)
-        return _SCHEMA_WITH_HEADERS if options.include_headers else _SCHEMA
+        return _columns(parse_options(self._options, streaming=None))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from mirrormaker.spark.batch_reader import MirrorReader, PushingReader
 
-        options = parse_options(self._options, streaming=False)
+        options = self._load_options(schema, streaming=False)
         return PushingReader(options) if options.push_filters and _is_pushing() else MirrorReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from mirrormaker.spark.stream_reader import MirrorStreamReader
 
-        return MirrorStreamReader(parse_options(self._options, streaming=True))
+        return MirrorStreamReader(self._load_options(schema, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from mirrormaker.spark.sink import MirrorWriter
@@ -80,6 +97,15 @@ class MirrorDataSource(DataSource):
             )
         return MirrorStreamWriter(options)
 
+    def _load_options(self, schema: StructType, *, streaming: bool) -> SourceOptions:
+        options = parse_options(self._options, streaming=streaming)
+        columns = _columns(options).simpleString()
+        if schema.simpleString() != columns:
+            raise ConfigurationError(
+                [f"schema: that of the source is fixed: {columns}; leave .schema(...) out"]
+            )
+        return options
+
     def _sink_options(self, schema: StructType) -> SinkOptions:
         from mirrormaker.spark.sink_options import parse_sink_options
         from mirrormaker.spark.sink_rows import check_columns
@@ -87,6 +113,10 @@ class MirrorDataSource(DataSource):
         options = parse_sink_options(self._options)
         check_columns(schema, options.topic)
         return options
+
+
+def _columns(options: SourceOptions) -> StructType:
+    return _SCHEMA_WITH_HEADERS if options.include_headers else _SCHEMA
 
 
 def _is_pushing() -> bool:

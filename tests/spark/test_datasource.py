@@ -92,6 +92,15 @@ def test_servers_that_cannot_be_reached_are_named_within_seconds(spark: SparkSes
     assert time.monotonic() - started < 20
 
 
+def test_another_schema_is_an_error_before_any_task(spark: SparkSession, bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=1, count=1)
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    reader = spark.read.format("mirror").options(**options)
+    with pytest.raises(PySparkException, match=r"fixed: struct<key:binary,.*leave \.schema\(\.\.\.\) out"):
+        reader.schema("key string, value string").load().count()
+    assert reader.schema(load(spark, bootstrap, subscribe=topic).schema).load().count() == 1
+
+
 def test_an_unknown_option_is_an_error_that_names_it(spark: SparkSession, bootstrap: str) -> None:
     with pytest.raises(PySparkException, match="did you mean subscribe"):
         load(spark, bootstrap, subscribee="a").count()
