@@ -108,6 +108,25 @@ def test_what_was_behind_at_the_start_is_as_old_as_it_took_to_produce() -> None:
     assert one.copied_bytes_per_second == pytest.approx(MB + 600 * MB / 86_400)
 
 
+def test_a_lag_is_told_at_its_largest_though_less_is_produced_meanwhile() -> None:
+    """What was produced in the first hour, 20 MB/s, passes at 15: its end has waited longest."""
+    hours = (200, 50, *(0,) * 22)
+    one = only(forecast(topology(produces(10 * MB, by_hour=hours)), link(15 * MB)))
+    assert one.lag_seconds_max == pytest.approx(1200)
+    assert one.lag_max_at_seconds == pytest.approx(3600 + 1200)
+    assert one.catch_up_seconds_max == pytest.approx(1800)
+
+
+def test_records_are_lost_once_the_first_of_them_is_deleted() -> None:
+    down = Outage(after_ms=2 * HOUR, lasts_ms=10 * HOUR)
+    one = only(forecast(topology(produces(MB, retention_ms=6 * HOUR)), link(4 * MB, outages=(down,))))
+    assert one.too_late_at_seconds == pytest.approx(8 * 3600)
+    growing = only(forecast(topology(produces(2 * MB, retention_ms=HOUR)), link(MB)))
+    assert growing.too_late_at_seconds == pytest.approx(2 * 3600)
+    behind = only(forecast(topology(produces(MB, retention_ms=60_000, behind_bytes=MB * 100)), link(2 * MB)))
+    assert behind.too_late_at_seconds == 0
+
+
 def test_routes_share_a_cluster_by_priority_and_nobody_starves() -> None:
     asked = topology(
         produces(10 * MB, resources={"priority": 9}),

@@ -89,7 +89,10 @@ class Backlog:
         if leaving > arriving:
             turn_ms = left / (leaving - arriving) * 1000
         if leaving > 0:
-            for _, at in islice(self._corners, 2):
+            bends = [at for _, at in islice(self._corners, 2)]
+            if arriving != self._rate:
+                bends.append(self.produced)
+            for at in bends:
                 if at > self.copied:
                     turn_ms = min(turn_ms, (at - self.copied) / leaving * 1000)
         return turn_ms
@@ -103,12 +106,13 @@ class Backlog:
             self._corners.append((self.now_ms, self.produced))
             self._rate = arriving
         self._mark_turn(arriving, leaving)
+        lag_ms = self.lag_ms
         self.now_ms += span_ms
         self.produced += arriving * span_ms / 1000
         self.copied += leaving * span_ms / 1000
         if self.copied >= self.produced - _NEGLIGIBLE * max(1.0, span_ms):
             self._empty()
-        self._mark_worst(leaving)
+        self._mark_worst(leaving, lag_ms, span_ms)
 
     def _keep_up(self, span_ms: float, rate: float) -> None:
         """As `advance` where nothing lags, which is most of the time."""
@@ -134,11 +138,13 @@ class Backlog:
             self.worst.catch_up_ms = max(self.worst.catch_up_ms, self.now_ms - self._shrinking_since_ms)
             self._shrinking_since_ms = None
 
-    def _mark_worst(self, leaving: float) -> None:
+    def _mark_worst(self, leaving: float, before_ms: float, span_ms: float) -> None:
+        """`before_ms`: the lag `span_ms` ago, from where on it grew evenly."""
         worst, lag_ms = self.worst, self.lag_ms
         worst.peak = max(worst.peak, leaving)
         worst.lag_bytes = max(worst.lag_bytes, self.bytes)
         if lag_ms > worst.lag_ms:
             worst.lag_ms, worst.lag_at_ms = lag_ms, self.now_ms
         if lag_ms > self.retention_ms and worst.too_late_at_ms is None:
-            worst.too_late_at_ms = self.now_ms
+            grown_ms = max(lag_ms - before_ms, lag_ms - self.retention_ms)
+            worst.too_late_at_ms = self.now_ms - span_ms * (lag_ms - self.retention_ms) / grown_ms
