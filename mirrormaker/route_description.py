@@ -62,8 +62,12 @@ def _describe_counts(copier: RouteCopier) -> dict[str, Any]:
 
 
 def _describe_partition(partition: Partition, timing: RouteTiming, arbiter: Arbiter) -> dict[str, Any]:
-    is_without_room = arbiter.is_without_room(partition.source)
-    copied, standing = partition.copied_offsets, standing_of(partition, is_without_room=is_without_room)
+    copied, source = partition.copied_offsets, partition.source
+    standing = standing_of(
+        partition,
+        is_without_room=arbiter.is_without_room(source),
+        is_misshapen=arbiter.is_misshapen(source.topic),
+    )
     return {
         "destination": ", ".join(str(lane.destination) for lane in partition.lanes),
         "state": standing.state,

@@ -97,6 +97,10 @@ class Arbiter:
         """Whether the destination has refused records of it for lack of room, and took none since."""
         return self._passing.get(source) is TroubleKind.DESTINATION_FULL
 
+    def is_misshapen(self, topic: str) -> bool:
+        """Whether the topic has other partitions at the destination, and waits for that to change."""
+        return self._passing.get(TopicPartition(topic, WHOLE_TOPIC)) is TroubleKind.PARTITION_MISMATCH
+
     def begin(
         self, machine: FlowMachine, tasks: asyncio.TaskGroup, on_going_on: Callable[[Trouble], None]
     ) -> None:

@@ -31,8 +31,12 @@ class Standing:
     """What is wrong, for people; also of one that is at work."""
 
 
-def standing_of(partition: Partition, *, is_without_room: bool = False) -> Standing:
-    """How it stands now. `is_without_room`: its destination has been full since it took something last."""
+def standing_of(
+    partition: Partition, *, is_without_room: bool = False, is_misshapen: bool = False
+) -> Standing:
+    """How it stands now. `is_without_room`: its destination has been full since it took something last.
+    `is_misshapen`: that has not all partitions that it should have.
+    """
     trouble = partition.trouble or partition.obstacle
     if trouble is not None:
         return Standing(state=HALTED, reason=trouble.kind.value, problem=trouble.problem)
@@ -49,8 +53,12 @@ def standing_of(partition: Partition, *, is_without_room: bool = False) -> Stand
     if is_without_room:
         said = problem or "the destination has no room"
         return Standing(state=HALTED, reason=TroubleKind.DESTINATION_FULL.value, problem=said)
-    if any(each.leader is None for each in partition.lanes):
-        return Standing(state="leaderless", problem=problem)
+    unled = next((each.destination for each in partition.lanes if each.leader is None), None)
+    if unled is not None and is_misshapen:
+        reason = TroubleKind.PARTITION_MISMATCH.value
+        return Standing(state=HALTED, reason=reason, problem=f"the destination has no {unled}")
+    if unled is not None:
+        return Standing(state="leaderless", problem=problem or f"{unled} has no leader at the destination")
     if partition.awaits_origins and lane.state is LaneState.COPYING:
         return Standing(state="awaiting_origins", problem=problem)
     return Standing(state=lane.state.value, problem=problem)

@@ -140,10 +140,11 @@ class _Draft:
         steps: list[TopicStep],
     ) -> None:
         copies = self._topics[self._names[destination.name]]
+        declared = self._topology.clusters[destination.name].topics
         positions, punctual = source.positions.get(route.name, {}), source.punctual.get(route.name, {})
         for topic, name in destinations.items():
             self.notices += source_right_notices(route, source.topics[topic])
-            self.notices += fit_notices(route, source.topics[topic], copies[name])
+            self.notices += fit_notices(route, source.topics[topic], copies[name], declared.get(name))
             committed = positions.get(topic, {})
             self.notices += standing_notices(route, source.topics[topic], committed)
             self.notices += lag_notices(route, source.topics[topic], committed, punctual)

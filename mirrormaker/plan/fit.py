@@ -7,20 +7,23 @@ from collections.abc import Iterator
 from broker.client.operations import ALTER, ALTER_CONFIGS, CREATE, OPERATION_NAMES, READ, WRITE
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.settings import COMPRESSION, KEEP_COMPRESSION
-from mirrormaker.plan.steps import ChangeSettings, CreateTopic, TopicStep
+from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, TopicStep
+from mirrormaker.plan.topics import is_too_wide
 from mirrormaker.plan.world import ObservedCluster, ObservedTopic
-from mirrormaker.topology.model import Compression, PartitionPolicy, RouteSpec
+from mirrormaker.topology.model import Compression, FailurePolicy, PartitionPolicy, RouteSpec, TopicSpec
 
 _MESSAGE_BYTES = "max.message.bytes"
 _TIMESTAMPS = "message.timestamp.type"
 _APPEND_TIME = "LogAppendTime"
 
 
-def fit_notices(route: RouteSpec, source: ObservedTopic, copy: ObservedTopic) -> Iterator[Notice]:
-    """Whatever of a source topic its copy cannot take as it is."""
+def fit_notices(
+    route: RouteSpec, source: ObservedTopic, copy: ObservedTopic, declared: TopicSpec | None
+) -> Iterator[Notice]:
+    """Whatever of a source topic its copy cannot take as it is; `declared`: what the file says of the copy."""
     about = f"{route.name}: {source.name} -> {copy.name}"
     if route.topics.partitions is PartitionPolicy.SAME:
-        yield from _partition_notices(about, source, copy)
+        yield from _partition_notices(about, route, source, copy, declared)
     wanted = min(source.replication, 3)
     if copy.replication < wanted:
         message = f"{copy.replication} replicas, the source has {source.replication}"
@@ -49,10 +52,11 @@ def destination_right_notices(
 ) -> Iterator[Notice]:
     """Rights that writing the topics `names`, and the steps, need."""
     changed = {step.name for step in steps if isinstance(step, ChangeSettings)}
+    grown = {step.name for step in steps if isinstance(step, AddPartitions)}
     for name in names:
         known = destination.topics.get(name)
         if known is not None and known.exists:
-            needed = (WRITE, ALTER_CONFIGS) if name in changed else (WRITE,)
+            needed = (WRITE, *[ALTER_CONFIGS] * (name in changed), *[ALTER] * (name in grown))
             yield from _lacking(f"{route.name}: {name} at {destination.name!r}", known.rights, needed)
     if any(isinstance(step, CreateTopic) for step in steps):
         # by the cluster or by the topic's own name; only the first can be asked for before there is one
@@ -76,9 +80,14 @@ def access_notices(
         yield from _lacking(f"{about}, for 'sync.acls'", destination.rights, (ALTER,))
 
 
-def _partition_notices(about: str, source: ObservedTopic, copy: ObservedTopic) -> Iterator[Notice]:
+def _partition_notices(
+    about: str, route: RouteSpec, source: ObservedTopic, copy: ObservedTopic, declared: TopicSpec | None
+) -> Iterator[Notice]:
     if copy.partitions > source.partitions:
-        message = f"{copy.partitions} partitions, the source has {source.partitions}: some stay empty"
+        skips = route.on.partition_mismatch is FailurePolicy.SKIP_AND_RECORD
+        stands = is_too_wide(route, source, copy, declared) and not skips
+        outcome = "it is not copied ('on.partition_mismatch')" if stands else "some stay empty"
+        message = f"{copy.partitions} partitions, the source has {source.partitions}: {outcome}"
         yield Notice(kind=NoticeKind.PARTITIONS, about=about, message=message)
     elif copy.partitions < source.partitions:
         message = (

@@ -1,15 +1,15 @@
 """Which topics a route copies, and what the topics of its destination lack for that. Pure.
 
-A destination topic gets as many partitions as its source has, and grows with it; it is never shrunk. What the
-file says about a topic of the destination itself (`clusters.*.topics`) goes before what is carried over from
-the source. A source topic whose destination is not ready is told with the reason, and not copied; the others
+A destination topic gets as many partitions as its source has, or as the largest of those that a step sends
+to it, and grows with it; it is never shrunk. What the file says about a topic of the destination itself
+(`clusters.*.topics`) goes before what is carried over from the source. A source topic whose destination is not ready is told with the reason, and not copied; the others
 are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from broker.errors import ErrorCode
@@ -25,7 +25,7 @@ from mirrormaker.plan.settings import (
 )
 from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, SettingChange, TopicStep
 from mirrormaker.plan.world import ObservedTopic
-from mirrormaker.topology.further_topics import further_topics, written_topics
+from mirrormaker.topology.further_topics import further_topics, parked_topic, written_topics
 from mirrormaker.topology.model import ClusterName, PartitionPolicy, RouteName, RouteSpec, SyncSpec, TopicSpec
 from mirrormaker.topology.naming import INTERNAL_REFUSAL, TopicNaming, is_internal, is_legal_topic
 from mirrormaker.topology.ways import Ways
@@ -123,25 +123,37 @@ def plan_topics(
         if differing := differing_settings(desired.undecided, known) if known is not None else {}:
             plan.left[topic] = _why_left(route, topic, differing, ways)
     own = set(plan.destinations.values())
-    further = {
-        name: topic
-        for topic in plan.destinations
-        for name in further_topics(route, naming, topic)
-        if name not in own
-    }
-    for name, topic in sorted(further.items()):
-        desired = destination_topic(route, source[topic], name, destination, ways)
+    further: dict[str, list[str]] = {}
+    for topic in plan.destinations:
+        for name in further_topics(route, naming, topic):
+            if name not in own:
+                further.setdefault(name, []).append(topic)
+    for name, topics in sorted(further.items()):
+        widest = replace(source[topics[-1]], partitions=max(source[topic].partitions for topic in topics))
+        keeps = any(name == parked_topic(route, plan.destinations[topic]) for topic in topics)
+        desired = destination_topic(route, widest, name, destination, ways, keeps_partitions=keeps)
         plan.steps += compare_topic(destination.name, desired, destination.topics.get(name))
     return plan
 
 
 def destination_topic(
-    route: RouteSpec, source: ObservedTopic, name: str, destination: Destination, ways: Ways
+    route: RouteSpec,
+    source: ObservedTopic,
+    name: str,
+    destination: Destination,
+    ways: Ways,
+    *,
+    keeps_partitions: bool = False,
 ) -> DesiredTopic:
-    """What the destination's topic `name` should be, for the copies of `source`."""
+    """What the destination's topic `name` should be, for the copies of `source`. `keeps_partitions`: records
+    keep their partition there, whatever the route says.
+    """
     declared = destination.declared.get(name, _NOT_DECLARED)
     known = destination.topics.get(name)
-    counts = [source.partitions] if _follows_partitions(route, known) else []
+    keeps = keeps_partitions or route.topics.partitions is PartitionPolicy.SAME
+    is_new = known is None or not known.exists
+    follows = (keeps or declared.partitions is None) if is_new else (keeps and route.sync.partitions)
+    counts = [source.partitions] if follows else []
     replicas = declared.replication or max(min(source.replication, max(destination.nodes, 1)), 1)
     has_replicas = known.replication if known is not None and known.exists else replicas
     carried = carried_settings(source, route.sync.config, replicas=has_replicas)
@@ -166,6 +178,18 @@ def declared_topic(name: str, spec: TopicSpec) -> DesiredTopic:
     return DesiredTopic(
         name=name, partitions=spec.partitions, replication=spec.replication, config=spec.config
     )
+
+
+def is_too_wide(
+    route: RouteSpec, source: ObservedTopic, copy: ObservedTopic | None, declared: TopicSpec | None
+) -> bool:
+    """Whether a copy has more partitions than its source, and than the file asks for, so that nobody would look
+    for keys where the source has them: such a topic cannot be made to match.
+    """
+    if copy is None or route.topics.merge or route.topics.partitions is not PartitionPolicy.SAME:
+        return False
+    asked = (declared or _NOT_DECLARED).partitions or 0
+    return copy.partitions > max(source.partitions, asked)
 
 
 def compare_topic(
@@ -199,13 +223,6 @@ def compare_topic(
                 name: SettingChange(old=known.setting(name), new=value) for name, value in differing.items()
             },
         )
-
-
-def _follows_partitions(route: RouteSpec, known: ObservedTopic | None) -> bool:
-    """Whether the source's number of partitions is to be had: always by a topic that is new."""
-    if known is None or not known.exists:
-        return True
-    return route.sync.partitions and route.topics.partitions is PartitionPolicy.SAME
 
 
 def _why_left(route: RouteSpec, topic: str, differing: Mapping[str, str], ways: Ways) -> str:

@@ -11,10 +11,11 @@ from broker.errors import ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.flow.trouble import UNAUTHORIZED_CODES, WHOLE_TOPIC, Trouble, TroubleKind
 from mirrormaker.plan.steps import AddPartitions, CreateTopic, TopicStep
-from mirrormaker.plan.topics import Destination
+from mirrormaker.plan.topics import Destination, TopicPlan, is_too_wide
 from mirrormaker.plan.world import ObservedTopic
 from mirrormaker.reconcile.halt_keeper import RouteHalts
 from mirrormaker.reconcile.topic_steps import StepResult
+from mirrormaker.topology.further_topics import parked_topic
 from mirrormaker.topology.model import FailurePolicy, PartitionPolicy, RouteSpec
 from mirrormaker.topology.naming import TopicNaming
 
@@ -97,39 +98,46 @@ class TopicWatch:
     def find_misshapen(
         self,
         route: RouteSpec,
-        destinations: Mapping[str, str],
+        plan: TopicPlan,
         source: Mapping[str, ObservedTopic],
         destination: Destination,
+        steps: Iterable[TopicStep] = (),
     ) -> dict[str, str]:
         """Topics whose destination has more partitions than they have, and so cannot be made to match, that
         the route is not to copy; each with the reason. Where the file asks for more there should be more.
+
+        Of those whose destination has fewer, and does not grow by `steps`, what has a place is copied.
         """
-        if route.topics.merge or route.topics.partitions is not PartitionPolicy.SAME:
-            return {}
+        growing = {step.name for step in steps if isinstance(step, CreateTopic | AddPartitions)}
         obstacles: dict[str, str] = {}
-        for topic, name in destinations.items():
-            declared, known = destination.declared.get(name), destination.topics.get(name)
-            count, there = source[topic].partitions, known.partitions if known is not None else 0
-            if there <= max(count, (declared.partitions or 0) if declared is not None else 0):
+        for topic, name in plan.destinations.items():
+            count, there = source[topic].partitions, destination.topics.get(name)
+            if is_too_wide(route, source[topic], there, destination.declared.get(name)):
+                problem = _shape(name, destination, count)
+                if route.on.partition_mismatch is not FailurePolicy.SKIP_AND_RECORD:
+                    obstacles[topic] = problem
+            elif narrow := [
+                each
+                for each in _kept_alike(route, name, plan.written[topic]) - growing
+                if 0 < _partitions(each, destination) < count
+            ]:
+                problem = f"{_shape(min(narrow), destination, count)}: the others have no place"
+            else:
                 self._misshapen.passed(topic)
                 continue
-            problem = f"{name!r} has {there} partitions at the destination, the source {count}"
             self._misshapen.tell(_whole(TroubleKind.PARTITION_MISMATCH, topic, problem))
-            if route.on.partition_mismatch is not FailurePolicy.SKIP_AND_RECORD:
-                obstacles[topic] = problem
         return obstacles
 
-    def look_at_steps(
-        self, results: Iterable[StepResult[TopicStep]], destinations: Mapping[str, str]
-    ) -> None:
+    def look_at_steps(self, results: Iterable[StepResult[TopicStep]], plan: TopicPlan) -> None:
         """Steps about the destination's topics that were refused."""
         refused = {
             result.step.name: result
             for result in results
             if result.error is not None and isinstance(result.step, CreateTopic | AddPartitions)
         }
-        for topic, name in destinations.items():
-            if (result := refused.get(name)) is not None:
+        for topic, name in plan.destinations.items():
+            names = (name, *sorted(plan.written[topic]))
+            if result := next((refused[each] for each in names if each in refused), None):
                 self._refused.tell(_whole(_kind_of(result.code), topic, f"destination: {result.error}"))
             else:
                 self._refused.passed(topic)
@@ -154,6 +162,22 @@ class _Told:
         """Nothing is wrong with it any more."""
         if self._kinds.pop(topic, None) is not None:
             self._listener.passed(TopicPartition(topic, WHOLE_TOPIC))
+
+
+def _kept_alike(route: RouteSpec, name: str, written: frozenset[str]) -> frozenset[str]:
+    """Of the topics that records of one may go to, those where they keep their partition; `name`: its copy."""
+    if route.topics.partitions is PartitionPolicy.SAME:
+        return written
+    return written & {parked_topic(route, name)}
+
+
+def _partitions(name: str, destination: Destination) -> int:
+    known = destination.topics.get(name)
+    return 0 if known is None else known.partitions
+
+
+def _shape(name: str, destination: Destination, count: int) -> str:
+    return f"{name!r} has {_partitions(name, destination)} partitions at the destination, the source {count}"
 
 
 def _kind_of(code: ErrorCode | None) -> TroubleKind:

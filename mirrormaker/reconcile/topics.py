@@ -130,27 +130,27 @@ class TopicReconciler:
         )
         await self._await_partitions(repair.results)
         await self._tell_made_anew(repair.results, plan.destinations)
-        self._watch.look_at_steps(repair.results, plan.destinations)
+        self._watch.look_at_steps(repair.results, plan)
         absent = await self._watch.find_absent(
             self._naming, select_topics(self._naming, pictures.source.values())
         )
         refused = await self._adoption.find_refused(self._route, plan.destinations, pictures.destination)
-        misshapen = self._watch.find_misshapen(self._route, plan.destinations, pictures.source, destination)
+        taken = [result.step for result in repair.results]
+        misshapen = self._watch.find_misshapen(self._route, plan, pictures.source, destination, taken)
         missing = {one.name: one.reason for one in repair.drift if isinstance(one.step, CreateTopic)}
         if self._route.provenance:
             missing |= await self._formats.obstacles(set(plan.destinations.values()) - missing.keys())
+        lacking = {
+            topic: missing[min(names)]
+            for topic, written in plan.written.items()
+            if (names := written & missing.keys())
+        }
         topics = {
             topic: name
             for topic, name in plan.destinations.items()
-            if name not in missing and topic not in misshapen and topic not in refused
+            if topic not in lacking and topic not in misshapen and topic not in refused
         }
-        obstacles = (
-            absent
-            | misshapen
-            | refused
-            | plan.obstacles
-            | {topic: missing[name] for topic, name in plan.destinations.items() if name in missing}
-        )
+        obstacles = absent | misshapen | refused | plan.obstacles | lacking
         for topic in sorted(obstacles.keys() - self.obstacles.keys()):
             self._news.note("topic_not_copied", topic=topic, reason=obstacles[topic])
         for topic in sorted(self.obstacles.keys() - obstacles.keys()):

@@ -342,6 +342,33 @@ def test_a_destination_with_more_partitions_is_told_of(
     assert running.stop() == 0
 
 
+def test_a_partition_that_the_destination_has_not_stands_and_the_others_go_on(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 2)
+    create(destination, "jfk.flights", 1)
+    produce(source, "flights", range(100), 2)
+    running = mirror(source, destination, sync={"partitions": False})
+    running.start()
+    told = running.wait_for(
+        lambda told: (
+            told["counts"]["troubles"] == {"partition_mismatch": 1}
+            and [(each["state"], each["reason"]) for each in told["partitions"]]
+            == [("copying", None), ("halted", "partition_mismatch")]
+        ),
+        "one partition stands",
+    )
+    assert told["partitions"][1]["problem"] == "the destination has no jfk.flights-1"
+    wait_until(lambda: count(destination, "jfk.flights", 1) == 50, "the other is copied")
+    admin = AdminClient({"bootstrap.servers": address(destination)})
+    for grown in admin.create_partitions([NewPartitions("jfk.flights", 2)]).values():
+        grown.result(PATIENCE_SECONDS)
+    running.wait_copied()
+    assert count(destination, "jfk.flights", 2) == 100
+    assert running.stop() == 0
+
+
 @pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
 def test_a_route_that_failed_for_a_topic_of_another_shape_goes_on_once_it_fits(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str

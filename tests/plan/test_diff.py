@@ -41,6 +41,8 @@ from mirrormaker.plan.world import ObservedCluster, PartitionTraffic, Unreachabl
 from mirrormaker.topology.model import (
     ClusterName,
     ExistingTopics,
+    FailurePolicies,
+    FailurePolicy,
     GroupSync,
     Objectives,
     RouteName,
@@ -404,13 +406,37 @@ def test_what_does_not_fit_is_told() -> None:
     made = plan(topology(route()), world(cluster(JFK, source), cluster(AGGREGATE, copy)))
     about = "jfk-to-aggregate: flights -> jfk.flights: "
     assert [notice.line.removeprefix(about) for notice in made.notices] == [
-        "4 partitions, the source has 2: some stay empty",
+        "4 partitions, the source has 2: it is not copied ('on.partition_mismatch')",
         "1 replicas, the source has 3",
         "takes batches of 1,000 bytes, the source of 2,000 (max.message.bytes)",
         "compression.type gzip makes the destination compress every batch again",
         "message.timestamp.type LogAppendTime replaces the records' own timestamps",
     ]
     assert made.steps == ()
+
+
+@pytest.mark.parametrize(
+    ("keys", "declared"),
+    [
+        ({"on": FailurePolicies(partition_mismatch=FailurePolicy.SKIP_AND_RECORD)}, {}),
+        ({"topics": replace(FLIGHTS, merge=True)}, {}),
+        ({}, {"jfk.flights": TopicSpec(partitions=4)}),
+    ],
+)
+def test_a_copy_with_more_partitions_is_copied_to_where_somebody_wants_that(
+    keys: dict[str, Any], declared: dict[str, TopicSpec]
+) -> None:
+    seen = world(cluster(JFK, topic("flights", 2)), cluster(AGGREGATE, topic("jfk.flights", 4)))
+    (told,) = notices(plan(topology(route(**keys), declared={AGGREGATE: declared}), seen), NoticeKind.PARTITIONS)
+    assert told.endswith("4 partitions, the source has 2: some stay empty")
+
+
+def test_a_topic_that_is_to_grow_needs_the_right_to_be_altered() -> None:
+    may_write = topic("jfk.flights", 1, rights=frozenset({WRITE}))
+    seen = world(cluster(JFK, topic("flights", 2)), cluster(AGGREGATE, may_write))
+    assert notices(plan(topology(route()), seen), NoticeKind.RIGHTS) == [
+        "jfk-to-aggregate: jfk.flights at 'aggregate': the daemon's user lacks the right to Alter"
+    ]
 
 
 def test_rights_that_are_missing_are_told() -> None:

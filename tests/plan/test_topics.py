@@ -83,6 +83,35 @@ def test_a_topic_that_need_not_follow_does_not_grow(of: RouteSpec) -> None:
     assert plan([topic("flights", 6)], of=of).steps == [create("jfk.flights", 6)]
 
 
+def test_a_topic_that_steps_send_several_to_is_as_large_as_the_largest_of_them() -> None:
+    of = route(transforms=(TransformSpec(step=RouteTo(to="all")),))
+    source = [topic("flights-a", 8), topic("flights-b", 2)]
+    copies = [topic("jfk.flights-a", 8), topic("jfk.flights-b", 2)]
+    assert plan(source, copies, of=of).steps == [create("all", 8)]
+    assert plan(source, [*copies, topic("all", 2)], of=of).steps == [
+        AddPartitions(cluster=AGGREGATE, name="all", have=2, partitions=8)
+    ]
+
+
+def test_dead_letters_keep_their_partitions_also_where_records_are_spread() -> None:
+    of = route(
+        topics=replace(FLIGHTS, partitions=PartitionPolicy.KEY),
+        transforms=(TransformSpec(step=DropParts(headers=("trace",))),),
+        on=FailurePolicies(record_error=RecordErrorPolicy.PARK),
+    )
+    there = [topic("jfk.flights", 2), topic("jfk.flights.dead-letters", 2)]
+    assert plan([topic("flights", 6)], there, of=of).steps == [
+        AddPartitions(cluster=AGGREGATE, name="jfk.flights.dead-letters", have=2, partitions=6)
+    ]
+
+
+def test_where_records_are_spread_the_file_says_how_many_partitions_a_new_topic_has() -> None:
+    spread = route(topics=replace(FLIGHTS, partitions=PartitionPolicy.ROUND_ROBIN))
+    declared = {"jfk.flights": TopicSpec(partitions=2)}
+    assert plan([topic("flights", 6)], of=spread, declared=declared).steps == [create("jfk.flights", 2)]
+    assert plan([topic("flights", 6)], declared=declared).steps == [create("jfk.flights", 6)]
+
+
 def test_nothing_is_done_when_nothing_differs() -> None:
     planned = plan([topic("flights", 3)], [topic("jfk.flights", 3)])
     assert planned.steps == []

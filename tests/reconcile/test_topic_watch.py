@@ -12,12 +12,12 @@ from broker.errors import ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.flow.trouble import WHOLE_TOPIC, Trouble
 from mirrormaker.plan.steps import AddPartitions
-from mirrormaker.plan.topics import Destination
+from mirrormaker.plan.topics import Destination, TopicPlan
 from mirrormaker.plan.world import ObservedTopic
 from mirrormaker.reconcile.halt_keeper import RouteHalts
 from mirrormaker.reconcile.topic_steps import StepResult
 from mirrormaker.reconcile.topic_watch import TopicWatch
-from mirrormaker.topology.model import ClusterName, RouteSpec, TopicSelection
+from mirrormaker.topology.model import ClusterName, PartitionPolicy, RouteSpec, TopicSelection
 from mirrormaker.topology.naming import compile_naming
 from tests.plan.worlds import route
 
@@ -55,6 +55,13 @@ class Heard:
         assert source == WHOLE
         self.told.append("passed")
 
+    def find_misshapen(self, there: int, *steps: AddPartitions, **further: int) -> dict[str, str]:
+        """The source has two partitions, the destination as many as it is said, of `further` topics too."""
+        topics = {name: observed(count) for name, count in {TOPIC: there, **further}.items()}
+        destination = Destination(name=ClusterName("aggregate"), topics=topics)
+        plan = planned(*further)
+        return self.watch.find_misshapen(self.route, plan, {TOPIC: observed(2)}, destination, steps)
+
     def absent(self, *here: str) -> dict[str, str]:
         naming = compile_naming(ClusterName("jfk"), self.route.topics)
         return asyncio.run(self.watch.find_absent(naming, here))
@@ -84,13 +91,34 @@ def test_a_deleted_topic_is_told_again_when_what_was_written_of_it_is_gone() -> 
 def test_a_topic_of_another_shape_is_told_whenever_it_is_so_anew() -> None:
     heard = Heard()
 
-    def look(there: int) -> None:
-        destination = Destination(name=ClusterName("aggregate"), topics={TOPIC: observed(there)})
-        heard.watch.find_misshapen(heard.route, {TOPIC: TOPIC}, {TOPIC: observed(2)}, destination)
+    for there in (3, 3, 2, 3, 2, 1):
+        heard.find_misshapen(there)
+    assert heard.told == [*["partition_mismatch", "passed"] * 2, "partition_mismatch"]
 
-    for there in (3, 3, 2, 3):
-        look(there)
-    assert heard.told == ["partition_mismatch", "passed", "partition_mismatch"]
+
+def test_a_topic_with_fewer_partitions_at_the_destination_is_told_and_copied_as_far_as_it_goes() -> None:
+    heard = Heard()
+    growth = AddPartitions(cluster=ClusterName("aggregate"), name=TOPIC, have=1, partitions=2)
+    assert heard.find_misshapen(1, growth) == {}
+    assert heard.find_misshapen(0) == {}, "it is not there yet"
+    assert heard.told == []
+    assert heard.find_misshapen(1) == {}
+    (told,) = heard.halts.values()
+    assert told.problem == (
+        "'flights' has 1 partitions at the destination, the source 2: the others have no place"
+    )
+    assert heard.told == ["partition_mismatch"]
+
+
+def test_a_topic_that_steps_send_records_to_is_looked_at_as_well() -> None:
+    heard = Heard()
+    assert heard.find_misshapen(2, late=1) == {}
+    assert "'late' has 1 partitions" in heard.halts[WHOLE].problem
+    heard.find_misshapen(2, late=2)
+    spread = replace(heard.route, topics=replace(heard.route.topics, partitions=PartitionPolicy.KEY))
+    heard.route = spread
+    heard.find_misshapen(1, late=1)
+    assert heard.told == ["partition_mismatch", "passed"]
 
 
 def test_a_step_that_is_refused_again_is_told_again() -> None:
@@ -98,8 +126,15 @@ def test_a_step_that_is_refused_again_is_told_again() -> None:
     step = AddPartitions(cluster=ClusterName("aggregate"), name=TOPIC, have=2, partitions=3)
     refused = StepResult(step=step, error="no", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     for results in ((refused,), (refused,), (), (refused,)):
-        heard.watch.look_at_steps(results, {TOPIC: TOPIC})
+        heard.watch.look_at_steps(results, planned())
     assert heard.told == ["unauthorized", "passed", "unauthorized"]
+    late = replace(refused, step=replace(step, name="late"), code=ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+    heard.watch.look_at_steps((late,), planned("late"))
+    assert heard.told[-1] == "destination_full"
+
+
+def planned(*further: str) -> TopicPlan:
+    return TopicPlan(destinations={TOPIC: TOPIC}, written={TOPIC: frozenset((TOPIC, *further))})
 
 
 def observed(partitions: int) -> ObservedTopic:
