@@ -35,7 +35,7 @@ async def observe(topology: Topology, clock: Clock) -> World:
     gate = asyncio.Semaphore(OPEN_AT_ONCE)
     specs = list(topology.clusters.values())
     exact = {
-        route.destination
+        route.name: route.destination
         for route in topology.routes
         if route.enabled and route.delivery is Delivery.EXACTLY_ONCE
     }
@@ -53,8 +53,10 @@ async def observe(topology: Topology, clock: Clock) -> World:
         async def finish(visit: ClusterVisit) -> ObservedCluster | UnreachableCluster:
             try:
                 async with asyncio.timeout(OBSERVE_TIMEOUT_MS / 1000):
-                    if visit.spec.name in exact:
-                        kept.update(await visit.kept_positions())
+                    if visit.spec.name in exact.values():
+                        for route, positions in (await visit.kept_positions()).items():
+                            if exact.get(route) == visit.spec.name:
+                                kept[route] = positions
                     return await visit.finish(topology, wanted[visit.spec.name])
             except (BrokerError, TimeoutError) as error:
                 return _unreachable(visit.spec, error)
@@ -64,19 +66,28 @@ async def observe(topology: Topology, clock: Clock) -> World:
         wanted = _wanted_topics(topology, visits)
         finished = await asyncio.gather(*map(finish, visits.values()))
         failed = [visit for visit in begun if isinstance(visit, UnreachableCluster)]
-        found = {cluster.name: _with_positions(cluster, kept) for cluster in (*failed, *finished)}
+        found = {each.name: with_kept_positions(each, kept) for each in (*failed, *finished)}
         seen = World(clusters={spec.name: found[spec.name] for spec in specs})
         return await with_grounds(topology, seen, {name: visit.cluster for name, visit in visits.items()})
 
 
-def _with_positions(
+def with_kept_positions(
     cluster: ObservedCluster | UnreachableCluster, kept: KeptPositions
 ) -> ObservedCluster | UnreachableCluster:
-    """Positions that destinations keep count before those that the source's group has."""
+    """Positions that destinations keep count before those that the source's group has; these count where
+    there are none, as of partitions that nothing has come to since their route became exactly-once.
+    """
     if isinstance(cluster, UnreachableCluster):
         return cluster
     return replace(
-        cluster, positions={route: kept.get(route, there) for route, there in cluster.positions.items()}
+        cluster,
+        positions={
+            route: {
+                topic: {**there.get(topic, {}), **kept.get(route, {}).get(topic, {})}
+                for topic in there.keys() | kept.get(route, {}).keys()
+            }
+            for route, there in cluster.positions.items()
+        },
     )
 
 
