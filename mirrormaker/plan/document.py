@@ -44,6 +44,8 @@ _KINDS: Mapping[type[Any], str] = {
     RestartRoute: "restart_route",
     StopRoute: "stop_route",
 }
+_PARTS = ("changes", "rules", "dangers")
+"""Of steps: what of these has been done is no more in a later plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,18 +116,32 @@ def differences(saved: SavedPlan, now: Plan) -> list[str]:
         if saved.clusters.get(name) != cluster_id
     ]
     lines += [f"cluster {name!r} does not answer" for name in saved.clusters if name not in now.clusters]
-    known = [_identity(step) for step in saved.steps]
+    known: dict[str, list[Mapping[str, Any]]] = {}
+    for step in saved.steps:
+        known.setdefault(_identity(step), []).append(step)
     lines += [
         f"this is to be done now, and was not then: {', '.join(line.strip() for line in render_step(step))}"
         for step in now.steps
-        if _identity(step_document(step)) not in known
+        for document in [json.loads(json.dumps(step_document(step)))]
+        if not any(_covers(then, document) for then in known.get(_identity(document), ()))
     ]
-    lines += [f"this was not known then: {danger}" for danger in now.dangers if danger not in saved.dangers]
+    told = {*saved.dangers, *large_parts(now.steps)}  # of steps that are known there were no fewer
+    lines += [f"this was not known then: {danger}" for danger in now.dangers if danger not in told]
     return lines
 
 
 def _identity(step: Mapping[str, Any]) -> str:
-    return json.dumps(step, sort_keys=True)
+    """What it is, whatever part of it is left to be done."""
+    return json.dumps({name: said for name, said in step.items() if name not in _PARTS}, sort_keys=True)
+
+
+def _covers(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether all of a step was in one of the same identity."""
+    return (
+        all(then["changes"].get(name) == change for name, change in now.get("changes", {}).items())
+        and all(rule in then["rules"] for rule in now.get("rules", ()))
+        and all(danger in then["dangers"] for danger in now["dangers"])
+    )
 
 
 def _checksum(body: Mapping[str, Any]) -> str:

@@ -50,7 +50,9 @@ def estimate_route(
         destination=route.destination,
         topics=len(listed),
         partitions=sum(topic.partitions for topic in listed),
-        bytes_per_day=_sum(partition.day_bytes for partition, _ in traffic),
+        bytes_per_day=_sum(
+            _bytes_a_day(topic, partition) for topic in listed for partition in topic.traffic.values()
+        ),
         bytes_behind=_sum(_bytes_from(partition, position) for partition, position in traffic),
         groups=groups,
     )
@@ -66,9 +68,9 @@ def standing_notices(
     if lost:
         message = f"{lost:,} offsets are no longer at the source, and were not copied"
         yield Notice(kind=NoticeKind.LOST, about=about, message=message)
-    retention_ms = _number(topic.setting("retention.ms"))
-    if "delete" not in (topic.setting("cleanup.policy") or "delete"):
+    if not _deletes(topic):
         return
+    retention_ms = _number(topic.setting("retention.ms"))
     lag_ms = max((_lag_ms(partition, at) for partition, at in kept), default=0.0)
     if retention_ms is not None and lag_ms > RETENTION_PART * retention_ms:
         message = f"{_hours(lag_ms)} behind, and the source keeps records for {_hours(retention_ms)}"
@@ -114,6 +116,19 @@ def _bytes_from(partition: PartitionTraffic, position: int) -> float | None:
     return partition.bytes * min(max(partition.end - position, 0), kept) / kept if kept else 0.0
 
 
+def _deletes(topic: ObservedTopic) -> bool:
+    """Whether its source deletes records."""
+    return "delete" in (topic.setting("cleanup.policy") or "delete")
+
+
+def _bytes_a_day(topic: ObservedTopic, partition: PartitionTraffic) -> float | None:
+    """What the last day brought: where less than that is kept, what is there, as often as it was replaced."""
+    kept_ms, there = _number(topic.setting("retention.ms")), partition.day_bytes
+    if there is None or kept_ms is None or not partition.start or not _deletes(topic):
+        return there
+    return there * DAY_MS / min(max(partition.day_ms, kept_ms, 1), DAY_MS)
+
+
 def _lag_ms(partition: PartitionTraffic, position: int) -> float:
     """How long the partition took to get what is still to be copied, at the rate of its last day; where that
     day brought nothing, what lags is older than the day.
@@ -122,7 +137,7 @@ def _lag_ms(partition: PartitionTraffic, position: int) -> float:
     if behind <= 0:
         return 0.0
     day = partition.end - partition.day_start
-    return DAY_MS * behind / day if day else float(DAY_MS)
+    return partition.day_ms * behind / day if day else float(DAY_MS)
 
 
 def _hours(span_ms: float) -> str:

@@ -37,10 +37,12 @@ class PartitionTraffic:
     """The first offset of the last 24 hours."""
     bytes: int | None
     """Size of the leader's log; None where the cluster does not tell."""
+    day_ms: float = DAY_MS
+    """How long those 24 hours are: as old as its first record, where the partition keeps none from before."""
 
     @property
     def day_bytes(self) -> float | None:
-        """What the last day brought, as stored: its part of the offsets times their mean size."""
+        """What is there of the last day, as stored: its part of the offsets times their mean size."""
         if self.bytes is None:
             return None
         kept = self.end - self.start

@@ -15,7 +15,7 @@ from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.client.config_admin import ConfigEntry
 from broker.client.log_sizes import leader_log_sizes
-from broker.client.offsets import EARLIEST, LATEST, list_offsets
+from broker.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from broker.client.rights import Rights, read_rights
 from broker.clock import Clock
 from broker.errors import ErrorCode, ProtocolError
@@ -102,18 +102,21 @@ class ClusterVisit:
         led = self._led(names)
         starts = await self._offsets(led, EARLIEST)
         ends = await self._offsets(led, LATEST)
-        day_starts = await self._offsets(led, self._clock.now_ms() - DAY_MS)
+        now_ms = self._clock.now_ms()
+        days = await self._found(led, now_ms - DAY_MS)
         sizes, problem = await leader_log_sizes(self.cluster, led)
         if problem is not None:
             self._problems.append(f"log sizes: {problem}")
         traffic: dict[str, dict[int, PartitionTraffic]] = defaultdict(dict)
-        for partition in starts.keys() & ends.keys() & day_starts.keys():
-            start, end, day_start = starts[partition], ends[partition], day_starts[partition]
+        for partition in starts.keys() & ends.keys() & days.keys():
+            start, end, day = starts[partition], ends[partition], days[partition]
+            begins_within = 0 <= day.offset <= start and day.timestamp >= 0
             traffic[partition.topic][partition.partition] = PartitionTraffic(
                 start=start,
                 end=end,
-                day_start=end if day_start < 0 else max(day_start, start),
+                day_start=end if day.offset < 0 else max(day.offset, start),
                 bytes=sizes.get(partition),
+                day_ms=min(max(now_ms - day.timestamp, 0), DAY_MS) if begins_within else DAY_MS,
             )
         return traffic
 
@@ -124,10 +127,14 @@ class ClusterVisit:
             if self.cluster.leader(partition) is not None
         ]
 
-    async def _offsets(self, partitions: Iterable[TopicPartition], when: int) -> dict[TopicPartition, int]:
+    async def _found(
+        self, partitions: Iterable[TopicPartition], when: int
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
         asked = list_offsets(self.cluster, dict.fromkeys(partitions, when), timeout_ms=QUERY_TIMEOUT_MS)
-        found = await self._try(asked, "offsets", {})
-        return {partition: at.offset for partition, at in found.items()}
+        return await self._try(asked, "offsets", {})
+
+    async def _offsets(self, partitions: Iterable[TopicPartition], when: int) -> dict[TopicPartition, int]:
+        return {partition: at.offset for partition, at in (await self._found(partitions, when)).items()}
 
     async def _positions(self, route: RouteSpec) -> Mapping[str, Mapping[int, int]]:
         selected = select_topics(compile_naming(route.source, route.topics), self.topics.values())

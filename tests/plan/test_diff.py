@@ -515,6 +515,22 @@ def test_bytes_a_day_and_bytes_to_copy_are_estimated(start: Start, positions: An
     assert estimate.bytes_behind == behind
 
 
+def test_a_source_that_keeps_an_hour_is_no_day_behind_and_brings_more_than_it_has() -> None:
+    kept = replace(traffic(10, 100, 10, 900), day_ms=float(HOUR))
+    source = topic("flights", own={"retention.ms": HOUR}, traffic=kept)
+    positions = {RouteName("jfk-to-aggregate"): {"flights": {0: 95}}}
+    made = plan(
+        topology(route()),
+        world(cluster(JFK, source, positions=positions), cluster(AGGREGATE, topic("jfk.flights"))),
+    )
+    assert notices(made, NoticeKind.RETENTION) == [], "a little more than three minutes"
+    (estimate,) = made.routes
+    assert (estimate.bytes_per_day, estimate.bytes_behind) == (24 * 900, 50)
+    young = topic("flights", own={"retention.ms": HOUR}, traffic=replace(kept, start=0, day_start=0))
+    (estimate,) = plan(topology(route()), world(cluster(JFK, young), cluster(AGGREGATE))).routes
+    assert estimate.bytes_per_day == 900, "nothing has gone yet"
+
+
 def test_an_estimate_without_sizes_is_none() -> None:
     seen = world(cluster(JFK, topic("flights", traffic=traffic(size=None))), cluster(AGGREGATE))
     (estimate,) = plan(topology(route()), seen).routes
@@ -696,3 +712,34 @@ def test_a_saved_plan_does_not_cover_another_world() -> None:
     assert differences(saved(made), make_plan(asked, seen, "edited")) == [
         "the topology file is another than the one that the plan was made for"
     ]
+
+
+def test_a_large_plan_of_which_a_part_is_done_is_gone_on_with() -> None:
+    names = [f"flights-{number}" for number in range(150)]
+    asked, source = topology(route()), cluster(JFK, *map(topic, names))
+    made = plan(asked, world(source, cluster(AGGREGATE)))
+    rest = plan(asked, world(source, cluster(AGGREGATE, *(topic(f"jfk.{name}") for name in names[:20]))))
+    assert rest.dangers == ("it makes 130 topics, more than 100",)
+    assert differences(saved(made), rest) == []
+    assert len(differences(saved(rest), made)) == 20
+
+
+def test_a_step_of_which_a_part_is_done_is_gone_on_with() -> None:
+    def settings_now(**own: str) -> Plan:
+        there = topic("jfk.flights", own={name.replace("_", "."): value for name, value in own.items()})
+        source = topic("flights", own={"retention.ms": DAY, "retention.bytes": "7"})
+        return plan(topology(route()), world(cluster(JFK, source), cluster(AGGREGATE, there)))
+
+    made = settings_now(retention_ms=WEEK, retention_bytes="5")
+    assert differences(saved(made), settings_now(retention_ms=DAY, retention_bytes="5")) == []
+    assert differences(saved(made), settings_now(retention_ms=WEEK, retention_bytes="7")) == []
+    assert len(differences(saved(made), settings_now(retention_ms=DAY, retention_bytes="6"))) == 1
+
+    def rules_now(*there: AccessRule) -> Plan:
+        source = replace(cluster(JFK, topic("flights")), rules=(rule("flights", EVERYTHING),))
+        has = replace(cluster(AGGREGATE, topic("jfk.flights")), rules=there)
+        return plan(topology(route(sync=SyncSpec(acls=True))), world(source, has))
+
+    may_read = rule("jfk.flights", READ)
+    assert differences(saved(rules_now()), rules_now(may_read)) == []
+    assert len(differences(saved(rules_now(may_read)), rules_now())) == 1
