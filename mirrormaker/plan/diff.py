@@ -8,8 +8,9 @@ like after the steps is what is checked for fit.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from broker.errors import ErrorCode
 from mirrormaker.plan.adoption import undecided_topics
 from mirrormaker.plan.circles import circle_notices, first_names
 from mirrormaker.plan.effects import after
@@ -22,7 +23,7 @@ from mirrormaker.plan.steps import AddRules, AdoptTopic, RouteStep, Step, TopicS
 from mirrormaker.plan.topics import Destination, TopicClaims, compare_topic, declared_topic, plan_topics
 from mirrormaker.plan.world import ObservedCluster, ObservedTopic, UnreachableCluster, World
 from mirrormaker.topology.group_selection import GroupSelection
-from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Topology
+from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, TopicSpec, Topology
 from mirrormaker.topology.naming import compile_naming
 from mirrormaker.topology.ways import Ways, settings_ways
 
@@ -111,11 +112,12 @@ class _Draft:
         for spec in self._topology.clusters.values():
             key = self._names[spec.name]
             known = self._topics.get(key)
-            for name in sorted(spec.topics.keys() - self._copies[key] if known is not None else ()):
+            for name in sorted(spec.topics if known is not None else ()):
                 assert known is not None
-                desired = declared_topic(name, spec.topics[name])
-                self.steps += compare_topic(spec.name, desired, known.get(name))
-                self.notices += _declared_notices(spec.name, spec.topics[name].partitions, known.get(name))
+                if name not in self._copies[key]:
+                    desired = declared_topic(name, spec.topics[name])
+                    self.steps += compare_topic(spec.name, desired, known.get(name))
+                self.notices += _declared_notices(spec.name, spec.topics[name], known.get(name))
 
     def _claims(self, route: RouteSpec, key: ClusterName) -> TopicClaims:
         merges = route.topics.merge
@@ -204,8 +206,14 @@ def _carried_groups(route: RouteSpec, source: ObservedCluster) -> tuple[str, ...
 
 
 def _declared_notices(
-    cluster: ClusterName, wanted: int | None, known: ObservedTopic | None
-) -> Iterable[Notice]:
-    if known is not None and known.exists and wanted is not None and known.partitions > wanted:
+    cluster: ClusterName, spec: TopicSpec, known: ObservedTopic | None
+) -> Iterator[Notice]:
+    if known is None or not known.exists or known.error is not ErrorCode.NONE:
+        return
+    about, wanted = f"{cluster}: {known.name}", spec.partitions
+    if wanted is not None and known.partitions > wanted:
         message = f"{known.partitions} partitions, the file asks for {wanted}: they are never made fewer"
-        yield Notice(kind=NoticeKind.PARTITIONS, about=f"{cluster}: {known.name}", message=message)
+        yield Notice(kind=NoticeKind.PARTITIONS, about=about, message=message)
+    if spec.replication is not None and known.replication != spec.replication:
+        message = f"{known.replication} replicas, the file asks for {spec.replication}: reassign them by hand"
+        yield Notice(kind=NoticeKind.REPLICATION, about=about, message=message)

@@ -743,3 +743,16 @@ def test_a_step_of_which_a_part_is_done_is_gone_on_with() -> None:
     may_read = rule("jfk.flights", READ)
     assert differences(saved(rules_now()), rules_now(may_read)) == []
     assert len(differences(saved(rules_now(may_read)), rules_now())) == 1
+
+
+def test_what_the_file_asks_of_a_topic_and_nobody_makes_is_told_also_of_copies() -> None:
+    asked = {"orders": TopicSpec(replication=3), "jfk.flights": TopicSpec(partitions=2, replication=1)}
+    there = cluster(AGGREGATE, topic("orders", 2, 1), topic("jfk.flights", 3, 1), nodes=3)
+    made = plan(topology(route(), declared={AGGREGATE: asked}), world(cluster(JFK, topic("flights", 3)), there))
+    assert notices(made, NoticeKind.REPLICATION) == [
+        "aggregate: orders: 1 replicas, the file asks for 3: reassign them by hand"
+    ]
+    assert notices(made, NoticeKind.PARTITIONS) == [
+        "aggregate: jfk.flights: 3 partitions, the file asks for 2: they are never made fewer"
+    ]
+    assert made.steps == ()
