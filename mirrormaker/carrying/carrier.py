@@ -30,8 +30,6 @@ from mirrormaker.ledger.two_way import translate
 from mirrormaker.topology.group_selection import GroupSelection
 from mirrormaker.topology.model import GroupSync
 
-OWN_PREFIX = "mirror/"
-"""Groups of routes: their positions mean nothing elsewhere."""
 TIMEOUT_MS = 10_000
 GROUPS_AT_ONCE = 8
 _EMPTY_STATES = frozenset({"Empty", DEAD, ""})
@@ -129,7 +127,7 @@ class GroupCarrier:
         """
         owned = {source: to for source, to in self._owned().items() if to not in without}
         listed = await Admin(self._source).list_groups()
-        names = [group.group_id for group in listed if self._selects(group.group_id)]
+        names = [group.group_id for group in listed if self._selection.selects(group.group_id)]
         starts = await earliest_offsets(self._destination, owned.values())
         gate = asyncio.Semaphore(GROUPS_AT_ONCE)
 
@@ -149,9 +147,6 @@ class GroupCarrier:
                 groups[name] = outcome
         self._tell_changes(groups)
         self.groups = groups
-
-    def _selects(self, group: str) -> bool:
-        return not group.startswith(OWN_PREFIX) and self._selection.selects(group)
 
     async def _look_at(
         self, group: str, owned: Mapping[TopicPartition, TopicPartition], starts: Mapping[TopicPartition, int]

@@ -6,6 +6,9 @@ import re
 
 from mirrormaker.topology.model import GroupSync
 
+OWN_PREFIX = "mirror/"
+"""Groups of routes: their positions mean nothing elsewhere."""
+
 
 class GroupSelection:
     """What `sync.groups` selects; nothing where it was left out."""
@@ -17,6 +20,6 @@ class GroupSelection:
 
     def selects(self, group: str) -> bool:
         """Whether the group is carried over."""
-        if not any(pattern.fullmatch(group) for pattern in self._include):
+        if group.startswith(OWN_PREFIX) or not any(pattern.fullmatch(group) for pattern in self._include):
             return False
         return not any(pattern.fullmatch(group) for pattern in self._exclude)

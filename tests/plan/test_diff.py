@@ -539,9 +539,11 @@ def test_an_estimate_without_sizes_is_none() -> None:
 
 def test_groups_that_a_route_carries_are_named() -> None:
     asked = topology(route(sync=SyncSpec(groups=GroupSync(include=("app.*",), exclude=("app-x",)))))
-    source = replace(cluster(JFK, topic("flights")), groups=("app-a", "app-x", "other"))
+    source = replace(cluster(JFK, topic("flights")), groups=("app-a", "app-x", "other", "mirror/jfk-to-lga"))
     (estimate,) = plan(asked, world(source, cluster(AGGREGATE))).routes
     assert estimate.groups == ("app-a",)
+    (estimate,) = plan(topology(route(sync=SyncSpec(groups=GroupSync()))), world(source, cluster(AGGREGATE))).routes
+    assert estimate.groups == ("app-a", "app-x", "other"), "those of mirrors mean nothing elsewhere"
 
 
 def rule(name: str, operation: int, pattern: int = LITERAL, *, resource: int = TOPIC) -> AccessRule:
