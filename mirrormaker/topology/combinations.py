@@ -52,13 +52,16 @@ def decoding_keys(route: RouteSpec) -> list[str]:
 
 def _check_resources(path: str, route: RouteSpec) -> Iterator[Finding]:
     resources = route.resources
+    fastest = resources.bytes_per_second
+    if fastest is not None:
+        fastest = max(fastest, *(window.bytes_per_second for window in resources.windows), 0)
     parts = (
-        ("partition_buffer_bytes", "buffer_bytes"),
-        ("fetch_partition_bytes", "fetch_bytes"),
-        ("catch_up_bytes_per_second", "bytes_per_second"),
+        ("partition_buffer_bytes", "buffer_bytes", resources.buffer_bytes),
+        ("fetch_partition_bytes", "fetch_bytes", resources.fetch_bytes),
+        ("catch_up_bytes_per_second", "bytes_per_second", fastest),
     )
-    for part, whole in parts:
-        limit, of = getattr(resources, part), getattr(resources, whole)
+    for part, whole, of in parts:
+        limit = getattr(resources, part)
         if limit is not None and of is not None and limit > of:
             yield Finding(path=f"{path}.{part}", message=f"exceeds {whole}, which is {of}")
     if resources.workers > route.buckets:

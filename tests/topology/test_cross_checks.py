@@ -181,6 +181,14 @@ def test_settings_that_do_not_go_together_are_told(tmp_path: Path, keys: str, to
     assert problem_of_route(tmp_path, keys) == told
 
 
+def test_a_catch_up_budget_may_use_what_a_window_lets_pass(tmp_path: Path) -> None:
+    night = "windows: [{from: '22:00', to: '06:00', bytes_per_second: 20}]"
+    limits = f"bytes_per_second: 10, {night}"
+    assert load_route(tmp_path, f"resources: {{{limits}, catch_up_bytes_per_second: 20}}")
+    told = problem_of_route(tmp_path, f"resources: {{{limits}, catch_up_bytes_per_second: 21}}")
+    assert told == "resources.catch_up_bytes_per_second: exceeds bytes_per_second, which is 20"
+
+
 @pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once", "at_most_once"])
 @pytest.mark.parametrize(
     "keys",
