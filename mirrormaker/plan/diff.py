@@ -8,8 +8,10 @@ like after the steps is what is checked for fit.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from broker.client.access_rule import AccessRule
 from broker.errors import ErrorCode
 from mirrormaker.plan.adoption import undecided_topics
 from mirrormaker.plan.circles import circle_notices, first_names
@@ -19,8 +21,24 @@ from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.plan import Plan
 from mirrormaker.plan.rules import RuleScope, lacking_rules
 from mirrormaker.plan.standing import RouteEstimate, estimate_route, lag_notices, standing_notices
-from mirrormaker.plan.steps import AddRules, AdoptTopic, RouteStep, Step, TopicStep
-from mirrormaker.plan.topics import Destination, TopicClaims, compare_topic, declared_topic, plan_topics
+from mirrormaker.plan.steps import (
+    AddPartitions,
+    AddRules,
+    AdoptTopic,
+    ChangeSettings,
+    CreateTopic,
+    RouteStep,
+    Step,
+    TopicStep,
+)
+from mirrormaker.plan.topics import (
+    CLUSTER_DEFAULT,
+    Destination,
+    TopicClaims,
+    compare_topic,
+    declared_topic,
+    plan_topics,
+)
 from mirrormaker.plan.world import ObservedCluster, ObservedTopic, UnreachableCluster, World
 from mirrormaker.topology.group_selection import GroupSelection
 from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, TopicSpec, Topology
@@ -30,11 +48,9 @@ from mirrormaker.topology.ways import Ways, settings_ways
 
 def make_plan(topology: Topology, world: World, digest: str, route_steps: Sequence[RouteStep] = ()) -> Plan:
     """The plan for `topology`, whose text has `digest`; `route_steps`: those of the daemon that runs here."""
-    draft = _Draft(topology, world)
-    for route in topology.routes:
-        if route.enabled:
-            draft.add_route(route)
-    draft.add_declared_topics()
+    circles = tuple(circle_notices(topology, world))
+    hops_max = 1 if any(notice.blocks for notice in circles) else len(topology.clusters)
+    steps, notices, estimates = _draft_all(topology, world, hops_max)
     return Plan(
         digest=digest,
         generation=topology.generation,
@@ -43,10 +59,44 @@ def make_plan(topology: Topology, world: World, digest: str, route_steps: Sequen
             for name, cluster in world.clusters.items()
             if isinstance(cluster, ObservedCluster)
         },
-        steps=(*draft.steps, *route_steps),
-        notices=(*_cluster_notices(world), *circle_notices(topology, world), *draft.notices),
-        routes=tuple(draft.estimates),
+        steps=(*steps, *route_steps),
+        notices=(*_cluster_notices(world), *circles, *notices),
+        routes=tuple(estimates),
     )
+
+
+def _draft_all(
+    topology: Topology, world: World, hops_max: int
+) -> tuple[list[Step], list[Notice], list[RouteEstimate]]:
+    """Steps, notices and estimates: draft after draft, each in the world that the one before leaves behind,
+    as what that makes may be what a route copies.
+    """
+    sources = {route.source for route in topology.routes if route.enabled}
+    draft = _Draft(topology, world)
+    draft.complete()
+    steps, notices = [*draft.steps], [*draft.notices]
+    for _ in range(hops_max - 1):
+        if not any(_changes_one_of(sources, step) for step in draft.steps):
+            break
+        decided = {step for step in steps if isinstance(step, AdoptTopic)}
+        world = draft.world_after()
+        draft = _Draft(topology, world)
+        draft.complete()
+        draft.steps = [
+            step for step in draft.steps if not (isinstance(step, AdoptTopic) and step in decided)
+        ]
+        steps += draft.steps
+        notices = [notice for notice in notices if notice.kind is not NoticeKind.OBSTACLE]
+        notices += [notice for notice in draft.notices if notice not in notices]
+    return steps, notices, draft.estimates
+
+
+def _changes_one_of(clusters: Collection[ClusterName], step: Step) -> bool:
+    """Whether the step makes, or changes, a topic of one of these."""
+    match step:
+        case CreateTopic() | AddPartitions() | ChangeSettings():
+            return step.cluster in clusters
+    return False
 
 
 class _Draft:
@@ -68,6 +118,36 @@ class _Draft:
         self._ways = _ways_by_route(topology)
         self._writers: dict[ClusterName, dict[str, RouteName]] = defaultdict(dict)
         self._copies: dict[ClusterName, set[str]] = defaultdict(set)
+
+    def complete(self) -> None:
+        """All that the topology asks for."""
+        for route in self._topology.routes:
+            if route.enabled:
+                self.add_route(route)
+        self.add_declared_topics()
+
+    def world_after(self) -> World:
+        """The world once the steps are done."""
+        rules: dict[ClusterName, list[AccessRule]] = defaultdict(list)
+        unknown: dict[ClusterName, set[str]] = defaultdict(set)
+        for step in self.steps:
+            match step:
+                case AddRules():
+                    rules[self._names[step.cluster]] += step.rules
+                case CreateTopic(partitions=partitions) if partitions == CLUSTER_DEFAULT:
+                    unknown[self._names[step.cluster]].add(step.name)
+
+        def after_steps(cluster: ObservedCluster) -> ObservedCluster:
+            key = self._names[cluster.name]
+            known = None if cluster.rules is None else (*cluster.rules, *rules[key])
+            return replace(cluster, topics=_hidden(self._topics[key], unknown[key]), rules=known)
+
+        return World(
+            clusters={
+                name: after_steps(cluster) if isinstance(cluster, ObservedCluster) else cluster
+                for name, cluster in self._world.clusters.items()
+            }
+        )
 
     def add_route(self, route: RouteSpec) -> None:
         """Steps and notices of one route; nothing while one of its ends is away."""
@@ -112,12 +192,16 @@ class _Draft:
         for spec in self._topology.clusters.values():
             key = self._names[spec.name]
             known = self._topics.get(key)
-            for name in sorted(spec.topics if known is not None else ()):
-                assert known is not None
+            if known is None:
+                continue
+            steps: list[TopicStep] = []
+            for name in sorted(spec.topics):
                 if name not in self._copies[key]:
                     desired = declared_topic(name, spec.topics[name])
-                    self.steps += compare_topic(spec.name, desired, known.get(name))
+                    steps += compare_topic(spec.name, desired, known.get(name))
                 self.notices += _declared_notices(spec.name, spec.topics[name], known.get(name))
+            self.steps += steps
+            self._topics[key] = after(known, steps)
 
     def _claims(self, route: RouteSpec, key: ClusterName) -> TopicClaims:
         merges = route.topics.merge
@@ -151,6 +235,14 @@ class _Draft:
             self.notices += standing_notices(route, source.topics[topic], committed)
             self.notices += lag_notices(route, source.topics[topic], committed, punctual)
         self.notices += destination_right_notices(route, destination, list(destinations.values()), steps)
+
+
+def _hidden(topics: Mapping[str, ObservedTopic], unknown: Collection[str]) -> Mapping[str, ObservedTopic]:
+    """The topics, of which some cannot be told yet what they are like: their cluster decides that."""
+    return {
+        name: replace(topic, error=ErrorCode.LEADER_NOT_AVAILABLE) if name in unknown else topic
+        for name, topic in topics.items()
+    }
 
 
 def _ways_by_route(topology: Topology) -> dict[RouteName, Ways]:

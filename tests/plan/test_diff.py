@@ -758,3 +758,24 @@ def test_what_the_file_asks_of_a_topic_and_nobody_makes_is_told_also_of_copies()
         "aggregate: jfk.flights: 3 partitions, the file asks for 2: they are never made fewer"
     ]
     assert made.steps == ()
+
+
+def test_what_a_plan_makes_is_planned_on_and_nothing_is_left_afterwards() -> None:
+    onwards = route(AGGREGATE, LGA, topics=TopicSelection(include=(".*",)), sync=CARRIES)
+    own = {"flights": TopicSpec(partitions=3, config={"retention.ms": DAY}), "planes": TopicSpec()}
+    asked = topology(onwards, route(topics=TopicSelection(include=(".*",))), declared={JFK: own})
+    seen = world(cluster(JFK), cluster(AGGREGATE), cluster(LGA))
+    made = plan(asked, seen)
+    created = [step for step in made.steps if isinstance(step, CreateTopic)]
+    assert len(created) == len(made.steps)
+    assert [(step.cluster, step.name, step.partitions) for step in created] == [
+        (JFK, "flights", 3),
+        (JFK, "planes", -1),
+        (AGGREGATE, "jfk.flights", 3),
+        (LGA, "aggregate.jfk.flights", 3),
+    ]
+    assert created[-1].config["retention.ms"] == DAY
+    assert [(route.topics, route.partitions) for route in made.routes] == [(1, 3), (1, 3)]
+    done = changed(seen, made.steps)
+    left = [getattr(step, "name", "") for step in plan(asked, done).steps]
+    assert left == ["jfk.planes", "aggregate.jfk.planes"], "the cluster has said how many partitions it has"
