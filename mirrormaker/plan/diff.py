@@ -185,7 +185,8 @@ class _Draft:
         self._tell_fit(route, source, destination, planned.destinations, planned.steps)
         copied = [source.topics[name] for name in planned.destinations]
         positions = source.positions.get(route.name, {})
-        self.estimates.append(estimate_route(route, copied, positions, _carried_groups(route, source)))
+        groups, starts = _carried_groups(route, source), source.starts.get(route.name, {})
+        self.estimates.append(estimate_route(route, copied, positions, groups, starts))
 
     def add_declared_topics(self) -> None:
         """Topics that the file asks for and that are no copies of others."""

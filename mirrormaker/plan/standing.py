@@ -6,11 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from broker.types import TopicPartition
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.world import DAY_MS, ObservedTopic, PartitionTraffic
-from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Start
+from mirrormaker.topology.model import (
+    ClusterName,
+    RouteName,
+    RouteSpec,
+    Start,
+    StartAtOffsets,
+    StartAtTime,
+    StartPosition,
+)
 
 RETENTION_PART = 0.5
 """Of the retention: a lag that is longer is told."""
@@ -35,12 +44,25 @@ class RouteEstimate:
 
 
 def estimate_route(
-    route: RouteSpec, topics: Iterable[ObservedTopic], positions: Positions, groups: tuple[str, ...] = ()
+    route: RouteSpec,
+    topics: Iterable[ObservedTopic],
+    positions: Positions,
+    groups: tuple[str, ...] = (),
+    starts: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> RouteEstimate:
-    """The estimate for the topics that the route copies."""
+    """The estimate for the topics that the route copies. `starts`: see `ObservedCluster`."""
     listed = list(topics)
     traffic = [
-        (partition, _position(route, partition, positions.get(topic.name, {}).get(number)))
+        (
+            partition,
+            _position(
+                route.start,
+                TopicPartition(topic.name, number),
+                partition,
+                positions.get(topic.name, {}).get(number),
+                starts,
+            ),
+        )
         for topic in listed
         for number, partition in topic.traffic.items()
     ]
@@ -102,11 +124,25 @@ def lag_notices(
         yield Notice(kind=NoticeKind.LAG, about=f"{route.name}: {topic.name}", message=message)
 
 
-def _position(route: RouteSpec, partition: PartitionTraffic, committed: int | None) -> int:
-    """Where the route goes on, or starts: at the oldest record unless it says the newest."""
+def _position(
+    start: StartPosition,
+    source: TopicPartition,
+    traffic: PartitionTraffic,
+    committed: int | None,
+    starts: Mapping[TopicPartition, int],
+) -> int:
+    """Where a route goes on, or starts."""
     if committed is not None:
         return committed
-    return partition.end if route.start is Start.LATEST else partition.start
+    match start:
+        case Start.LATEST:
+            return traffic.end
+        case StartAtTime():
+            found = starts.get(source, traffic.start)
+            return traffic.end if found < 0 else found
+        case StartAtOffsets(offsets=offsets):
+            return offsets.get(source.topic, {}).get(source.partition, traffic.start)
+    return traffic.start
 
 
 def _bytes_from(partition: PartitionTraffic, position: int) -> float | None:

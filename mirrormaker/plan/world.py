@@ -94,6 +94,8 @@ class ObservedCluster:
     topics: Mapping[str, ObservedTopic] = field(default_factory=dict)
     positions: Mapping[RouteName, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
     """What routes that read here have committed: topic -> partition -> offset."""
+    starts: Mapping[RouteName, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    """For routes that start at a time: the offset of the first record from then on, -1 where none is."""
     punctual: Mapping[RouteName, Mapping[TopicPartition, int]] = field(default_factory=dict)
     """For routes with a lag objective: the offset from which on records are younger than that, -1 where none
     is.

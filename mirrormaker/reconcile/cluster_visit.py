@@ -29,7 +29,7 @@ from mirrormaker.reconcile.control import CONTROL_TOPIC
 from mirrormaker.reconcile.control_records import control_records
 from mirrormaker.reconcile.observed_topics import topics_of
 from mirrormaker.route_groups import route_group
-from mirrormaker.topology.model import ClusterSpec, RouteName, RouteSpec, Topology
+from mirrormaker.topology.model import ClusterSpec, RouteName, RouteSpec, StartAtTime, Topology
 from mirrormaker.topology.naming import compile_naming
 
 TOPICS_A_REQUEST = 500
@@ -76,6 +76,7 @@ class ClusterVisit:
             nodes=len(self.cluster.metadata.nodes),
             topics={**self.topics, **details},
             positions={route.name: await self._positions(route) for route in leaving},
+            starts={route.name: await self._starts(route) for route in leaving},
             punctual={route.name: await self._punctual(route) for route in leaving},
             control=await self._control() if len(touching) > len(leaving) else (),
             groups=await self._groups() if any(route.sync.groups for route in leaving) else None,
@@ -148,6 +149,13 @@ class ClusterVisit:
         for partition, at in committed.items():
             positions[partition.topic][partition.partition] = at.offset
         return positions
+
+    async def _starts(self, route: RouteSpec) -> Mapping[TopicPartition, int]:
+        """Where it starts, if at a time."""
+        if not isinstance(route.start, StartAtTime):
+            return {}
+        selected = select_topics(compile_naming(route.source, route.topics), self.topics.values())
+        return await self._offsets(self._led(selected), route.start.timestamp_ms)
 
     async def _punctual(self, route: RouteSpec) -> Mapping[TopicPartition, int]:
         """Where what is younger than the route's lag objective begins."""

@@ -49,6 +49,9 @@ from mirrormaker.topology.model import (
     RouteSpec,
     RouteTo,
     Start,
+    StartAtOffsets,
+    StartAtTime,
+    StartPosition,
     SyncSpec,
     TopicSelection,
     TopicSpec,
@@ -498,17 +501,22 @@ def test_what_waits_for_longer_than_promised_is_told(position: int, young: int, 
 
 @pytest.mark.parametrize(
     ("start", "positions", "behind"),
-    [(Start.EARLIEST, {}, 1000), (Start.LATEST, {}, 0), (Start.LATEST, {"flights": {0: 75}}, 250)],
+    [
+        (Start.EARLIEST, {}, 1000),
+        (Start.LATEST, {}, 0),
+        (Start.LATEST, {"flights": {0: 75}}, 250),
+        (StartAtTime(timestamp_ms=1), {}, 600),
+        (StartAtOffsets(offsets={"flights": {0: 70}}), {}, 300),
+        (StartAtOffsets(offsets={"flights": {1: 70}}), {}, 1000),
+    ],
 )
-def test_bytes_a_day_and_bytes_to_copy_are_estimated(start: Start, positions: Any, behind: int) -> None:
-    seen = world(
-        cluster(
-            JFK,
-            topic("flights", traffic=traffic()),
-            positions={RouteName("jfk-to-aggregate"): positions},
-        ),
-        cluster(AGGREGATE),
-    )
+def test_bytes_a_day_and_bytes_to_copy_are_estimated(
+    start: StartPosition, positions: Any, behind: int
+) -> None:
+    name = RouteName("jfk-to-aggregate")
+    source = cluster(JFK, topic("flights", traffic=traffic()), positions={name: positions})
+    starts = {name: {TopicPartition("flights", 0): 40}}
+    seen = world(replace(source, starts=starts), cluster(AGGREGATE))
     (estimate,) = plan(topology(route(start=start)), seen).routes
     assert (estimate.topics, estimate.partitions) == (1, 1)
     assert estimate.bytes_per_day == 100
