@@ -82,9 +82,7 @@ def _draft_all(
         world = draft.world_after()
         draft = _Draft(topology, world)
         draft.complete()
-        draft.steps = [
-            step for step in draft.steps if not (isinstance(step, AdoptTopic) and step in decided)
-        ]
+        draft.steps = [step for step in draft.steps if not (isinstance(step, AdoptTopic) and step in decided)]
         steps += draft.steps
         notices = [notice for notice in notices if notice.kind is not NoticeKind.OBSTACLE]
         notices += [notice for notice in draft.notices if notice not in notices]
@@ -298,9 +296,7 @@ def _carried_groups(route: RouteSpec, source: ObservedCluster) -> tuple[str, ...
     return tuple(filter(selection.selects, source.groups or ()))
 
 
-def _declared_notices(
-    cluster: ClusterName, spec: TopicSpec, known: ObservedTopic | None
-) -> Iterator[Notice]:
+def _declared_notices(cluster: ClusterName, spec: TopicSpec, known: ObservedTopic | None) -> Iterator[Notice]:
     if known is None or not known.exists or known.error is not ErrorCode.NONE:
         return
     about, wanted = f"{cluster}: {known.name}", spec.partitions

@@ -20,7 +20,7 @@ _APPEND_TIME = "LogAppendTime"
 def fit_notices(
     route: RouteSpec, source: ObservedTopic, copy: ObservedTopic, declared: TopicSpec | None
 ) -> Iterator[Notice]:
-    """Whatever of a source topic its copy cannot take as it is; `declared`: what the file says of the copy."""
+    """Whatever of a source topic its copy cannot take as it is; `declared`: what the file asks of that."""
     about = f"{route.name}: {source.name} -> {copy.name}"
     if route.topics.partitions is PartitionPolicy.SAME:
         yield from _partition_notices(about, route, source, copy, declared)

@@ -2,8 +2,8 @@
 
 A destination topic gets as many partitions as its source has, or as the largest of those that a step sends
 to it, and grows with it; it is never shrunk. What the file says about a topic of the destination itself
-(`clusters.*.topics`) goes before what is carried over from the source. A source topic whose destination is not ready is told with the reason, and not copied; the others
-are.
+(`clusters.*.topics`) goes before what is carried over from the source. A source topic whose
+destination is not ready is told with the reason, and not copied; the others are.
 """
 
 from __future__ import annotations
@@ -183,8 +183,8 @@ def declared_topic(name: str, spec: TopicSpec) -> DesiredTopic:
 def is_too_wide(
     route: RouteSpec, source: ObservedTopic, copy: ObservedTopic | None, declared: TopicSpec | None
 ) -> bool:
-    """Whether a copy has more partitions than its source, and than the file asks for, so that nobody would look
-    for keys where the source has them: such a topic cannot be made to match.
+    """Whether a copy has more partitions than its source, and than the file asks for: it cannot be made to
+    match, and nobody would look for keys where the source has them.
     """
     if copy is None or route.topics.merge or route.topics.partitions is not PartitionPolicy.SAME:
         return False

@@ -165,7 +165,7 @@ class _Told:
 
 
 def _kept_alike(route: RouteSpec, name: str, written: frozenset[str]) -> frozenset[str]:
-    """Of the topics that records of one may go to, those where they keep their partition; `name`: its copy."""
+    """Of the topics that records of one may go to those where they keep their partition; `name`: its copy."""
     if route.topics.partitions is PartitionPolicy.SAME:
         return written
     return written & {parked_topic(route, name)}

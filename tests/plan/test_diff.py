@@ -430,7 +430,9 @@ def test_a_copy_with_more_partitions_is_copied_to_where_somebody_wants_that(
     keys: dict[str, Any], declared: dict[str, TopicSpec]
 ) -> None:
     seen = world(cluster(JFK, topic("flights", 2)), cluster(AGGREGATE, topic("jfk.flights", 4)))
-    (told,) = notices(plan(topology(route(**keys), declared={AGGREGATE: declared}), seen), NoticeKind.PARTITIONS)
+    (told,) = notices(
+        plan(topology(route(**keys), declared={AGGREGATE: declared}), seen), NoticeKind.PARTITIONS
+    )
     assert told.endswith("4 partitions, the source has 2: some stay empty")
 
 
@@ -550,7 +552,9 @@ def test_groups_that_a_route_carries_are_named() -> None:
     source = replace(cluster(JFK, topic("flights")), groups=("app-a", "app-x", "other", "mirror/jfk-to-lga"))
     (estimate,) = plan(asked, world(source, cluster(AGGREGATE))).routes
     assert estimate.groups == ("app-a",)
-    (estimate,) = plan(topology(route(sync=SyncSpec(groups=GroupSync()))), world(source, cluster(AGGREGATE))).routes
+    (estimate,) = plan(
+        topology(route(sync=SyncSpec(groups=GroupSync()))), world(source, cluster(AGGREGATE))
+    ).routes
     assert estimate.groups == ("app-a", "app-x", "other"), "those of mirrors mean nothing elsewhere"
 
 
@@ -758,7 +762,9 @@ def test_a_step_of_which_a_part_is_done_is_gone_on_with() -> None:
 def test_what_the_file_asks_of_a_topic_and_nobody_makes_is_told_also_of_copies() -> None:
     asked = {"orders": TopicSpec(replication=3), "jfk.flights": TopicSpec(partitions=2, replication=1)}
     there = cluster(AGGREGATE, topic("orders", 2, 1), topic("jfk.flights", 3, 1), nodes=3)
-    made = plan(topology(route(), declared={AGGREGATE: asked}), world(cluster(JFK, topic("flights", 3)), there))
+    made = plan(
+        topology(route(), declared={AGGREGATE: asked}), world(cluster(JFK, topic("flights", 3)), there)
+    )
     assert notices(made, NoticeKind.REPLICATION) == [
         "aggregate: orders: 1 replicas, the file asks for 3: reassign them by hand"
     ]
