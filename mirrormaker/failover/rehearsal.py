@@ -203,8 +203,10 @@ def mirrored_or_start(lane: LaneLedger, place: PartitionPlace) -> int:
 
 async def _missing_now(sides: Sides, old: Side, places: Sequence[PartitionPlace]) -> list[Missing]:
     """As `status` tells it; of routes that stand by, by what lies at the two sides. `places` of `old`."""
-    status = await read_status(replace(sides.topology, routes=sides.leaving(old)), sides.clock)
-    standing_by = {route.name for route in status.routes if route.state == STANDING_BY}
+    names = {route.name for route in sides.leaving(old)}
+    told = await read_status(replace(sides.topology, routes=sides.group.routes), sides.clock)
+    leaving = [route for route in told.routes if route.name in names]
+    standing_by = {route.name for route in leaving if route.state == STANDING_BY}
     routes = {place.source: place.route.name for place in places if place.route.name in standing_by}
     tails = (await find_tails(sides, old))[0] if routes else []
     now_ms = sides.clock.now_ms()
@@ -232,7 +234,7 @@ async def _missing_now(sides: Sides, old: Side, places: Sequence[PartitionPlace]
             seconds=each.lag.seconds,
             age_ms=0,
         )
-        for route in status.routes
+        for route in leaving
         for each in route.partitions
     ]
 

@@ -166,6 +166,8 @@ def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both
     running.kill()
     assert states(running) == {"forth": "standing by", "back": "stopped"}, "told by the clusters"
     assert "failover group orders: is at work at standby, epoch 1" in mirrormaker("plan", str(file)).stdout
+    rehearsed = switch("failback", file, "--dry-run")
+    assert (rehearsed["planned"], rehearsed["to"]) == (True, "primary")
     running.start()
     produce(standby, TOPIC, range(150, 160), 1)
     wait_until(lambda: running.log.read_text().count("\nhttp\t") == 2, "served again")
