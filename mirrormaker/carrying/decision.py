@@ -84,4 +84,6 @@ def decide(
         return Decision(standing=GroupStanding.OWN)
     if to < committed and position < mark.source and not follows_rewinds:
         return Decision(standing=GroupStanding.REWOUND)
+    if to < committed == mark.to and position >= mark.source and not translation.is_exact:
+        return Decision(standing=GroupStanding.CAREFUL)  # by what the ledger does not know any more
     return Decision(standing=standing, to=to)

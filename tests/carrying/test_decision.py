@@ -64,3 +64,14 @@ def test_a_group_that_goes_back_is_followed_only_if_that_is_wished() -> None:
     stays = Decision(standing=GroupStanding.REWOUND)
     assert decide(100, EXACT, 0, 80, mark, follows_rewinds=False) == stays
     assert decide(200, EXACT, 0, 80, mark, follows_rewinds=False) == back
+
+
+def test_a_group_that_stands_where_it_was_moved_stays_when_the_ledger_forgets() -> None:
+    """The source has deleted what lies before its position, and the ledger the pages of that."""
+    forgotten = Translation(offset=None, standing=Standing.BEFORE, is_exact=False)
+    mark = GroupMark(source=100, to=80, before=70)
+    stays = Decision(standing=GroupStanding.CAREFUL)
+    assert decide(100, forgotten, 0, 80, mark, follows_rewinds=True) == stays
+    assert decide(110, forgotten, 0, 80, mark, follows_rewinds=True) == stays
+    assert decide(90, forgotten, 0, 80, mark, follows_rewinds=True).to == 0
+    assert decide(100, forgotten, 95, 80, mark, follows_rewinds=True).to == 95
