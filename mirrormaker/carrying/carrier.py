@@ -78,6 +78,8 @@ class GroupCarrier:
         """How each stood when it was last looked at."""
         self.problem: str | None = None
         """Why they are not carried just now."""
+        self.failures: Mapping[str, str] = {}
+        """Groups that could not be carried when that was last tried, and why."""
         self.moved = 0
         """Positions committed at the destination."""
         self._sync = sync
@@ -106,7 +108,7 @@ class GroupCarrier:
                 await self.carry(without=without)
                 if without:
                     raise ProtocolError(ErrorCode.LEADER_NOT_AVAILABLE, str(min(without)))
-                self.problem = None
+                self.problem = self._first_failure()
             except BrokerError as error:
                 self._tell_problem(error)
 
@@ -121,9 +123,16 @@ class GroupCarrier:
             self._ledger.note("groups_not_carried", error=str(error))
         self.problem = str(error)
 
+    def _first_failure(self) -> str | None:
+        if not self.failures:
+            return None
+        name, why = min(self.failures.items())
+        others = f", and {len(self.failures) - 1} more" if len(self.failures) > 1 else ""
+        return f"group {name!r}: {why}{others}"
+
     async def carry(self, *, moves: bool = True, without: Collection[TopicPartition] = ()) -> None:
         """Once; unless it `moves`, groups are only looked at. `without`: destinations to leave out. Raises
-        BrokerError when a cluster cannot be asked; a group that fails fails alone.
+        BrokerError when a cluster cannot be asked; a group that fails fails alone (`failures`).
         """
         owned = {source: to for source, to in self._owned().items() if to not in without}
         listed = await Admin(self._source).list_groups()
@@ -138,15 +147,18 @@ class GroupCarrier:
 
         outcomes = await asyncio.gather(*map(carry_one, names), return_exceptions=True)
         groups: dict[str, tuple[Crossing, ...]] = {}
+        failures: dict[str, str] = {}
         for name, outcome in zip(names, outcomes, strict=True):
             if isinstance(outcome, BrokerError):
-                self._tell_problem(outcome)
+                failures[name] = str(outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
             elif outcome:
                 groups[name] = outcome
         self._tell_changes(groups)
-        self.groups = groups
+        for name in failures.keys() - self.failures.keys():
+            self._ledger.note("groups_not_carried", group=name, error=failures[name])
+        self.groups, self.failures = groups, failures
 
     async def _look_at(
         self, group: str, owned: Mapping[TopicPartition, TopicPartition], starts: Mapping[TopicPartition, int]

@@ -79,33 +79,43 @@ class _Lanes:
     back: ReturnLedger | None
 
 
-async def look_at_groups(sides: Sides, side: Side, places: list[PartitionPlace]) -> list[GroupPlace]:
-    """Where the groups of `side` would go on at the other one now; nothing is moved. Both sides must answer.
+async def look_at_groups(sides: Sides, side: Side, places: list[PartitionPlace]) -> tuple[list[GroupPlace], list[str]]:
+    """Where the groups of `side` would go on at the other one now, and what was said of those that could not be
+    looked at; nothing is moved. Both sides must answer.
 
     Raises BrokerError.
     """
     found: list[GroupPlace] = []
+    failures: list[str] = []
     for route in _carrying(sides, side):
         if LEDGER_TOPIC in (await sides.cluster(side.other).refresh()).topics:
             async with _carriage(sides, side, route, places) as (carrier, lanes):
                 await carrier.carry(moves=False)
                 found += _told(route, carrier.groups, lanes)
-    return found
+                failures += _failures_of(carrier)
+    return found, failures
 
 
-async def carry_groups(sides: Sides, side: Side, places: list[PartitionPlace]) -> list[GroupPlace]:
+async def carry_groups(sides: Sides, side: Side, places: list[PartitionPlace]) -> tuple[list[GroupPlace], list[str]]:
     """Carry the groups of `side` to the other one, and note there that they came from here: so they are
-    carried back from where they go on. Returns where they are now. Raises BrokerError.
+    carried back from where they go on. Returns where they are now, and what was said of those that were not
+    carried. Raises BrokerError.
     """
     found: list[GroupPlace] = []
+    failures: list[str] = []
     for route in _carrying(sides, side):
         async with _carriage(sides, side, route, places) as (carrier, lanes):
             await carrier.carry()
             await carrier.carry()  # says where they are now
+            failures += _failures_of(carrier)
             if lanes.back is not None:
                 await _note(carrier.groups, lanes.back)
             found += _told(route, carrier.groups, lanes)
-    return found
+    return found, failures
+
+
+def _failures_of(carrier: GroupCarrier) -> list[str]:
+    return [f"group {name} is not carried: {why}" for name, why in sorted(carrier.failures.items())]
 
 
 def _carrying(sides: Sides, side: Side) -> list[RouteSpec]:

@@ -156,12 +156,14 @@ async def rehearse(sides: Sides, target: Side) -> Rehearsal:
             notes=("groups go on where they were carried last", *_standing_notes(sides, old)),
         )
     places = await read_places(sides, old)
+    groups, failures = await look_at_groups(sides, old, places)
     return replace(
         rehearsal,
         missing=tuple(await _missing_now(sides, old, places)),
-        groups=tuple(await look_at_groups(sides, old, places)),
+        groups=tuple(groups),
         tail=tuple((await find_tails(sides, target))[0]),
         notes=(
+            *failures,
             *_transaction_notes(places),
             *await _fence_notes(sides, old, places),
             *await _rule_notes(sides, old),

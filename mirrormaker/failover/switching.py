@@ -172,8 +172,11 @@ class GroupSwitch:
         sides, old = self._sides, target.other
         await self._attendance.await_nobody(old)
         places = await read_places(sides, old)
-        self._groups = tuple(await carry_groups(sides, old, places))
+        found, failures = await carry_groups(sides, old, places)
+        self._groups = tuple(found)
         self._tell(f"{len({place.group for place in self._groups})} groups are carried")
+        for failure in failures:
+            self._tell(failure)
         await set_starts(sides, target)
         await open_topics(sides.cluster(old), sides.switch.fence)
         await sides.record(replace(sides.switch, stage=Stage.SETTLED, fence={}, until={}))
