@@ -79,7 +79,7 @@ class ControlBoard:
                 failures += 1
             finally:
                 self._topic = None
-            self._looked.set()
+                self._looked.set()
             self._tell()
             await asyncio.sleep(RETRY_BACKOFF.delay_ms(failures, random.random) / 1000)
 
@@ -128,6 +128,7 @@ class ControlBoard:
 
     async def put(self, records: Collection[tuple[Document, Document | None]]) -> None:
         """Write records, None to take one back. Raises BrokerError."""
+        await self._looked.wait()
         topic = self._topic
         if topic is None:
             raise ConnectionFailedError(self.problem or f"cluster {self.spec.name!r}: not connected yet")
