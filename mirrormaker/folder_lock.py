@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from broker.errors import ConfigurationError
+
+LOOK_SECONDS = 0.01
+LOOKS = 20
+"""So often in a row it must be taken to count as held: who looks whether it is has it for a moment."""
 
 
 class FolderLock:
@@ -29,24 +34,34 @@ class FolderLock:
         except OSError as error:
             raise ConfigurationError([f"{self._folder}: cannot be written: {error.strerror}"]) from error
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise busy from error
+            if not _take(descriptor):
+                raise busy
             yield
         finally:
             os.close(descriptor)
 
     def is_held(self) -> bool:
-        """Whether a process of this machine works there."""
+        """Whether a process of this machine works there; who may read the folder can tell."""
         try:
-            descriptor = os.open(self._file, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: several may look at once
         except BlockingIOError:
             return True
         finally:
             os.close(descriptor)
         return False
+
+
+def _take(descriptor: int) -> bool:
+    for look in range(LOOKS):
+        if look:
+            time.sleep(LOOK_SECONDS)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        return True
+    return False

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
 
 from broker.errors import ConfigurationError
+from mirrormaker import folder_lock
 from mirrormaker.state import STATE_VERSION, StateDirectory
 
 
@@ -18,6 +21,18 @@ def test_a_directory_has_one_daemon_at_a_time(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="another daemon"), same.locked():
             pass
     assert not same.is_locked()
+
+
+def test_who_looks_for_a_daemon_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = StateDirectory(tmp_path)
+    with directory.locked():
+        pass
+    looking = os.open(directory.path / "lock", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    assert not directory.is_locked()
+    monkeypatch.setattr(folder_lock.time, "sleep", lambda _: os.close(looking))
+    with directory.locked():
+        assert StateDirectory(tmp_path).is_locked()
 
 
 def test_the_name_of_a_daemon_survives_restarts(tmp_path: Path) -> None:
