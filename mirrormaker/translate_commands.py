@@ -17,6 +17,7 @@ from mirrormaker.ledger.lane_map import Translation
 from mirrormaker.ledger.reading import SourceIds, ask_source, read_ledger
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.reconcile.pauses import find_route
+from mirrormaker.state import StateDirectory
 from mirrormaker.status import load_for_status
 from mirrormaker.topology.model import Topology
 from mirrormaker.topology.naming import TopicNaming, compile_naming
@@ -86,7 +87,10 @@ def add_translate_verb(add_verb: _AddVerb) -> None:
 def _translate(options: argparse.Namespace) -> int:
     topology = load_for_status(options.file)
     if options.topic is None:
-        places = list(_read_places(sys.stdin))
+        try:
+            places = list(_read_places(sys.stdin))
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(["stdin: what is there is not text in UTF-8"]) from error
     elif options.offset is None or min(options.partition, options.offset) < 0:
         raise ConfigurationError(["translate takes TOPIC PARTITION OFFSET, or lines on stdin"])
     else:
@@ -119,10 +123,11 @@ async def translate(
     """
     route = find_route(topology, name)
     naming = compile_naming(route.source, route.topics)
-    source = await ask_source(topology.clusters[route.source])
+    spec = topology.clusters[route.source]
+    known_id = spec.cluster_id or StateDirectory(topology.data_dir).kept_cluster_ids().get(route.source)
+    ids = SourceIds(await ask_source(spec), known_id)
     async with open_cluster(topology.clusters[route.destination]) as destination:
         view = await read_ledger(destination)
-    ids = SourceIds(source)
     look = _back if back else _forward
     return [look(view, naming, ids, place) for place in places]
 
@@ -132,7 +137,7 @@ def _forward(view: LedgerView, naming: TopicNaming, ids: SourceIds, place: Place
     if not naming.selects(source.topic):
         raise ConfigurationError([f"the route does not take the topic {source.topic!r}"])
     to = naming.destination_of(source.topic)
-    candidates = {lane.destination for lane in view.of_source(source, to)}
+    candidates = {lane.destination for lane in ids.lanes(view) if (lane.source, lane.to) == (source, to)}
     if len(candidates) > 1:
         raise ConfigurationError([f"{source} is spread over {len(candidates)} partitions of {to}"])
     for destination in candidates:
@@ -145,7 +150,7 @@ def _forward(view: LedgerView, naming: TopicNaming, ids: SourceIds, place: Place
 def _back(view: LedgerView, naming: TopicNaming, ids: SourceIds, place: Place) -> Told:
     candidates = {
         lane.source
-        for lane in view.lanes
+        for lane in ids.lanes(view)
         if lane.destination == place.partition
         and naming.selects(lane.topic)
         and naming.destination_of(lane.topic) == lane.to

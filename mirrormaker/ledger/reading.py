@@ -47,15 +47,28 @@ def _is_now(lane: LaneId, source: Cluster) -> bool:
 class SourceIds:
     """What the source calls itself and its topics, as far as it can be asked."""
 
-    def __init__(self, cluster: Cluster | None) -> None:
+    def __init__(self, cluster: Cluster | None, cluster_id: str | None = None) -> None:
+        """`cluster_id`: what it called itself when it was asked last, or as the file says."""
         self._cluster = cluster
+        self._cluster_id = cluster_id if cluster is None else cluster.cluster_id
+
+    def lanes(self, view: LedgerView) -> list[LaneId]:
+        """Those that lead from the source; where nobody knows its id, all. Others may write there too."""
+        if self._cluster is None and self._cluster_id is None:
+            return list(view.lanes)
+        return [lane for lane in view.lanes if lane.cluster == self._cluster_id]
 
     def choose(self, view: LedgerView, source: TopicPartition, to: TopicPartition) -> LaneId | None:
         """The lane between the partitions: of the source's topic as it is now, or else of the one written to
         last. None where nothing of it was ever copied.
+
+        Raises ConfigurationError where it cannot be told from that of another source.
         """
-        lanes = [lane for lane in view.of_source(source, to.topic) if lane.to_partition == to.partition]
-        if self._cluster is not None:
+        lanes = [lane for lane in self.lanes(view) if (lane.source, lane.destination) == (source, to)]
+        if len({lane.cluster for lane in lanes}) > 1:
+            problem = "the source does not answer, and others write to {} too: say its 'cluster_id' in the file"
+            raise ConfigurationError([problem.format(to)])
+        if self._cluster is not None and source.topic in self._cluster.topics:
             lanes = [lane for lane in lanes if _is_now(lane, self._cluster)]
         return max(lanes, key=lambda lane: _end(view, lane), default=None)
 
