@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from broker.client.group_descriptions import DEAD
 from mirrormaker.failover.partitions import read_places
 from mirrormaker.failover.sides import FailoverError, Sides
+from mirrormaker.reconcile.control import RouteWishes
 from mirrormaker.reconcile.switches import Side
 from mirrormaker.route_groups import route_group
+from mirrormaker.topology.model import RouteName
 
 LOOK_MS = 200
 JOIN_MS = 20_000
@@ -36,13 +38,11 @@ class Attendance:
         places = await read_places(sides, side)
         waiting = []
         for route in sides.leaving(side):
-            waits = any(place.position < place.end for place in places if place.route.name == route.name)
-            wishes = sides.wishes.get(route.name)
-            if waits and wishes is not None and wishes.pause is not None:
-                raise FailoverError(
-                    f"route {route.name!r} is paused and has not copied everything: resume it"
-                )
-            waiting += [route.name] * waits
+            own = [place for place in places if place.route.name == route.name]
+            left = {place.source.topic for place in own if place.position < place.end}
+            if left and (what := _paused(route.name, sides.wishes.get(route.name), left)) is not None:
+                raise FailoverError(f"{what} is paused and has not copied everything: resume it")
+            waiting += [route.name] * bool(left)
         wait_ms = min(JOIN_MS, self._timeout_ms)
         name = ""
         try:
@@ -84,3 +84,13 @@ class Attendance:
         async with route_group(route, spec, sides.cluster(side), reads_only=True) as admin:
             found = (await admin.describe_groups([route.group]))[route.group]
         return 0 if found.state in _EMPTY else max(len(found.members), 1)
+
+
+def _paused(route: RouteName, wishes: RouteWishes | None, topics: Collection[str]) -> str | None:
+    """What of these topics pauses."""
+    if wishes is None:
+        return None
+    if wishes.pause is not None:
+        return f"route {route!r}"
+    paused = min(wishes.topics.keys() & topics, default=None)
+    return None if paused is None else f"topic {paused!r} of route {route!r}"

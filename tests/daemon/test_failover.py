@@ -293,6 +293,18 @@ def test_what_a_primary_has_is_told_as_it_is_where_it_can_only_be_read(
     assert (missing["records"], missing["end"], missing["age_ms"]) == (8, 58, 0)
 
 
+def test_a_topic_that_is_paused_and_not_copied_is_told_before_anything_is_closed(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    create(clusters["primary"], TOPIC, 1)
+    produce(clusters["primary"], TOPIC, range(10), 1)
+    file = group_file(tmp_path, clusters)
+    assert mirrormaker("pause", str(file), "forth", "--topic", TOPIC).returncode == 0
+    said = refused("failover", file, "orders")
+    assert "topic 'orders' of route 'forth' is paused and has not copied everything" in said
+    assert "is fenced" not in said
+
+
 @pytest.mark.timeout(120)
 def test_a_side_that_is_left_takes_no_records_while_the_switch_is_under_way_and_a_switch_is_called_off(
     clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
