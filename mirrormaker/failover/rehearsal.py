@@ -153,7 +153,11 @@ async def rehearse(sides: Sides, target: Side) -> Rehearsal:
             rehearsal,
             missing=tuple(await _missing_at_last(sides, target, view)),
             groups=tuple(await groups_as_carried(sides.cluster(target), sides.leaving(old), view)),
-            notes=("groups go on where they were carried last", *_standing_notes(sides, old)),
+            notes=(
+                *_state_notes(sides, target),
+                "groups go on where they were carried last",
+                *_standing_notes(sides, old),
+            ),
         )
     places = await read_places(sides, old)
     groups, failures = await look_at_groups(sides, old, places)
@@ -163,6 +167,7 @@ async def rehearse(sides: Sides, target: Side) -> Rehearsal:
         groups=tuple(groups),
         tail=tuple((await find_tails(sides, target))[0]),
         notes=(
+            *_state_notes(sides, target),
             *failures,
             *_transaction_notes(places),
             *await _fence_notes(sides, old, places),
@@ -291,6 +296,11 @@ def _known(
         seconds=(now_ms - since_ms) / 1000 if records and since_ms else None,
         age_ms=now_ms - told["at_ms"],
     )
+
+
+def _state_notes(sides: Sides, target: Side) -> list[str]:
+    why = sides.why_not(target, force=True)
+    return [] if why is None else [f"the switch would be refused: {why}"]
 
 
 def _transaction_notes(places: list[PartitionPlace]) -> list[str]:

@@ -15,7 +15,7 @@ from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.reconcile.control import RouteWishes, read_wishes
 from mirrormaker.reconcile.control_records import control_records, this_user
-from mirrormaker.reconcile.switches import Side, Switch, latest, read_switches, switch_key, switch_value
+from mirrormaker.reconcile.switches import Side, Stage, Switch, latest, read_switches, switch_key, switch_value
 from mirrormaker.topology.failover_groups import FailoverGroup, failover_groups
 from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Topology
 
@@ -90,6 +90,29 @@ class Sides:
     def differ(self) -> bool:
         """Whether a side that answers does not know of the last switch."""
         return self.switch.revision > 0 and any(self.found[side] != self.switch for side in self.clusters)
+
+    def why_not(self, target: Side, *, force: bool = False) -> str | None:
+        """Why the group cannot be switched there as it stands; None where it can. `force`: also without the
+        side that is left.
+        """
+        now, old, name = self.switch, target.other, self.group.name
+        if now.side is target and now.stage is Stage.SETTLED:
+            since = f", epoch {now.epoch}, by {now.by}" if now.epoch else " and has never been elsewhere"
+            return f"the group {name!r} is at {self.name(target)!r} already{since}"
+        if now.side is target and now.stage is Stage.AWAY and old not in self.clusters:
+            return (
+                f"the group {name!r} is at {self.name(target)!r} already; {self.name(old)!r} is still away:"
+                f" {self.problems[old]}"
+            )
+        if now.side is old and now.stage is Stage.SWITCHING and (old in self.clusters or not force):
+            helps = "by the same command again"
+            if old not in self.clusters:
+                helps = f"or say --force: {self.problems[old]}"
+            return (
+                f"the group {name!r} is being switched to {self.name(old)!r} by {now.by}: end that first,"
+                f" {helps}"
+            )
+        return None
 
     def check_alone(self) -> None:
         """Raises FailoverError where somebody else has switched the group, as far as read."""

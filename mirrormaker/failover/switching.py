@@ -67,23 +67,12 @@ class GroupSwitch:
         return Switched(switch=sides.switch, rehearsal=rehearsal, groups=self._groups, tail=self._tail.found)
 
     async def _check_state(self, target: Side) -> None:
-        sides, now = self._sides, self._sides.switch
-        name, old = sides.group.name, target.other
+        sides, old = self._sides, target.other
+        why = sides.why_not(target, force=self._terms.force)
         if sides.differ:
-            await sides.record(now)  # whoever was to say so at both sides was killed
-        if now.side is target and now.stage is Stage.SETTLED:
-            since = f", epoch {now.epoch}, by {now.by}" if now.epoch else " and has never been elsewhere"
-            raise FailoverError(f"the group {name!r} is at {sides.name(target)!r} already{since}")
-        if now.side is target and now.stage is Stage.AWAY and old not in sides.clusters:
-            raise FailoverError(
-                f"the group {name!r} is at {sides.name(target)!r} already; {sides.name(old)!r} is still away:"
-                f" {sides.problems[old]}"
-            )
-        if now.side is old and now.stage is Stage.SWITCHING:
-            raise FailoverError(
-                f"the group {name!r} is being switched to {sides.name(old)!r} by {now.by}: end that first, by"
-                " the same command again"
-            )
+            await sides.record(sides.switch)  # whoever was to say so at both sides was killed
+        if why is not None:
+            raise FailoverError(why)
         if old not in sides.clusters and not self._terms.force:
             raise FailoverError(
                 f"{sides.problems[old]}: what it has and {sides.name(target)!r} has not would stay there:"
@@ -186,6 +175,10 @@ class GroupSwitch:
 
     async def _force(self, target: Side) -> None:
         sides = self._sides
+        fence = sides.switch.fence
+        if sides.switch.side is not target:
+            await open_topics(sides.cluster(target), fence)  # it was being left
+            fence = {}
         if sides.switch.stage is not Stage.SWITCHING or sides.switch.side is not target:
             await sides.record(
                 Switch(
@@ -194,7 +187,7 @@ class GroupSwitch:
                     side=target,
                     stage=Stage.SWITCHING,
                     forced=True,
-                    fence=sides.switch.fence,
+                    fence=fence,
                 )
             )
         await set_starts(sides, target)

@@ -160,6 +160,8 @@ def test_a_group_switches_to_its_standby_and_back_with_every_record_once_at_both
     assert (done["cluster"], done["stage"], done["fenced"]) == ("standby", "settled", [])
     wait_states(running, forth="standing by", back="running")
     assert "is at 'standby' already" in refused("failover", file, "forth")
+    notes = switch("failover", file, "--dry-run")["notes"]
+    assert any("would be refused: the group 'orders' is at 'standby' already" in note for note in notes)
     produce(standby, TOPIC, range(120, 150), 1)
     had += read(standby, "readers", TOPIC, 100)
     wait_count(primary, 150)
@@ -303,6 +305,33 @@ def test_a_topic_that_is_paused_and_not_copied_is_told_before_anything_is_closed
     said = refused("failover", file, "orders")
     assert "topic 'orders' of route 'forth' is paused and has not copied everything" in said
     assert "is fenced" not in said
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.long
+def test_a_switch_whose_new_side_is_lost_on_its_way_is_taken_back_by_force(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    primary, standby = clusters["primary"], clusters["standby"]
+    create(primary, TOPIC, 1)
+    produce(primary, TOPIC, range(10), 1)
+    file = group_file(tmp_path, clusters)
+    running = mirror.of_file(file)
+    running.start()
+    running.wait_for(lambda told: told["lag"]["messages"] == 0, "copied")
+    assert kill_at_write(6, "failover", file).returncode == KILLED
+    wait_until(lambda: running.status()["switch"]["stage"] == "switching", "all is copied")
+    standby.kill_node(1)
+    assert "end that first, or say --force" in refused("failback", file, "orders")
+    done = switch("failback", file, "--force")
+    assert (done["cluster"], done["stage"], done["fenced"]) == ("primary", "away", [])
+    produce(primary, TOPIC, range(10 ** 20, 10 ** 20 + 5), 1)  # too large for a side that is closed
+    standby.start_node(1)
+    wait_until(lambda: mirrormaker("failback", str(file), "orders").returncode == 0, "the standby is back")
+    wait_states(running, forth="running", back="standing by")
+    wait_count(standby, 15)
+    assert records_at(primary) == records_at(standby)
+    assert running.stop() == 0
 
 
 @pytest.mark.timeout(120)
