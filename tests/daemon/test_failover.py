@@ -350,6 +350,13 @@ def test_a_side_that_is_left_takes_no_records_while_the_switch_is_under_way_and_
     producer.begin_transaction()
     producer.produce(TOPIC, b"10", partition=0)
     producer.flush(30)
+    with begun("failover", file) as interrupted:
+        assert interrupted.stderr is not None
+        assert "is fenced: orders" in interrupted.stderr.readline()
+        interrupted.send_signal(signal.SIGINT)
+        told = interrupted.communicate(timeout=PATIENCE_SECONDS)[1]
+        assert "left on its way to standby (draining), and primary is fenced: run the same command again" in told
+        assert (interrupted.returncode, "Traceback" in told) == (130, False)
     with begun("failover", file, "--timeout", "60") as first:
         assert first.stderr is not None
         assert "is fenced: orders" in first.stderr.readline()
