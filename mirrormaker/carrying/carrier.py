@@ -52,8 +52,8 @@ class Crossing:
     to: TopicPartition
     position: OffsetAndMetadata
     committed: int | None
-    translation: Translation | None
-    """What its position is there; None where nothing was copied."""
+    translation: Translation
+    """What its position is there."""
     decision: Decision
     behind: int
     """Source offsets that the group has read and that the ledger does not know yet."""
@@ -198,19 +198,16 @@ class GroupCarrier:
         committed = there[to].offset if to in there else None
         pages = self._ledger.pages(source, to)
         back = None if self._back is None else self._back.pages(source, to)
-        decision = Decision(standing=GroupStanding.UNKNOWN)
         known = None if pages is None else pages.next
-        translation = None
-        if pages is not None or back is not None:
-            translation = translate(position.offset, pages, back)
-            decision = decide(
-                position.offset,
-                translation,
-                starts[to],
-                committed,
-                self._ledger.view.mark(GroupMarkId(group, self._ledger.lane(source, to))),
-                follows_rewinds=self._sync.rewinds,
-            )
+        translation = translate(position.offset, pages, back)
+        decision = decide(
+            position.offset,
+            translation,
+            starts[to],
+            committed,
+            self._ledger.view.mark(GroupMarkId(group, self._ledger.lane(source, to))),
+            follows_rewinds=self._sync.rewinds,
+        )
         return Crossing(
             source=source,
             to=to,

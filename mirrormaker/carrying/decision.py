@@ -25,7 +25,9 @@ class GroupStanding(Enum):
     CAREFUL = "careful"
     """What lies before its position is not known exactly: it stands where it certainly misses nothing."""
     UNKNOWN = "unknown"
-    """Nothing was copied yet: it is not carried."""
+    """Nothing was copied yet: it stands at the first record of the destination, where what comes next will be
+    behind it.
+    """
     REWOUND = "rewound"
     """It went back at the source, and is not to at the destination."""
     OWN = "own"
@@ -68,7 +70,7 @@ def decide(
     `log_start`; `mark`: how the mirror moved it last.
     """
     if translation.offset is None and translation.standing is not Standing.BEFORE:
-        return Decision(standing=GroupStanding.UNKNOWN)
+        return Decision(standing=GroupStanding.UNKNOWN, to=log_start if committed is None else None)
     to = max(log_start, translation.offset or 0)
     standing = _STANDINGS[translation.standing]
     if standing is GroupStanding.CARRIED and not translation.is_exact:

@@ -185,7 +185,7 @@ def _place_of(route: RouteSpec, group: str, each: Crossing, lanes: _Lanes) -> Gr
         there = lanes.there.pages(each.source, each.to)
         back = None if lanes.back is None else lanes.back.pages(each.source, each.to)
         again = read_again(each.position.offset, continues_at, there, back)
-    is_exact = each.translation is not None and each.translation.is_exact
+    is_exact = each.translation.is_exact
     return GroupPlace(
         route=route.name,
         group=group,

@@ -25,6 +25,7 @@ MARK = GroupMark(source=90, to=30, before=20)
         (EXACT, 35, None, Decision(standing=GroupStanding.CARRIED, to=40)),
         (EXACT, 35, GroupMark(source=100, to=40, before=30), Decision(standing=GroupStanding.OWN)),
         (NOTHING_KNOWN, 20, MARK, Decision(standing=GroupStanding.UNKNOWN)),
+        (NOTHING_KNOWN, None, None, Decision(standing=GroupStanding.UNKNOWN, to=5)),
         (
             Translation(offset=None, standing=Standing.BEFORE, is_exact=False),
             None,

@@ -125,6 +125,8 @@ def test_groups_behind_ahead_and_going_back_are_carried_and_those_at_work_there_
     source, destination = clusters
     create(source, "flights", 1)
     produce(source, "flights", range(100), 1)
+    create(source, "flights.none", 1)
+    commit(source, "readers-early", "flights.none", 0)
     commit(source, "readers-behind", "flights", 3)
     commit(source, "readers", "flights", 70)
     commit(source, "others", "flights", 70)
@@ -132,6 +134,7 @@ def test_groups_behind_ahead_and_going_back_are_carried_and_those_at_work_there_
     running.start()
     wait_carried(destination, "readers", 50)
     wait_carried(destination, "readers-behind", 0)
+    wait_until(lambda: committed(destination, "readers-early", "jfk.flights.none")[0] == 0, "carried")
     assert committed(destination, "readers", "jfk.flights")[1] == "a note"
     assert committed(destination, "others", "jfk.flights")[0] < 0
     commit(source, "readers", "flights", 40)
