@@ -46,13 +46,16 @@ class StateDirectory:
         return self._lock.is_held()
 
     def daemon_id(self) -> str:
-        """The daemon's name, made up the first time. Raises OSError."""
+        """The daemon's name, made up the first time. Raises ConfigurationError when that cannot be kept."""
         file = self.path / "id"
-        if file.exists() and (name := file.read_text(encoding="ascii").strip()):
-            return name
-        name = uuid.uuid4().hex[:12]
-        self.path.mkdir(parents=True, exist_ok=True)
-        _write_whole(file, name + "\n")
+        try:
+            if file.exists() and (name := file.read_text(encoding="ascii").strip()):
+                return name
+            name = uuid.uuid4().hex[:12]
+            self.path.mkdir(parents=True, exist_ok=True)
+            _write_whole(file, name + "\n")
+        except OSError as error:
+            raise ConfigurationError([f"{file}: cannot be kept: {error.strerror}"]) from error
         return name
 
     def write(self, state: dict[str, Any]) -> None:

@@ -68,8 +68,8 @@ def _describe_left(sides: Sides) -> str:
     fenced = f", and {old} is fenced" if switch.fence else ""
     calls_off = ", or the opposite one to call it off" if switch.stage is Stage.DRAINING else ""
     return (
-        f"{sides.group.name} is left on its way to {sides.name(switch.side)} ({switch.stage.value}){fenced}: run"
-        f" the same command again{calls_off}"
+        f"{sides.group.name} is left on its way to {sides.name(switch.side)} ({switch.stage.value}){fenced}:"
+        f" run the same command again{calls_off}"
     )
 
 

@@ -79,9 +79,11 @@ class _Lanes:
     back: ReturnLedger | None
 
 
-async def look_at_groups(sides: Sides, side: Side, places: list[PartitionPlace]) -> tuple[list[GroupPlace], list[str]]:
-    """Where the groups of `side` would go on at the other one now, and what was said of those that could not be
-    looked at; nothing is moved. Both sides must answer.
+async def look_at_groups(
+    sides: Sides, side: Side, places: list[PartitionPlace]
+) -> tuple[list[GroupPlace], list[str]]:
+    """Where the groups of `side` would go on at the other one now, and why others could not be looked at;
+    nothing is moved. Both sides must answer.
 
     Raises BrokerError.
     """
@@ -96,7 +98,9 @@ async def look_at_groups(sides: Sides, side: Side, places: list[PartitionPlace])
     return found, failures
 
 
-async def carry_groups(sides: Sides, side: Side, places: list[PartitionPlace]) -> tuple[list[GroupPlace], list[str]]:
+async def carry_groups(
+    sides: Sides, side: Side, places: list[PartitionPlace]
+) -> tuple[list[GroupPlace], list[str]]:
     """Carry the groups of `side` to the other one, and note there that they came from here: so they are
     carried back from where they go on. Returns where they are now, and what was said of those that were not
     carried. Raises BrokerError.

@@ -15,7 +15,15 @@ from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
 from mirrormaker.reconcile.control import RouteWishes, read_wishes
 from mirrormaker.reconcile.control_records import control_records, this_user
-from mirrormaker.reconcile.switches import Side, Stage, Switch, latest, read_switches, switch_key, switch_value
+from mirrormaker.reconcile.switches import (
+    Side,
+    Stage,
+    Switch,
+    latest,
+    read_switches,
+    switch_key,
+    switch_value,
+)
 from mirrormaker.topology.failover_groups import FailoverGroup, failover_groups
 from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Topology
 

@@ -66,8 +66,8 @@ class SourceIds:
         """
         lanes = [lane for lane in self.lanes(view) if (lane.source, lane.destination) == (source, to)]
         if len({lane.cluster for lane in lanes}) > 1:
-            problem = "the source does not answer, and others write to {} too: say its 'cluster_id' in the file"
-            raise ConfigurationError([problem.format(to)])
+            problem = f"others write to {to}, too, and the source does not answer: say its 'cluster_id'"
+            raise ConfigurationError([problem])
         if self._cluster is not None and source.topic in self._cluster.topics:
             lanes = [lane for lane in lanes if _is_now(lane, self._cluster)]
         return max(lanes, key=lambda lane: _end(view, lane), default=None)

@@ -15,6 +15,7 @@ from broker.types import TopicPartition
 from mirrormaker.carrying import carrier as module
 from mirrormaker.carrying.carrier import GroupCarrier
 from mirrormaker.topology.model import GroupSync
+from tests.client.running import until
 
 REFUSAL = "the group may not be described"
 
@@ -30,7 +31,9 @@ class Played:
         monkeypatch.setattr(module, "Admin", lambda _: self)
         monkeypatch.setattr(module, "fetch_offsets", self.fetch_offsets)
         monkeypatch.setattr(module, "earliest_offsets", self.earliest_offsets)
-        ledger = SimpleNamespace(is_read=True, note=lambda what, **details: self.notes.append((what, details)))
+        ledger = SimpleNamespace(
+            is_read=True, note=lambda what, **details: self.notes.append((what, details))
+        )
         cluster = SimpleNamespace(refresh=self.refresh)
         self.carrier = GroupCarrier(
             GroupSync(interval_ms=1), *map(cast, [Any] * 3, [cluster, cluster, ledger]), dict
@@ -54,11 +57,10 @@ class Played:
 
     async def carry(self, rounds: int) -> None:
         """Until that often more groups have been looked for, and the round before has ended."""
-        until = self.looks + rounds + 1
+        wanted = self.looks + rounds + 1
         task = asyncio.create_task(self.carrier.run())
         async with asyncio.timeout(30):
-            while self.looks < until:
-                await asyncio.sleep(0)
+            await until(lambda: self.looks >= wanted)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

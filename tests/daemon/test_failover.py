@@ -325,7 +325,7 @@ def test_a_switch_whose_new_side_is_lost_on_its_way_is_taken_back_by_force(
     assert "end that first, or say --force" in refused("failback", file, "orders")
     done = switch("failback", file, "--force")
     assert (done["cluster"], done["stage"], done["fenced"]) == ("primary", "away", [])
-    produce(primary, TOPIC, range(10 ** 20, 10 ** 20 + 5), 1)  # too large for a side that is closed
+    produce(primary, TOPIC, range(10**20, 10**20 + 5), 1)  # too large for a side that is closed
     standby.start_node(1)
     wait_until(lambda: mirrormaker("failback", str(file), "orders").returncode == 0, "the standby is back")
     wait_states(running, forth="running", back="standing by")
@@ -355,7 +355,9 @@ def test_a_side_that_is_left_takes_no_records_while_the_switch_is_under_way_and_
         assert "is fenced: orders" in interrupted.stderr.readline()
         interrupted.send_signal(signal.SIGINT)
         told = interrupted.communicate(timeout=PATIENCE_SECONDS)[1]
-        assert "left on its way to standby (draining), and primary is fenced: run the same command again" in told
+        assert (
+            "left on its way to standby (draining), and primary is fenced: run the same command again" in told
+        )
         assert (interrupted.returncode, "Traceback" in told) == (130, False)
     with begun("failover", file, "--timeout", "60") as first:
         assert first.stderr is not None

@@ -42,6 +42,13 @@ def test_the_name_of_a_daemon_survives_restarts(tmp_path: Path) -> None:
     assert len(name) == 12
 
 
+def test_a_name_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path)
+    (directory.path / "id.tmp").mkdir(parents=True)  # as where the disk is full
+    with directory.locked(), pytest.raises(ConfigurationError, match="daemon/id: cannot be kept"):
+        directory.daemon_id()
+
+
 def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     directory = StateDirectory(tmp_path)
     with directory.locked():
