@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
@@ -87,6 +88,25 @@ class RunRecord:
     def offsets_read(self) -> int:
         """Offsets that it went over."""
         return sum(end - start for parts in self.offsets.values() for start, end in parts.values())
+
+
+def kept_figures(told: Mapping[Any, Any]) -> dict[str, Any]:
+    """What a record keeps of figures: what JSON has, and anything else as text."""
+    return {str(key): _kept(value) for key, value in told.items()}
+
+
+def _kept(told: object) -> Any:
+    match told:
+        case Mapping():
+            return kept_figures(told)
+        case list() | tuple() | set() | frozenset():
+            return [_kept(each) for each in told]
+        case None | str() | bool() | int():
+            return told
+        case float() if math.isfinite(told):
+            return told
+        case _:
+            return str(told)
 
 
 def encode_record(record: RunRecord) -> str:

@@ -32,7 +32,7 @@ from mirrormaker.pipelines.job_run import JobRun
 from mirrormaker.pipelines.loading import Load, LoadError, describe_failure, is_without_room
 from mirrormaker.pipelines.reloading import reload_windows
 from mirrormaker.pipelines.run_log import PipelineFolder
-from mirrormaker.pipelines.run_record import CUT_OFF, RunKind, RunRecord, RunState
+from mirrormaker.pipelines.run_record import CUT_OFF, RunKind, RunRecord, RunState, kept_figures
 from mirrormaker.pipelines.session import OWN_SETTINGS, opened_session, why_spark_is_gone
 from mirrormaker.pipelines.source import find_topics
 from mirrormaker.pipelines.transforming import called, find_function
@@ -226,7 +226,7 @@ class Runner:
             due_ms = None if request.trigger == COMMAND else request.due_ms
             named["run"] = JobRun(pipeline=self._pipeline, folder=self._folder, due_ms=due_ms)
         figures = called(function, spark, self._topology, dict(self._pipeline.arguments), **named)
-        return figures if isinstance(figures, dict) else {}
+        return kept_figures(figures) if isinstance(figures, Mapping) else {}
 
     # ---- before it
 

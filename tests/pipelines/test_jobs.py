@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
 import yaml
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from broker.clock import SystemClock
 from broker.errors import ConfigurationError
@@ -16,7 +19,7 @@ from mirrormaker.pipelines.runner import RunFailedError, Runner, RunRequest
 from mirrormaker.spark.jobs import compaction
 from mirrormaker.spark.jobs.tier_audit import TiersDifferError, compare, hashed, load
 from mirrormaker.topology.loader import load_topology
-from mirrormaker.topology.model import Topology
+from mirrormaker.topology.model import CallFunction, Topology
 from tests.pipelines.place import START_MS, Place, give_up, order, produce
 
 
@@ -49,6 +52,20 @@ def test_an_export_of_a_table_that_is_not_there_is_given_up_once_another_is_name
     with pytest.raises(RunFailedError, match="has no topic 'nowhere'"):
         export(place, table=table, topic="nowhere")
     assert export(place, table=table).figures == {"rows": 3}
+
+
+def counted(spark: SparkSession, topology: Topology, arguments: dict[str, str]) -> dict[object, object]:
+    """A job that returns what JSON cannot have."""
+    return {(True, date(2013, 1, 1)): spark.range(3).agg(f.max("id")).first()}
+
+
+def test_a_job_ends_well_whatever_it_returns(place: Place) -> None:
+    topology = topology_of(place)
+    pipeline = replace(topology.pipelines[0], job=CallFunction(module=__name__, name=counted.__name__))
+    topology = replace(topology, pipelines=(pipeline,))
+    session = nullcontext(place.spark.newSession())
+    record = Runner(topology, pipeline, SystemClock(), session=session).run(RunRequest())
+    assert record.figures == {"(True, datetime.date(2013, 1, 1))": [2]}
 
 
 def test_arguments_of_a_compaction_that_are_none_are_named(spark: SparkSession, place: Place) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from mirrormaker.pipelines.run_record import (
     counted_batches,
     decode_record,
     encode_record,
+    kept_figures,
 )
 from mirrormaker.topology.model import PipelineName, PipelineSpec
 
@@ -49,6 +51,14 @@ def folder(tmp_path: Path) -> PipelineFolder:
 
 def test_a_record_is_read_as_it_was_written() -> None:
     assert decode_record(encode_record(RUN)) == RUN
+
+
+def test_figures_of_a_job_are_kept_whatever_it_returns() -> None:
+    told = {"rows": 3, "mean": float("nan"), date(2013, 1, 1): {("EWR", "UA"): (1, 2.5)}, "lock": object}
+    figures = kept_figures(told)
+    known = {"rows": 3, "mean": "nan", "2013-01-01": {"('EWR', 'UA')": [1, 2.5]}, "lock": str(object)}
+    assert figures == known
+    assert decode_record(encode_record(replace(RUN, figures=figures))).figures == known
 
 
 def test_what_was_said_last_of_a_run_holds(folder: PipelineFolder) -> None:
