@@ -99,6 +99,12 @@ class Selection:
     patterns: Patterns | None = None
     partitions: tuple[TopicPartition, ...] = ()
 
+    def names(self, partition: TopicPartition) -> bool:
+        """Whether it is to be read where it is there."""
+        if self.patterns is not None:
+            return self.patterns.selects(partition.topic)
+        return partition in self.partitions or partition.topic in self.topics
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchTerms:

@@ -173,7 +173,9 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raises DataLossError, with failOnDataLoss, where there is less than was read already."""
         for partition, offset in sorted(known.items()):
             if partition not in logs.latest:
-                self._lose(f"{partition} is gone; it was read up to offset {offset}")
+                selected = self._options.selection.names(partition)
+                reason = "is gone" if selected else "is not among what is to be read any more"
+                self._lose(f"{partition} {reason}; it was read up to offset {offset}")
             elif logs.latest[partition] < offset:
                 self._lose(f"{partition} ends at {logs.latest[partition]}; it was read up to offset {offset}")
 

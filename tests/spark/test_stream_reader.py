@@ -175,6 +175,23 @@ def test_records_that_are_gone_are_an_error_or_passed_over(bootstrap: str) -> No
     lenient.stop()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"subscribe": "{topic}"}, {"subscribePattern": "{topic}|nowhere"}, {"assign": '{{"{topic}": [0]}}'}],
+    ids=["topics", "pattern", "partitions"],
+)
+def test_what_a_query_names_no_more_is_told_apart_from_what_is_gone(
+    bootstrap: str, options: dict[str, str]
+) -> None:
+    topic, other = (fill(bootstrap, partitions=1, count=3) for _ in range(2))
+    named = {name: value.format(topic=topic) for name, value in options.items()}
+    given = {"kafka.bootstrap.servers": bootstrap, "fetchOffset.numRetries": "1", **named}
+    reader = MirrorStreamReader(parse_options(given, streaming=True))
+    with pytest.raises(DataLossError, match=f"^{other}-0 is not among what is to be read any more"):
+        reader.latestOffset({topic: {"0": 3}, other: {"0": 3}}, ReadAllAvailable())
+    reader.stop()
+
+
 @pytest.mark.parametrize("count", [20, 8])
 def test_a_topic_made_anew_is_not_taken_for_the_one_that_was_read(bootstrap: str, count: int) -> None:
     topic = fill(bootstrap, partitions=2, count=10)
