@@ -24,6 +24,7 @@ from broker.errors import ConfigurationError
 from broker.types import HostPort
 from mirrormaker.spark import MirrorDataSource
 from mirrormaker.spark.given_options import BOOTSTRAP, KAFKA
+from mirrormaker.spark.session import UNIX_SOCKETS
 from mirrormaker.topology.model import LOOPBACK, ClusterSpec, LakeFormat, LakeSink, PipelineSpec
 
 _LOCAL = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
@@ -33,6 +34,7 @@ _USUAL = {
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.python.filterPushdown.enabled": "true",
+    UNIX_SOCKETS: "true",
 }
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

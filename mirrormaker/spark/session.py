@@ -8,6 +8,9 @@ from pyspark.sql import SparkSession
 
 from mirrormaker.spark.datasource import MirrorDataSource
 
+UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
+"""Of Spark: for its JVM and Python workers. By TCP each task waits 40 ms for a late acknowledgement."""
+
 _LOOPBACK = "127.0.0.1"
 
 
@@ -25,6 +28,7 @@ def local_session(
         .config("spark.log.level", "ERROR")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.python.filterPushdown.enabled", "true")
+        .config(UNIX_SOCKETS, "true")
     )
     for name, value in (settings or {}).items():
         builder = builder.config(name, value)

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from mirrormaker.spark import MirrorDataSource
+from mirrormaker.spark.session import UNIX_SOCKETS
 
 SOURCES = ("mirror", "kafka")
 LOOPBACK = "127.0.0.1"
@@ -109,6 +110,7 @@ def main(work: dict[str, Any]) -> None:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.sql.shuffle.partitions", "2")
+        .config(UNIX_SOCKETS, "true")
         .getOrCreate()
     )
     session.dataSource.register(MirrorDataSource)
