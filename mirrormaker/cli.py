@@ -250,7 +250,10 @@ def _pause(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace) -> int:
     topology = load_for_status(options.file)
-    if not asyncio.run(resume(topology, options.route, options.topics, SystemClock(), options.partition)):
+    resumed = asyncio.run(resume(topology, options.route, options.topics, SystemClock(), options.partition))
+    for what in resumed:
+        print(what)
+    if not resumed:
         print("nothing was noted as paused", file=sys.stderr)
     return 0
 

@@ -11,7 +11,7 @@ from broker.clock import Clock
 from mirrormaker.reconcile.control import Pause, Resumption, RouteWishes, read_wishes, resumption_record
 from mirrormaker.reconcile.control_records import control_of, read_control_records, this_user
 from mirrormaker.reconcile.halts import Release
-from mirrormaker.reconcile.pauses import find_route, pause_records, resume_records
+from mirrormaker.reconcile.pauses import find_route, name_resumed, pause_records, resume_records
 from mirrormaker.topology.model import ClusterSpec, RouteName, Topology
 
 
@@ -32,8 +32,8 @@ async def pause(
 
 async def resume(
     topology: Topology, name: str, topics: Collection[str], clock: Clock, partition: int | None = None
-) -> int:
-    """Have a route go on, or topics of it, or one partition of them. Returns how many pauses that ended.
+) -> list[str]:
+    """Have a route go on, or topics of it, or one partition of them. Returns the names of what does.
 
     Raises ConfigurationError, BrokerError.
     """
@@ -49,4 +49,4 @@ async def resume(
         wishes = read_wishes(topic.entries()).get(route.name, RouteWishes())
         records = resume_records(route.name, wishes, resumption)
         await topic.put(records)
-        return len(records)
+        return [name_resumed(key) or name for key, _ in records]

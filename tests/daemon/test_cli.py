@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,15 @@ def test_a_mesh_is_simulated_without_asking_anybody(good: Path) -> None:
     assert mirrormaker("plan", str(file), "--simulate").stdout.endswith("1 routes over 1.0 d, 0 warnings\n")
     for span in ("12", "0.0001s", "367d"):
         assert "is not a span" in mirrormaker("plan", str(file), "--simulate", span).stderr
+
+
+def test_places_to_translate_are_text(
+    good: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for given, said in (
+        (b"flights:0\n", "is no TOPIC:PARTITION:OFFSET"),
+        (b"\xff:0:1\n", "not text in UTF-8"),
+    ):
+        monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(given), encoding="utf-8"))
+        assert main(["translate", str(good), "jfk-to-aggregate"]) == 1
+        assert said in capsys.readouterr().err

@@ -57,7 +57,7 @@ def test_a_paused_route_rests_in_every_daemon_until_it_is_resumed_and_may_be_mov
     moved = mirrormaker("seek", file, "a", "--to", "10", "--partition", "1")
     assert (moved.returncode, moved.stdout) == (0, "flights\t1\t10\n")
     assert count_records(destination, "a.flights", 2) == 100
-    assert mirrormaker("resume", file, "a").returncode == 0
+    assert mirrormaker("resume", file, "a").stdout == "a\n"
     wait_until(lambda: count_records(destination, "a.flights", 2) == 100 + 25 + 65, "copied from there on")
     assert mirrormaker("resume", file, "a").stderr == "nothing was noted as paused\n"
     assert mesh.mirror.stop() == 0
@@ -84,7 +84,7 @@ def test_a_paused_topic_rests_and_the_others_of_its_route_go_on(
     assert mesh.ask("/routes/a/pause?topic=plains", "")[0] == 400
     assert mesh.ask("/routes/b/pause", "")[0] == 404
     assert mesh.ask("/routes/a/seek?to=earliest", "")[0] == 409
-    assert mirrormaker("resume", str(mesh.file), "a", "--topic", "planes").returncode == 0
+    assert mirrormaker("resume", str(mesh.file), "a", "--topic", "planes").stdout == "planes\n"
     assert mesh.wait_copied("a", 40)["started_ms"] == before["started_ms"]
     assert count_records(destination, "a.planes", 1) == 20
     assert mesh.ask("/routes/a/pause", "")[0] == 200
