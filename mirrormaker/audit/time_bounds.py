@@ -10,6 +10,7 @@ from broker.client.offsets import MAX_TIMESTAMP, earliest_offsets, latest_offset
 from broker.clock import SystemClock
 from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
+from mirrormaker.audit.entries import columns_of
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.ranges import Range
 
@@ -44,7 +45,7 @@ async def _first_time(cluster: Cluster, partition: TopicPartition, within: Range
     try:
         async with aclosing(reader.entries()) as entries:
             async for entry in entries:
-                return 0 if entry.header is None else entry.header.base_timestamp
+                return min(columns_of(entry).timestamps)
         return None
     finally:
         await cluster.release_lane(lane)

@@ -19,7 +19,9 @@ class FirstBatch:
     """The first batch that waits in a partition."""
 
     timestamp_ms: int
-    """Since the epoch: of its first record, or of its append where the source's nodes date it."""
+    """Since the epoch: of its first record, or of its append where the source's nodes date it. Of a batch of
+    which compaction left some, whose header does not tell, that of the youngest.
+    """
     bytes_per_offset: float
 
 
@@ -65,7 +67,8 @@ def read_first(records: Buffer) -> FirstBatch | None:
         header = read_header(records)
     except CorruptRecordsError:
         return None
-    timestamp_ms = header.max_timestamp if header.is_log_append_time else header.base_timestamp
+    is_base_other = header.is_log_append_time or header.has_delete_horizon
+    timestamp_ms = header.max_timestamp if is_base_other else header.base_timestamp
     return FirstBatch(
         timestamp_ms=timestamp_ms, bytes_per_offset=header.size / (header.last_offset_delta + 1)
     )
