@@ -115,7 +115,8 @@ def _add_sums(view: RouteView, audit: RouteAudit) -> None:
     """Take in what the ledger has added up of partitions."""
     for (source, to), passes in view.passes.items():
         sums = [page for each in passes for page in each.sums]
-        audit.written.setdefault(to, []).extend(sums)
+        if to.topic not in view.rewritten_destinations:
+            audit.written.setdefault(to, []).extend(sums)
         if len(view.data_lanes(source)) == 1:
             audit.read[source] = sums
 

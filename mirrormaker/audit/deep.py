@@ -180,7 +180,7 @@ class DeepAudit:
         check = None
         if stretch.known is not None:
             is_kept_here = source.topic not in view.compacted_sources
-            is_kept_there = to.topic not in view.compacted_destinations
+            is_kept_there = to.topic not in view.compacted_destinations | view.rewritten_destinations
             check = HeaderCheck(
                 stretch.known, stretch.source, stretch.to, here=is_kept_here, there=is_kept_there
             )

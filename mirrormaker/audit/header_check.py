@@ -56,6 +56,7 @@ class HeaderCheck:
     def take_destination(self, header: BatchHeader | None) -> None:
         """A batch of the destination."""
         if header is None:
+            self._there = False  # written in the format of before there were batches
             return
         for to in (header.base_offset, header.next_offset - 1):
             offset = self._known.source_of(to)

@@ -36,6 +36,7 @@ from mirrormaker.topology.naming import compile_naming
 
 READ_TIMEOUT_MS = 30_000
 _POLICY, _TIMES = "cleanup.policy", "message.timestamp.type"
+_CODEC, _AS_SENT = "compression.type", "producer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,8 @@ class RouteView:
     compacted_destinations: frozenset[str] = frozenset()
     timed_destinations: frozenset[str] = frozenset()
     """Topics that give records times of their own."""
+    rewritten_destinations: frozenset[str] = frozenset()
+    """Topics that may store batches in another codec than they are sent in."""
 
     @property
     def is_exclusive(self) -> bool:
@@ -169,6 +172,7 @@ async def view_route(
     to_reached = await _stable_ends(destination, existing)
     ends = await _stable_ends(source, partitions)
     windows = await offsets_of_window(source, partitions, window)
+    here, kept = await _settings(source, wanted), await _settings(destination, {to.topic for to in existing})
     is_exact = route.delivery is Delivery.EXACTLY_ONCE
     returned = (
         await read_returned(source, destination, lanes, has_markers=is_exact) if route.provenance else {}
@@ -193,13 +197,10 @@ async def view_route(
         returned=returned,
         carried_ids=await _carried_ids(source) if route.provenance else frozenset(),
         mirrors=frozenset(view.producers(source.cluster_id)),
-        compacted_sources=await _topics_with(source, wanted, _POLICY, "compact"),
-        compacted_destinations=await _topics_with(
-            destination, {to.topic for to in existing}, _POLICY, "compact"
-        ),
-        timed_destinations=await _topics_with(
-            destination, {to.topic for to in existing}, _TIMES, "LogAppendTime"
-        ),
+        compacted_sources=_topics_with(here, _POLICY, "compact"),
+        compacted_destinations=_topics_with(kept, _POLICY, "compact"),
+        timed_destinations=_topics_with(kept, _TIMES, "LogAppendTime"),
+        rewritten_destinations=frozenset(kept) - _topics_with(kept, _CODEC, _AS_SENT),
     )
 
 
@@ -253,16 +254,21 @@ async def _read_kept(cluster: Cluster, name: str) -> list[tuple[Mapping[str, obj
         return list(topic.entries())
 
 
-async def _topics_with(cluster: Cluster, topics: Collection[str], name: str, word: str) -> frozenset[str]:
-    """Topics that have the word in a setting; none where the cluster does not tell."""
+async def _settings(cluster: Cluster, topics: Collection[str]) -> dict[str, dict[str, str]]:
+    """What topics are set to, of what matters here; without those that the cluster does not tell of."""
     if not topics:
-        return frozenset()
+        return {}
     try:
-        told = await Admin(cluster).describe_topics_configs(topics, [name])
+        told = await Admin(cluster).describe_topics_configs(topics, (_POLICY, _TIMES, _CODEC))
     except BrokerError:
-        return frozenset()
-    return frozenset(
-        topic
+        return {}
+    return {
+        topic: {name: entry.value or "" for name, entry in configs.items()}
         for topic, configs in told.items()
-        if not isinstance(configs, BrokerError) and name in configs and word in (configs[name].value or "")
-    )
+        if not isinstance(configs, BrokerError)
+    }
+
+
+def _topics_with(settings: Mapping[str, Mapping[str, str]], name: str, word: str) -> frozenset[str]:
+    """Topics that have the word in a setting."""
+    return frozenset(topic for topic, values in settings.items() if word in values.get(name, ""))

@@ -433,6 +433,18 @@ def test_what_stands_in_a_topic_that_was_taken_over_was_there_before_also_withou
     assert route["equal"] == (15 if start == "earliest" else 5)
 
 
+def test_a_destination_that_gives_batches_another_codec_has_changed_nothing(
+    sides: Sides, copied: Callable[..., MirrorProcess]
+) -> None:
+    create(sides[1], "jfk.recoded", 1, **KEPT, **{"compression.type": "gzip"})
+    running = copied("recoded", numbered(range(50)))
+    code, route = audit(running.file, "--deep")
+    assert (code, route["equal"]) == (0, 50)
+    (partition,) = route["partitions"]
+    assert (partition["headers"]["changed_source"], partition["headers"]["changed_destination"]) == ([], [])
+    assert partition["headers"]["pages"] == 1
+
+
 def test_what_a_seek_repeats_or_passes_over_is_explained(
     sides: Sides, copied: Callable[..., MirrorProcess]
 ) -> None:
