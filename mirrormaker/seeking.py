@@ -1,5 +1,5 @@
 """Moving a route to another place in its source: the positions that its group has stored there, and for an
-exactly-once route those at its destination too, which come first.
+exactly-once route those at its destination too, which count first. What it passes over is noted before.
 
 Only while nobody copies: a process at work would store its own position over it. So the route must pause as a
 whole, or no process be in its group.
@@ -23,6 +23,8 @@ from broker.client.group_offset_admin import (
 )
 from broker.errors import BrokerError, ConfigurationError
 from broker.types import TopicPartition
+from mirrormaker.audit.time_offsets import offsets_of_window
+from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.clusters import open_cluster
 from mirrormaker.control_access import read_control
 from mirrormaker.flow.passed_over import note_passed_over
@@ -87,15 +89,30 @@ async def seek(
         partitions = await _partitions(source, route, topics, partition)
         await _await_nobody(admin, route, is_paused=wishes.pause is not None)
         before = await admin.group_offsets(route.group, partitions)
-        moved = await admin.move_group_offsets(route.group, destination, partitions)
+        moved = await _find(source, admin, route, destination, partitions)
         await note_passed_over(
             topology.clusters[route.destination],
             route.name,
             {each: (before[each].offset, to) for each, to in moved.items() if each in before},
         )
+        await admin.reset_group_offsets(route.group, moved)
         if route.delivery is Delivery.EXACTLY_ONCE:
             await _move_at_destination(topology, route, source, moved)
         return moved
+
+
+async def _find(
+    source: Cluster,
+    admin: GroupOffsetAdmin,
+    route: RouteSpec,
+    destination: Destination,
+    partitions: Collection[TopicPartition],
+) -> dict[TopicPartition, int]:
+    """Where that is. Of a time the first record, not the marker of a transaction that came later."""
+    if isinstance(destination, ToTime):
+        found = await offsets_of_window(source, partitions, TimeWindow(from_ms=destination.timestamp_ms))
+        return {each: found[each].first for each in partitions}
+    return await admin.move_group_offsets(route.group, destination, partitions, validate_only=True)
 
 
 async def _move_at_destination(

@@ -32,6 +32,9 @@ from mirrormaker.flow.trouble import (
 )
 from mirrormaker.topology.model import RouteSpec
 
+_OF_A_PLACE = frozenset({TroubleKind.SOURCE_GAP, TroubleKind.SOURCE_TRUNCATED})
+"""What the source lacks at one offset, and is met only there."""
+
 
 class Halts(Protocol):
     """Where it is kept which partitions of the route stand, for people and for the time after a restart."""
@@ -181,6 +184,8 @@ class Arbiter:
                     self._machine.halt(trouble)  # and tried at once
                 else:
                     self.meet(trouble)
+            elif self._is_left(source, trouble):
+                self._start(self._take_back(source), source)
             else:
                 self._look_whether_passed(source)
 
@@ -211,6 +216,13 @@ class Arbiter:
             elif self._halts.standing(partition.source) is None:
                 stand = self._stand_and_try if trouble.kind in OBSTACLES else self._stand
                 self._start(stand(trouble), partition.source, trouble)
+
+    def _is_left(self, source: TopicPartition, trouble: Trouble) -> bool:
+        """Whether the partition has been sent elsewhere since, as by a seek, past what it stood for."""
+        assert self._machine is not None
+        partition = self._machine.partitions.get(source)
+        is_free = partition is not None and partition.trouble is None and source not in self._under_way
+        return trouble.kind in _OF_A_PLACE and is_free
 
     def _look_whether_passed(self, source: TopicPartition) -> None:
         """A partition that stood in front of an obstacle may have left it behind."""

@@ -17,27 +17,33 @@ async def start_offsets(
     """The offset of each partition's first record to copy; behind the newest where none is late enough.
     Raises as `list_offsets`.
     """
-    if isinstance(start, StartAtOffsets):
-        return await _at_offsets(source, start, partitions)
-    wanted = dict.fromkeys(partitions, _moment(start))
-    found = {each: at.offset for each, at in (await list_offsets(source, wanted)).items()}
-    late = [each for each, offset in found.items() if offset == NO_OFFSET]
-    if late:
-        ends = await list_offsets(source, dict.fromkeys(late, LATEST))
-        found |= {each: at.offset for each, at in ends.items()}
-    return found
-
-
-def _moment(start: Start | StartAtTime) -> int:
     match start:
         case Start.EARLIEST:
-            return EARLIEST
+            return await _listed(source, EARLIEST, partitions)
         case Start.LATEST:
-            return LATEST
+            return await _listed(source, LATEST, partitions)
         case StartAtTime():
-            return start.timestamp_ms
+            return await _at_time(source, start, partitions)
+        case StartAtOffsets():
+            return await _at_offsets(source, start, partitions)
         case _:
             assert_never(start)
+
+
+async def _listed(
+    source: Cluster, moment: int, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    found = await list_offsets(source, dict.fromkeys(partitions, moment))
+    return {each: at.offset for each, at in found.items()}
+
+
+async def _at_time(
+    source: Cluster, start: StartAtTime, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """The ends are asked for first: what comes between the two questions may be late enough."""
+    ends = await _listed(source, LATEST, partitions)
+    found = await _listed(source, start.timestamp_ms, partitions)
+    return {each: ends[each] if offset == NO_OFFSET else offset for each, offset in found.items()}
 
 
 async def _at_offsets(

@@ -214,6 +214,17 @@ def test_a_partition_that_stood_stands_in_the_next_process_too(kind: TroubleKind
     assert scene.kept.halts == {SOURCE: (trouble, False)}
 
 
+@pytest.mark.parametrize("kind", [TroubleKind.SOURCE_GAP, TroubleKind.SOURCE_TRUNCATED])
+@pytest.mark.parametrize("is_released", [False, True])
+def test_a_partition_that_was_sent_elsewhere_stands_no_more(kind: TroubleKind, is_released: bool) -> None:
+    scene, trouble = Scene(FailurePolicies()), replace(trouble_of(kind), position=POSITION - 50)
+    scene.kept.halts[SOURCE] = (trouble, False)
+    scene.kept.released.update({SOURCE} if is_released else ())
+    scene.run(lambda: scene.arbiter.joined([SOURCE]))
+    assert (scene.kept.halts, scene.notes, scene.position) == ({}, [], POSITION)
+    assert scene.state[0] != "halted"
+
+
 @pytest.mark.parametrize("kind", sorted(OBSTACLES, key=lambda kind: kind.value))
 def test_an_obstacle_of_before_is_tried_at_once_and_forgotten_when_it_has_passed(kind: TroubleKind) -> None:
     scene, trouble = Scene(FailurePolicies()), trouble_of(kind)

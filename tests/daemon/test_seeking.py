@@ -1,0 +1,74 @@
+"""Where a seek moves a route that nobody runs, on real clusters."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import yaml
+
+from broker.client.cluster import Cluster
+from broker.client.group_offset_admin import GroupOffsetAdmin, ToLatest, ToOffset, ToTime
+from broker.embedded import EmbeddedCluster
+from broker.errors import BrokerError
+from broker.types import TopicPartition
+from mirrormaker import seeking
+from mirrormaker.seeking import seek
+from mirrormaker.topology.loader import load_topology
+from mirrormaker.topology.model import Topology
+from tests.audit.test_time_offsets import FLIGHTS, NOON_MS, write_history
+from tests.conftest import ClusterFactory
+
+ROUTE = "jfk-to-aggregate"
+
+
+def topology_of(folder: Path, cluster: ClusterFactory) -> tuple[Topology, EmbeddedCluster]:
+    """With the cluster that is its source, which has a history of 30 records in transactions of ten."""
+    clusters = {name: cluster(name) for name in ("jfk", "aggregate")}
+    write_history(clusters["jfk"])
+    document = {
+        "clusters": {
+            name: {"bootstrap": [str(each) for each in there.bootstrap]} for name, there in clusters.items()
+        },
+        "routes": [{"from": "jfk", "to": "aggregate", "topics": {"include": ["flights"]}}],
+    }
+    file = folder / "topology.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return load_topology(file), clusters["jfk"]
+
+
+def positions(source: EmbeddedCluster) -> dict[TopicPartition, int]:
+    """What the group has stored."""
+
+    async def read() -> dict[TopicPartition, int]:
+        async with Cluster(source.bootstrap) as asked:
+            found = await GroupOffsetAdmin(asked).group_offsets(f"mirror/{ROUTE}")
+        return {each: at.offset for each, at in found.items()}
+
+    return asyncio.run(read())
+
+
+def test_a_time_is_that_of_a_record_and_not_of_the_marker_before_it(
+    cluster: ClusterFactory, tmp_path: Path
+) -> None:
+    topology, source = topology_of(tmp_path, cluster)
+    for number, offset in ((3, 3), (15, 16), (29, 31), (30, 33)):
+        to = ToTime(NOON_MS + number * 1000)
+        assert asyncio.run(seek(topology, ROUTE, [], to, 0)) == {FLIGHTS: offset}
+        assert positions(source) == {FLIGHTS: offset}
+
+
+def test_what_a_seek_cannot_note_it_does_not_pass_over(
+    cluster: ClusterFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology, source = topology_of(tmp_path, cluster)
+    asyncio.run(seek(topology, ROUTE, [], ToOffset(3), 0))
+
+    async def refuse(*_: object) -> None:
+        raise BrokerError("it may not be written")
+
+    monkeypatch.setattr(seeking, "note_passed_over", refuse)
+    with pytest.raises(BrokerError, match="it may not be written"):
+        asyncio.run(seek(topology, ROUTE, [], ToLatest(), 0))
+    assert positions(source) == {FLIGHTS: 3}
