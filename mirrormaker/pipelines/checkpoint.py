@@ -3,6 +3,7 @@
     generation               what this checkpoint is called: batches are counted anew with another
     GENERATION/beginning     where the first run began, by partition, noted before its first batch
     GENERATION/queries       what each query is for, and whether it keeps state
+    GENERATION/topics        ids of topics that have come since, as the first run after that has found them
     GENERATION/QUERY/        Spark's own: offsets of every batch before it begins, and that it is done
 
 Spark notes where a batch ends and not where the first one began: that is asked of the source again when the
@@ -21,6 +22,7 @@ from pyspark.sql import SparkSession
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.source import Offsets
 from mirrormaker.pipelines.table_files import FileError, TableFiles
+from mirrormaker.spark.offsets import topic_ids_from_json
 from mirrormaker.topology.model import FileSink, JdbcSink, LakeSink, PipelineSpec, SinkSpec, TopicSink
 
 LOAD = "load"
@@ -28,6 +30,7 @@ LOAD = "load"
 _GENERATION = "generation"
 _BEGINNING = "beginning"
 _QUERIES = "queries"
+_TOPICS = "topics"
 _PROBE = "probe"
 _ANEW = "give the pipeline another name and another folder to load anew"
 
@@ -83,7 +86,7 @@ class Checkpoint:
         queries = [
             f"{generation}/{name}/offsets"
             for name in self.files.list_names(generation)
-            if not name.startswith((_BEGINNING, _QUERIES, "."))
+            if not name.startswith((_BEGINNING, _QUERIES, _TOPICS, "."))
         ]
         return any(name.isdecimal() for query in queries for name in self.files.list_names(query))
 
@@ -93,15 +96,25 @@ class Checkpoint:
         text = None if generation is None else self.files.read_text(f"{generation}/{_BEGINNING}")
         return None if text is None else dict(json.loads(text))
 
+    def first_topic_ids(self) -> dict[str, str]:
+        """Which topics were the first that were loaded under their names, as far as that has been noted."""
+        text = self.files.read_text(f"{self.generation}/{_TOPICS}")
+        noted = {} if text is None else dict(json.loads(text))
+        begun = topic_ids_from_json(self.beginning() or {})
+        return {**topic_ids_from_json(self.loaded_ends()), **noted, **begun}
+
     def note_start(self, pipeline: PipelineSpec, beginning: Offsets) -> None:
         """Keep what a run is about to do, before it loads anything."""
         generation = self.make_generation()
         self.files.make_folder(generation)
         if not self.has_begun():
             self.files.write_text(f"{generation}/{_BEGINNING}", json.dumps(beginning))
-        queries = json.dumps(_queries_of(pipeline))
-        if self.files.read_text(f"{generation}/{_QUERIES}") != queries:
-            self.files.write_text(f"{generation}/{_QUERIES}", queries)
+        self._note(f"{generation}/{_TOPICS}", json.dumps(self.first_topic_ids(), sort_keys=True))
+        self._note(f"{generation}/{_QUERIES}", json.dumps(_queries_of(pipeline)))
+
+    def _note(self, path: str, text: str) -> None:
+        if self.files.read_text(path) != text:
+            self.files.write_text(path, text)
 
     def problems(self, pipeline: PipelineSpec) -> Iterator[tuple[str, str]]:
         """Why this checkpoint is none for `pipeline` as it is now: key and message."""
@@ -118,9 +131,16 @@ class Checkpoint:
                 if before != after:
                     yield f"sinks[{number}]", f"this place has the state of {before}: {_ANEW}, or put it back"
 
+    def begun_batches(self) -> int:
+        """How many batches have begun: the last need not be done."""
+        return self._count("offsets")
+
     def loaded_batches(self) -> int:
         """How many batches are done."""
-        names = self.files.list_names(f"{self.generation}/{LOAD}/commits")
+        return self._count("commits")
+
+    def _count(self, notes: str) -> int:
+        names = self.files.list_names(f"{self.generation}/{LOAD}/{notes}")
         return max((int(name) + 1 for name in names if name.isdecimal()), default=0)
 
     def loaded_ends(self) -> Offsets:

@@ -37,8 +37,14 @@ from mirrormaker.pipelines.source import Offsets, between, hour_of_record
 from mirrormaker.pipelines.transforming import apply_steps, keeps_columns
 from mirrormaker.pipelines.windows import DATE, HOUR, Span, hour_name, widen
 from mirrormaker.spark.lookups import topic_id_of
-from mirrormaker.spark.offsets import made_anew, offsets_from_json, offsets_to_json, topic_ids_from_json
-from mirrormaker.topology.model import ClusterSpec, PipelineSpec, TopicSink, Topology
+from mirrormaker.spark.offsets import (
+    TopicIds,
+    made_anew,
+    offsets_from_json,
+    offsets_to_json,
+    topic_ids_from_json,
+)
+from mirrormaker.topology.model import ClusterSpec, JdbcSink, PipelineSpec, TopicSink, Topology
 from mirrormaker.topology.step_order import source_of
 
 _NO_WINDOWS = (
@@ -73,6 +79,7 @@ def reload_windows(
     """
     if pipeline.watermark is not None:
         raise ConfigurationError([_NO_WINDOWS])
+    _check_alone(topology, pipeline)
     checkpoint = Checkpoint(spark, pipeline, folder)
     ends, generation = checkpoint.loaded_ends(), checkpoint.generation
     if not ends or generation is None:
@@ -87,6 +94,7 @@ def reload_windows(
     rows = rows_from(ends)
     frames = apply_steps(pipeline, rows)
     sinks = _open_windowed(spark, topology, pipeline, checkpoint, generation, frames)
+    _check_ended(checkpoint, pipeline, sinks)
     span = widen(asked, has_hours=all(HOUR in sink.window_columns for _, sink in sinks))
     by_time = all(
         keeps_columns(frames[source_of(pipeline.sinks[number], pipeline.steps)], rows, _times_of(sink))
@@ -94,15 +102,17 @@ def reload_windows(
     )
     is_timed = by_time and pipeline.time is None
     beginning = checkpoint.beginning() or {}
-    logs = asyncio.run(_look(cluster, ends, beginning, span.start_ms if is_timed else None))
+    first_ids = checkpoint.first_topic_ids()
+    logs = asyncio.run(_look(cluster, ends, beginning, first_ids, span.start_ms if is_timed else None))
+    doubts = {**logs.doubts, **_unread(ends, beginning, folder)}
     starts = offsets_to_json(logs.starts)
     asked_hours = _hours_of(span) if is_timed else ALL_HOURS
-    loaded = _loaded_of(logs.doubts, folder, checkpoint, asked_hours)
+    loaded = _loaded_of(doubts, folder, checkpoint, asked_hours)
     there: HourCounts = {}
     if loaded:
-        low, high = ({topic: side[topic] for topic in loaded} for side in (starts, ends))
+        low, high = ({topic: side[topic] for topic in loaded if topic in starts} for side in (starts, ends))
         there = _count_hours(between(spark, cluster, pipeline, low, high), asked_hours)
-    if lost := list(_losses(logs.doubts, loaded, there, span)):
+    if lost := list(_losses(doubts, loaded, there, span)):
         raise ConfigurationError(lost)
     rows = rows_from(starts)
     frames = apply_steps(pipeline, rows.where(_inside(f.col("time"), span)) if by_time else rows)
@@ -152,6 +162,46 @@ def _open_windowed(
     return found
 
 
+def _check_alone(topology: Topology, pipeline: PipelineSpec) -> None:
+    """Raises ConfigurationError where a table of a database has rows of several sinks: what its windows hold
+    is not one sink's to replace. Other tables belong to one.
+    """
+    tables = [
+        (f"pipelines[{index}].sinks[{number}]", (sink.target.url, sink.target.table))
+        for index, each in enumerate(topology.pipelines)
+        for number, sink in enumerate(each.sinks)
+        if isinstance(sink.target, JdbcSink)
+    ]
+    path = f"pipelines[{topology.pipelines.index(pipeline)}]."
+    problems = [
+        f"{own}: its windows of {table[1]} cannot be written anew, as {other} writes that table, too"
+        for own, table in tables
+        if own.startswith(path)
+        for other, its in tables
+        if other != own and its == table
+    ]
+    if problems:
+        raise ConfigurationError(problems)
+
+
+def _check_ended(checkpoint: Checkpoint, pipeline: PipelineSpec, sinks: Iterable[tuple[int, Sink]]) -> None:
+    """Raises ConfigurationError where a sink has a batch that is not done: what is written anew would be
+    without its rows, and the run that repeats it would pass them over.
+    """
+    batch = checkpoint.loaded_batches()
+    if checkpoint.begun_batches() == batch:
+        return
+    holding = [sink_name(number, pipeline.sinks[number]) for number, sink in sinks if sink.holds(batch)]
+    if holding:
+        raise ConfigurationError(
+            [
+                f"the last load of pipeline {pipeline.name!r} was cut off, and its rows may be in"
+                f" {', '.join(holding)} already: have it run to its end first, as 'mirrormaker pipeline run'"
+                " does"
+            ]
+        )
+
+
 def _times_of(sink: Sink) -> list[str]:
     """The columns that say the time of the sink's windows."""
     return [name for name in (DATE, HOUR) if name in sink.window_columns]
@@ -183,10 +233,27 @@ class _Logs:
     """Topic -> why some of what was loaded may be gone."""
 
 
-async def _look(cluster: ClusterSpec, loaded: Offsets, beginning: Offsets, start_ms: int | None) -> _Logs:
-    """Raises ConfigurationError for topics that were made anew since they were loaded."""
+def _unread(ends: Offsets, beginning: Offsets, folder: PipelineFolder) -> dict[str, list[str]]:
+    """Topics that were loaded and are read no more: deleted, or left out of `topics`."""
+    known = {each.topic for each in offsets_from_json(beginning)} | folder.past_runs().last_hours.keys()
+    known |= {topic for run in folder.runs() for topic in run.hours}
+    read = {each.topic for each in offsets_from_json(ends)}
+    reason = "it was deleted, or the pipeline does not read it any more"
+    return {topic: [f"topic {topic}: {reason}"] for topic in known - read}
+
+
+async def _look(
+    cluster: ClusterSpec,
+    loaded: Offsets,
+    beginning: Offsets,
+    first_ids: TopicIds,
+    start_ms: int | None,
+) -> _Logs:
+    """Raises ConfigurationError for topics that were made anew since they were loaded. `first_ids`: of those
+    that were loaded first under their names.
+    """
     ids, ends = topic_ids_from_json(loaded), offsets_from_json(loaded)
-    anew = made_anew(topic_ids_from_json(beginning), ids)
+    anew = made_anew(first_ids, ids)
     begun = {each: at for each, at in offsets_from_json(beginning).items() if each.topic not in anew}
     async with open_cluster(cluster) as opened:
         metadata = await opened.refresh()

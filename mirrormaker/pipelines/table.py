@@ -109,9 +109,13 @@ class Table:
         self.files.delete(_STAGING)
         self.files.delete(_REPLACED)
 
+    def holds(self, key: str, number: int) -> bool:
+        """Whether a batch is part of the table, as far back as batches are known again."""
+        return self.files.read_text(_note_of(key, number)) is not None
+
     def append(self, key: str, number: int, frame: DataFrame) -> int:
         """Add the rows of a batch, once; returns how many it has. `number` counts the batches of `key`."""
-        note = f"{_COMMITS}/{key}-{number}.json"
+        note = _note_of(key, number)
         told = self.files.read_text(note)
         if told is None:
             staged, rows = self._stage(frame)
@@ -126,7 +130,7 @@ class Table:
             commit = json.loads(told)
         self._move_in(commit)
         self.files.delete(str(commit["staged"]))
-        self.files.delete(f"{_COMMITS}/{key}-{number - COMMITS_KEPT}.json")
+        self.files.delete(_note_of(key, number - COMMITS_KEPT))
         return int(commit["rows"])
 
     def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
@@ -205,6 +209,10 @@ class Table:
                 self.files.rename(window, f"{_REPLACED}/{window}")
                 self.files.rename(staged, window)
         self.files.delete(f"{window}/{_MARK}")
+
+
+def _note_of(key: str, number: int) -> str:
+    return f"{_COMMITS}/{key}-{number}.json"
 
 
 def probe(spark: SparkSession, root: str) -> str | None:

@@ -19,7 +19,7 @@ from mirrormaker.pipelines.source import range_options
 from mirrormaker.pipelines.table import Table
 from mirrormaker.spark.lookups import select_partitions
 from mirrormaker.spark.options import parse_options
-from tests.pipelines.place import Place, order
+from tests.pipelines.place import Place, order, produce
 from tests.spark.topics import make_anew
 
 KEYS = "format: json\n    schema: id int, price double\n    sinks: [{parquet: out}]\n"
@@ -198,3 +198,37 @@ def test_a_checkpoint_with_state_is_for_the_sinks_that_it_was_made_for(place: Pl
     place.keys = KEYS
     place.run()
     assert place.ids() == list(range(4))
+
+
+def test_a_reload_is_refused_where_rows_are_of_a_topic_that_is_read_no_more(place: Place) -> None:
+    place.keys = f"{KEYS}    source_options: {{failOnDataLoss: false}}\n"
+    first, second = place.topic, f"{place.topic}-b"
+    produce(place.bootstrap, first, (order(number, 1) for number in range(4)))
+    produce(place.bootstrap, second, (order(number, 1 + number % 2) for number in range(4, 8)))
+    place.topic = f"{first}.*"
+    assert place.run().rows_read == 8
+    place.topic = first
+    assert place.run().rows_read == 0
+    told = f"topic {second}: it was deleted, or .*: 2 that may be of .* were loaded, 0 are there"
+    with pytest.raises(RunFailedError, match=told):
+        place.reload(1, 2)
+    assert place.ids() == list(range(8))
+    assert place.reload(3, 4).state is RunState.SUCCEEDED
+
+
+@pytest.mark.long
+def test_a_reload_is_refused_where_a_topic_that_had_come_later_was_made_anew(place: Place) -> None:
+    place.keys = f"{KEYS}    source_options: {{failOnDataLoss: false}}\n"
+    first, second = place.topic, f"{place.topic}-b"
+    place.produce(order(number, 1) for number in range(4))
+    place.topic = f"{first}.*"
+    place.run()
+    produce(place.bootstrap, second, (order(number, 1) for number in range(4, 8)))
+    place.run()
+    make_anew(place.bootstrap, second, partitions=2, count=0)
+    produce(place.bootstrap, second, (order(number, 1) for number in range(8, 10)))
+    assert place.run().rows_read == 2
+    told = f"topic {second} was deleted and made anew, .*: 6 that may be of .* were loaded, 2 are there"
+    with pytest.raises(RunFailedError, match=told):
+        place.reload(1, 2)
+    assert place.ids() == list(range(10))

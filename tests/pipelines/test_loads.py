@@ -99,6 +99,29 @@ def test_a_batch_that_was_done_but_for_sparks_note_is_in_the_figures_of_one_run(
     assert rows_of_runs(place) == [20, 1]
 
 
+def test_a_reload_comes_after_a_load_that_was_cut_off_with_its_rows_in_the_table(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.produce(order(number, number // 10) for number in range(20))
+    place.run()
+    place.produce(order(number, 1) for number in range(20, 25))
+    append = Table.append
+
+    def cut_off(table: Table, key: str, number: int, frame: DataFrame) -> int:
+        append(table, key, number, frame)
+        raise OSError("cut off")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Table, "append", cut_off)
+        with pytest.raises(RunFailedError, match="cut off"):
+            place.run()
+    with pytest.raises(RunFailedError, match="was cut off, and its rows may be in 0-parquet already"):
+        place.reload(1, 2)
+    place.run()
+    assert place.reload(1, 2).rows_written == {"0-parquet": 15}
+    assert place.ids() == list(range(25))
+
+
 def test_a_reload_writes_the_windows_anew_that_are_asked_for_and_no_others(place: Place) -> None:
     place.keys = (
         "format: json\n    schema: id int, price double\n"

@@ -59,16 +59,24 @@ def test_a_database_has_every_record_once_whatever_was_cut_off(
             place.run()
     assert len(rows(place.spark, url, "orders")) == 30
     assert place.run().rows_written == {"0-jdbc": 1}
-    assert sorted(row.id for row in rows(place.spark, url, "orders")) == list(range(31))
+    with monkeypatch.context() as patched:
+        patched.setattr(DatabaseSink, "append", cut_off)
+        place.produce([order(31, 2)])
+        with pytest.raises(RunFailedError, match="cut off"):
+            place.run()
+    with pytest.raises(RunFailedError, match="may be in 0-jdbc already"):
+        place.reload(1, 2)
+    place.run()
+    assert sorted(row.id for row in rows(place.spark, url, "orders")) == list(range(32))
     (note,) = rows(place.spark, url, NOTES)
-    assert (note.SINK, note.BATCH, note.STAGING) == ("p/0-jdbc", 1, None)
+    assert (note.SINK, note.BATCH, note.STAGING) == ("p/0-jdbc", 2, None)
 
     place.keys = place.keys.replace("value.price", "-value.price as price")
     record = place.reload(1, 2)
     assert record.rows_written == {"0-jdbc": 10}
     negative = sorted(row.id for row in rows(place.spark, url, "orders") if row.price < 0)
     assert negative == list(range(10, 20))
-    assert len(rows(place.spark, url, "orders")) == 31
+    assert len(rows(place.spark, url, "orders")) == 32
 
     place.keys = place.keys.replace("topic, date", "topic, 1 as version, date")
     with pytest.raises(RunFailedError, match=r"sinks\[0\]: orders: has no column version: there are"):
@@ -77,6 +85,19 @@ def test_a_database_has_every_record_once_whatever_was_cut_off(
     place.keys = place.keys.replace("1 as version, ", "")
     with pytest.raises(RunFailedError, match="another checkpoint"):
         place.run()
+
+
+def test_windows_of_a_table_that_several_sinks_write_are_left_alone(place: Place, url: str) -> None:
+    place.produce([order(1, 0)])
+    sink = f"{{jdbc: {{url: '{url}', table: orders}}}}"
+    place.keys = f"{SCHEMA}    steps: [{FLAT}]\n    sinks: [{sink}, {sink}]\n"
+    with pytest.raises(RunFailedError) as failed:
+        place.reload(0, 1)
+    assert (failed.value.record.problem or "").splitlines() == [
+        f"pipelines[0].sinks[{one}]: its windows of orders cannot be written anew, as "
+        f"pipelines[0].sinks[{other}] writes that table, too"
+        for one, other in ((0, 1), (1, 0))
+    ]
 
 
 def dying_at(beginning: str) -> Any:

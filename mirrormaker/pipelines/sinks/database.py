@@ -84,6 +84,13 @@ class DatabaseSink:
 
             return self._move_in(connection, frame, "", note)
 
+    def holds(self, number: int) -> bool:
+        with self._connected() as connection:
+            if not connection.has_table(self._notes):
+                return False
+            told = self._note_of(connection)
+            return told is not None and int(str(told[0])) >= number
+
     def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
         with self._connected() as connection:
             condition = span_condition(
@@ -120,13 +127,17 @@ class DatabaseSink:
             raise DatabaseError(f"{self._table}: {error}") from error
 
     def _noted(self, connection: JdbcConnection) -> tuple[int, int]:
-        told = connection.row(
-            f"SELECT batch, row_count FROM {self._notes} WHERE sink = ? AND loaded_by = ?",
-            *(self._place.owner, self._place.generation),
-        )
+        told = self._note_of(connection)
         if told is None:
             raise DatabaseError(f"{self._notes}: the row of {self._place.owner!r} is gone")
         return int(str(told[0])), int(str(told[1]))
+
+    def _note_of(self, connection: JdbcConnection) -> list[object] | None:
+        """The last batch and its rows."""
+        return connection.row(
+            f"SELECT batch, row_count FROM {self._notes} WHERE sink = ? AND loaded_by = ?",
+            *(self._place.owner, self._place.generation),
+        )
 
     def _have_notes(self, connection: JdbcConnection) -> None:
         if not connection.has_table(self._notes):

@@ -17,6 +17,7 @@ class FilesSink:
     def __init__(self, place: SinkPlace, sink: SinkSpec, frame: DataFrame) -> None:
         self._place = place
         self._frame = frame
+        self._key = f"{place.generation}-{place.name}"
         self._table = table_of(place.spark, sink, frame)
 
     @property
@@ -30,7 +31,10 @@ class FilesSink:
         self._table.note_columns(self._frame)
 
     def append(self, number: int, frame: DataFrame) -> int:
-        return self._table.append(f"{self._place.generation}-{self._place.name}", number, frame)
+        return self._table.append(self._key, number, frame)
+
+    def holds(self, number: int) -> bool:
+        return self._table.holds(self._key, number)
 
     def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
         windows, rows = self._table.replace(asked, frame)

@@ -76,6 +76,10 @@ class LakeTable(ABC):
         finally:
             rows.unpersist()
 
+    def holds(self, number: int) -> bool:
+        with _translated(self._table):
+            return self._exists() and self._may_have(number)
+
     def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
         condition = span_condition(asked, self.window_columns, lambda name: f"`{name}`")
         rows = frame.persist()
@@ -105,6 +109,10 @@ class LakeTable(ABC):
     def _has(self, number: int) -> bool:
         """Whether the batch is in the table; a kind that passes it over by itself says no."""
 
+    def _may_have(self, number: int) -> bool:
+        """Whether it may be in there."""
+        return self._has(number)
+
     @abstractmethod
     def _add(self, number: int, rows: DataFrame) -> None: ...
 
@@ -128,6 +136,9 @@ class DeltaTable(LakeTable):
 
     def _has(self, number: int) -> bool:
         return False  # Delta knows its transactions by itself
+
+    def _may_have(self, number: int) -> bool:
+        return True
 
     def _add(self, number: int, rows: DataFrame) -> None:
         writer = rows.write.format("delta").options(**self._options).mode("append")

@@ -43,6 +43,9 @@ class Sink(Protocol):
     def append(self, number: int, frame: DataFrame) -> int:
         """Add the rows of a batch unless it has; returns how many these are. Raises BrokerError."""
 
+    def holds(self, number: int) -> bool:
+        """Whether the rows of a batch may be in it, so that they are not added again. Raises BrokerError."""
+
     def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
         """Have the windows inside `asked` hold the rows of `frame`, all of which are inside, and nothing
         else. Returns the windows that were or are there, and the rows. Raises BrokerError.

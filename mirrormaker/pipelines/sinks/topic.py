@@ -40,6 +40,9 @@ class OutboxSink:
             return self._send_at_once(frame)
         return self._outbox.send(number, lambda: frame, self._options)
 
+    def holds(self, number: int) -> bool:
+        return self._outbox.holds(number)
+
     def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
         raise AssertionError("a topic has no windows")
 
