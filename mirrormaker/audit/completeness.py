@@ -12,7 +12,8 @@ position. Sources of sources count too, along every way that leads to the topic.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from broker.client.cluster import Cluster
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, ConfigurationError
 from broker.types import TopicPartition
-from mirrormaker.audit.feeders import feeding_topic_by_name, feeding_topics
+from mirrormaker.audit.feeders import fed_topics, feeding_topic_by_name, feeding_topics
 from mirrormaker.audit.ranges import Range, covered_by, joined, outside, total
 from mirrormaker.audit.stored_positions import read_positions
 from mirrormaker.audit.time_offsets import offsets_of_window
@@ -141,6 +142,20 @@ async def read_completeness(
         sources += found
         goals = {Goal(each.source, each.topic) for each in found} - seen
     return Completeness(window=window, is_over=is_over, sources=tuple(sources))
+
+
+async def coming_topics(topology: Topology, cluster: str, selects: Callable[[str], bool]) -> set[str]:
+    """Topics of a cluster that routes bring, by what sources have now that can be asked: they need not be
+    there yet.
+    """
+    found: set[str] = set()
+    for route in topology.routes:
+        if route.destination == cluster:
+            with contextlib.suppress(BrokerError):  # told of the topics that are there
+                async with open_cluster(topology.clusters[route.source]) as source:
+                    metadata = await source.refresh()
+                found.update(filter(selects, fed_topics(route, metadata.topics.values())))
+    return found
 
 
 async def _of_route(

@@ -22,6 +22,16 @@ def feeding_topics(route: RouteSpec, to: str, topics: Iterable[TellsOfTopic]) ->
     ]
 
 
+def fed_topics(route: RouteSpec, topics: Iterable[TellsOfTopic]) -> set[str]:
+    """The topics of the destination that records of these source topics go to, be it by a step."""
+    naming = compile_naming(route.source, route.topics)
+    return {
+        to
+        for name, main in select_topics(naming, topics).items()
+        for to in (main, *topics_elsewhere(route, naming, name))
+    }
+
+
 def feeding_topic_by_name(route: RouteSpec, to: str) -> str | None:
     """What the topic must be called at the source, going by names alone; None where the route cannot feed it
     so.

@@ -79,6 +79,8 @@ class RunRecord:
     """What a reload has written anew."""
     incomplete: tuple[str, ...] = ()
     """What the audit said was missing, in lines for people."""
+    complete_until_ms: int | None = None
+    """Up to when it has seen that everything had arrived; None where it has not looked, or it had not."""
     figures: Mapping[str, Any] = field(default_factory=dict)
     """What a job has to tell."""
     problem: str | None = None

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from broker.clock import Clock
 from broker.errors import BrokerError, ConfigurationError
 from broker.telemetry import logger
-from mirrormaker.audit.completeness import read_completeness
+from mirrormaker.audit.completeness import coming_topics, read_completeness
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.pipelines.checks import Preparation, Prepared, check_job
 from mirrormaker.pipelines.job_run import JobRun
@@ -34,7 +34,7 @@ from mirrormaker.pipelines.reloading import reload_windows
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import CUT_OFF, RunKind, RunRecord, RunState, kept_figures
 from mirrormaker.pipelines.session import OWN_SETTINGS, opened_session, why_spark_is_gone
-from mirrormaker.pipelines.source import find_topics
+from mirrormaker.pipelines.source import find_topics, topic_naming
 from mirrormaker.pipelines.transforming import called, find_function
 from mirrormaker.pipelines.windows import Span
 from mirrormaker.topology.model import Completeness, PipelineSpec, RecordFormat, Topology
@@ -253,8 +253,10 @@ class Runner:
         end_ms = record.due_ms if record.due_ms is not None else record.started_ms
         while True:
             missing = self._missing(end_ms)
-            if not missing or self._pipeline.require is Completeness.MARK:
-                return replace(record, incomplete=tuple(missing), state=RunState.RUNNING)
+            if not missing:
+                return replace(record, incomplete=(), state=RunState.RUNNING, complete_until_ms=end_ms)
+            if self._pipeline.require is Completeness.MARK:
+                return replace(record, incomplete=tuple(missing))
             if self._clock.now_ms() >= deadline_ms:
                 told = "; ".join(missing[:5])
                 raise LoadError(f"not complete after {self._pipeline.patience_ms} ms: {told}")
@@ -264,21 +266,33 @@ class Runner:
                 return record
 
     def _missing(self, end_ms: int) -> list[str]:
+        """What has not arrived of all that is due by then; lines for people."""
         assert self._pipeline.cluster is not None
-        topics = find_topics(self._topology.clusters[self._pipeline.cluster], self._pipeline)
-        window = TimeWindow(from_ms=self._complete_until(), to_ms=end_ms)
+        begin_ms = self._complete_until()
+        if begin_ms is not None and begin_ms >= end_ms:
+            return []  # a run by hand was quicker, or this one comes again
+        name, cluster = self._pipeline.cluster, self._topology.clusters[self._pipeline.cluster]
+        selects = topic_naming(cluster, self._pipeline).selects
+        topics = asyncio.run(coming_topics(self._topology, name, selects))
+        try:
+            topics.update(find_topics(cluster, self._pipeline))
+        except ConfigurationError:
+            if not topics:
+                raise
+        except BrokerError as error:
+            return [f"{name}: {error}"]
+        window = TimeWindow(from_ms=begin_ms, to_ms=end_ms)
         found = asyncio.run(
-            read_completeness(self._topology, self._pipeline.cluster, topics, window, clock=self._clock)
+            read_completeness(self._topology, name, sorted(topics), window, clock=self._clock)
         )
         return [] if found.is_complete else found.missing_lines()
 
     def _complete_until(self) -> int | None:
         """What earlier runs have seen to be complete."""
         seen = [
-            run.due_ms
+            run.complete_until_ms
             for run in self._folder.runs()
-            if run.state is RunState.SUCCEEDED and run.kind is RunKind.LOAD and not run.incomplete
-            if run.due_ms is not None
+            if run.state is RunState.SUCCEEDED and run.complete_until_ms is not None
         ]
         return max(seen, default=None)
 

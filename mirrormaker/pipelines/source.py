@@ -26,7 +26,7 @@ from mirrormaker.topology.model import (
     StartAtTime,
     TopicSelection,
 )
-from mirrormaker.topology.naming import INTERNAL_PREFIX, compile_naming
+from mirrormaker.topology.naming import INTERNAL_PREFIX, TopicNaming, compile_naming
 
 Offsets = Mapping[str, Mapping[str, int]]
 """Topic -> partition -> offset, as Spark's checkpoints have them."""
@@ -34,11 +34,17 @@ _ONLY_STREAMING = ("minoffsetspertrigger", "maxtriggerdelay")
 _ON_LOSS = "failOnDataLoss"
 
 
+def topic_naming(cluster: ClusterSpec, pipeline: PipelineSpec) -> TopicNaming:
+    """Which topics the pipeline reads, by their names."""
+    assert pipeline.topics is not None
+    selection = TopicSelection(include=pipeline.topics.include, exclude=pipeline.topics.exclude)
+    return compile_naming(cluster.name, selection)
+
+
 def find_topics(cluster: ClusterSpec, pipeline: PipelineSpec) -> list[str]:
     """The topics that the pipeline reads now. Raises ConfigurationError when there are none, BrokerError."""
     assert pipeline.topics is not None
-    selection = TopicSelection(include=pipeline.topics.include, exclude=pipeline.topics.exclude)
-    naming = compile_naming(cluster.name, selection)
+    naming = topic_naming(cluster, pipeline)
     names = asyncio.run(_topic_names(cluster))
     found = sorted(name for name in names if naming.selects(name))
     if not found:

@@ -76,6 +76,8 @@ class Place:
         self.spark = spark
         self.bootstrap = bootstrap
         self.keys = "format: json\n    schema: id int, price double\n    sinks: [{parquet: out}]\n"
+        self.sources = ""
+        self.routes = "[]"
 
     def produce(self, values: Iterable[tuple[int, bytes | None]]) -> None:
         produce(self.bootstrap, self.topic, values)
@@ -83,8 +85,9 @@ class Place:
     def runner(self, session: SparkSession | None = None) -> Runner:
         file = self.folder / "topology.yaml"
         file.write_text(
-            f'clusters: {{a: {{bootstrap: ["{self.bootstrap}"]}}}}\nroutes: []\npipelines:\n  - name: p\n'
-            f'    cluster: a\n    topics: {{include: ["{self.topic}"]}}\n    {self.keys}'
+            f'clusters: {{a: {{bootstrap: ["{self.bootstrap}"]}}{self.sources}}}\nroutes: {self.routes}\n'
+            f"pipelines:\n  - name: p\n    cluster: a\n"
+            f'    topics: {{include: ["{self.topic}"]}}\n    {self.keys}'
         )
         topology = load_topology(file)
         opened = nullcontext(session or self.spark.newSession())
