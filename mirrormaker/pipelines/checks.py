@@ -20,6 +20,7 @@ from mirrormaker.pipelines.decoding import decode, infer_schema, parse_schema, s
 from mirrormaker.pipelines.format_options import option_problems
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.sinks import database, files, lake
+from mirrormaker.pipelines.sinks.jdbc_connection import is_portable
 from mirrormaker.pipelines.sinks.sink import partition_columns
 from mirrormaker.pipelines.sinks.topic import RECORD_COLUMNS, write_options
 from mirrormaker.pipelines.source import Offsets, cluster_topics, find_topics, first_records, stream
@@ -251,6 +252,31 @@ def sink_problems(sink: SinkSpec, frame: DataFrame) -> Iterator[str]:
                 f"rows whose only column {only!r} is null would be lost, as Spark writes no empty lines:"
                 " say what stands for null in options, such as {nullValue: 'null'}"
             )
+        case FileSink(format=form):
+            yield from _unwritable(sink, form, frame)
+
+
+def _unwritable(sink: SinkSpec, form: FileFormat, frame: DataFrame) -> Iterator[str]:
+    """Columns of types that files or names of subfolders cannot have: Spark tells while it writes."""
+    jvm = frame.sparkSession._jvm
+    assert jvm is not None
+    writer = getattr(jvm, _WRITERS[form])()
+    folders = partition_columns(sink, frame)
+    for field, kind in zip(frame.schema, frame._jdf.schema().fields(), strict=True):
+        said = field.dataType.simpleString()
+        if field.name in folders:
+            if not is_portable(field.dataType):
+                yield f"column {field.name!r} is {said}, which cannot name subfolders"
+        elif not writer.supportDataType(kind.dataType()):
+            yield f"column {field.name!r} is {said}, which files of {form.value} cannot have"
+
+
+_FILES = "org.apache.spark.sql.execution.datasources"
+_WRITERS = {
+    FileFormat.PARQUET: f"{_FILES}.parquet.ParquetFileFormat",
+    FileFormat.JSON: f"{_FILES}.json.JsonFileFormat",
+    FileFormat.CSV: f"{_FILES}.csv.CSVFileFormat",
+}
 
 
 def _empty_line(sink: SinkSpec, frame: DataFrame) -> str | None:

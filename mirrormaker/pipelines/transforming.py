@@ -50,6 +50,9 @@ def find_function(where: CallFunction) -> Callable[..., Any]:
         function = getattr(import_module(where.module), where.name)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError([f"{where.module}:{where.name} cannot be imported: {error}"]) from error
+    except Exception as error:  # whatever the module does
+        told = f"{type(error).__name__}: {error}"
+        raise ConfigurationError([f"{where.module}:{where.name} cannot be imported: {told}"]) from error
     if not callable(function):
         raise ConfigurationError([f"{where.module}:{where.name} is no function"])
     return function  # type: ignore[no-any-return]

@@ -21,6 +21,7 @@ from tests.pipelines.place import Place, order
 from tests.spark.topics import new_topic
 
 SCHEMA = "format: json\n    schema: id int, price double\n"
+STRUCT = "struct<id:int,price:double>"
 FLAT = "{name: flat, sql: 'select value.id, value.price, topic, date, hour from records'}"
 
 
@@ -155,7 +156,10 @@ def test_a_topic_has_every_record_once_for_readers_of_what_is_committed(
 def test_sinks_that_cannot_be_written_are_told_before_anything_is(place: Place, url: str) -> None:
     assert url
     place.produce([order(1, 0)])
-    step = "{name: s, sql: 'select to_json(value) as value from records'}"
+    steps = (
+        "{name: spans, sql: 'select make_interval(1) as span, 1 as one from records'}, "
+        "{name: s, from: records, sql: 'select to_json(value) as value from records'}"
+    )
     sinks = {
         "{jdbc: {url: 'jdbc:derby:nowhere', table: t}}": "cannot be reached: java.sql.SQLException",
         "{jdbc: {url: 'jdbc:what:x', table: t}}": "Spark has no driver for jdbc:what: name its jar",
@@ -167,9 +171,12 @@ def test_sinks_that_cannot_be_written_are_told_before_anything_is(place: Place, 
         "{topic: t, options: {delivery: sometimes}}": "option delivery: 'sometimes' is none of",
         "{topic: u, options: {akcs: all}}": "option akcs is unknown",
         "{topic: v, from: records}": "the column 'value' must be text or bytes",
+        "{csv: out-3, from: records}": f"column 'value' is {STRUCT}, which files of csv cannot have",
+        "{parquet: out-4, from: spans}": "column 'span' is interval, which files of parquet cannot have",
+        "{json: out-5, from: records, partition_by: [value]}": f"column 'value' is {STRUCT}, which cannot",
     }
     listed = ", ".join(["{parquet: out}", *sinks])
-    place.keys = f"{SCHEMA}    steps: [{step}]\n    sinks: [{listed}]\n"
+    place.keys = f"{SCHEMA}    steps: [{steps}]\n    sinks: [{listed}]\n"
     problems = "\n".join(place.runner().check())
     for number, told in enumerate(sinks.values(), start=1):
         assert f"sinks[{number}]: {told}" in problems
