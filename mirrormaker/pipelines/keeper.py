@@ -75,6 +75,8 @@ class PipelineKeeper:
         self._at_work = asyncio.Lock()
         """Held while a process is started, runs, or ends."""
         self._last_due_ms: int | None = None
+        self._was_told_failed = False
+        """Whether people take the pipeline for failed."""
         self._changed = asyncio.Event()
         self._ending = asyncio.Event()
         self._telling: asyncio.Timeout | None = None
@@ -283,20 +285,20 @@ class PipelineKeeper:
 
     async def _tell(self, end: RunEnd) -> None:
         """Keep what a run has come to, and tell whom it concerns."""
-        had_problem, self.problem, self.last = self.problem is not None, end.problem, end.record
+        self.problem, self.last = end.problem, end.record
         if end.problem is not None:
             self.failures += 1
             logger("pipelines").error("pipeline_failed", pipeline=self.pipeline.name, problem=end.problem)
             return
         self.runs += 1
-        was_failed, self.state = self.state == "failed" or had_problem, "scheduled"
+        was_failed, self._was_told_failed, self.state = self._was_told_failed, False, "scheduled"
         if was_failed:
             await alert(self.pipeline, AlertOccasion.RECOVERED, {"run": end.record.get("run")})
         if end.record.get("incomplete"):
             await alert(self.pipeline, AlertOccasion.INCOMPLETE, {"missing": end.record["incomplete"]})
 
     async def _give_up(self, end: RunEnd) -> None:
-        self.state = "failed"
+        self.state, self._was_told_failed = "failed", True
         await alert(
             self.pipeline, AlertOccasion.FAILED, {"problem": end.problem, "run": end.record.get("run")}
         )

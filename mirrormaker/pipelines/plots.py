@@ -105,7 +105,7 @@ def color_of(number: int) -> str:
 def short_number(value: float) -> str:
     """Such as 1.5 M."""
     for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if value >= size:
+        if value >= size * 0.9995:  # which is shown as the next unit
             return f"{value / size:.3g}{letter}"
     return f"{value:.3g}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from mirrormaker.topology.model import Completeness, PipelineSpec
 RUNS_SHOWN = 50
 BARS_MAX = 168
 """Hours of a week; what is longer is shown by days, then by weeks."""
+_HOUR = re.compile(r"(?!0000)\d{4}-\d{2}-\d{2}T\d{2}", re.ASCII)
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
 _WIDTHS = ((_HOUR_MS, "hour"), (_DAY_MS, "day"), (7 * _DAY_MS, "week"), (28 * _DAY_MS, "four weeks"))
 _STATES = {
@@ -57,7 +59,7 @@ def render_report(pipeline: PipelineSpec, runs: Sequence[RunRecord], now_ms: int
     """The page."""
     hours: dict[str, dict[str, int]] = {}
     for run in runs:
-        hours = add_counts(hours, run.hours)
+        hours = add_counts(hours, _placed(run.hours))
     bins = bin_hours(hours)
     parts = [
         f"<h1>{escape(pipeline.name)}</h1>",
@@ -82,7 +84,7 @@ def render_report(pipeline: PipelineSpec, runs: Sequence[RunRecord], now_ms: int
 
 def lag_ms(run: RunRecord) -> int | None:
     """How long after the last hour that it read rows of a run ended; None while that says nothing."""
-    hours = [hour for counts in run.hours.values() for hour in counts]
+    hours = [hour for counts in _placed(run.hours).values() for hour in counts]
     if not hours or run.ended_ms is None:
         return None
     return max(run.ended_ms - hour_ms(max(hours)), 0)
@@ -91,6 +93,14 @@ def lag_ms(run: RunRecord) -> int | None:
 def hour_ms(hour: str) -> int:
     """When an hour (`2013-01-31T07`) begins."""
     return int(datetime.strptime(hour, "%Y-%m-%dT%H").replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def _placed(hours: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """Those of the years 1 to 9999: records may say others, as where they have microseconds for a time."""
+    return {
+        topic: {hour: count for hour, count in counts.items() if _HOUR.fullmatch(hour)}
+        for topic, counts in hours.items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,20 @@ def test_a_failed_run_is_tried_again_and_then_people_are_told(tmp_path: Path) ->
     assert (described["runs"], described["failures"], described["problem"]) == (1, 2, None)
 
 
+def test_nobody_is_told_of_a_recovery_who_was_not_told_of_a_failure(tmp_path: Path) -> None:
+    told = tmp_path / "told.jsonl"
+    alert = AlertSpec(command=(sys.executable, "-S", "-c", f"open({str(told)!r}, 'a')"))
+
+    async def play() -> Stage:
+        stage = Stage(tmp_path, [1, 0], alert)
+        await stage.play()
+        return stage
+
+    stage = asyncio.run(play())
+    assert [order.trigger for order in stage.orders] == ["schedule", "retry", "schedule"]
+    assert not told.exists()
+
+
 def test_a_run_under_way_ends_early_with_the_daemon(tmp_path: Path) -> None:
     async def play() -> Stage:
         stage = Stage(tmp_path, [], AlertSpec(command=("false",)))

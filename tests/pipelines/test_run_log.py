@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mirrormaker.pipelines import run_log
+from mirrormaker.pipelines.plots import short_number
 from mirrormaker.pipelines.report import BARS_MAX, bin_hours, render_report
 from mirrormaker.pipelines.run_log import PipelineBusyError, PipelineFolder
 from mirrormaker.pipelines.run_record import (
@@ -108,6 +109,20 @@ def test_the_page_of_a_pipeline_needs_nothing_else(folder: PipelineFolder) -> No
     assert "<circle" in page
     assert "jfk: &lt;b&gt; is missing" in page
     assert "http" not in page
+
+
+def test_records_of_years_that_no_calendar_has_are_not_in_the_plots(folder: PipelineFolder) -> None:
+    hours = {"t": {"2013-01-01T07": 1, "+57742-02-03T04": 2, "-0005-01-01T00": 3}}
+    ended = replace(RUN, state=RunState.SUCCEEDED, ended_ms=1_400_000_000_000, hours=hours)
+    page = render_report(PipelineSpec(name=PipelineName("p")), [ended], 0)
+    assert "t, 01-01 07:00: 1 rows" in page
+    far = replace(ended, hours={"t": {"+57742-02-03T04": 2}})
+    assert "None yet." in render_report(PipelineSpec(name=PipelineName("p")), [far], 0)
+
+
+def test_numbers_are_shown_in_the_unit_that_they_round_to() -> None:
+    shown = [short_number(value) for value in (0, 999, 1000, 999_499, 999_999, 1_500_000)]
+    assert shown == ["0", "999", "1 k", "999 k", "1 M", "1.5 M"]
 
 
 def test_bars_are_hours_days_or_weeks_without_a_gap() -> None:
