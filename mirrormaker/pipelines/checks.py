@@ -30,6 +30,8 @@ from mirrormaker.pipelines.transforming import (
     apply_step,
     find_function,
     gathers_rows,
+    is_of_records,
+    is_query,
     load_tables,
 )
 from mirrormaker.spark.sink_options import parse_sink_options
@@ -169,7 +171,9 @@ class Preparation:
         frames = self._analyse_steps(rows)
         for number, sink in enumerate(pipeline.sinks):
             frame = frames.get(source_of(sink, pipeline.steps))
-            if frame is not None:
+            if frame is not None and not is_of_records(frame):
+                self._report(f"sinks[{number}]", "has rows of no records: each load would write them again")
+            elif frame is not None:
                 problems = list(sink_problems(sink, frame)) or self._kept_from(number, sink, frame)
                 for problem in problems:
                     self._report(f"sinks[{number}]", problem)
@@ -190,6 +194,9 @@ class Preparation:
                 continue
             path = f"steps[{pipeline.steps.index(step)}].{'sql' if step.sql is not None else 'function'}"
             try:
+                if step.sql is not None and not is_query(self._spark, step.sql):
+                    self._report(path, "is a command, and no query on records")
+                    continue
                 frames[step.name] = apply_step(step, inputs, tables)
                 if pipeline.watermark is None and gathers_rows(frames[step.name]):
                     message = "gathers rows, which needs 'watermark': a load is not all there is of a time"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
+from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +25,8 @@ _GATHERING = re.compile(
 _KEEPING_LEFT = ("INNER", "CROSS", "LEFT OUTER", "LEFT SEMI", "LEFT ANTI")
 _KEEPING_RIGHT = ("INNER", "CROSS", "RIGHT OUTER")
 """Joins that look at each row of that side by itself, where the other one is a table."""
+_COMMANDS = ("Command", "ParsedStatement", "InsertIntoDir", "Call")
+"""Kinds of nodes of what Spark does at once, as the parser has them."""
 _UNION = "Union"
 """The node whose columns pass for those of its first input."""
 
@@ -98,9 +101,28 @@ def apply_step(step: StepSpec, inputs: Mapping[str, DataFrame], tables: Mapping[
     return result
 
 
+def is_query(spark: SparkSession, sql: str) -> bool:
+    """Whether a text is nothing but a query: commands change something as soon as Spark is asked for their
+    result. Raises PySparkException.
+    """
+    gateway = spark.sparkContext._gateway
+    kinds = [f"org.apache.spark.sql.catalyst.plans.logical.{name}" for name in _COMMANDS]
+    parsed = spark._jsparkSession.sessionState().sqlParser().parsePlan(sql)
+    return not any(is_instance_of(gateway, node, kind) for node in _nodes(parsed) for kind in kinds)
+
+
 def gathers_rows(frame: DataFrame) -> bool:
     """Whether a frame looks at several rows of a stream at once, which a batch alone cannot answer."""
     return any(_gathers(node) for node in _nodes(_plan_of(frame)) if node.isStreaming())
+
+
+def is_of_records(frame: DataFrame) -> bool:
+    """Whether every row of a frame comes of a stream's, be it beside those of tables."""
+    plan = _plan_of(frame)
+    unions = (node for node in _nodes(plan) if node.isStreaming() and _kind_of(node) == _UNION)
+    return plan.isStreaming() and all(
+        side.isStreaming() for union in unions for side in _listed(union.children())
+    )
 
 
 def keeps_columns(frame: DataFrame, records: DataFrame, names: Iterable[str]) -> bool:

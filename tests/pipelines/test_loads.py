@@ -214,6 +214,27 @@ def test_all_that_is_wrong_is_told_before_anything_is_written(place: Place) -> N
     assert not place.files()
 
 
+def test_steps_that_read_no_records_are_refused_and_do_nothing(place: Place) -> None:
+    place.produce([order(1, 0)])
+    place.keys = (
+        "format: json\n    schema: id int, price double\n"
+        f"    tables: {{t: {{format: json, path: '{place.folder}/t.json', schema: x int}}}}\n"
+        "    steps:\n"
+        "      - {name: s, sql: 'create temp view made as select 1'}\n"
+        "      - {name: u, from: records, sql: 'select x from t'}\n"
+        "      - {name: v, from: records, sql: 'select value.id from records union all select x from t'}\n"
+        "    sinks: [{parquet: out, from: s}, {parquet: out2, from: u}, {parquet: out3, from: v}]\n"
+    )
+    (place.folder / "t.json").write_text('{"x": 5}')
+    session = place.spark.newSession()
+    assert place.runner(session).check() == [
+        "pipelines[0].steps[0].sql: is a command, and no query on records",
+        "pipelines[0].sinks[1]: has rows of no records: each load would write them again",
+        "pipelines[0].sinks[2]: has rows of no records: each load would write them again",
+    ]
+    assert not session.catalog.tableExists("made")
+
+
 def test_a_sink_without_room_is_told_as_such_before_anything_is_read(place: Place) -> None:
     place.produce([order(1, 0)])
     with mounted_tmpfs(place.folder / "out", size=1 << 20) as out:

@@ -8,7 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from broker.errors import ConfigurationError
-from mirrormaker.pipelines.transforming import find_function, gathers_rows
+from mirrormaker.pipelines.transforming import (
+    find_function,
+    gathers_rows,
+    is_of_records,
+    is_query,
+)
 from mirrormaker.topology.model import CallFunction
 
 
@@ -74,3 +79,47 @@ def test_a_module_that_cannot_be_imported_is_told(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigurationError, match=f"broken_steps:f cannot be imported: {told}"):
         find_function(CallFunction(module="broken_steps", name="f"))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "select value from names",
+        "select 1",
+        "select value from records union all select value from names",
+        "select value from records union all (select value from records union all select 1)",
+    ],
+)
+def test_rows_that_no_record_has_brought_are_known(session: SparkSession, step: str) -> None:
+    assert not is_of_records(session.sql(step))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "select value from records union all select value + 1 from records",
+        "select value from records join (select value from names union all select 7) using (value)",
+        "select value, each from records lateral view explode(array(1, 2)) as each",
+    ],
+)
+def test_rows_of_records_are_known(session: SparkSession, step: str) -> None:
+    assert is_of_records(session.sql(step))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "drop table names",
+        "create or replace temp view names as select 1",
+        "with a as (select 1) insert into names select * from a",
+        "insert overwrite directory 'out' using csv select 1",
+        "set spark.sql.shuffle.partitions = 1",
+    ],
+)
+def test_commands_are_no_queries(session: SparkSession, text: str) -> None:
+    assert not is_query(session, text)
+
+
+@pytest.mark.parametrize("text", ["table names", "with a as (select 1) select * from a", "values (1)"])
+def test_queries_are_known(session: SparkSession, text: str) -> None:
+    assert is_query(session, text)
