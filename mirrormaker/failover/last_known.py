@@ -54,6 +54,15 @@ def read_last_known(topology: Topology) -> Ends:
         return {}
 
 
+def read_obstacles(topology: Topology) -> dict[str, dict[str, str]]:
+    """By route: topics of its source that the daemon there did not copy when it looked last, and why."""
+    try:
+        told = StateDirectory(topology.data_dir).read() or {}
+    except ConfigurationError:
+        return {}
+    return {name: route.get("obstacles", {}) for name, route in told.get("routes", {}).items()}
+
+
 def _read(file: Path) -> Ends:
     try:
         ends = json.loads(file.read_text(encoding="utf-8"))

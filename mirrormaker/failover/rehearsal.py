@@ -15,7 +15,7 @@ from broker.types import TopicPartition
 from mirrormaker.failover.carried_groups import groups_as_carried
 from mirrormaker.failover.fence import why_not_closed
 from mirrormaker.failover.groups import GroupPlace, look_at_groups
-from mirrormaker.failover.last_known import read_last_known
+from mirrormaker.failover.last_known import read_last_known, read_obstacles
 from mirrormaker.failover.partitions import PartitionPlace, lane_of, ledger_at, read_places
 from mirrormaker.failover.sides import Sides
 from mirrormaker.failover.tail import Tail, find_tail, read_paths
@@ -156,6 +156,7 @@ async def rehearse(sides: Sides, target: Side) -> Rehearsal:
             notes=(
                 *_state_notes(sides, target),
                 "groups go on where they were carried last",
+                *_obstacle_notes(sides, old),
                 *_standing_notes(sides, old),
             ),
         )
@@ -329,6 +330,16 @@ async def _rule_notes(sides: Sides, old: Side) -> list[str]:
 
 async def _rules(cluster: Cluster) -> list[Any]:
     return list(await AclAdmin(cluster).rules())
+
+
+def _obstacle_notes(sides: Sides, old: Side) -> list[str]:
+    """Topics of which nothing may be at the other side, so that nothing else tells of them."""
+    known = read_obstacles(sides.topology)
+    return [
+        f"route {route.name}: topic {topic} was not copied when the daemon looked last: {why}"
+        for route in sides.leaving(old)
+        for topic, why in known.get(route.name, {}).items()
+    ]
 
 
 def _standing_notes(sides: Sides, old: Side) -> list[str]:

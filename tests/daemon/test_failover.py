@@ -334,6 +334,21 @@ def test_a_switch_whose_new_side_is_lost_on_its_way_is_taken_back_by_force(
     assert running.stop() == 0
 
 
+def test_what_was_never_copied_of_a_primary_that_is_lost_is_told(
+    clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    primary = clusters["primary"]
+    create(primary, TOPIC, 1)
+    produce(primary, TOPIC, range(50), 1)
+    running = mirror.of_file(group_file(tmp_path, clusters, sync={"topics": False}))
+    running.start()
+    wait_until(lambda: "orders is not copied" in status_text(running.file), "an obstacle")
+    primary.kill_node(1)
+    notes = switch("failover", running.file, "--dry-run")["notes"]
+    assert [note for note in notes if note.startswith("route forth: topic orders was not copied")]
+    assert running.stop() == 0
+
+
 @pytest.mark.timeout(120)
 def test_a_side_that_is_left_takes_no_records_while_the_switch_is_under_way_and_a_switch_is_called_off(
     clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
