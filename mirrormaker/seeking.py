@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from broker.client.cluster import Cluster
@@ -21,6 +22,7 @@ from broker.client.group_offset_admin import (
     ToOffset,
     ToTime,
 )
+from broker.clock import SystemClock
 from broker.errors import BrokerError, ConfigurationError
 from broker.types import TopicPartition
 from mirrormaker.audit.time_offsets import offsets_of_window
@@ -30,8 +32,11 @@ from mirrormaker.control_access import read_control
 from mirrormaker.flow.passed_over import note_passed_over
 from mirrormaker.flow.position_moves import move_positions
 from mirrormaker.flow.positions import SourceId
+from mirrormaker.plan.adoption import undecided_topics
+from mirrormaker.plan.grounds import REFUSED, may_append
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.reconcile.control import RouteWishes
+from mirrormaker.reconcile.observe import observe
 from mirrormaker.reconcile.pauses import find_route
 from mirrormaker.route_groups import route_group
 from mirrormaker.topology.model import Delivery, RouteSpec, Topology
@@ -89,6 +94,9 @@ async def seek(
         partitions = await _partitions(source, route, topics, partition)
         await _await_nobody(admin, route, is_paused=wishes.pause is not None)
         before = await admin.group_offsets(route.group, partitions)
+        await _check_decided(
+            topology, route, {each.topic for each in partitions} - {each.topic for each in before}
+        )
         moved = await _find(source, admin, route, destination, partitions)
         await note_passed_over(
             topology.clusters[route.destination],
@@ -99,6 +107,24 @@ async def seek(
         if route.delivery is Delivery.EXACTLY_ONCE:
             await _move_at_destination(topology, route, source, moved)
         return moved
+
+
+async def _check_decided(topology: Topology, route: RouteSpec, topics: Collection[str]) -> None:
+    """Raises ConfigurationError where the route, which has no position in these topics, would come by one in
+    some whose copies hold records that nobody has decided about.
+    """
+    if not topics or may_append(route):
+        return
+    ends = {name: topology.clusters[name] for name in (route.source, route.destination)}
+    part = replace(topology, clusters=ends, routes=(replace(route, enabled=True),), pipelines=())
+    world = await observe(part, SystemClock())
+    source, destination = world.reached(route.source), world.reached(route.destination)
+    if source is None or destination is None:
+        return
+    names = select_topics(compile_naming(route.source, route.topics), source.topics.values())
+    refused = undecided_topics(route, source, destination, {topic: names[topic] for topic in topics})
+    if refused:
+        raise ConfigurationError([REFUSED.format(name=name) for name in sorted(refused.values())])
 
 
 async def _find(

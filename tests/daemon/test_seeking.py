@@ -11,7 +11,7 @@ import yaml
 from broker.client.cluster import Cluster
 from broker.client.group_offset_admin import GroupOffsetAdmin, ToLatest, ToOffset, ToTime
 from broker.embedded import EmbeddedCluster
-from broker.errors import BrokerError
+from broker.errors import BrokerError, ConfigurationError
 from broker.types import TopicPartition
 from mirrormaker import seeking
 from mirrormaker.seeking import seek
@@ -19,23 +19,26 @@ from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import Topology
 from tests.audit.test_time_offsets import FLIGHTS, NOON_MS, write_history
 from tests.conftest import ClusterFactory
+from tests.daemon.test_mirror import create, produce
 
 ROUTE = "jfk-to-aggregate"
 
 
-def topology_of(folder: Path, cluster: ClusterFactory) -> tuple[Topology, EmbeddedCluster]:
-    """With the cluster that is its source, which has a history of 30 records in transactions of ten."""
+def topology_of(
+    folder: Path, cluster: ClusterFactory, **topics: str
+) -> tuple[Topology, EmbeddedCluster, EmbeddedCluster]:
+    """With its source and its destination. The source has a history of 30 records in transactions of ten."""
     clusters = {name: cluster(name) for name in ("jfk", "aggregate")}
     write_history(clusters["jfk"])
     document = {
         "clusters": {
             name: {"bootstrap": [str(each) for each in there.bootstrap]} for name, there in clusters.items()
         },
-        "routes": [{"from": "jfk", "to": "aggregate", "topics": {"include": ["flights"]}}],
+        "routes": [{"from": "jfk", "to": "aggregate", "topics": {"include": ["flights"], **topics}}],
     }
     file = folder / "topology.yaml"
     file.write_text(yaml.safe_dump(document))
-    return load_topology(file), clusters["jfk"]
+    return load_topology(file), clusters["jfk"], clusters["aggregate"]
 
 
 def positions(source: EmbeddedCluster) -> dict[TopicPartition, int]:
@@ -52,7 +55,7 @@ def positions(source: EmbeddedCluster) -> dict[TopicPartition, int]:
 def test_a_time_is_that_of_a_record_and_not_of_the_marker_before_it(
     cluster: ClusterFactory, tmp_path: Path
 ) -> None:
-    topology, source = topology_of(tmp_path, cluster)
+    topology, source, _ = topology_of(tmp_path, cluster)
     for number, offset in ((3, 3), (15, 16), (29, 31), (30, 33)):
         to = ToTime(NOON_MS + number * 1000)
         assert asyncio.run(seek(topology, ROUTE, [], to, 0)) == {FLIGHTS: offset}
@@ -62,7 +65,7 @@ def test_a_time_is_that_of_a_record_and_not_of_the_marker_before_it(
 def test_what_a_seek_cannot_note_it_does_not_pass_over(
     cluster: ClusterFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topology, source = topology_of(tmp_path, cluster)
+    topology, source, _ = topology_of(tmp_path, cluster)
     asyncio.run(seek(topology, ROUTE, [], ToOffset(3), 0))
 
     async def refuse(*_: object) -> None:
@@ -72,3 +75,18 @@ def test_what_a_seek_cannot_note_it_does_not_pass_over(
     with pytest.raises(BrokerError, match="it may not be written"):
         asyncio.run(seek(topology, ROUTE, [], ToLatest(), 0))
     assert positions(source) == {FLIGHTS: 3}
+
+
+@pytest.mark.parametrize("existing", ["refuse", "append"])
+def test_a_seek_is_no_decision_about_a_destination_that_holds_records(
+    cluster: ClusterFactory, tmp_path: Path, existing: str
+) -> None:
+    topology, source, destination = topology_of(tmp_path, cluster, existing=existing)
+    create(destination, "jfk.flights", 2)
+    produce(destination, "jfk.flights", range(5), 2)
+    if existing == "append":
+        assert asyncio.run(seek(topology, ROUTE, [], ToOffset(3), 0)) == {FLIGHTS: 3}
+        return
+    with pytest.raises(ConfigurationError, match=r"'jfk\.flights' holds records already"):
+        asyncio.run(seek(topology, ROUTE, [], ToOffset(3), 0))
+    assert positions(source) == {}
