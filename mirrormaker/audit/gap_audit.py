@@ -74,7 +74,7 @@ class GapAudit:
         for gap in (part for whole in index.gaps(within) for part in outside(made, whole)):
             if gap.length > markers and any(index.is_neighbour(each, gap.first) for each in passes):
                 yield gap
-        self.looked_to[to] = max(within.next, self.looked_to.get(to, 0))
+        self.looked_to[to] = max(*within, self.looked_to.get(to, 0))
 
     def _places(self, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass]) -> Range:
         """Where what is judged is at the destination. What a route at work has just written is not in the

@@ -21,7 +21,7 @@ from mirrormaker.audit.route_view import RouteView, view_route
 from mirrormaker.audit.running_findings import DIFFERENCES_SHOWN, RunningFindings
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.ledger.route_ledger import RouteLedger
-from mirrormaker.topology.model import ClusterSpec, RouteSpec
+from mirrormaker.topology.model import ClusterSpec, Delivery, RouteSpec
 
 
 class AuditWatch:
@@ -56,6 +56,8 @@ class AuditWatch:
         """Source offsets before these have been judged."""
         self._looked_to: Mapping[TopicPartition, int] = {}
         """The same of destination offsets that no page knows of."""
+        self._ends: Mapping[TopicPartition, int] = {}
+        """Where partitions of the destination ended the last time."""
         self._log = logger("audit").bind(route=route().name)
 
     async def run(self) -> None:
@@ -85,7 +87,10 @@ class AuditWatch:
             ledger=self._ledger.view,
         )
         windows = {each: self._window(view, each) for each in view.partitions if each in owned}
-        judged = LedgerAudit(replace(view, windows={**view.windows, **windows}), self._looked_to)
+        judged = LedgerAudit(
+            replace(view, windows={**view.windows, **windows}, to_ends=self._written_ends(view)),
+            self._looked_to,
+        )
         problems: list[str] = []
         for each, window in windows.items():
             found = await judged.partition(each, ())
@@ -94,7 +99,7 @@ class AuditWatch:
             for difference in found.findings.differences[:DIFFERENCES_SHOWN]:
                 self._note(difference)
             self._judged[each] = window.next
-        self._looked_to, self._audited = judged.looked_to, frozenset(windows)
+        self._looked_to, self._audited, self._ends = judged.looked_to, frozenset(windows), view.to_ends
         self.problem = "; ".join(problems) or None
         self.audits += 1
         self.audited_at_ms = self._clock.now_ms()
@@ -105,6 +110,14 @@ class AuditWatch:
         reached = view.copied_to(source)
         end = whole.next if reached is None else max(min(whole.next, reached), whole.first)
         return Range(min(max(self._judged.get(source, whole.first), whole.first), end), end)
+
+    def _written_ends(self, view: RouteView) -> Mapping[TopicPartition, int]:
+        """Up to where the ledger knows what stands at the destination. At most once it is written a while
+        after the records: what has come since the last time is for the next.
+        """
+        if view.route.delivery is not Delivery.AT_MOST_ONCE:
+            return view.to_ends
+        return {to: min(self._ends.get(to, 0), end) for to, end in view.to_ends.items()}
 
     def _note(self, difference: Difference) -> None:
         self._ledger.note(
