@@ -34,6 +34,8 @@ TELL_SECONDS = 3.0
 """How long others are told of a run while the daemon ends."""
 RETRY_SECONDS = 1.0
 """How long a run waits that other daemons cannot be told of."""
+WATCH_SECONDS = 5.0
+"""How often a run without an end is looked at whether it loads again, after a failure."""
 LOOK_SECONDS_MAX = 60.0
 """The longest wait before the clock is looked at again: it may have been set."""
 
@@ -257,13 +259,27 @@ class PipelineKeeper:
         if not self._may_run():
             self._process.kill()  # what befell the pipeline meanwhile found no process
         try:
-            end = await self._process.ended()
+            end = await self._ended(self._process)
         finally:
             self._process.kill()
             self._process = None
         if end.is_cut_off and (cut_off := await self._end_cut_off(str(end.problem), self._clock.now_ms())):
             return replace(end, record=json.loads(encode_record(cut_off[-1])))
         return end
+
+    async def _ended(self, process: RunProcess) -> RunEnd:
+        """How it ends. A run without an end need not be over for the pipeline to have recovered."""
+        ending = asyncio.create_task(process.ended())
+        try:
+            while self._was_told_failed and self._is_continuous and not ending.done():
+                await asyncio.wait([ending], timeout=WATCH_SECONDS)
+                loading = await asyncio.to_thread(self._folder.last_run)
+                if not ending.done() and loading and loading.batches and not loading.state.is_over:
+                    self.problem = None
+                    await self._tell_recovered(loading.run)
+            return await ending
+        finally:
+            ending.cancel()
 
     async def _end_cut_off(self, problem: str, ended_ms: int | None = None) -> list[RunRecord]:
         """Keep that runs which have not said their end failed for `problem`; returns them."""
@@ -291,11 +307,16 @@ class PipelineKeeper:
             logger("pipelines").error("pipeline_failed", pipeline=self.pipeline.name, problem=end.problem)
             return
         self.runs += 1
-        was_failed, self._was_told_failed, self.state = self._was_told_failed, False, "scheduled"
-        if was_failed:
-            await alert(self.pipeline, AlertOccasion.RECOVERED, {"run": end.record.get("run")})
+        self.state = "scheduled"
+        await self._tell_recovered(end.record.get("run"))
         if end.record.get("incomplete"):
             await alert(self.pipeline, AlertOccasion.INCOMPLETE, {"missing": end.record["incomplete"]})
+
+    async def _tell_recovered(self, run: str | None) -> None:
+        """Whom it was told that the pipeline had failed."""
+        was_failed, self._was_told_failed = self._was_told_failed, False
+        if was_failed:
+            await alert(self.pipeline, AlertOccasion.RECOVERED, {"run": run})
 
     async def _give_up(self, end: RunEnd) -> None:
         self.state, self._was_told_failed = "failed", True

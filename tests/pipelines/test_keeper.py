@@ -10,7 +10,10 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+
 from broker.clock import SystemClock
+from mirrormaker.pipelines import keeper
 from mirrormaker.pipelines.keeper import PipelineKeeper
 from mirrormaker.pipelines.orders import RunEnd, RunOrder
 from mirrormaker.pipelines.run_log import PipelineFolder
@@ -18,6 +21,7 @@ from mirrormaker.pipelines.run_record import CUT_OFF, RunRecord, RunState
 from mirrormaker.pipelines.turns import Turns
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.topology.model import AlertSpec, PipelineName, PipelineSpec, RetrySpec, ScheduleSpec
+from tests.conftest import until
 from tests.pipelines.test_run_log import RUN
 
 SOURCE = TopologyText(text="", file=Path("topology.yaml"))
@@ -180,6 +184,46 @@ class Noting(Stage):
         with folder.locked():
             folder.note(replace(RUN, run=f"r{len(self.orders)}", started_ms=len(self.orders)))
         return run
+
+
+class Loading(Noting):
+    """Runs without an end, of which the last loads."""
+
+    async def _start(self, order: RunOrder) -> Run:
+        is_last = not self._codes
+        run = await super()._start(order)
+        if is_last:
+            folder = PipelineFolder(self.folder, self.pipeline.name)
+            (begun,) = (run for run in folder.runs() if not run.state.is_over)
+            folder.note(replace(begun, batches=1))
+        return run
+
+
+def test_a_pipeline_without_an_end_has_recovered_once_it_loads_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "WATCH_SECONDS", 0.01)
+    told = tmp_path / "told.jsonl"
+    writing = f"import sys; open({str(told)!r}, 'a').write(sys.stdin.read() + '\\n')"
+
+    async def play() -> None:
+        stage = Loading(tmp_path, [1, 1], AlertSpec(command=(sys.executable, "-S", "-c", writing)))
+        stage.keeper.pipeline = replace(
+            stage.pipeline,
+            schedule=ScheduleSpec(continuous_ms=100),
+            retry=RetrySpec(attempts=2, backoff_ms=1, backoff_max_ms=1),
+        )
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(stage.keeper.run())
+            await asyncio.to_thread(until, lambda: told.exists() and "recovered" in told.read_text())
+            described = stage.keeper.describe()
+            assert (described["state"], described["problem"]) == ("running", None)
+            stage.keeper.end()
+            await running
+
+    asyncio.run(play())
+    occasions = [json.loads(line) for line in told.read_text().splitlines()]
+    assert [(each["occasion"], each["run"]) for each in occasions] == [("failed", "r"), ("recovered", "r3")]
 
 
 def kept_of(folder: Path, code: int) -> list[RunRecord]:
