@@ -59,7 +59,13 @@ def _places(one: Pass, part: Range, window: Range, bounds: Range) -> Range:
     """
     first, end = bounds
     if part.first == window.first and part.first > one.source.first:
-        first = max(one.place_from(part.first) or bounds.next, bounds.first)
+        first = max(_place_from(one, part.first, bounds), bounds.first)
     if part.next == window.next and part.next < one.source.next:
-        end = min(one.place_from(part.next) or bounds.next, bounds.next)
+        end = min(_place_from(one, part.next, bounds), bounds.next)
     return Range(first, end)
+
+
+def _place_from(one: Pass, offset: int, bounds: Range) -> int:
+    """Where the first record at a source offset or after it is, the end where there is none."""
+    place = one.place_from(offset)
+    return bounds.next if place is None else place

@@ -45,6 +45,16 @@ def test_a_pass_reaches_up_to_the_next_and_the_last_to_the_end() -> None:
     ]
 
 
+def test_a_window_that_begins_before_the_first_record_with_a_copy_has_that() -> None:
+    """As filters, aborted transactions and compaction leave no copies of what comes first."""
+    late = Page(0)
+    late.add_run(50, 0, 10)
+    (known,) = passes_of([late])
+    assert stretches([known], 60, 10, first=20) == [(Range(20, 60), Range(0, 10), 0)]
+    assert stretches([known], 40, 10, first=20) == [(Range(20, 40), Range(0, 0), 0)]
+    assert stretches([known], 55, 10, first=20) == [(Range(20, 55), Range(0, 5), 0)]
+
+
 def test_what_a_process_writes_that_stood_still_meanwhile_is_read_with_its_own() -> None:
     """It had copied up to 10; another went on from 8, and then it wrote 10 and 11 once more."""
     passes = passes_of([page((0, 0, 10), (10, 22, 2)), page((8, 10, 12)), page((20, 24, 5))])
