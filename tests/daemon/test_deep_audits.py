@@ -39,7 +39,7 @@ from tests.daemon.test_mirror import address, producer
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 BASE_MS = 1_357_000_000_000
-COUNT, AT = 40, 33
+COUNT, AT = 40, 34
 """Records of a topic, and the one that something is done to."""
 TABLE_COUNT = 2_000
 DOUBLED, CLEAN = "doubled", "clean"
