@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import socket
-from io import BytesIO, TextIOWrapper
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from broker.loopback import free_ports
 from mirrormaker.cli import main
-from tests.daemon.conftest import mirrormaker
+from tests.daemon.conftest import PATIENCE_SECONDS, mirrormaker
 
 GOOD = """\
 clusters:
@@ -185,13 +186,14 @@ def test_a_mesh_is_simulated_without_asking_anybody(good: Path) -> None:
         assert "is not a span" in mirrormaker("plan", str(file), "--simulate", span).stderr
 
 
-def test_places_to_translate_are_text(
-    good: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_places_to_translate_are_text(good: Path) -> None:
+    command = [sys.executable, "-m", "mirrormaker.cli", "translate", str(good), "jfk-to-aggregate"]
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
     for given, said in (
         (b"flights:0\n", "is no TOPIC:PARTITION:OFFSET"),
         (b"\xff:0:1\n", "not text in UTF-8"),
     ):
-        monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(given), encoding="utf-8"))
-        assert main(["translate", str(good), "jfk-to-aggregate"]) == 1
-        assert said in capsys.readouterr().err
+        done = subprocess.run(
+            command, input=given, env=environment, capture_output=True, timeout=PATIENCE_SECONDS
+        )
+        assert (done.returncode, said in done.stderr.decode()) == (1, True), done.stderr
