@@ -13,7 +13,7 @@ from broker.errors import ConfigurationError
 
 LOOK_SECONDS = 0.01
 LOOKS = 20
-"""So often in a row it must be taken to count as held: who looks whether it is has it for a moment."""
+"""Attempts to have the lock before it counts as held by another: who only looks has it for a moment, too."""
 
 
 class FolderLock:
@@ -56,6 +56,7 @@ class FolderLock:
 
 
 def _take(descriptor: int) -> bool:
+    """Whether the lock could be had."""
     for look in range(LOOKS):
         if look:
             time.sleep(LOOK_SECONDS)

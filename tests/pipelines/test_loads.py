@@ -51,10 +51,8 @@ def test_runs_load_every_record_once_and_note_what_they_did(place: Place) -> Non
     ]
 
 
-def test_a_batch_that_was_cut_off_comes_again_without_duplicate_or_gap(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place.produce(order(number, number // 10) for number in range(20))
+def run_cut_off(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is cut off when the rows of its batch are in the table, and before it says so."""
     append = Table.append
 
     def cut_off(table: Table, key: str, number: int, frame: DataFrame) -> int:
@@ -65,6 +63,13 @@ def test_a_batch_that_was_cut_off_comes_again_without_duplicate_or_gap(
         patched.setattr(Table, "append", cut_off)
         with pytest.raises(RunFailedError, match="cut off"):
             place.run()
+
+
+def test_a_batch_that_was_cut_off_comes_again_without_duplicate_or_gap(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.produce(order(number, number // 10) for number in range(20))
+    run_cut_off(place, monkeypatch)
     place.produce([order(20, 2)])
     assert place.run().rows_read == 21
     assert place.ids() == list(range(21))
@@ -105,16 +110,7 @@ def test_a_reload_comes_after_a_load_that_was_cut_off_with_its_rows_in_the_table
     place.produce(order(number, number // 10) for number in range(20))
     place.run()
     place.produce(order(number, 1) for number in range(20, 25))
-    append = Table.append
-
-    def cut_off(table: Table, key: str, number: int, frame: DataFrame) -> int:
-        append(table, key, number, frame)
-        raise OSError("cut off")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Table, "append", cut_off)
-        with pytest.raises(RunFailedError, match="cut off"):
-            place.run()
+    run_cut_off(place, monkeypatch)
     with pytest.raises(RunFailedError, match="was cut off, and its rows may be in 0-parquet already"):
         place.reload(1, 2)
     place.run()
