@@ -32,19 +32,16 @@ from broker.telemetry import logger
 from mirrormaker.pipelines.checkpoint import LOAD, Checkpoint
 from mirrormaker.pipelines.checks import Prepared, brief
 from mirrormaker.pipelines.decoding import decode, split
+from mirrormaker.pipelines.quarantine import QUARANTINE, Quarantine
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import add_counts, counted_batches, merge_offsets
 from mirrormaker.pipelines.sinks.opening import open_sink
 from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_name
 from mirrormaker.pipelines.slow_starts import STARTS_MAX, is_slow_start
 from mirrormaker.pipelines.source import hour_of_record, stream
-from mirrormaker.pipelines.table import Table, TableLayout
 from mirrormaker.pipelines.transforming import apply_steps
 from mirrormaker.topology.model import PipelineSpec, SinkSpec, Topology
 from mirrormaker.topology.step_order import source_of
-
-QUARANTINE = "quarantine"
-_QUARANTINE_LAYOUT = TableLayout(format="parquet", partition_by=("topic", "date"))
 
 
 class LoadError(BrokerError):
@@ -105,8 +102,8 @@ class Load:
         self._on_batch = on_batch
         self._interval_ms = interval_ms
         self._checkpoint = Checkpoint(spark, pipeline, folder)
-        self._quarantine = Table(spark, pipeline.quarantine or str(folder.quarantine), _QUARANTINE_LAYOUT)
         self._generation = self._checkpoint.make_generation()
+        self._quarantine = Quarantine(spark, pipeline, folder, self._generation)
         self._sinks: dict[int, Sink] = {}
         self._writers: list[DataStreamWriter] = []
         self._queries: list[StreamingQuery] = []
@@ -126,8 +123,7 @@ class Load:
         known = counted_batches(self._folder.runs())
         mine = f"{self._generation}/"
         self.figures.counted = {query: known[query] for query in known if query.startswith(mine)}
-        self._quarantine.claim(pipeline.name, self._generation)
-        self._quarantine.recover()
+        self._quarantine.open()
         prepared = self._prepared
         self._checkpoint.note_start(pipeline, prepared.beginning)
         cluster = self._topology.clusters[pipeline.cluster]
@@ -229,10 +225,7 @@ class Load:
 
     def _write_malformed(self, decoded: DataFrame, number: int) -> LoadFigures:
         figures = _count(decoded)
-        malformed = split(decoded).malformed
-        if not malformed.isEmpty():
-            key = f"{self._generation}-{QUARANTINE}"
-            figures.rows_quarantined = self._quarantine.append(key, number, malformed)
+        figures.rows_quarantined = self._quarantine.append(number, split(decoded).malformed)
         return figures
 
     def _writer_of(self, index: int, sink: SinkSpec) -> Write:

@@ -9,6 +9,8 @@ as the runs have loaded.
 
 Nothing is read beyond what has been loaded, so that the next load goes on without a gap and without a
 duplicate; windows that are not asked for are not touched.
+
+What cannot be decoded any more, as the schema is another one, goes to quarantine.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ from broker.types import TopicPartition
 from mirrormaker.clusters import open_cluster
 from mirrormaker.pipelines.checkpoint import LOAD, Checkpoint
 from mirrormaker.pipelines.checks import Prepared
-from mirrormaker.pipelines.decoding import decode, split
+from mirrormaker.pipelines.decoding import Decoded, decode, split
 from mirrormaker.pipelines.loaded_hours import ALL_HOURS, HourCounts, HourRange, loaded_hours
+from mirrormaker.pipelines.quarantine import Quarantine
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.sinks.opening import open_sink
 from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_name
@@ -61,6 +64,8 @@ class Reloaded:
     windows: tuple[str, ...]
     rows: Mapping[str, int]
     """By sink."""
+    rows_quarantined: int
+    """That had not been put there before."""
     offsets: Mapping[str, Mapping[str, tuple[int, int]]]
 
 
@@ -87,11 +92,11 @@ def reload_windows(
     assert pipeline.cluster is not None
     cluster = topology.clusters[pipeline.cluster]
 
-    def rows_from(starts: Offsets) -> DataFrame:
+    def decoded_from(starts: Offsets) -> Decoded:
         records = between(spark, cluster, pipeline, starts, ends)
-        return split(decode(records, pipeline, prepared.schema)).rows
+        return split(decode(records, pipeline, prepared.schema))
 
-    rows = rows_from(ends)
+    rows = decoded_from(ends).rows
     frames = apply_steps(pipeline, rows)
     sinks = _open_windowed(spark, topology, pipeline, checkpoint, generation, frames)
     _check_ended(checkpoint, pipeline, sinks)
@@ -114,8 +119,16 @@ def reload_windows(
         there = _count_hours(between(spark, cluster, pipeline, low, high), asked_hours)
     if lost := list(_losses(doubts, loaded, there, span)):
         raise ConfigurationError(lost)
-    rows = rows_from(starts)
-    frames = apply_steps(pipeline, rows.where(_inside(f.col("time"), span)) if by_time else rows)
+    decoded = decoded_from(starts)
+    quarantine = Quarantine(spark, pipeline, folder, generation)
+    quarantine.open()
+    malformed = decoded.malformed
+    quarantined = quarantine.add_lacking(
+        malformed.where(_inside(f.col("timestamp"), span)) if is_timed else malformed
+    )
+    frames = apply_steps(
+        pipeline, decoded.rows.where(_inside(f.col("time"), span)) if by_time else decoded.rows
+    )
     windows: list[str] = []
     written: dict[str, int] = {}
     for number, sink in sinks:
@@ -129,7 +142,9 @@ def reload_windows(
         for topic, parts in ends.items()
         if topic in starts
     }
-    return Reloaded(windows=tuple(sorted(windows)), rows=written, offsets=offsets)
+    return Reloaded(
+        windows=tuple(sorted(windows)), rows=written, rows_quarantined=quarantined, offsets=offsets
+    )
 
 
 def _open_windowed(

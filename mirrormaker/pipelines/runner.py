@@ -212,7 +212,13 @@ class Runner:
 
     def _reload(self, spark: SparkSession, prepared: Prepared, record: RunRecord, asked: Span) -> RunRecord:
         done = reload_windows(spark, self._topology, self._pipeline, self._folder, prepared, asked)
-        record = replace(record, windows=done.windows, rows_written=done.rows, offsets=done.offsets)
+        record = replace(
+            record,
+            windows=done.windows,
+            rows_written=done.rows,
+            rows_quarantined=done.rows_quarantined,
+            offsets=done.offsets,
+        )
         return self._end(record, RunState.SUCCEEDED)
 
     def _run_job(self, spark: SparkSession, request: RunRequest) -> Mapping[str, Any]:

@@ -115,23 +115,18 @@ class Table:
 
     def append(self, key: str, number: int, frame: DataFrame) -> int:
         """Add the rows of a batch, once; returns how many it has. `number` counts the batches of `key`."""
-        note = _note_of(key, number)
-        told = self.files.read_text(note)
-        if told is None:
-            staged, rows = self._stage(frame)
-            commit: dict[str, Any] = {
-                "staged": staged,
-                "files": self.files.list_files(staged),
-                "rows": rows,
-            }
-            self.files.make_folder(_COMMITS)
-            self.files.write_text(note, json.dumps(commit))
-        else:
-            commit = json.loads(told)
-        self._move_in(commit)
-        self.files.delete(str(commit["staged"]))
+        rows = self._commit(_note_of(key, number), frame)
         self.files.delete(_note_of(key, number - COMMITS_KEPT))
-        return int(commit["rows"])
+        return rows
+
+    def add(self, frame: DataFrame) -> int:
+        """Add rows that are of no batch: all or none of them, and again when they come again. Returns how
+        many.
+        """
+        note = _note_of(f"added-{uuid.uuid4().hex}", 0)
+        rows = self._commit(note, frame)
+        self.files.delete(note)
+        return rows
 
     def replace(self, asked: Span, frame: DataFrame) -> tuple[list[str], int]:
         """Have the windows inside `asked` hold the rows of `frame`, all of which are inside, and nothing
@@ -169,6 +164,24 @@ class Table:
             self.files.delete(staged)  # which may be what has filled the disk
             raise
         return staged
+
+    def _commit(self, note: str, frame: DataFrame) -> int:
+        """Have the rows be part of the table, unless the note says that they are."""
+        told = self.files.read_text(note)
+        if told is None:
+            staged, rows = self._stage(frame)
+            commit: dict[str, Any] = {
+                "staged": staged,
+                "files": self.files.list_files(staged),
+                "rows": rows,
+            }
+            self.files.make_folder(_COMMITS)
+            self.files.write_text(note, json.dumps(commit))
+        else:
+            commit = json.loads(told)
+        self._move_in(commit)
+        self.files.delete(str(commit["staged"]))
+        return int(commit["rows"])
 
     def _stage(self, frame: DataFrame) -> tuple[str, int]:
         """Where the rows are, and how many: counted on their way, as lines of text need not be rows."""

@@ -141,6 +141,22 @@ def test_a_reload_writes_the_windows_anew_that_are_asked_for_and_no_others(place
     assert place.ids() == [*range(40), 99]
 
 
+def test_a_reload_puts_into_quarantine_what_the_schema_of_today_does_not_have(place: Place) -> None:
+    place.keys = place.keys.replace("price double", "price string")
+    values = [json.dumps({"id": number, "price": "free" if number % 2 else number}) for number in range(10)]
+    place.produce((order(number, number // 5)[0], value.encode()) for number, value in enumerate(values))
+    place.produce([(START_MS + HOUR_MS, b"x")])
+    assert place.run().rows_quarantined == 1
+    place.keys = place.keys.replace("price string", "price int")
+    place.keys += "    steps: [{name: s, sql: 'select value.id, date, hour from records'}]\n"
+    record = place.reload(1, 2)
+    assert (record.rows_written, record.rows_quarantined) == ({"0-parquet": 2}, 3)
+    assert place.reload(1, 2).rows_quarantined == 0
+    quarantine = place.spark.read.parquet(str(place.folder / "data/pipelines/p/quarantine"))
+    reasons = [row.reason for row in quarantine.orderBy("timestamp").collect()]
+    assert sorted(reasons) == [*["field price: 'free' is no int"] * 3, "not JSON of the schema"]
+
+
 OWN_DAY = "select value.id, value.day as date, 1 as version from records"
 
 

@@ -1,0 +1,46 @@
+"""Records that could not be decoded, each with its reason: a table of Parquet files, by topic and day."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.table import Table, TableLayout
+from mirrormaker.topology.model import PipelineSpec
+
+QUARANTINE = "quarantine"
+_LAYOUT = TableLayout(format="parquet", partition_by=("topic", "date"))
+_PLACE = ("topic", "partition", "offset")
+_PLACE_TYPES = "topic string, partition int, offset bigint"
+
+
+class Quarantine:
+    """That of a pipeline, whose lock is held."""
+
+    def __init__(
+        self, spark: SparkSession, pipeline: PipelineSpec, folder: PipelineFolder, generation: str
+    ) -> None:
+        """`generation`: of the checkpoint that loads it."""
+        self._spark = spark
+        self._pipeline = pipeline
+        self._generation = generation
+        self._table = Table(spark, pipeline.quarantine or str(folder.quarantine), _LAYOUT)
+
+    def open(self) -> None:
+        """Be the one that writes it, and end what a crash left half done. Raises ConfigurationError when it
+        belongs to another checkpoint.
+        """
+        self._table.claim(self._pipeline.name, self._generation)
+        self._table.recover()
+
+    def append(self, number: int, malformed: DataFrame) -> int:
+        """Add those of a batch, once; returns how many it has."""
+        if malformed.isEmpty():
+            return 0
+        return self._table.append(f"{self._generation}-{QUARANTINE}", number, malformed)
+
+    def add_lacking(self, malformed: DataFrame) -> int:
+        """Add those that are not there yet; returns how many."""
+        known = self._spark.read.schema(_PLACE_TYPES).parquet(self._table.files.url(""))
+        lacking = malformed.join(known, list(_PLACE), "left_anti")
+        return 0 if lacking.isEmpty() else self._table.add(lacking)
