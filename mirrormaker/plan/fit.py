@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from broker.client.operations import ALTER, ALTER_CONFIGS, CREATE, OPERATION_NAMES, READ, WRITE
 from mirrormaker.plan.notices import Notice, NoticeKind
-from mirrormaker.plan.settings import COMPRESSION, KEEP_COMPRESSION
+from mirrormaker.plan.settings import COMPRESSION, KEEP_COMPRESSION, TIMESTAMPS
 from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, TopicStep
 from mirrormaker.plan.topics import is_too_wide
 from mirrormaker.plan.world import ObservedCluster, ObservedTopic
 from mirrormaker.topology.model import Compression, FailurePolicy, PartitionPolicy, RouteSpec, TopicSpec
 
 _MESSAGE_BYTES = "max.message.bytes"
-_TIMESTAMPS = "message.timestamp.type"
 _APPEND_TIME = "LogAppendTime"
 
 
@@ -37,8 +36,8 @@ def fit_notices(
     if codec is not None and codec not in (KEEP_COMPRESSION, own):
         message = f"{COMPRESSION} {codec} makes the destination compress every batch again"
         yield Notice(kind=NoticeKind.COMPRESSION, about=about, message=message)
-    if copy.setting(_TIMESTAMPS) == _APPEND_TIME:
-        message = f"{_TIMESTAMPS} {_APPEND_TIME} replaces the records' own timestamps"
+    if copy.setting(TIMESTAMPS) == _APPEND_TIME:
+        message = f"{TIMESTAMPS} {_APPEND_TIME} replaces the records' own timestamps"
         yield Notice(kind=NoticeKind.TIMESTAMPS, about=about, message=message)
 
 

@@ -18,6 +18,11 @@ from mirrormaker.topology.ways import Ways
 COMPRESSION = "compression.type"
 KEEP_COMPRESSION = "producer"
 """Batches stay as the mirror sends them: anything else makes the destination compress them again."""
+TIMESTAMPS = "message.timestamp.type"
+KEEP_TIMESTAMPS = "CreateTime"
+"""Records keep the times that they have; a cluster may have another default."""
+CREATED_SETTINGS = {COMPRESSION: KEEP_COMPRESSION, TIMESTAMPS: KEEP_TIMESTAMPS}
+"""Of topics that copies go to, said when they are created."""
 CLEANUP = "cleanup.policy"
 MIN_IN_SYNC = "min.insync.replicas"
 _LISTS = frozenset({CLEANUP})

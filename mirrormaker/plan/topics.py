@@ -14,8 +14,7 @@ from typing import Protocol
 
 from broker.errors import ErrorCode
 from mirrormaker.plan.settings import (
-    COMPRESSION,
-    KEEP_COMPRESSION,
+    CREATED_SETTINGS,
     ORDERED,
     Extent,
     applied_settings,
@@ -163,7 +162,7 @@ def destination_topic(
         partitions=max([*counts, declared.partitions or 0]) or None,
         replication=replicas,
         config={**applied_settings(carried, known, extent), **declared.config},
-        created_config={COMPRESSION: KEEP_COMPRESSION, **carried},
+        created_config={**CREATED_SETTINGS, **carried},
         undecided={
             setting: value
             for setting, value in carried.items()

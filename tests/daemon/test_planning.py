@@ -98,14 +98,19 @@ def test_a_plan_is_shown_saved_applied_once_and_then_empty(
         ("create_topic", "orders"),
     ]
     assert told["steps"][0]["partitions"] == 3
-    assert told["steps"][0]["config"] == {"compression.type": "producer", "retention.ms": DAY}
+    assert told["steps"][0]["config"] == {
+        "compression.type": "producer",
+        "message.timestamp.type": "CreateTime",
+        "retention.ms": DAY,
+    }
     (estimate,) = told["routes"]
     assert estimate["bytes_behind"] == estimate["bytes_per_day"] > 300
     assert told["notices"] == []
     text = mirrormaker("plan", str(file))
-    assert text.stdout.splitlines()[:3] == [
+    assert text.stdout.splitlines()[:4] == [
         "+ aggregate: topic jfk.flights, 3 partitions, 1 replica",
         "    + compression.type = producer",
+        "    + message.timestamp.type = CreateTime",
         f"    + retention.ms = {DAY}",
     ]
 

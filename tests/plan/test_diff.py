@@ -642,6 +642,7 @@ def test_a_plan_reads_like_a_difference() -> None:
     assert list(render_plan(made)) == [
         "+ aggregate: topic jfk.flights, 3 partitions, 1 replica",
         "    + compression.type = producer",
+        "    + message.timestamp.type = CreateTime",
         f"    + retention.ms = {DAY}",
         "~ aggregate: topic jfk.flights-b, 1 setting",
         f"    ~ retention.ms = {WEEK} -> {DAY}",
@@ -715,7 +716,8 @@ def test_a_saved_plan_does_not_cover_another_world() -> None:
     made = plan(asked, seen)
     grown = world(cluster(JFK, topic("flights", 2)), cluster(AGGREGATE))
     (difference,) = differences(saved(made), plan(asked, grown))
-    told = "+ aggregate: topic jfk.flights, 2 partitions, 1 replica, + compression.type = producer"
+    head = "+ aggregate: topic jfk.flights, 2 partitions, 1 replica"
+    told = f"{head}, + compression.type = producer, + message.timestamp.type = CreateTime"
     assert difference == f"this is to be done now, and was not then: {told}"
     other = world(cluster(JFK, topic("flights")), cluster(AGGREGATE, cluster_id="other"))
     assert differences(saved(made), plan(asked, other)) == [

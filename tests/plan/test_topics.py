@@ -27,7 +27,7 @@ from mirrormaker.topology.naming import compile_naming
 from mirrormaker.topology.ways import Ways
 from tests.plan.worlds import AGGREGATE, FLIGHTS, JFK, by_name, route, topic
 
-KEPT = {"compression.type": "producer"}
+KEPT = {"compression.type": "producer", "message.timestamp.type": "CreateTime"}
 WEEK, DAY = "604800000", "86400000"
 
 
