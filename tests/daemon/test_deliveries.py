@@ -54,6 +54,31 @@ def test_exactly_once_neither_loses_nor_doubles_whenever_the_mirror_is_killed(
     assert numbers_at(destination) == Counter(range(written))
 
 
+def test_exactly_once_holds_where_the_work_is_cut_otherwise_while_it_runs_and_after_a_kill(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create_topic(source)
+    running = mirror(source, destination, delivery="exactly_once", buckets=3)
+    topology = yaml.safe_load(running.file.read_text())
+    with SteadyWriter(source) as writer:
+        for buckets in (3, 2, 5, 1):
+            topology["routes"][0]["buckets"] = buckets
+            running.file.write_text(yaml.safe_dump(topology))
+            if buckets in (3, 5):
+                running.start()
+            else:
+                applied = len(events(running, "topology_applied"))
+                wait_until(lambda: len(events(running, "topology_applied")) > applied, "followed")  # noqa: B023
+            at = writer.written
+            wait_until(lambda: numbers_at(destination).total() > at, "records that came since")  # noqa: B023
+            if buckets == 2:
+                running.kill()
+    wait_until(lambda: numbers_at(destination).total() >= writer.written, "everything is committed")
+    assert numbers_at(destination) == Counter(range(writer.written))
+    assert running.stop() == 0
+
+
 def test_at_least_once_loses_nothing_whenever_the_mirror_is_killed(
     clusters: Clusters, mirror: MirrorFactory
 ) -> None:

@@ -68,7 +68,9 @@ class RouteSpec:
     on: FailurePolicies = field(default_factory=FailurePolicies)
     """What is done about a partition that cannot go on."""
     buckets: int = 16
-    """Shares that the work is cut into; at most so many processes can take part. Fixed once it has run."""
+    """Shares that the work is cut into; at most so many processes can take part. Another number starts the
+    route anew; where several hosts run it exactly once, change it while none of them does.
+    """
     commit_interval_ms: int = 1000
     """How often positions are committed."""
     refresh_interval_ms: int = 5000
