@@ -36,7 +36,7 @@ from mirrormaker.pipelines.quarantine import QUARANTINE, Quarantine
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import add_counts, counted_batches, merge_offsets
 from mirrormaker.pipelines.sinks.opening import open_sink
-from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_name
+from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_identity, sink_name
 from mirrormaker.pipelines.slow_starts import STARTS_MAX, is_slow_start
 from mirrormaker.pipelines.source import hour_of_record, stream
 from mirrormaker.pipelines.transforming import apply_steps
@@ -239,17 +239,17 @@ class Load:
 
     def _opened(self, index: int, sink: SinkSpec, frame: DataFrame) -> Sink:
         if index not in self._sinks:
-            opened = open_sink(self._place(sink_name(index, sink)), sink, frame)
+            opened = open_sink(self._place(index), sink, frame)
             opened.claim()
             self._sinks[index] = opened
         return self._sinks[index]
 
-    def _place(self, name: str) -> SinkPlace:
+    def _place(self, index: int) -> SinkPlace:
         return SinkPlace(
             spark=self._spark,
             topology=self._topology,
             pipeline=self._pipeline,
-            name=name,
+            identity=sink_identity(self._pipeline, index),
             generation=self._generation,
             checkpoint=self._checkpoint.files,
         )

@@ -35,7 +35,7 @@ from mirrormaker.pipelines.loaded_hours import ALL_HOURS, HourCounts, HourRange,
 from mirrormaker.pipelines.quarantine import Quarantine
 from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.sinks.opening import open_sink
-from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_name
+from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_identity, sink_name
 from mirrormaker.pipelines.source import Offsets, between, hour_of_record
 from mirrormaker.pipelines.transforming import apply_steps, keeps_columns
 from mirrormaker.pipelines.windows import DATE, HOUR, Span, hour_name, widen
@@ -164,7 +164,7 @@ def _open_windowed(
             spark=spark,
             topology=topology,
             pipeline=pipeline,
-            name=sink_name(number, sink),
+            identity=sink_identity(pipeline, number),
             generation=generation,
             checkpoint=checkpoint.files,
         )

@@ -40,7 +40,7 @@ def main(kind: str, table: str, *settings: str) -> None:
             spark=spark,
             topology=Topology(clusters={}, routes=(), data_dir=Path()),
             pipeline=PipelineSpec(name=PipelineName("p")),
-            name=f"0-{kind}",
+            identity=kind,
             generation=generation,
             checkpoint=TableFiles(spark, "/tmp"),
         )

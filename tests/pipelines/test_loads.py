@@ -76,6 +76,19 @@ def test_a_batch_that_was_cut_off_comes_again_without_duplicate_or_gap(
     assert rows_of_runs(place) == [0, 21]
 
 
+def test_sinks_may_stand_in_another_order_when_a_batch_that_was_cut_off_comes_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.keys = place.keys.replace("{parquet: out}", "{parquet: out}, {parquet: other}")
+    place.produce(order(number, 0) for number in range(5))
+    run_cut_off(place, monkeypatch)
+    place.keys = place.keys.replace("{parquet: out}, {parquet: other}", "{parquet: other}, {parquet: out}")
+    place.produce([order(5, 0)])
+    assert place.run().rows_read == 6
+    assert place.ids() == list(range(6))
+    assert place.spark.read.parquet(str(place.folder / "other")).count() == 6
+
+
 def rows_of_runs(place: Place) -> list[int]:
     """What each has read, as its record has it."""
     folder = PipelineFolder(place.folder / "data", PipelineName("p"))

@@ -70,7 +70,7 @@ def test_a_database_has_every_record_once_whatever_was_cut_off(
     place.run()
     assert sorted(row.id for row in rows(place.spark, url, "orders")) == list(range(32))
     (note,) = rows(place.spark, url, NOTES)
-    assert (note.SINK, note.BATCH, note.STAGING) == ("p/0-jdbc", 2, None)
+    assert (note.SINK, note.BATCH, note.STAGING) == ("p/jdbc-orders", 2, None)
 
     place.keys = place.keys.replace("value.price", "-value.price as price")
     record = place.reload(1, 2)

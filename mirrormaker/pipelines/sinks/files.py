@@ -17,7 +17,7 @@ class FilesSink:
     def __init__(self, place: SinkPlace, sink: SinkSpec, frame: DataFrame) -> None:
         self._place = place
         self._frame = frame
-        self._key = f"{place.generation}-{place.name}"
+        self._key = f"{place.generation}-{place.identity}"
         self._table = table_of(place.spark, sink, frame)
 
     @property

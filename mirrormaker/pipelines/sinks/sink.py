@@ -59,8 +59,8 @@ class SinkPlace:
     spark: SparkSession
     topology: Topology
     pipeline: PipelineSpec
-    name: str
-    """What it is called in records of runs, and in the checkpoint."""
+    identity: str
+    """See `sink_identity`."""
     generation: str
     """What the checkpoint is called: batches are counted anew with another."""
     checkpoint: TableFiles
@@ -68,11 +68,33 @@ class SinkPlace:
     @property
     def owner(self) -> str:
         """Which sink of which pipeline it is, whatever checkpoint it has."""
-        return f"{self.pipeline.name}/{self.name}"
+        return f"{self.pipeline.name}/{self.identity}"
+
+
+def sink_identity(pipeline: PipelineSpec, number: int) -> str:
+    """What batches are known again by at the sink's place: what it writes there, wherever it stands in its
+    list. Of several that write the same, each but the first has a number.
+    """
+    name, place = _written(pipeline, number)
+    earlier = sum(_written(pipeline, other) == (name, place) for other in range(number))
+    return f"{name}-{earlier}" if earlier else name
+
+
+def _written(pipeline: PipelineSpec, number: int) -> tuple[str, str]:
+    """What a sink writes, and where; folders have one sink alone."""
+    match pipeline.sinks[number].target:
+        case FileSink(format=kind, path=path):
+            return kind.value, path
+        case LakeSink(format=kind, table=path):
+            return kind.value, path
+        case TopicSink(topic=topic, cluster=cluster):
+            return f"topic-{topic}@{cluster or pipeline.cluster}", ""
+        case JdbcSink(table=table, url=url):
+            return f"jdbc-{table}", url
 
 
 def sink_name(number: int, sink: SinkSpec) -> str:
-    """What a sink is called in records, and in its checkpoint."""
+    """What a sink is called in records of runs, and its query in the checkpoint."""
     match sink.target:
         case FileSink(format=kind) | LakeSink(format=kind):
             return f"{number}-{kind.value}"

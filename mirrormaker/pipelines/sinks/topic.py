@@ -1,4 +1,4 @@
-"""A topic. Rows of a batch are kept aside in the checkpoint, below `outbox/SINK`, before they are sent.
+"""A topic. Rows of a batch are kept aside in the checkpoint, below `outbox/`, before they are sent.
 
 With the option `delivery: at_least_once` rows go out as they come, and a batch that comes again goes again.
 """
@@ -21,7 +21,7 @@ class OutboxSink:
     """A sink `topic`."""
 
     def __init__(self, place: SinkPlace, sink: SinkSpec) -> None:
-        folder, job = f"outbox/{place.generation}/{place.name}", f"{place.owner}/{place.generation}"
+        folder, job = f"outbox/{place.generation}/{place.identity}", f"{place.owner}/{place.generation}"
         self._outbox = Outbox(place.spark, place.checkpoint, folder, job)
         self._options = write_options(place.topology, place.pipeline, sink)
         self._is_exact = parse_sink_options(self._options).delivery is SinkDelivery.EXACTLY_ONCE
