@@ -54,6 +54,7 @@ def test_exactly_once_neither_loses_nor_doubles_whenever_the_mirror_is_killed(
     assert numbers_at(destination) == Counter(range(written))
 
 
+@pytest.mark.long
 def test_exactly_once_holds_where_the_work_is_cut_otherwise_while_it_runs_and_after_a_kill(
     clusters: Clusters, mirror: MirrorFactory
 ) -> None:
@@ -188,6 +189,7 @@ def test_a_new_route_starts_where_it_is_told_to_and_goes_on_where_it_was(
     assert running.stop() == 0
 
 
+@pytest.mark.long
 def test_at_most_once_knows_after_a_stop_that_everything_had_arrived(
     clusters: Clusters, mirror: MirrorFactory
 ) -> None:

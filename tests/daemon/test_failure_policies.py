@@ -424,6 +424,7 @@ def test_a_destination_without_room_is_waited_for(
     assert running.stop() == 0
 
 
+@pytest.mark.long
 def test_a_route_that_is_to_fail_on_a_full_destination_fails_though_it_is_exactly_once(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:

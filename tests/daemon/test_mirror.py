@@ -356,7 +356,7 @@ def test_partitions_spread_over_several_brokers_are_all_copied(
 ) -> None:
     source, destination = cluster("jfk", brokers=2), cluster("aggregate", brokers=2)
     create(source, "flights", 6)
-    produce(source, "flights", range(6000), 6, **{"batch.size": 1000})
+    produce(source, "flights", range(6000), 6, **REPLICATED)
     running = mirror(source, destination)
     running.start()
     running.wait_copied()

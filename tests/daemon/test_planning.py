@@ -250,7 +250,7 @@ def _decisions(destination: EmbeddedCluster) -> Mapping[str, object]:
     return asyncio.run(read_control(spec))[RouteName("jfk-to-aggregate")].take_overs
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", ["at_least_once", pytest.param("exactly_once", marks=pytest.mark.long)])
 def test_the_daemon_waits_for_the_decision_and_copies_the_others(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, delivery: str
 ) -> None:

@@ -227,7 +227,7 @@ def test_a_disk_that_is_really_full_is_refused_and_not_taken_for_failed(
     assert not events_of(log, "log_directory_offline")
 
 
-@pytest.mark.parametrize("minimum", [0, MINIMUM])
+@pytest.mark.parametrize("minimum", [0, pytest.param(MINIMUM, marks=pytest.mark.long)])
 def test_a_node_that_was_killed_starts_without_any_room_and_goes_on_when_there_is_some(
     tmp_path: Path, settings: dict[str, object], small: Path, minimum: int
 ) -> None:

@@ -82,6 +82,7 @@ def test_offsets_that_the_topic_does_not_have_are_told_before_anything_is_writte
     assert place.ids() == [4, 6, 8, *range(10, 14)]
 
 
+@pytest.mark.long
 def test_records_that_went_between_two_runs_fail_the_second_until_that_may_be(place: Place) -> None:
     place.keys = KEYS
     place.produce(order(number, 0) for number in range(10))
@@ -200,6 +201,7 @@ def test_a_checkpoint_with_state_is_for_the_sinks_that_it_was_made_for(place: Pl
     assert place.ids() == list(range(4))
 
 
+@pytest.mark.long
 def test_a_reload_is_refused_where_rows_are_of_a_topic_that_is_read_no_more(place: Place) -> None:
     place.keys = f"{KEYS}    source_options: {{failOnDataLoss: false}}\n"
     first, second = place.topic, f"{place.topic}-b"

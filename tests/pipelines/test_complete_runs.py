@@ -9,6 +9,7 @@ from tests.conftest import ClusterFactory
 from tests.pipelines.place import HOUR_MS, START_MS, Place, order, produce
 
 
+@pytest.mark.long
 def test_a_run_goes_on_that_is_due_before_the_last_one_that_was_complete(place: Place) -> None:
     place.keys = f"{place.keys}    require: complete\n"
     place.produce([order(0, 0)])

@@ -65,6 +65,7 @@ def run_cut_off(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
             place.run()
 
 
+@pytest.mark.long
 def test_a_batch_that_was_cut_off_comes_again_without_duplicate_or_gap(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_batch_that_was_done_but_for_sparks_note_is_in_the_figures_of_one_run(
     assert rows_of_runs(place) == [20, 1]
 
 
+@pytest.mark.long
 def test_a_reload_comes_after_a_load_that_was_cut_off_with_its_rows_in_the_table(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,6 +148,7 @@ def test_one_daemon_runs_a_pipeline_and_another_goes_on_where_its_run_was_cut_sh
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.long
 def test_a_daemon_ends_though_others_cannot_be_told_what_has_become_of_a_run(
     cluster: ClusterFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
