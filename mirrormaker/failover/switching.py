@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from mirrormaker.failover.attendance import LOOK_MS, Attendance
 from mirrormaker.failover.fence import close_topics, open_topics, read_settings, why_not_closed
 from mirrormaker.failover.groups import GroupPlace, carry_groups
-from mirrormaker.failover.partitions import read_places
+from mirrormaker.failover.partitions import PartitionPlace, read_places
 from mirrormaker.failover.rehearsal import Rehearsal, rehearse
 from mirrormaker.failover.settling import TailSettling, Terms, set_starts
 from mirrormaker.failover.sides import FailoverError, Sides
@@ -26,6 +26,8 @@ from mirrormaker.reconcile.switches import Side, Stage, Switch
 
 STILL_LOOKS = 3
 """So often in a row nothing has moved before a fenced side counts as drained."""
+TOLD_MAX = 5
+"""Partitions that are named when a switch is called off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +127,7 @@ class GroupSwitch:
             await self._cancel(old)
             raise FailoverError(
                 f"after {self._terms.timeout_ms} ms {count:,} records of {len(left)} partitions are still to"
-                " be copied: nothing has been switched, the fence is lifted"
+                f" be copied ({_told(left)}): nothing has been switched, the fence is lifted"
             ) from None
         await sides.record(replace(sides.switch, stage=Stage.SWITCHING))
 
@@ -196,3 +198,13 @@ class GroupSwitch:
             f"{sides.group.name} is at {sides.name(target)}; nothing is copied until"
             f" {sides.name(target.other)} is back and the same command is run again"
         )
+
+
+def _told(left: list[PartitionPlace]) -> str:
+    """Where the copying of partitions stands."""
+    told = [
+        f"{place.source} at {place.position} of {place.end}"
+        + (", behind an open transaction" if place.position >= place.stable_end else "")
+        for place in left[:TOLD_MAX]
+    ]
+    return "; ".join(told + ["..."] * (len(left) > TOLD_MAX))

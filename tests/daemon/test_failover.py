@@ -382,6 +382,7 @@ def test_a_side_that_is_left_takes_no_records_while_the_switch_is_under_way_and_
         assert "was switched by another command meanwhile" in first.communicate(timeout=PATIENCE_SECONDS)[1]
     told = refused("failover", file, "orders", "--timeout", "2")
     assert "1 records of 1 partitions are still to be copied" in told
+    assert f"({TOPIC}-0 at 10 of 11, behind an open transaction)" in told
     producer.produce(TOPIC, b"11", partition=0)
     producer.commit_transaction(30)
     assert switch("failover", file)["cluster"] == "standby"
