@@ -189,7 +189,7 @@ class _Cutter:
             self._take_as_it_is(at, size, header)
         else:
             self._settle()
-            if header.base_offset < self._until:
+            if max(header.base_offset, self.intake.position) < self._until:
                 self._take_otherwise(at, size, header, reason)
         self.intake.position = min(header.next_offset, self._until)
         self.intake.leader_epoch = header.leader_epoch

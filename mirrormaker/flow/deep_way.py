@@ -103,10 +103,12 @@ class DeepWay:
         last = records[-1].offset
         if last < intake.position:
             return
-        if config.is_shallow:
+        if intake.position >= self._until:
+            pass  # it is, or lies behind, what was run into
+        elif config.is_shallow:
             problem = f"{len(entry)} bytes of magic 0 or 1"
             self.leave_out(DeepReason.LEGACY_FORMAT, last, records[-1].timestamp, problem)
-        elif intake.position < self._until:
+        else:
             came_in = message_codec(entry)
             codec = came_in if config.codec is None else config.codec
             columns = Columns(*(list(each) for each in zip(*map(_FIELDS, records), strict=True)))

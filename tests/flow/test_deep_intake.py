@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.records.batch import TIMESTAMP_TYPE_FLAG, Codec, iterate_batches, read_header, verify_crc
-from broker.records.record import Record
+from broker.records.message_set import build_message_set
+from broker.records.record import Record, TimestampType
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk, DeepReason, Frame
 from mirrormaker.flow.cutting import take_in
@@ -30,6 +31,7 @@ SKIPPING = FailurePolicies(
     record_error=RecordErrorPolicy.SKIP_AND_RECORD,
 )
 NOTED = 3
+OLD = [Record(offset, 1_000, TimestampType.CREATE_TIME, b"key", b"value", ()) for offset in range(2)]
 
 
 def config(**more: object) -> IntakeConfig:
@@ -228,6 +230,18 @@ def test_what_would_have_to_be_decoded_is_noted_where_nothing_may_be() -> None:
     (note,) = records_of(noted.chunks[2])
     assert json.loads(note.value or b"")["last_offset"] == 8
     assert noted.left_out == {3: TroubleKind.NOT_SHALLOW}
+
+
+@pytest.mark.parametrize(
+    ("answer", "position"), [(build(0, 5), 2), (build_message_set(OLD, 1, Codec.NONE), 0)]
+)
+def test_a_shallow_route_stands_in_front_of_what_comes_first_and_would_have_to_be_decoded(
+    answer: bytes | bytearray, position: int
+) -> None:
+    held = take(answer, position=position, config=config(is_shallow=True))
+    assert (held.position, held.chunks) == (position, [])
+    assert held.obstacle is not None
+    assert (held.obstacle.kind, held.obstacle.offset) == (TroubleKind.NOT_SHALLOW, position)
 
 
 def test_a_dead_letter_is_the_record_with_headers_that_tell_its_place() -> None:
