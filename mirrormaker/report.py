@@ -22,7 +22,8 @@ WIDTH_WITHOUT_TERMINAL = 160
 
 def render_text(status: Status, stream: TextIO) -> None:
     """One line a route, then what needs attention."""
-    console = Console(file=stream, width=None if stream.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False)
+    width = None if stream.isatty() else WIDTH_WITHOUT_TERMINAL
+    console = Console(file=stream, width=width, highlight=False, emoji=False)  # `:100:` is a line
     table = Table(box=None, pad_edge=False)
     for title in ("ROUTE", "STATE"):
         table.add_column(title)
@@ -49,7 +50,7 @@ def render_text(status: Status, stream: TextIO) -> None:
         *attention(status.routes),
     )
     for line in lines:
-        console.print(line, markup=False)
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def _worker_lines(workers: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -25,7 +25,8 @@ def render_text(
     """A line for each route, or for each partition and span of time; then what differs and what could not be
     judged.
     """
-    console = Console(file=stream, width=None if stream.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False)
+    width = None if stream.isatty() else WIDTH_WITHOUT_TERMINAL
+    console = Console(file=stream, width=width, highlight=False, emoji=False)
     table = _route_table
     if by_window:
         table = _read_table if any(audit.is_deep for audit in audits) else _window_table

@@ -191,9 +191,10 @@ def test_sizes_have_binary_units(size: int, shown: str) -> None:
 
 def test_a_file_that_is_not_in_force_is_told_with_its_problems() -> None:
     shown = io.StringIO()
-    render_text(status(topology_problem="mesh.yaml:3: bad\nmesh.yaml:9: worse"), shown)
+    long = "worse " * 40 + "x"
+    render_text(status(topology_problem=f"mesh.yaml:3: bad\nmesh.yaml:100: {long}"), shown)
     assert shown.getvalue().splitlines()[-3:] == [
         "the file is not in force: generation 7 (abc) goes on",
         "  mesh.yaml:3: bad",
-        "  mesh.yaml:9: worse",
+        f"  mesh.yaml:100: {long}",
     ]
