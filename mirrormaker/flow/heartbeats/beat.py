@@ -8,12 +8,15 @@ path   {"cluster": ID, "route": NAME, "at_ms": WHEN}      each route that carrie
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 
 HEARTBEATS_TOPIC = "__mirrormaker_heartbeats"
 KEY_PREFIX = '{"heartbeat":'
 HOPS_MAX = 16
 """A heartbeat that was carried so often goes no further."""
+_TIME_MS_MAX = 1 << 53
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +75,7 @@ def decode_beat(value: bytes | None) -> Beat | None:
     """None for what is no heartbeat: others may write to the topic."""
     try:
         document = json.loads(value or b"")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     match document:
         case {
@@ -82,7 +85,7 @@ def decode_beat(value: bytes | None) -> Beat | None:
             "host": str(host),
             "at_ms": int(at_ms),
             "path": list(hops),
-        }:
+        } if 0 <= at_ms <= _TIME_MS_MAX and not _HALF_CHARACTER.search(cluster + name + daemon + host):
             path = tuple(_hop_of(hop) for hop in hops)
             known = tuple(hop for hop in path if hop is not None)
             if len(known) == len(path):

@@ -50,7 +50,15 @@ def test_what_is_written_is_read(text: str, at_ms: int, hops: list[tuple[str, st
 
 
 @pytest.mark.parametrize(
-    "value", [None, b"", b"\xff", b"[]", b"{}", b'{"cluster":1}', encode_beat(PLANT).replace(b"[]", b"[3]")]
+    "value",
+    [
+        *(None, b"", b"\xff", b"[]", b"{}", b'{"cluster":1}', encode_beat(PLANT).replace(b"[]", b"[3]")),
+        b"[" * 100_000,
+        encode_beat(PLANT).replace(b'"plant"', b'"\\ud800"'),
+        encode_beat(PLANT).replace(b": 1000", b": -1" + b"0" * 400),
+        encode_beat(PLANT).replace(b": 1000", b": 1" + b"0" * 400),
+    ],
+    ids=lambda value: repr(value)[:40],
 )
 def test_what_others_write_there_is_no_heartbeat(value: bytes | None) -> None:
     assert decode_beat(value) is None
