@@ -17,6 +17,18 @@ from mirrormaker.pipelines.runner import RunFailedError
 from mirrormaker.pipelines.sinks.database import NOTES, DatabaseSink, match_columns
 from mirrormaker.pipelines.sinks.jdbc_connection import JdbcConnection
 from mirrormaker.pipelines.sinks.outbox import Outbox
+from mirrormaker.pipelines.sinks.sink import sink_identity
+from mirrormaker.topology.model import (
+    ClusterName,
+    FileFormat,
+    FileSink,
+    JdbcSink,
+    PipelineName,
+    PipelineSpec,
+    SinkSpec,
+    SinkTarget,
+    TopicSink,
+)
 from tests.pipelines.place import Place, order
 from tests.spark.topics import new_topic
 
@@ -35,6 +47,37 @@ def url(spark: SparkSession, tmp_path: Path) -> str:
 
 def rows(spark: SparkSession, url: str, table: str) -> list[Any]:
     return list(spark.read.format("jdbc").options(url=url, dbtable=table).load().collect())
+
+
+def test_sinks_are_known_by_what_they_write_and_no_two_alike() -> None:
+    jdbc = JdbcSink(url="jdbc:x", table="t")
+    sinks: list[tuple[SinkTarget, str | None]] = [
+        (TopicSink(topic="x"), "totals"),
+        (TopicSink(topic="x"), "late"),
+        (TopicSink(topic="x", cluster=ClusterName("agg-1")), None),
+        (TopicSink(topic="x"), None),
+        (jdbc, "totals"),
+        (jdbc, "late"),
+        (FileSink(format=FileFormat.PARQUET, path="out"), "late"),
+    ]
+    known = identities(sinks)
+    assert len(set(known)) == len(sinks)
+    assert known == list(reversed(identities(list(reversed(sinks)))))
+    same = identities([(TopicSink(topic="x"), None), *sinks[2:4]])
+    assert len(set(same)) == 3
+
+
+def test_what_a_sink_is_known_by_fits_where_it_is_kept() -> None:
+    long = ["t" * 249, "t" * 248 + "u", "u"]
+    known = identities([(TopicSink(topic=topic), None) for topic in (*long, *long)])
+    assert len(set(known)) == 6
+    assert all(len(f"{'p' * 80}/{each}") < 200 for each in known)
+
+
+def identities(sinks: list[tuple[SinkTarget, str | None]]) -> list[str]:
+    specs = tuple(SinkSpec(target=target, source=source) for target, source in sinks)
+    pipeline = PipelineSpec(name=PipelineName("p"), cluster=ClusterName("agg"), sinks=specs)
+    return [sink_identity(pipeline, number) for number in range(len(sinks))]
 
 
 @pytest.mark.long

@@ -3,7 +3,7 @@
 Spark's tasks write the rows of a batch into a table of their own. Then one transaction, of the driver of
 Spark, moves them and notes the batch in `mirrormaker_batches`, which stands beside the table:
 
-    sink         whose batches they are: PIPELINE/jdbc-TABLE
+    sink         whose batches they are: PIPELINE/jdbc-TABLE, or PIPELINE/jdbc-TABLE@STEP where it says `from`
     loaded_by    the checkpoint that counts them
     batch        the last one that is in the table
     row_count    how many rows it had

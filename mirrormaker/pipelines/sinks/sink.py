@@ -6,6 +6,7 @@ number again and so holds every batch once, whatever died between. Whoever write
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -25,6 +26,8 @@ from mirrormaker.topology.model import (
 )
 
 WINDOW_COLUMNS = ("topic", DATE, HOUR)
+_IDENTITY_SIZE_MAX = 100
+"""Folders and notes in databases are called by it, of which some may be no longer than 200."""
 
 
 class Sink(Protocol):
@@ -73,24 +76,31 @@ class SinkPlace:
 
 def sink_identity(pipeline: PipelineSpec, number: int) -> str:
     """What batches are known again by at the sink's place: what it writes there, wherever it stands in its
-    list. Of several that write the same, each but the first has a number.
+    list. Of several that write the same rows, each but the first has a number.
     """
     name, place = _written(pipeline, number)
     earlier = sum(_written(pipeline, other) == (name, place) for other in range(number))
-    return f"{name}-{earlier}" if earlier else name
+    if len(name) > _IDENTITY_SIZE_MAX:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+        name = f"{name[: _IDENTITY_SIZE_MAX - len(digest) - 1]}@{digest}"
+    return f"{name}@{earlier}" if earlier else name
 
 
 def _written(pipeline: PipelineSpec, number: int) -> tuple[str, str]:
-    """What a sink writes, and where; folders have one sink alone."""
-    match pipeline.sinks[number].target:
+    """What a sink writes, and where; folders have one sink alone, other places may have the rows of several
+    steps. No part of a name has an '@'.
+    """
+    sink = pipeline.sinks[number]
+    step = f"@{sink.source}" if sink.source is not None else ""
+    match sink.target:
         case FileSink(format=kind, path=path):
             return kind.value, path
         case LakeSink(format=kind, table=path):
             return kind.value, path
         case TopicSink(topic=topic, cluster=cluster):
-            return f"topic-{topic}@{cluster or pipeline.cluster}", ""
+            return f"topic-{topic}@{cluster or pipeline.cluster}{step}", ""
         case JdbcSink(table=table, url=url):
-            return f"jdbc-{table}", url
+            return f"jdbc-{table}{step}", url
 
 
 def sink_name(number: int, sink: SinkSpec) -> str:
