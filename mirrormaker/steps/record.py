@@ -68,14 +68,19 @@ class RecordAtWork(LookedAt):
         self._is_document_changed = True
 
     def settle(self) -> None:
-        """Let the value be what the document says."""
+        """Let the value be what the document says. Raises RecordError when it is nested more deeply than can
+        be written, though it could be read.
+        """
         if self._is_document_changed:
             self._is_document_changed = False
-            self.value = write_json(self._opened)
+            try:
+                self.value = write_json(self._opened)
+            except RecursionError:
+                raise RecordError("the value is nested too deeply to be written") from None
             self._opened = None
             self.look_anew()
 
     def record(self) -> Record:
-        """The record as it is now."""
+        """The record as it is now. Raises as `settle` does."""
         self.settle()
         return Record(self.offset, self.timestamp, 0, self.key, self.value, self.headers)

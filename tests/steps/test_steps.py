@@ -284,6 +284,20 @@ def test_a_value_that_is_no_object_is_an_error_where_fields_are_named(
     assert passed.value == value
 
 
+def test_a_value_that_can_be_read_and_is_nested_too_deeply_to_be_written_is_an_error(tmp_path: Path) -> None:
+    def called_deeply(function: Callable[[], Record], frames: int = 20) -> Record:
+        return called_deeply(function, frames - 1) if frames else function()
+
+    renaming, problems = steps(tmp_path, "[{rename: {fields: {id: number}}}]"), set()
+    for depth in range(500, sys.getrecursionlimit()):
+        try:
+            (work,) = renaming.apply(record(b'{"id":1,"a":' + b"[" * depth + b"]" * depth + b"}"), 3)
+            called_deeply(work.record)
+        except RecordError as error:
+            problems.add(str(error))
+    assert "the value is nested too deeply to be written" in problems
+
+
 def test_a_record_without_a_value_passes(tmp_path: Path) -> None:
     (made,) = done(steps(tmp_path, "[{mask: {fields: [card]}}]"), record(None))
     assert made.value is None
