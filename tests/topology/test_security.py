@@ -142,3 +142,26 @@ def test_references_say_the_same_from_any_folder_and_hold_no_secret(tmp_path: Pa
     security = cluster(tmp_path, "\n".join(kept)).security
     assert f'password="file:{tmp_path}/secrets/password"' in security.references["sasl.jaas.config"]
     assert ConnectionSecurity.from_options(security.references) == security
+
+
+@pytest.mark.parametrize("secret", ["918273645", "0.918273645", "[918273645]", "x918273645"])
+def test_a_secret_that_stands_where_a_reference_belongs_is_not_told(tmp_path: Path, secret: str) -> None:
+    text = f"""\
+clusters: {{a: {{bootstrap: ["a:1"]}}, b: {{bootstrap: ["b:1"]}}}}
+routes:
+  - from: a
+    to: b
+    topics: {{include: [x]}}
+    transforms: [{{mask: {{key: true, hash: true, salt: {secret}}}}}]
+pipelines:
+  - name: p
+    cluster: a
+    topics: {{include: [x]}}
+    sinks: [{{jdbc: {{url: "jdbc:x", table: t, password: {secret}}}}}]
+"""
+    problems = problems_of(tmp_path, text)
+    assert [problem.split(": ")[1] for problem in problems] == [
+        "routes[0].transforms[0].mask.salt",
+        "pipelines[0].sinks[0].jdbc.password",
+    ]
+    assert all("env:NAME or file:/PATH" in problem and "918" not in problem for problem in problems)

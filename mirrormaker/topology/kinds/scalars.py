@@ -1,4 +1,4 @@
-"""Single values: text, flags, choices, addresses, settings."""
+"""Single values: text, references to secrets, flags, choices, addresses, settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 import yaml
 
 from broker.types import HostPort
-from mirrormaker.topology.document import BOOL, FLOAT, INT, NULL, STR, Place, suggestion
+from mirrormaker.topology.document import BOOL, FLOAT, INT, NULL, STR, Place, describe_hidden, suggestion
 from mirrormaker.topology.kinds.kind import JsonSchema, Kind, UnreadableError, scalar, unexpected
 from mirrormaker.topology.kinds.numbers import whole_number
 from mirrormaker.topology.model import JsonScalar
@@ -41,6 +41,18 @@ class Text(Kind[str]):
 
     def schema(self) -> JsonSchema:
         return {"type": "string"} if self._empty else {"type": "string", "minLength": 1}
+
+
+class Reference(Text):
+    """Where a secret is. Complaints do not show what stands there: it may be the secret itself."""
+
+    def __init__(self) -> None:
+        super().__init__("`env:NAME` or `file:/PATH`")
+
+    def read(self, place: Place) -> str:
+        if not isinstance(place.node, yaml.ScalarNode) or place.node.tag != STR:
+            raise UnreadableError(f"expected env:NAME or file:/PATH, found {describe_hidden(place.node)}")
+        return super().read(place)
 
 
 class Flag(Kind[bool]):

@@ -16,7 +16,7 @@ from mirrormaker.topology.kinds.collections import ListOf, MapOf, Several
 from mirrormaker.topology.kinds.kind import Checked, Kind, UnreadableError
 from mirrormaker.topology.kinds.numbers import Integer
 from mirrormaker.topology.kinds.records import Given, Key, Record
-from mirrormaker.topology.kinds.scalars import Choice, Flag, Setting, Text
+from mirrormaker.topology.kinds.scalars import Choice, Flag, Reference, Setting, Text
 from mirrormaker.topology.kinds.times import Duration
 from mirrormaker.topology.kinds.unions import Alternative, Either, OneKey
 from mirrormaker.topology.model import (
@@ -283,7 +283,7 @@ JDBC = Record(
         "table": _NAME,
         "driver": Text("name of a class", empty=False),
         "user": Text(),
-        "password": Checked(Text("`env:NAME` or `file:/PATH`"), _check_secret),
+        "password": Checked(Reference(), _check_secret),
     },
 )
 TOPIC_SINK = Record(TopicSink, {"topic": _NAME, "cluster": Text("name of a cluster")})

@@ -11,7 +11,7 @@ from mirrormaker.topology.document import Place
 from mirrormaker.topology.kinds.collections import ListOf, MapOf
 from mirrormaker.topology.kinds.kind import Checked, JsonSchema, Kind, UnreadableError
 from mirrormaker.topology.kinds.records import Given, Key, Record
-from mirrormaker.topology.kinds.scalars import AnyScalar, Flag, Text
+from mirrormaker.topology.kinds.scalars import AnyScalar, Flag, Reference, Text
 from mirrormaker.topology.kinds.unions import Alternative, Named, OneKey
 from mirrormaker.topology.model import (
     AllOf,
@@ -205,7 +205,7 @@ TRANSFORMS = ListOf(
                         "key": Flag(),
                         "with": Key(Text(), "replacement"),
                         "hash": Flag(),
-                        "salt": Checked(Text("`env:NAME` or `file:/PATH`"), _check_secret),
+                        "salt": Checked(Reference(), _check_secret),
                     },
                     check=_check_mask,
                 ),
