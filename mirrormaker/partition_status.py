@@ -8,11 +8,12 @@ from typing import Any
 
 from broker.client.cluster import Cluster
 from broker.client.group_offset_admin import GroupOffsetAdmin
-from broker.client.offsets import EARLIEST, LATEST, list_offsets
+from broker.client.offsets import LATEST, list_offsets
 from broker.clock import Clock
 from broker.types import TopicPartition
 from mirrormaker.flow.lag import NO_LAG, Lag
 from mirrormaker.flow.standing import HALTED
+from mirrormaker.flow.start import start_offsets
 from mirrormaker.flow.timing.first_waiting import FirstBatch, sample_first
 from mirrormaker.plan.topics import select_topics
 from mirrormaker.topology.model import RouteSpec
@@ -52,8 +53,9 @@ async def observe_partitions(
     told_at_ms: int | None,
     clock: Clock,
 ) -> tuple[PartitionStatus, ...]:
-    """Of all partitions that the route takes; of those that have no leader what was known last. `told`: what
-    a daemon tells of the route, `told_at_ms`. Raises BrokerError.
+    """Of all partitions that the route takes; of those that have no leader what was known last. Where the
+    route has no position yet, it stands where it would start. `told`: what a daemon tells of the route,
+    `told_at_ms`. Raises BrokerError.
     """
     metadata = await source.refresh()
     destinations = select_topics(compile_naming(route.source, route.topics), metadata.topics.values())
@@ -62,9 +64,9 @@ async def observe_partitions(
     committed = await group.group_offsets(route.group, selected)
     ends = await list_offsets(source, dict.fromkeys(sources, LATEST), read_committed=True)
     fresh = [partition for partition in sources if partition not in committed]
-    starts = await list_offsets(source, dict.fromkeys(fresh, EARLIEST)) if fresh else {}
+    starts = await start_offsets(source, route.start, fresh) if fresh else {}
     positions = {
-        partition: committed[partition].offset if partition in committed else starts[partition].offset
+        partition: committed[partition].offset if partition in committed else starts[partition]
         for partition in sources
     }
     partitions_told: Mapping[str, Mapping[str, Any]] = told.get("partitions", {})

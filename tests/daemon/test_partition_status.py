@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
@@ -13,12 +13,14 @@ from broker.client.cluster import Cluster
 from broker.client.group_offset_admin import GroupOffsetAdmin
 from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
-from broker.client.offsets import OffsetAndTimestamp
+from broker.client.offsets import EARLIEST, OffsetAndTimestamp
 from broker.clock import SystemClock
 from broker.types import HostPort, TopicPartition
 from mirrormaker import partition_status
+from mirrormaker.flow import start as flow_start
 from mirrormaker.flow.lag import NO_LAG, Lag
 from mirrormaker.partition_status import LEADERLESS, UNASSIGNED, observe_partitions
+from mirrormaker.topology.model import Start, StartAtOffsets, StartPosition
 from tests.reconcile.test_routes import work
 
 LED, LEADERLESS_ONE = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -40,10 +42,15 @@ class Source:
 
 @dataclass(frozen=True)
 class Group:
+    offset: int | None = 7
+    """Its position in every partition; None: it has none."""
+
     async def group_offsets(
         self, group: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        return {partition: OffsetAndMetadata(offset=7) for partition in partitions}
+        if self.offset is None:
+            return {}
+        return {partition: OffsetAndMetadata(offset=self.offset) for partition in partitions}
 
 
 async def ends_of_led(
@@ -78,3 +85,39 @@ def test_a_partition_without_a_leader_hides_nothing_of_the_others(
     assert (leaderless.source, leaderless.committed, leaderless.end) == (LEADERLESS_ONE, 7, end)
     assert (leaderless.state, leaderless.problem) == (state, LEADERLESS)
     assert leaderless.lag == Lag(messages=messages, bytes=None, seconds=None)
+
+
+@pytest.mark.parametrize(
+    ("start", "position"),
+    [
+        (Start.EARLIEST, 2),
+        (Start.LATEST, 7),
+        (StartAtOffsets(offsets={"flights": {0: 5}}), 5),
+    ],
+)
+def test_a_route_without_a_position_stands_where_it_would_start(
+    start: StartPosition, position: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def two_to_seven(
+        cluster: Cluster, wanted: Mapping[TopicPartition, int], **options: object
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        return {each: OffsetAndTimestamp(offset=2 if at == EARLIEST else 7) for each, at in wanted.items()}
+
+    async def nothing_known(*_: object) -> dict[TopicPartition, object]:
+        return {}
+
+    monkeypatch.setattr(partition_status, "list_offsets", two_to_seven)
+    monkeypatch.setattr(flow_start, "list_offsets", two_to_seven)
+    monkeypatch.setattr(partition_status, "sample_first", nothing_known)
+    led, leaderless = asyncio.run(
+        observe_partitions(
+            replace(work("r").route, start=start),
+            cast(Cluster, Source()),
+            cast(GroupOffsetAdmin, Group(offset=None)),
+            {},
+            None,
+            SystemClock(),
+        )
+    )
+    assert (led.committed, led.lag.messages) == (position, 7 - position)
+    assert (leaderless.committed, leaderless.lag.messages) == (-1, 0)
