@@ -115,7 +115,8 @@ class DeepWay:
             decoded_bytes = sum(len(record.value or b"") for record in records)
             self.decoded_bytes += decoded_bytes
             weight = len(entry) if codec is came_in else decoded_bytes
-            self._take_columns(columns, codec, weight, decoded_bytes, 0)
+            is_batch = came_in is not Codec.NONE
+            self._take_columns(columns, codec, weight, decoded_bytes, 0, is_batch=is_batch)
             intake.deep[DeepReason.LEGACY_FORMAT] += self.cut_at is None
         intake.position = min(last + 1, self._until) if self.cut_at is None else self.cut_at
         intake.leader_epoch = -1
@@ -158,7 +159,14 @@ class DeepWay:
         return True
 
     def _take_columns(
-        self, columns: Columns, codec: Codec, weight: int, decoded_bytes: int, origin: int
+        self,
+        columns: Columns,
+        codec: Codec,
+        weight: int,
+        decoded_bytes: int,
+        origin: int,
+        *,
+        is_batch: bool = True,
     ) -> None:
         """Pack the records that are wanted, changed by the steps."""
         offsets, position = columns.offsets, self._intake.position
@@ -167,7 +175,7 @@ class DeepWay:
         if not columns.offsets:
             return
         if self._config.steps is None:
-            self._packer.add_columns(0, origin, codec, columns, weight, decoded_bytes)
+            self._packer.add_columns(0, origin, codec, columns, weight, decoded_bytes, is_batch=is_batch)
             return
         self._step(columns, codec, max(decoded_bytes / max(weight, 1), 1.0), self._config.steps, origin)
 

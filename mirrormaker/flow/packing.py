@@ -89,11 +89,16 @@ class Packer:
         self._noted_lane = noted_lane
         self._packs: dict[int, Pack] = {}
 
-    def _open(self, lane: int, origin: int, codec: Codec, weight: float, offset: int) -> Pack:
-        """The pack for more records, from `offset` on, which come to about `weight`."""
+    def _open(
+        self, lane: int, origin: int, codec: Codec, weight: float, offset: int, gather_bytes: float = 0
+    ) -> Pack:
+        """The pack for more records, from `offset` on, which come to about `weight`. `gather_bytes`: they are
+        put together with others up to this at least.
+        """
         pack = self._packs.get(lane)
         if pack is not None:
-            is_room = pack.weight + weight <= self._measure.gather_bytes or pack.offsets[-1] == offset
+            gather_bytes = max(self._measure.gather_bytes, gather_bytes)
+            is_room = pack.weight + weight <= gather_bytes or pack.offsets[-1] == offset
             if lane == self._noted_lane or (is_room and pack.origin == origin and pack.codec is codec):
                 return pack
             self._close(self._packs.pop(lane))
@@ -101,14 +106,25 @@ class Packer:
         return pack
 
     def add_columns(
-        self, lane: int, origin: int, codec: Codec, columns: Columns, weight: int, decoded_bytes: int
+        self,
+        lane: int,
+        origin: int,
+        codec: Codec,
+        columns: Columns,
+        weight: int,
+        decoded_bytes: int,
+        *,
+        is_batch: bool = True,
     ) -> None:
-        """Add all of a batch, which came in `weight` bytes."""
+        """Add all of a batch, which came in `weight` bytes; or of a message that was in none: such go into
+        whole batches.
+        """
         if self.floors and columns.offsets[0] < self.floors[lane]:
             columns = from_offset(columns, self.floors[lane])
             if not columns.offsets:
                 return
-        pack = self._open(lane, origin, codec, weight, columns.offsets[0])
+        gather_bytes = 0 if is_batch else self._measure.batch_bytes
+        pack = self._open(lane, origin, codec, weight, columns.offsets[0], gather_bytes)
         pack.offsets += columns.offsets
         pack.timestamps += columns.timestamps
         pack.keys += columns.keys

@@ -316,6 +316,21 @@ def test_entries_of_old_formats_become_batches(magic: int) -> None:
     assert intake.deep == {DeepReason.LEGACY_FORMAT: 1}
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_of_old_formats_that_are_not_compressed_share_batches(magic: int) -> None:
+    records = [
+        Record(offset, 1_000, TimestampType.CREATE_TIME, b"key-%d" % offset, b"v" * 100, ())
+        for offset in range(500)
+    ]
+    answer = build_message_set(records, magic, Codec.NONE) + build(500)
+    intake = take(answer, config=replace(ONE_BY_ONE, built_batch_bytes=30_000))
+    assert len(intake.chunks) == 4
+    assert all(chunk.size <= 30_000 for chunk in intake.chunks)
+    keys = [record.key for chunk in intake.chunks for record in records_of(chunk)]
+    assert keys == [b"key-%d" % offset for offset in range(503)]
+    assert intake.deep == {DeepReason.LEGACY_FORMAT: 500}
+
+
 @pytest.mark.parametrize("codec", list(Codec))
 def test_entries_of_old_formats_get_the_codec_of_the_route(codec: Codec) -> None:
     records = [Record(0, 1_000, TimestampType.CREATE_TIME, b"key-0", b"value", ())]
