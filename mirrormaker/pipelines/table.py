@@ -4,6 +4,7 @@ Beside the data there is `_mirrormaker/`, which readers pass over as all names w
 
     owner.json       which pipeline and checkpoint loads it
     columns.json     the columns that its files have, and their types
+    layout.json      their format, and the columns that subfolders are named by
     staging/ID/      what is being written, and not yet part of the table
     commits/KEY.json files and rows of a batch, made before the files are moved in: from then on the batch
                      is part of the table. One that comes again is known by its key, and not written again
@@ -20,7 +21,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -34,6 +35,7 @@ from mirrormaker.pipelines.windows import Span, windows_within
 _NOTES = "_mirrormaker"
 _OWNER = f"{_NOTES}/owner.json"
 _COLUMNS = f"{_NOTES}/columns.json"
+_LAYOUT = f"{_NOTES}/layout.json"
 _STAGING = f"{_NOTES}/staging"
 _COMMITS = f"{_NOTES}/commits"
 _SWAP = f"{_NOTES}/swap.json"
@@ -51,6 +53,15 @@ class TableLayout:
     format: str
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> TableLayout:
+        """What all files of a table have in common."""
+        return replace(self, options={})
+
+    def __str__(self) -> str:
+        folders = f"by {', '.join(self.partition_by)}" if self.partition_by else "without subfolders"
+        return f"{self.format} {folders}"
 
 
 class Table:
@@ -76,6 +87,34 @@ class Table:
             raise ConfigurationError([f"{self.files.root}: holds files that no pipeline has written"])
         self.files.make_folder(_NOTES)
         self.files.write_text(_OWNER, json.dumps(mine))
+
+    def changed_layout(self) -> list[str]:
+        """How the files that are there differ from those that would come, in words: readers cannot have both
+        for one table.
+        """
+        known = self._noted_layout()
+        if known is None or known == self.layout.kept or not self.files.list_files(""):
+            return []
+        return [
+            f"{self.files.root}: has files of {known}, and these would be of {self.layout}: choose another"
+            " folder"
+        ]
+
+    def note_layout(self) -> None:
+        """Remember how its files are written. Raises ConfigurationError."""
+        if problems := self.changed_layout():
+            raise ConfigurationError(problems)
+        if self._noted_layout() != self.layout.kept:
+            kept = {"format": self.layout.format, "partition_by": self.layout.partition_by}
+            self.files.write_text(_LAYOUT, json.dumps(kept))
+
+    def _noted_layout(self) -> TableLayout | None:
+        """Without options."""
+        text = self.files.read_text(_LAYOUT)
+        if text is None:
+            return None
+        told = json.loads(text)
+        return TableLayout(format=told["format"], partition_by=tuple(told["partition_by"]))
 
     def changed_columns(self, frame: DataFrame) -> list[str]:
         """Which columns of `frame` are of another type in the files that are there, in words."""

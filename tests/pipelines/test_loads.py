@@ -163,7 +163,7 @@ def test_a_reload_puts_into_quarantine_what_the_schema_of_today_does_not_have(pl
     place.produce([(START_MS + HOUR_MS, b"x")])
     assert place.run().rows_quarantined == 1
     place.keys = place.keys.replace("price string", "price int")
-    place.keys += "    steps: [{name: s, sql: 'select value.id, date, hour from records'}]\n"
+    place.keys += "    steps: [{name: s, sql: 'select value.id, topic, date, hour from records'}]\n"
     record = place.reload(1, 2)
     assert (record.rows_written, record.rows_quarantined) == ({"0-parquet": 2}, 3)
     assert place.reload(1, 2).rows_quarantined == 0
@@ -300,6 +300,24 @@ def test_a_column_of_another_type_is_told_before_anything_is_written(place: Plac
     with pytest.raises(RunFailedError, match=r"sinks\[0\]: column 'id' is double, and int in the files of"):
         place.run()
     assert place.files("**/*.csv") == before
+
+
+def test_files_of_one_table_are_of_one_format_and_in_the_same_subfolders(place: Place) -> None:
+    place.produce([order(1, 0)])
+    place.run()
+    place.produce([order(2, 0)])
+    keys = place.keys
+    for now, told in (
+        ("{json: out}", "json by topic, date, hour"),
+        ("{parquet: out, partition_by: [date]}", "parquet by date"),
+    ):
+        place.keys = keys.replace("{parquet: out}", now)
+        said = rf"sinks\[0\]: .*has files of parquet by topic, date, hour, and these would be of {told}:"
+        with pytest.raises(RunFailedError, match=said):
+            place.run()
+    place.keys = keys
+    place.run()
+    assert place.ids() == [1, 2]
 
 
 def test_missing_topics_are_told(place: Place) -> None:

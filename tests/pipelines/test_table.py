@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -55,6 +56,45 @@ def test_rows_are_counted_as_they_come_whatever_lines_they_take(spark: SparkSess
             Span(start_ms=DAY, end_ms=DAY + 3_600_000), spark.range(5).selectExpr(*lines)
         )
         assert (windows, count) == (["date=2013-01-01/hour=0"], 5)
+
+
+class Notes:
+    """The files of a table, by their names alone."""
+
+    root = "out"
+
+    def __init__(self, spark: object, root: str) -> None:
+        self.texts: dict[str, str] = {}
+        self.names: list[str] = []
+
+    def read_text(self, path: str) -> str | None:
+        return self.texts.get(path)
+
+    def write_text(self, path: str, text: str) -> None:
+        self.texts[path] = text
+
+    def list_files(self, path: str) -> list[str]:
+        return self.names
+
+
+def test_a_table_has_one_format_and_the_same_subfolders_once_there_are_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mirrormaker.pipelines.table.TableFiles", Notes)
+    table: Any = Table(None, "out", LAYOUT)  # type: ignore[arg-type]
+    table.note_layout()
+    table.layout = TableLayout(format="json", partition_by=("date", "hour"))
+    table.note_layout()
+    table.files.names.append("date=2013-01-01/hour=7/part-0.json")
+    for changed, told in (
+        (TableLayout(format="json", partition_by=("date",)), "json by date"),
+        (TableLayout(format="csv"), "csv without subfolders"),
+    ):
+        table.layout = changed
+        with pytest.raises(ConfigurationError, match=f"^out: has files of json by date, hour, .* of {told}:"):
+            table.note_layout()
+    table.layout = TableLayout(format="json", partition_by=("date", "hour"), options={"compression": "gzip"})
+    table.note_layout()
 
 
 @pytest.mark.parametrize("moved", [0, 1])

@@ -28,6 +28,7 @@ class FilesSink:
     def claim(self) -> None:
         self._table.claim(self._place.pipeline.name, self._place.generation)
         self._table.recover()
+        self._table.note_layout()
         self._table.note_columns(self._frame)
 
     def append(self, number: int, frame: DataFrame) -> int:
@@ -55,6 +56,7 @@ def table_of(spark: SparkSession, sink: SinkSpec, frame: DataFrame) -> Table:
 def reach_problems(spark: SparkSession, sink: SinkSpec, frame: DataFrame) -> list[str]:
     """What the files that are there have against the rows; an unreachable folder is told by itself."""
     try:
-        return table_of(spark, sink, frame).changed_columns(frame)
+        table = table_of(spark, sink, frame)
+        return table.changed_layout() or table.changed_columns(frame)
     except FileError:
         return []
