@@ -17,7 +17,8 @@ from mirrormaker.switch_report import switch_lines
 from mirrormaker.timing_report import describe_latency, describe_time, timing_lines
 
 QUIET_STATES = frozenset({"copying", UNASSIGNED})
-WIDTH_WITHOUT_TERMINAL = 160
+WIDTH_WITHOUT_TERMINAL = 1_000
+"""More than any table is wide: what reads them wants a row a line, and names whole."""
 
 
 def render_text(status: Status, stream: TextIO) -> None:
@@ -26,7 +27,7 @@ def render_text(status: Status, stream: TextIO) -> None:
     console = Console(file=stream, width=width, highlight=False, emoji=False)  # `:100:` is a line
     table = Table(box=None, pad_edge=False)
     for title in ("ROUTE", "STATE"):
-        table.add_column(title)
+        table.add_column(title, overflow="fold")
     for title in (
         "PARTITIONS",
         "LAG MESSAGES",
@@ -36,7 +37,7 @@ def render_text(status: Status, stream: TextIO) -> None:
         "COPIED BYTES",
         "DEEP BATCHES",
     ):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", overflow="fold")
     for route in status.routes:
         table.add_row(*_row(route))
     console.print(table)

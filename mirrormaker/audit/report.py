@@ -15,7 +15,8 @@ from mirrormaker.audit.outcome import PartitionAudit, RouteAudit, WindowCount
 from mirrormaker.audit.window_tally import ReadCount
 from mirrormaker.audit.windows import format_time
 
-WIDTH_WITHOUT_TERMINAL = 160
+WIDTH_WITHOUT_TERMINAL = 1_000
+"""More than any table is wide: what reads them wants a row a line, and names whole."""
 SHOWN_DIFFERENCES = 20
 
 
@@ -38,9 +39,9 @@ def render_text(
 def _route_table(audits: Sequence[RouteAudit]) -> Table:
     table = Table(box=None, pad_edge=False)
     for title in ("ROUTE", "BY", "RESULT"):
-        table.add_column(title)
+        table.add_column(title, overflow="fold")
     for title in ("PARTITIONS", "RECORDS", "EQUAL", "DIFFERENCES"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", overflow="fold")
     for audit in audits:
         findings = audit.findings
         table.add_row(
@@ -66,9 +67,9 @@ def _result(audit: RouteAudit) -> str:
 def _window_table(audits: Sequence[RouteAudit]) -> Table:
     table = Table(box=None, pad_edge=False)
     for title in ("ROUTE", "PARTITION", "FROM"):
-        table.add_column(title)
+        table.add_column(title, overflow="fold")
     for title in ("OFFSETS", "COPIED", "UNCOPIED", "UNRECORDED", "SOURCE CRC", "CRC"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", overflow="fold")
     for audit in audits:
         for partition in audit.partitions:
             for window in partition.windows:
@@ -80,9 +81,9 @@ def _window_table(audits: Sequence[RouteAudit]) -> Table:
 def _read_table(audits: Sequence[RouteAudit]) -> Table:
     table = Table(box=None, pad_edge=False)
     for title in ("ROUTE", "PARTITION", "FROM"):
-        table.add_column(title)
+        table.add_column(title, overflow="fold")
     for title in ("RECORDS", "AT DESTINATION", "CHECKSUM", "AT DESTINATION"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", overflow="fold")
     for audit in audits:
         for partition in audit.partitions:
             for each in partition.read_windows:

@@ -198,3 +198,19 @@ def test_a_file_that_is_not_in_force_is_told_with_its_problems() -> None:
         "  mesh.yaml:3: bad",
         f"  mesh.yaml:100: {long}",
     ]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("size", [20, 200])
+def test_names_and_figures_are_shown_whole(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    name, lag = "n" * size, Lag(messages=123_456_789_012, bytes=1 << 45, seconds=1.5)
+    narrow, piped = Terminal(), io.StringIO()
+    for stream in (narrow, piped):
+        render_text(status(replace(route(lag=lag), name=name)), stream)
+    assert "…" not in narrow.getvalue()
+    assert f"\n{name}  running  " in piped.getvalue()
