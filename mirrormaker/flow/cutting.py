@@ -22,6 +22,7 @@ from mirrormaker.flow.chunk import DeepReason, Frame
 from mirrormaker.flow.deep_way import DeepWay
 from mirrormaker.flow.intake import NO_FLOORS, Floors, Intake, IntakeConfig, Origins, OriginUnknownError
 from mirrormaker.flow.obstacles import Obstacle, ObstacleMetError
+from mirrormaker.flow.packing import join_built
 from mirrormaker.flow.runs import Runs
 
 _NO_END = 1 << 63
@@ -128,6 +129,10 @@ class _Cutter:
         if self._deep is not None:
             self._deep.end()
             self.intake.effort = self._deep.effort
+            config = self._config
+            if config.chunk_batches_max > 1:
+                chunks = join_built(self.intake.chunks, config.chunk_bytes, config.chunk_batches_max)
+                self.intake.chunks[:] = chunks
 
     @property
     def _deep_way(self) -> DeepWay:

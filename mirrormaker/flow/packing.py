@@ -209,6 +209,47 @@ class Packer:
             self._finish(pack, first, last, half, size_max)
 
 
+def join_built(chunks: Iterable[Chunk], chunk_bytes: int, batches_max: int) -> list[Chunk]:
+    """The chunks, of which those that were built anew and follow each other in a lane become one, as batches
+    do that cross as they are. Nothing else refers to them yet.
+    """
+    joined: list[Chunk] = []
+    last: dict[int, Chunk] = {}
+    for chunk in chunks:
+        before = last.get(chunk.lane)
+        if (
+            before is not None
+            and _goes_on(before, chunk)
+            and before.size + chunk.size <= chunk_bytes
+            and before.batches + chunk.batches <= batches_max
+        ):
+            _join(before, chunk)
+        else:
+            last[chunk.lane] = chunk
+            joined.append(chunk)
+    return joined
+
+
+def _goes_on(chunk: Chunk, following: Chunk) -> bool:
+    """Whether both are alike: a chunk without gaps gets none."""
+    if not (chunk.is_rebuilt and following.is_rebuilt) or chunk.origin != following.origin:
+        return False
+    if chunk.runs or following.runs:
+        return bool(chunk.runs and following.runs)
+    return following.first_offset == chunk.first_offset + chunk.count
+
+
+def _join(chunk: Chunk, following: Chunk) -> None:
+    chunk.records += following.records  # type: ignore[operator]
+    chunk.batches += following.batches
+    chunk.frame.size += following.size
+    chunk.next_offset = following.next_offset
+    chunk.max_timestamp = max(chunk.max_timestamp, following.max_timestamp)
+    chunk.count += following.count
+    chunk.size += following.size
+    chunk.runs += following.runs
+
+
 def from_offset(columns: Columns, first: int, end: int = 1 << 63) -> Columns:
     """The records with offsets from `first` up to `end`."""
     wanted = slice(bisect_left(columns.offsets, first), bisect_left(columns.offsets, end))
