@@ -23,7 +23,7 @@ from mirrormaker.pipelines.orders import RunEnd, RunOrder
 from mirrormaker.pipelines.run_log import PipelineBusyError, PipelineFolder
 from mirrormaker.pipelines.run_process import RunProcess
 from mirrormaker.pipelines.run_record import CUT_OFF, RunRecord, encode_record
-from mirrormaker.pipelines.schedule import due_run, next_due, retry_delay_ms
+from mirrormaker.pipelines.schedule import due_run, left_due, next_due, retry_delay_ms
 from mirrormaker.pipelines.share import OwnPipeline, PipelineShare
 from mirrormaker.pipelines.turns import Turns
 from mirrormaker.reconcile.topology_file import TopologyText
@@ -77,6 +77,8 @@ class PipelineKeeper:
         self._at_work = asyncio.Lock()
         """Held while a process is started, runs, or ends."""
         self._last_due_ms: int | None = None
+        self._left_due_ms: int | None = None
+        """Of a run that ended with the daemon before this one, where other daemons know of no mark of it."""
         self._was_told_failed = False
         """Whether people take the pipeline for failed."""
         self._changed = asyncio.Event()
@@ -138,6 +140,7 @@ class PipelineKeeper:
         await self._end_cut_off(CUT_OFF)
         runs = await asyncio.to_thread(self._folder.runs)
         self._last_due_ms = max((run.due_ms for run in runs if run.due_ms is not None), default=None)
+        self._left_due_ms = left_due(runs, self.pipeline.retry)
         while not self._ending.is_set():
             due_ms = await self._await_due()
             if due_ms is not None:
@@ -174,6 +177,8 @@ class PipelineKeeper:
             self.next_due_ms = now_ms
             return now_ms
         due_ms = due_run(schedule, self._last_due_ms, now_ms)
+        if due_ms is None and mark is None:
+            due_ms = self._left_due_ms
         if due_ms is not None:
             return due_ms
         self.next_due_ms = next_due(schedule, self._last_due_ms, now_ms)
@@ -222,7 +227,7 @@ class PipelineKeeper:
         """Tell the other daemons of the run; whether they know. An end that they are not told of has the run
         be done again, as one that was cut short.
         """
-        self._last_due_ms = due_ms
+        self._last_due_ms, self._left_due_ms = due_ms, None
         try:
             async with asyncio.timeout(TELL_SECONDS if self._ending.is_set() else None) as self._telling:
                 await self._share.note(due_ms, is_over=is_over)
@@ -263,7 +268,8 @@ class PipelineKeeper:
         finally:
             self._process.kill()
             self._process = None
-        if end.is_cut_off and (cut_off := await self._end_cut_off(str(end.problem), self._clock.now_ms())):
+        problem = str(end.problem) if self._may_run() else CUT_OFF
+        if end.is_cut_off and (cut_off := await self._end_cut_off(problem, self._clock.now_ms())):
             return replace(end, record=json.loads(encode_record(cut_off[-1])))
         return end
 

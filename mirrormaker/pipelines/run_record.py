@@ -13,6 +13,8 @@ from broker.errors import BrokerError
 
 CUT_OFF = "cut off: its process was killed, its machine went down, or there was no room for its record"
 """Why a run failed that has not said so itself."""
+BY_HAND = "command"
+"""The trigger of a run that is none of the schedule's."""
 
 
 class RunKind(Enum):

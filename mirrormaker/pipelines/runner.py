@@ -32,7 +32,7 @@ from mirrormaker.pipelines.job_run import JobRun
 from mirrormaker.pipelines.loading import Load, LoadError, describe_failure, is_without_room
 from mirrormaker.pipelines.reloading import reload_windows
 from mirrormaker.pipelines.run_log import PipelineFolder
-from mirrormaker.pipelines.run_record import CUT_OFF, RunKind, RunRecord, RunState, kept_figures
+from mirrormaker.pipelines.run_record import BY_HAND, CUT_OFF, RunKind, RunRecord, RunState, kept_figures
 from mirrormaker.pipelines.session import OWN_SETTINGS, opened_session, why_spark_is_gone
 from mirrormaker.pipelines.source import find_topics, topic_naming
 from mirrormaker.pipelines.transforming import called, find_function
@@ -44,7 +44,6 @@ WAIT_SECONDS = 1
 RUN_SECONDS = 86_400.0
 """How long a run goes on that has no end: its record must not grow for ever. The next begins at once."""
 COMPLETENESS_INTERVAL_SECONDS = 5.0
-COMMAND = "command"
 
 _log = logger("pipelines")
 
@@ -61,7 +60,7 @@ class RunFailedError(BrokerError):
 class RunRequest:
     """What a run is for."""
 
-    trigger: str = COMMAND
+    trigger: str = BY_HAND
     attempt: int = 1
     due_ms: int | None = None
     reload: Span | None = None
@@ -158,7 +157,7 @@ class Runner:
     def _interval_ms(self, request: RunRequest) -> int | None:
         """How often a run loads that has no end; None for one that loads once, as commands do."""
         schedule = self._pipeline.schedule
-        return None if schedule is None or request.trigger == COMMAND else schedule.continuous_ms
+        return None if schedule is None or request.trigger == BY_HAND else schedule.continuous_ms
 
     def _load(
         self, spark: SparkSession, prepared: Prepared, record: RunRecord, interval_ms: int | None
@@ -229,7 +228,7 @@ class Runner:
         function = find_function(self._pipeline.job)
         named = {}
         if "run" in inspect.signature(function).parameters:
-            due_ms = None if request.trigger == COMMAND else request.due_ms
+            due_ms = None if request.trigger == BY_HAND else request.due_ms
             named["run"] = JobRun(pipeline=self._pipeline, folder=self._folder, due_ms=due_ms)
         figures = called(function, spark, self._topology, dict(self._pipeline.arguments), **named)
         return kept_figures(figures) if isinstance(figures, Mapping) else {}

@@ -6,11 +6,13 @@ run took longer, is made up for by one run: it loads everything that has come me
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
 
+from mirrormaker.pipelines.run_record import BY_HAND, CUT_OFF, RunRecord, RunState
 from mirrormaker.topology.model import RetrySpec, ScheduleSpec
 
 _MINUTE_MS = 60_000
@@ -37,6 +39,20 @@ def due_run(schedule: ScheduleSpec, last_ms: int | None, now_ms: int) -> int | N
         return _last(schedule.cron, schedule.zone, due_ms, now_ms)
     interval_ms = schedule.every_ms or 0
     return due_ms + (now_ms - due_ms) // interval_ms * interval_ms if interval_ms else now_ms
+
+
+def left_due(runs: Iterable[RunRecord], retry: RetrySpec) -> int | None:
+    """What the last run was due at that these tell of, where it ended with its daemon: it was cut short, or
+    had attempts left.
+    """
+    due = [(run.due_ms, run.started_ms, run) for run in runs if run.due_ms is not None]
+    if not due:
+        return None
+    due_ms, _, last = max(due, key=lambda each: each[:2])
+    if last.trigger == BY_HAND or last.state is RunState.SUCCEEDED:
+        return None
+    is_given_up = last.state is RunState.FAILED and last.problem != CUT_OFF and last.attempt >= retry.attempts
+    return None if is_given_up else due_ms
 
 
 def retry_delay_ms(retry: RetrySpec, attempt: int) -> int | None:

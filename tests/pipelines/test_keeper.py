@@ -143,6 +143,24 @@ def test_a_run_under_way_ends_early_with_the_daemon(tmp_path: Path) -> None:
     assert stage.keeper.pid is None
 
 
+def test_a_run_that_ended_with_the_daemon_is_done_by_the_next_though_nothing_else_is_due(
+    tmp_path: Path,
+) -> None:
+    folder = PipelineFolder(tmp_path, PipelineName("p"))
+    due_ms = SystemClock().now_ms()
+    with folder.locked():
+        folder.note(replace(RUN, state=RunState.STOPPED, due_ms=due_ms))
+
+    async def play() -> Stage:
+        stage = Stage(tmp_path, [], AlertSpec(command=("false",)))
+        stage.keeper.pipeline = replace(stage.pipeline, schedule=ScheduleSpec(every_ms=86_400_000))
+        await stage.play()
+        return stage
+
+    (order,) = asyncio.run(play()).orders
+    assert (order.due_ms, order.attempt, order.trigger) == (due_ms, 1, "schedule")
+
+
 def test_a_webhook_gets_what_a_command_gets(tmp_path: Path) -> None:
     received: list[tuple[str, dict[str, object]]] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -9,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrormaker.pipelines import schedule as schedule_module
-from mirrormaker.pipelines.schedule import due_run, next_due, retry_delay_ms
+from mirrormaker.pipelines.run_record import BY_HAND, CUT_OFF, RunRecord, RunState
+from mirrormaker.pipelines.schedule import due_run, left_due, next_due, retry_delay_ms
 from mirrormaker.topology.model import RetrySpec, ScheduleSpec
+from tests.pipelines.test_run_log import RUN
 
 HOURLY = ScheduleSpec(cron="5 * * * *")
 
@@ -94,3 +97,27 @@ def test_a_run_is_due_by_now_and_at_most_an_interval_ago(last: int, passed: int,
 def test_waits_double_up_to_the_longest_and_end_with_the_attempts(attempt: int, delay: int | None) -> None:
     retry = RetrySpec(attempts=5, backoff_ms=1000, backoff_max_ms=5000)
     assert retry_delay_ms(retry, attempt) == delay
+
+
+FAILED = replace(RUN, state=RunState.FAILED, problem="no luck", attempt=1, due_ms=5)
+
+
+@pytest.mark.parametrize(
+    ("runs", "left"),
+    [
+        ([], None),
+        ([replace(FAILED, due_ms=None)], None),
+        ([FAILED], 5),
+        ([replace(FAILED, attempt=3)], None),
+        ([replace(FAILED, attempt=3, problem=CUT_OFF)], 5),
+        ([replace(RUN, state=RunState.STOPPED)], 5),
+        ([replace(RUN, state=RunState.SUCCEEDED)], None),
+        ([FAILED, replace(RUN, started_ms=20, state=RunState.SUCCEEDED)], None),
+        ([FAILED, replace(RUN, due_ms=6, state=RunState.SUCCEEDED)], None),
+        ([FAILED, replace(FAILED, due_ms=6, trigger=BY_HAND)], None),
+    ],
+)
+def test_what_a_run_was_due_at_is_left_where_it_ended_with_its_daemon(
+    runs: list[RunRecord], left: int | None
+) -> None:
+    assert left_due(runs, RetrySpec(attempts=3)) == left
