@@ -15,7 +15,7 @@ from cronsim import CronSim
 from mirrormaker.pipelines.run_record import BY_HAND, CUT_OFF, RunRecord, RunState
 from mirrormaker.topology.model import RetrySpec, ScheduleSpec
 
-_MINUTE_MS = 60_000
+_MINUTE_MS, _DAY_MS = 60_000, 86_400_000
 
 
 def next_due(schedule: ScheduleSpec, last_ms: int | None, now_ms: int) -> int:
@@ -31,7 +31,11 @@ def next_due(schedule: ScheduleSpec, last_ms: int | None, now_ms: int) -> int:
 
 
 def due_run(schedule: ScheduleSpec, last_ms: int | None, now_ms: int) -> int | None:
-    """The latest point in time that a run is due at by now, None while there is none."""
+    """The latest point in time that a run is due at by now, None while there is none. Where the last was due
+    more than a day from now, the clock has been set back, and the next does not wait for that day.
+    """
+    if last_ms is not None and last_ms > now_ms + _DAY_MS:
+        last_ms = 0
     due_ms = next_due(schedule, last_ms, now_ms)
     if due_ms > now_ms:
         return None

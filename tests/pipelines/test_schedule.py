@@ -36,6 +36,15 @@ def test_what_was_missed_is_made_up_for_by_one_run_of_the_latest_time() -> None:
     assert due_run(every, None, last) == last
 
 
+@pytest.mark.parametrize("schedule", [HOURLY, ScheduleSpec(every_ms=3_600_000)])
+def test_a_clock_that_is_set_back_does_not_stop_a_schedule(schedule: ScheduleSpec) -> None:
+    now = at("2026-01-01T10:07")
+    due = due_run(schedule, at("2031-05-01T10:05"), now)
+    assert due is not None
+    assert now - 3_600_000 < due <= now
+    assert due_run(schedule, at("2026-01-01T10:20"), now) is None, "the clock of another daemon"
+
+
 def test_a_cron_schedule_keeps_to_the_clock_of_its_zone() -> None:
     daily = ScheduleSpec(cron="30 6 * * *", zone="Europe/Berlin")
     winter, summer = at("2026-03-28T06:00"), at("2026-03-29T06:00")
