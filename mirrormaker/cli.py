@@ -200,12 +200,19 @@ def _validate(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check_http(options: argparse.Namespace) -> None:
+    if options.http_token is not None and options.http is None:
+        raise ConfigurationError(["--http-token needs --http: nothing is served without"])
+
+
 def _run(options: argparse.Namespace) -> int:
+    _check_http(options)
     asyncio.run(_serve(Daemon(options.file, log_level=options.log_level), options))
     return 0
 
 
 def _up(options: argparse.Namespace) -> int:
+    _check_http(options)
     daemon = Daemon(options.file, keeps_clusters=True, log_level=options.log_level)
     with EmbeddedTopology(daemon.topology) as embedded:
         for name, cluster in embedded.clusters.items():
