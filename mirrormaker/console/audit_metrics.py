@@ -1,11 +1,15 @@
-"""What the routes of a daemon tell of the audits that they do of themselves, as metrics. Pure."""
+"""What the routes of a daemon tell of the audits that they do of themselves, as metrics. Pure.
+
+All are gauges: what audits found is that of the partitions at hand, and less when one goes to another
+process, which judges it from the beginning.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 
 def audit_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
@@ -18,12 +22,14 @@ def audit_metrics(routes: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
     at = GaugeMetricFamily(
         "mirrormaker_audit_timestamp_seconds", "When the route was audited last.", labels=["route"]
     )
-    records = CounterMetricFamily(
-        "mirrormaker_audited_records", "Records that audits have judged.", labels=["route"]
+    records = GaugeMetricFamily(
+        "mirrormaker_audited_records",
+        "Records that audits have judged, of partitions that are copied here now.",
+        labels=["route"],
     )
-    differences = CounterMetricFamily(
+    differences = GaugeMetricFamily(
         "mirrormaker_audit_differences",
-        "Records in which audits found destination and source to differ.",
+        "Those of them in which they found destination and source to differ.",
         labels=["route", "kind"],
     )
     for name, route in routes.items():

@@ -27,3 +27,10 @@ def test_metrics_have_the_names_that_the_documentation_gives_them(pages: str) ->
     for page in (ROOT / pages).glob("*.md"):
         named = set(re.findall(r"`(mirrormaker_\w*[a-z])\b(?!\.py)", page.read_text()))
         assert named - NO_METRICS <= exported, page
+
+
+def test_what_audits_found_may_become_less_and_is_no_counter() -> None:
+    """A partition that another process copies by now is that one's to tell of."""
+    exported = metrics_text(IDLE).decode()
+    assert "# TYPE mirrormaker_audited_records gauge" in exported
+    assert "# TYPE mirrormaker_audit_differences gauge" in exported
