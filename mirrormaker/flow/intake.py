@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.client.aborted import AbortedTransaction
 from broker.records.batch import BatchHeader, Codec
@@ -46,6 +46,14 @@ class Steps(Protocol):
         ...
 
 
+class SideBytes(NamedTuple):
+    """Of a lane for dead letters or notes."""
+
+    batch_bytes_max: int
+    """As in `IntakeConfig`."""
+    split_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeConfig:
     """How bytes are cut up."""
@@ -72,6 +80,8 @@ class IntakeConfig:
     """The destination takes no larger batch."""
     split_bytes: int = UNBOUNDED
     """Larger ones are split where that can be."""
+    side_bytes: Mapping[int, SideBytes] = field(default_factory=dict)
+    """What lanes take that lead aside, to topics with bounds of their own."""
     steps: Steps | None = None
     """With it, nothing passes as it is."""
     aside: Aside = field(default_factory=Aside)

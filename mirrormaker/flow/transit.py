@@ -4,7 +4,7 @@ others. Pure, but for what is loaded from outside when the steps of a topic are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from broker.records.batch import Codec
@@ -16,7 +16,7 @@ from mirrormaker.flow.exchange import FetchedPartition
 from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC, KEY_PREFIX
 from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
-from mirrormaker.flow.intake import Intake, IntakeConfig, Steps
+from mirrormaker.flow.intake import Intake, IntakeConfig, SideBytes, Steps
 from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.ways import LaneMap, Ways, choose_lane, ways_of
@@ -94,7 +94,8 @@ class RouteTransit:
                 self._route, self._work(partition.source.topic), partition
             )
         limit = self._limits.of(work.topics)
-        cut = work.config(config, limit)
+        sides = {lane: SideBytes(*self._limits.of([topic])) for lane, topic in work.sides.items()}
+        cut = work.config(config, limit, sides)
         return take_in(answer.records, partition.position, cut, frame, answer.aborted, partition.floors)
 
     def _forget_released(self) -> None:
@@ -125,6 +126,12 @@ class _PartitionWork:
         self._deep_reason = topic.deep_reason
         lane_map = _lane_map_of(topic.ways, partition)
         self.topics = tuple(lane_map.targets)
+        self.sides = {
+            lane: lane_map.destinations[lane].topic
+            for lane in (lane_map.parked_lane, lane_map.skipped_lane)
+            if lane is not None
+        }
+        """By the lanes for dead letters and notes, their topics."""
         self._aside = Aside(
             route=route.name,
             source=partition.source,
@@ -142,12 +149,12 @@ class _PartitionWork:
             number, former = partition.source.partition, partition.former
             self._steps = PartitionSteps(topic.steps, lane_map, policy, number, former)
         self._config: IntakeConfig | None = None
-        self._made_of: tuple[IntakeConfig, BatchLimit] | None = None
+        self._made_of: tuple[IntakeConfig, BatchLimit, Mapping[int, SideBytes]] | None = None
 
-    def config(self, base: IntakeConfig, limit: BatchLimit) -> IntakeConfig:
-        """How the partition's answers are cut up."""
-        if self._config is None or self._made_of != (base, limit):
-            self._made_of = (base, limit)
+    def config(self, base: IntakeConfig, limit: BatchLimit, sides: Mapping[int, SideBytes]) -> IntakeConfig:
+        """How the partition's answers are cut up. `sides`: what is taken in the lanes that lead aside."""
+        if self._config is None or self._made_of != (base, limit, sides):
+            self._made_of = (base, limit, sides)
             reason = self._deep_reason
             self._config = replace(
                 base,
@@ -159,6 +166,7 @@ class _PartitionWork:
                 gather_bytes=min(base.gather_bytes, limit.split_bytes),
                 batch_bytes_max=limit.bytes_max,
                 split_bytes=limit.split_bytes,
+                side_bytes=sides,
                 steps=self._steps,
                 aside=self._aside,
                 called_ns=self._called_ns,

@@ -17,14 +17,18 @@ from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerIdentity
 from mirrormaker.flow.transit import RouteTransit
+from mirrormaker.flow.trouble import TroubleKind
 from mirrormaker.topology.model import (
     ClusterName,
     CopyMode,
+    DropParts,
     FailurePolicies,
     FailurePolicy,
+    RecordErrorPolicy,
     RouteName,
     RouteSpec,
     TopicSelection,
+    TransformSpec,
 )
 
 SOURCE = TopicPartition("flights", 0)
@@ -55,7 +59,10 @@ def chunk_of(*sizes: int) -> Chunk:
 class World:
     """One partition; its destination takes batches of `TAKEN_BYTES`, and does not tell."""
 
-    def __init__(self, on: FailurePolicies, copy: CopyMode) -> None:
+    def __init__(
+        self, on: FailurePolicies, copy: CopyMode, transforms: tuple[TransformSpec, ...] = (), lane: int = 0
+    ) -> None:
+        """`lane`: the one that leads there."""
         self.limits = limits = BatchLimits()
         route = RouteSpec(
             name=RouteName("r"),
@@ -64,6 +71,7 @@ class World:
             topics=TopicSelection(include=("flights",)),
             copy=copy,
             on=on,
+            transforms=transforms,
         )
         transit = RouteTransit(route, limits)
         self.machine = FlowMachine(
@@ -72,9 +80,9 @@ class World:
         lanes = transit.ways("flights").lanes(0, lambda topic: 1).destinations
         self.machine.assign([Assignment(source=SOURCE, destinations=lanes, bucket=0, position=0)])
         self.machine.set_leaders(dict.fromkeys(lanes, BrokerId(0)))
-        self.main = lanes[0]
+        self.main = lanes[lane]
         self.arrived: list[tuple[int, int]] = []
-        """First source offset and records of each batch of the main lane."""
+        """First source offset and records of each batch of that lane."""
         self.now_ms = 0
         self.is_refused = False
 
@@ -137,6 +145,23 @@ def test_where_nothing_is_split_a_batch_crosses_though_one_twice_as_large_was_re
     world.copy_all(second, 4)
     assert world.arrived == [(2, 2)]
     assert world.machine.counts.left_out.total() == 1
+
+
+@pytest.mark.parametrize("policy", [FailurePolicy.PAUSE_PARTITION, FailurePolicy.SKIP_AND_RECORD])
+def test_dead_letters_are_split_by_what_their_own_topic_takes_and_one_that_is_too_large_is_an_obstacle(
+    policy: FailurePolicy,
+) -> None:
+    on = FailurePolicies(oversize=policy, record_error=RecordErrorPolicy.PARK)
+    refusing = TransformSpec(step=DropParts(fields=("a",)))  # no value is JSON
+    world = World(on, CopyMode.AUTO, (refusing,), lane=1)
+    world.copy_all(batch_of(500, 500, 1_200, 20), 4)
+    obstacle = world.machine.partitions[SOURCE].obstacle
+    if policy is FailurePolicy.SKIP_AND_RECORD:
+        assert (world.arrived, obstacle) == ([(0, 1), (1, 1), (3, 1)], None)
+    else:
+        assert world.arrived == [(0, 1), (1, 1)]
+        assert obstacle is not None
+        assert (obstacle.kind, obstacle.position) == (TroubleKind.OVERSIZE, 2)
 
 
 def test_what_was_refused_is_no_more_than_a_bound_until_it_is_doubted_or_the_topic_tells() -> None:
