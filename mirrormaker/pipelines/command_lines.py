@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from mirrormaker.pipelines.runner import Runner, RunRequest
 
 AddVerb = Callable[[Any, str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-_FAR_MS = 253_402_214_400_000
-"""The last day of the year 9999: no window is later."""
+_FIRST_MS, _FAR_MS = -62_135_596_800_000, 253_402_214_400_000
+"""The first day of the year 1, and the last one of the year 9999: no window is earlier or later."""
 
 
 def add_pipeline_verbs(verbs: Any, add_verb: AddVerb) -> None:
@@ -170,7 +170,10 @@ def _reload(options: argparse.Namespace) -> int:
     end_ms = _FAR_MS if options.end_ms is None else options.end_ms
     if end_ms <= options.start_ms:
         raise ConfigurationError(["--to: is not after --from"])
-    return _carry_out(options, RunRequest(reload=Span(start_ms=options.start_ms, end_ms=end_ms)))
+    span = Span(start_ms=max(options.start_ms, _FIRST_MS), end_ms=min(end_ms, _FAR_MS))
+    if span.end_ms <= span.start_ms:
+        raise ConfigurationError(["--from, --to: there are no windows of that time"])
+    return _carry_out(options, RunRequest(reload=span))
 
 
 def _carry_out(options: argparse.Namespace, request: RunRequest) -> int:

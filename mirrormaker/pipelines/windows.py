@@ -88,12 +88,13 @@ def widen(asked: Span, *, has_hours: bool) -> Span:
 def day_and_hour(moment_ms: int) -> tuple[str, int]:
     """The day (such as 2013-01-31) and the hour, both of UTC, that a moment is in."""
     moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
-    return moment.strftime("%Y-%m-%d"), moment.hour
+    return moment.date().isoformat(), moment.hour
 
 
 def hour_name(moment_ms: int) -> str:
     """The hour (UTC) that a moment is in, as records of runs have it: `2013-01-31T07`."""
-    return datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%Y-%m-%dT%H")
+    day, hour = day_and_hour(moment_ms)
+    return f"{day}T{hour:02}"
 
 
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.errors import ConfigurationError
+from mirrormaker.pipelines import command_lines
+from mirrormaker.pipelines.runner import RunRequest
 from mirrormaker.pipelines.windows import (
     DAY_MS,
     HOUR_MS,
     Span,
     columns_of,
+    hour_name,
     hour_of,
     parse_moment,
     span_of,
@@ -59,3 +65,27 @@ def test_whole_windows_are_the_smallest_around_what_is_asked(
 def test_what_is_no_time_is_told(text: str) -> None:
     with pytest.raises(ValueError, match="is no time"):
         parse_moment(text)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "hours"),
+    [
+        ("2026-01-01", "9999-12-31T23:59:59Z", ("2026-01-01T00", "9999-12-31T00")),
+        ("0001-01-01T00:00:00+05:00", "2026-01-01", ("0001-01-01T00", "2026-01-01T00")),
+        ("9999-12-31T12:00", "9999-12-31T13:00", None),
+    ],
+)
+def test_a_reload_is_of_the_years_that_windows_are_of(
+    start: str, end: str, hours: tuple[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[RunRequest] = []
+    monkeypatch.setattr(command_lines, "_carry_out", lambda options, request: asked.append(request))
+    options = argparse.Namespace(start_ms=parse_moment(start), end_ms=parse_moment(end))
+    if hours is None:
+        with pytest.raises(ConfigurationError, match="no windows of that time"):
+            command_lines._reload(options)
+        return
+    command_lines._reload(options)
+    assert asked[0].reload is not None
+    span = widen(asked[0].reload, has_hours=False)
+    assert (hour_name(span.start_ms), hour_name(span.end_ms)) == hours
