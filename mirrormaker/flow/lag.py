@@ -68,13 +68,16 @@ class EndHistory:
         self, end: int, now_ms: int, asked_ms: int | None = None, *, unchanged_ms: int | None = None
     ) -> None:
         """The partition ends at `end`, seen at `now_ms` in the answer to what was asked at `asked_ms`. A
-        source that shrank starts anew. `unchanged_ms`: when it was asked before, and had nothing new to tell.
+        source that shrank starts anew; an answer that was under way when a later end was seen is just late.
+        `unchanged_ms`: when it was asked before, and had nothing new to tell.
         """
         asked_ms = now_ms if asked_ms is None else asked_ms
         if unchanged_ms is not None and self._seen:
             self._seen[-1] = max(self._seen[-1], unchanged_ms)
         self.heard_ms = now_ms
         if self._ends and end < self._ends[-1]:
+            if asked_ms < self._times[-1]:
+                return
             self._ends.clear()
             self._times.clear()
             self._seen.clear()

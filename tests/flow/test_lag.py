@@ -46,6 +46,20 @@ def test_a_source_that_shrank_starts_anew() -> None:
     assert history.known_since_ms(5) is None
 
 
+def test_a_late_answer_is_no_source_that_shrank() -> None:
+    """Several fetches of one partition are under way on a long way, and overtake each other."""
+    history = EndHistory()
+    history.observe(90, 1_000, asked_ms=900)
+    history.observe(110, 1_500, asked_ms=1_100)
+    history.observe(100, 2_000, asked_ms=1_050)
+    assert history.known_since_ms(50) == 1_000
+    assert history.known_since_ms(105) == 1_500
+    assert history.arrived_ms(95, -50_000) == 900
+    history.observe(100, 3_000, asked_ms=2_000)
+    assert history.known_since_ms(50) == 3_000
+    assert history.known_since_ms(105) is None
+
+
 @given(steps=st.lists(st.integers(1, 50), min_size=1, max_size=600), position=st.integers(0, 10_000))
 def test_thinned_samples_never_make_a_record_older_than_it_is(steps: list[int], position: int) -> None:
     history, exact, end = EndHistory(), {}, 0
