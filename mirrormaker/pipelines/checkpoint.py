@@ -12,6 +12,7 @@ first batch comes again, by when `latest` would be elsewhere.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
 from collections.abc import Iterator
@@ -36,14 +37,32 @@ _ANEW = "give the pipeline another name and another folder to load anew"
 
 
 def _queries_of(pipeline: PipelineSpec) -> dict[str, Any]:
-    sinks = [_target_of(sink) for sink in pipeline.sinks]
-    return {"gathers": pipeline.watermark is not None, "sinks": sinks}
+    return {
+        "gathers": pipeline.watermark is not None,
+        "sinks": [_target_of(sink) for sink in pipeline.sinks],
+        "digests": [_digest_of(sink) for sink in pipeline.sinks],
+    }
 
 
 def _target_of(sink: SinkSpec) -> str:
     match sink.target:
         case FileSink(path=where) | LakeSink(table=where) | JdbcSink(table=where) | TopicSink(topic=where):
             return where
+
+
+def _moved(known: list[str], now: list[str]) -> Iterator[tuple[str, str]]:
+    """Sinks of one topic or table that stand where another one of it stood."""
+    for number, digest in enumerate(now):
+        if digest in known and known[number : number + 1] != [digest]:
+            place = known.index(digest)
+            yield f"sinks[{number}]", f"its state is that of sinks[{place}]: {_ANEW}, or put it back"
+
+
+def _digest_of(sink: SinkSpec) -> str:
+    """Of what tells a sink from another of the same topic or table; the address may have a password in it."""
+    url = sink.target.url if isinstance(sink.target, JdbcSink) else ""
+    told = json.dumps([_target_of(sink), sink.source, url])
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 class Checkpoint:
@@ -127,9 +146,12 @@ class Checkpoint:
             word = "with" if known["gathers"] else "without"
             yield "watermark", f"so far it was loaded {word} one: {_ANEW}"
         elif now["gathers"]:
-            for number, (before, after) in enumerate(zip(known["sinks"], now["sinks"], strict=False)):
-                if before != after:
-                    yield f"sinks[{number}]", f"this place has the state of {before}: {_ANEW}, or put it back"
+            others = [
+                (f"sinks[{number}]", f"this place has the state of {before}: {_ANEW}, or put it back")
+                for number, (before, after) in enumerate(zip(known["sinks"], now["sinks"], strict=False))
+                if before != after
+            ]
+            yield from others or _moved(known.get("digests", []), now["digests"])
 
     def begun_batches(self) -> int:
         """How many batches have begun: the last need not be done."""

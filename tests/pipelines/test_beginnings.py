@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame
@@ -13,12 +14,15 @@ from broker.client.metadata import ClusterMetadata
 from broker.client.producer import Producer
 from broker.types import HostPort, TopicPartition
 from mirrormaker.pipelines import reloading
+from mirrormaker.pipelines.checkpoint import Checkpoint
+from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.run_record import RunState
 from mirrormaker.pipelines.runner import RunFailedError
 from mirrormaker.pipelines.source import range_options
 from mirrormaker.pipelines.table import Table
 from mirrormaker.spark.lookups import select_partitions
 from mirrormaker.spark.options import parse_options
+from mirrormaker.topology.model import PipelineName, PipelineSpec, SinkSpec, TopicSink, WatermarkSpec
 from tests.pipelines.place import Place, order, produce
 from tests.spark.topics import make_anew
 
@@ -234,3 +238,49 @@ def test_a_reload_is_refused_where_a_topic_that_had_come_later_was_made_anew(pla
     with pytest.raises(RunFailedError, match=told):
         place.reload(1, 2)
     assert place.ids() == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (("x a", "x b"), ("x a", "x b"), []),
+        (("x a", "x b"), ("x b", "x a"), ["sinks[0]", "sinks[1]"]),
+        (("x a",), ("x b", "x a"), ["sinks[1]"]),
+        (("x a", "x b"), ("x b",), ["sinks[0]"]),
+        (("x a",), ("x a", "x b"), []),
+        (("x a",), ("x c",), []),
+        (("x a", "x a"), ("x a", "x a"), []),
+        (("x a",), ("y a",), ["sinks[0]"]),
+    ],
+)
+def test_sinks_of_one_topic_have_their_own_state_each(
+    before: tuple[str, ...], after: tuple[str, ...], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {"generation": "g"}
+
+    class Notes:
+        def __init__(self, *where: object) -> None:
+            self.read_text, self.write_text = texts.get, texts.__setitem__
+
+        def make_folder(self, path: str) -> None: ...
+
+        def list_names(self, path: str) -> list[str]:
+            return {"g": ["0-topic"], "g/0-topic/offsets": ["0"]}.get(path, [])
+
+    monkeypatch.setattr("mirrormaker.pipelines.checkpoint.TableFiles", Notes)
+
+    def pipeline(sinks: tuple[str, ...]) -> PipelineSpec:
+        return PipelineSpec(
+            name=PipelineName("p"),
+            watermark=WatermarkSpec(delay_ms=1),
+            sinks=tuple(
+                SinkSpec(target=TopicSink(topic=topic), source=step) for topic, step in map(str.split, sinks)
+            ),
+        )
+
+    def checkpoint(sinks: tuple[str, ...]) -> Checkpoint:
+        folder = PipelineFolder(Path("nowhere"), PipelineName("p"))
+        return Checkpoint(None, pipeline(sinks), folder)  # type: ignore[arg-type]
+
+    checkpoint(before).note_start(pipeline(before), {})
+    assert [key for key, _ in checkpoint(after).problems(pipeline(after))] == told
