@@ -12,6 +12,7 @@ from functools import partial
 from itertools import repeat
 from operator import attrgetter
 
+from broker.errors import ExpansionError
 from broker.records.batch import HEADER_SIZE, BatchHeader, Codec, verify_crc
 from broker.records.builder import enclose
 from broker.records.compression import decompress_view
@@ -84,9 +85,18 @@ class DeepWay:
         self._packer.end()
 
     def take(self, entry: memoryview, header: BatchHeader, reason: DeepReason, origin: int) -> None:
-        """Take one batch in by decoding it. Raises CorruptRecordsError."""
-        config = self._config
+        """Take one batch in by decoding it. Raises CorruptRecordsError, and ObstacleMetError by the policy
+        where its records take more than is ever decoded at once.
+        """
         verify_crc(entry, 0, header)
+        try:
+            self._take_decoded(entry, header, reason, origin)
+        except ExpansionError as error:
+            problem = f"offsets {header.base_offset} to {header.last_offset}: {error.message}"
+            self.leave_out(DeepReason.OVERSIZE, header.last_offset, header.max_timestamp, problem)
+
+    def _take_decoded(self, entry: memoryview, header: BatchHeader, reason: DeepReason, origin: int) -> None:
+        config = self._config
         codec = config.codec if config.codec is not None else header.codec
         is_whole = reason is DeepReason.CODEC and not config.gather_bytes
         if not (is_whole and self._take_repacked(entry, header, codec, origin)):
@@ -123,7 +133,7 @@ class DeepWay:
         intake.leader_epoch = -1
 
     def leave_out(self, reason: DeepReason, last_offset: int, timestamp: int, problem: str) -> None:
-        """Note a batch that would have to be decoded. Raises ObstacleMetError by the policy."""
+        """Note a batch that would have to be decoded and is not. Raises ObstacleMetError by the policy."""
         aside, intake = self._config.aside, self._intake
         if reason is DeepReason.OVERSIZE:
             lane, note = aside.oversize_batch(intake.position, last_offset, timestamp, problem)

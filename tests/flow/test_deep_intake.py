@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -43,7 +43,7 @@ def aside(policies: FailurePolicies) -> Aside:
     return Aside(route="r", source=SOURCE, policies=policies, skipped_lane=NOTED, parked_lane=NOTED)
 
 
-def numbers_of(chunks: Sequence[Chunk]) -> dict[int, list[int]]:
+def numbers_of(chunks: Iterable[Chunk]) -> dict[int, list[int]]:
     """The numbers in the keys of the records, by lane."""
     numbers: dict[int, list[int]] = defaultdict(list)
     for chunk in chunks:
@@ -253,6 +253,26 @@ def test_a_dead_letter_is_the_record_with_headers_that_tell_its_place() -> None:
     told = dict(letter.headers)
     assert (told["parked.topic"], told["parked.partition"], told["parked.offset"]) == (b"orders", b"3", b"1")
     assert told["parked.error"] == b"not that one"
+
+
+@pytest.mark.parametrize("gather_bytes", [0, 50_000])
+@pytest.mark.parametrize("position", [0, 4])
+def test_a_batch_that_is_never_decoded_as_a_whole_is_an_obstacle_or_noted(
+    gather_bytes: int, position: int
+) -> None:
+    answer = build(0) + build(3, 5, size=10_000) + build(8)
+    bounds = config(deep=not gather_bytes, gather_bytes=gather_bytes, decoded_bytes_max=20_000)
+    held = take(answer, position, bounds)
+    first = max(position, 3)
+    assert numbers_of(held.chunks) == ({} if position else {0: [0, 1, 2]})
+    assert held.obstacle is not None
+    assert (held.position, held.obstacle.offset, held.obstacle.next_offset) == (first, first, 8)
+    assert (held.obstacle.kind, held.damage) == (TroubleKind.OVERSIZE, None)
+    noted = take(answer, position, replace(bounds, aside=aside(SKIPPING)))
+    assert numbers_of(chunk for chunk in noted.chunks if not chunk.lane)[0][-3:] == [8, 9, 10]
+    (note,) = [record for chunk in noted.chunks if chunk.lane for record in records_of(chunk)]
+    assert json.loads(note.value or b"")["last_offset"] == 7
+    assert (noted.position, noted.left_out) == (11, {first: TroubleKind.OVERSIZE})
 
 
 def test_notes_are_split_by_what_their_topic_takes_and_none_is_too_large_for_it() -> None:
