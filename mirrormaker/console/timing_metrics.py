@@ -77,7 +77,7 @@ def _objectives(timings: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
         "mirrormaker_lag_objective_breaches", "How often that began.", labels=["route"]
     )
     breach_seconds = CounterMetricFamily(
-        "mirrormaker_lag_objective_breach_seconds", "How long that lasted, all together.", labels=["route"]
+        "mirrormaker_lag_objective_breach_seconds", "How long those lasted, all together.", labels=["route"]
     )
     for name, timing in timings.items():
         if timing["lag_seconds"] is not None:

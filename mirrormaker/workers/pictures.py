@@ -41,6 +41,7 @@ _TOTALS: Sequence[_Path] = (
     ("counts",),
     _LATENCY,
     ("timing", "objective", "breaches"),
+    ("timing", "objective", "breached_ms"),
     ("link", "throttled_ms"),
     ("ledger", "pages_given_up"),
     ("groups", "moved"),

@@ -26,7 +26,7 @@ def merge_timings(pictures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _merge_objectives(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The worst is the route's; breaches of several at a time count as often."""
+    """The worst is the route's; breaches of several at a time count as often, and as long."""
     since = [one["since_ms"] for one in told if one["since_ms"] is not None]
     return {
         "lag_seconds": told[0]["lag_seconds"],
@@ -35,7 +35,7 @@ def _merge_objectives(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "lag": _largest([one["lag"] for one in told]),
         "worst": max(one["worst"] for one in told),
         "breaches": sum(one["breaches"] for one in told),
-        "breached_ms": max(one["breached_ms"] for one in told),
+        "breached_ms": sum(one["breached_ms"] for one in told),
     }
 
 

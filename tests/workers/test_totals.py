@@ -79,7 +79,7 @@ def counts_of(breaches: int, throttled_ms: int, given_up: int, moved: int) -> di
         "lag": 1,
         "worst": 9,
         "breaches": breaches,
-        "breached_ms": 0,
+        "breached_ms": breaches * 1000,
     }
     way = {"rate": 0, "limit": None, "borrowed": None, "throttled_ms": throttled_ms, "window_bound": None}
     return {
@@ -99,6 +99,7 @@ def test_so_do_breaches_of_objectives_waits_pages_given_up_and_moves_of_groups()
     picture = counts_of(5, 50, 500, 5000)
     found = told.of(1, picture)
     assert found["timing"]["objective"]["breaches"] == 8
+    assert found["timing"]["objective"]["breached_ms"] == 8000
     assert found["link"]["throttled_ms"] == 80
     assert (found["ledger"]["pages_given_up"], found["groups"]["moved"]) == (800, 8000)
     assert picture == counts_of(5, 50, 500, 5000), "what a worker told stays as it is"
