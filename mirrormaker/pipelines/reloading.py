@@ -119,6 +119,8 @@ def reload_windows(
         there = _count_hours(between(spark, cluster, pipeline, low, high), asked_hours)
     if lost := list(_losses(doubts, loaded, there, span)):
         raise ConfigurationError(lost)
+    for _, sink in sinks:
+        sink.claim()
     decoded = decoded_from(starts)
     quarantine = Quarantine(spark, pipeline, folder, generation)
     quarantine.open()
@@ -133,7 +135,6 @@ def reload_windows(
     written: dict[str, int] = {}
     for number, sink in sinks:
         frame = frames[source_of(pipeline.sinks[number], pipeline.steps)]
-        sink.claim()
         replaced, count = sink.replace(span, _within(frame, span, sink.window_columns))
         windows += replaced
         written[sink_name(number, pipeline.sinks[number])] = count

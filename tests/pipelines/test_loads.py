@@ -172,6 +172,20 @@ def test_a_reload_puts_into_quarantine_what_the_schema_of_today_does_not_have(pl
     assert sorted(reasons) == [*["field price: 'free' is no int"] * 3, "not JSON of the schema"]
 
 
+@pytest.mark.long
+def test_a_reload_that_one_table_refuses_changes_no_other(place: Place) -> None:
+    place.keys = place.keys.replace("{parquet: out}", "{parquet: out}, {parquet: other}")
+    place.produce(order(number, number // 10) for number in range(20))
+    place.run()
+    before = place.files()
+    owner = place.folder / "other/_mirrormaker/owner.json"
+    (owner.parent / ".owner.json.crc").unlink(missing_ok=True)
+    owner.write_text(json.dumps({"pipeline": "p", "checkpoint": "another"}))
+    with pytest.raises(RunFailedError, match="other: was loaded by pipeline 'p' with another checkpoint"):
+        place.reload(0, 1)
+    assert place.files() == before
+
+
 OWN_DAY = "select value.id, value.day as date, 1 as version from records"
 
 
