@@ -34,10 +34,13 @@ class Quarantine:
         self._table.recover()
 
     def append(self, number: int, malformed: DataFrame) -> int:
-        """Add those of a batch, once; returns how many it has."""
-        if malformed.isEmpty():
-            return 0
-        return self._table.append(f"{self._generation}-{QUARANTINE}", number, malformed)
+        """Add those of a batch, once; returns how many it has. One that comes again may have more: what the
+        schema of before could decode goes into no sink any more.
+        """
+        key = f"{self._generation}-{QUARANTINE}"
+        if self._table.holds(key, number):
+            return self._table.append(key, number, malformed) + self.add_lacking(malformed)
+        return 0 if malformed.isEmpty() else self._table.append(key, number, malformed)
 
     def add_lacking(self, malformed: DataFrame) -> int:
         """Add those that are not there yet; returns how many."""
