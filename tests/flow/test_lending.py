@@ -190,7 +190,8 @@ def test_what_is_no_statement_is_passed_over(told: object) -> None:
 def test_a_limit_of_which_nonsense_is_told_is_left_out() -> None:
     idle, _ = shared()
     told = encode_statement(idle.tell(2, 4_000))
-    for key, value in (("wants", float("nan")), ("weight", 0), ("members", 0), ("lends", [1])):
+    nonsense = {"wants": [float("nan")], "weight": [0, 10**400, float("inf")], "members": [0], "lends": [[1]]}
+    for key, value in ((key, value) for key, values in nonsense.items() for value in values):
         garbled = {**told, "limits": {LINK: {**told["limits"][LINK], key: value}}}
         (statement,) = decode_statements([garbled])
         assert not statement.stakes

@@ -17,6 +17,8 @@ from mirrormaker.topology.model import ClusterName
 LimitName = NewType("LimitName", str)
 MemberName = NewType("MemberName", str)
 """A process, from its start to its end: one that takes its place has another."""
+WEIGHT_MAX = 1 << 53
+"""What nobody reaches, and a `float` holds."""
 
 
 def member_name(place: str, start: str) -> MemberName:
@@ -113,7 +115,7 @@ def _stake_of(told: Any) -> Stake | None:
             "wants": float() | int() as part,
             "weight": float() | int() as weight,
             "lends": dict(lends),
-        } if members > 0 and 0 <= part <= 1 and 0 < weight < float("inf"):
+        } if members > 0 and 0 <= part <= 1 and 0 < weight < WEIGHT_MAX:
             return Stake(
                 need=Need(members=members, want=Want(part=part, weight=weight)),
                 lends={MemberName(name): part for name, part in lends.items() if _is_part(part)},
