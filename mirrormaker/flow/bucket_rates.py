@@ -22,6 +22,9 @@ STEPS_PER_DOUBLING = 4
 IDLE_BYTES_PER_SECOND = 4096
 """What a partition counts at least: idle ones are shared out by their number."""
 
+_RATE_MAX = 1 << 53
+_BUCKET_DIGITS_MAX = 9
+
 Rates = Mapping[int, int]
 """Bytes a second by bucket; idle ones are left out."""
 
@@ -94,7 +97,7 @@ def decode_load(data: bytes | None) -> GroupLoad:
 def _decode(data: bytes | None) -> Any:
     try:
         return json.loads(data) if data else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -105,5 +108,6 @@ def _rates_of(told: Any) -> dict[int, int]:
     return {
         int(bucket): rate
         for bucket, rate in rates.items()
-        if bucket.isdecimal() and isinstance(rate, int) and rate >= 0
+        if bucket.isdecimal() and len(bucket) <= _BUCKET_DIGITS_MAX
+        if isinstance(rate, int) and 0 <= rate <= _RATE_MAX
     }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.client.assignors import Assignment, Subscription
 from broker.types import TopicPartition
-from mirrormaker.flow.bucket_rates import decode_load
+from mirrormaker.flow.bucket_rates import decode_load, decode_rates
 from mirrormaker.flow.buckets import BucketAssignor, bucket_of
 
 TOPICS = {"flights": 30, "planes": 7, "weather": 1}
@@ -156,3 +157,12 @@ def test_what_a_member_tells_in_another_way_is_passed_over() -> None:
     }
     shared = BucketAssignor(4).assign(members, {"t": 4})
     assert [len(shared[member].partitions) for member in "ab"] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [b"[" * 100_000, b'{"rates": {"1": 1%s}}' % (b"0" * 400), b'{"rates": {"%s": 1}}' % (b"9" * 5000)],
+    ids=["deep", "fast", "far"],
+)
+def test_what_no_member_measures_is_passed_over(told: bytes) -> None:
+    assert decode_rates(told) == {}
