@@ -277,9 +277,14 @@ class Page:
 
     def return_to(self, mark: PageMark) -> None:
         """Be again what it was."""
-        del self._runs[mark.runs * _FIELDS :]
-        if self._runs:
-            self._runs[-1] = mark.last_length
+        runs = self._runs
+        del runs[mark.runs * _FIELDS :]
+        if runs:
+            runs[-1] = mark.last_length
+        for at in range(len(runs) - _FIELDS, -1, -_FIELDS):  # what came since told the place of these
+            if mark.to_next is None or runs[at + 1] < mark.to_next:
+                break
+            runs[at + 1] = NOWHERE_KNOWN
         self.next, self.to_first, self.to_next = mark.next, mark.to_first, mark.to_next
         self.count, self.more, self.crc, self.source_crc = mark.count, mark.more, mark.crc, mark.source_crc
         self.first_ms, self.last_ms = mark.first_ms, mark.last_ms

@@ -399,6 +399,17 @@ def test_runs_of_unknown_place_are_placed_when_what_follows_leaves_one_place_onl
     assert [mirror.ledger.forward(at).offset for at in (3, 4, 5, 6, 7)] == [3, 4, 5, 6, 7]
 
 
+def test_a_place_that_what_is_undone_told_is_not_known_again() -> None:
+    page = Page(0)
+    for source, to, length in ((0, 100, 5), (5, None, 2), (8, None, 1)):
+        page.add_run(source, to, length)
+    mark, before = page.mark(), page.value(0)
+    page.add_run(9, 108, 2)
+    assert [run.to for run in page.runs()] == [100, 105, 107, 108]
+    page.return_to(mark)
+    assert page.value(0) == Page.of(before).value(0) == before
+
+
 def test_what_arrived_as_one_with_very_many_runs_takes_several_pages() -> None:
     mirror = Mirror()
     mirror.copy([True, False] * 9000)
