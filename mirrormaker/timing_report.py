@@ -15,8 +15,11 @@ PERCENTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 
 
 def describe_time(at_ms: int) -> str:
-    """For people, in UTC."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
+    """For people, in UTC. Whoever writes a record of a pause may say any time."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"  # in no year that has four digits
 
 
 def summarize_latency(told: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -214,3 +214,11 @@ def test_names_and_figures_are_shown_whole(size: int, monkeypatch: pytest.Monkey
         render_text(status(replace(route(lag=lag), name=name)), stream)
     assert "…" not in narrow.getvalue()
     assert f"\n{name}  running  " in piped.getvalue()
+
+
+@pytest.mark.parametrize(
+    "at_ms", [1_790_000_000_000_000_000, 10**400, -(10**18)], ids=["nanoseconds", "endless", "before all"]
+)
+def test_a_pause_of_a_time_in_other_units_is_told_all_the_same(at_ms: int) -> None:
+    paused = replace(route(), pause={"at_ms": at_ms, "by": "ops", "reason": None})
+    assert attention([paused])[0] == f"jfk-to-aggregate: paused by ops since {at_ms} ms"
