@@ -83,6 +83,8 @@ class LaneMap:
         self._later: Sequence[Stretch] = tuple(later)
         self._earlier: Sequence[Stretch] = tuple(earlier)
         self._least = list(accumulate((each.to for each in reversed(self._later)), min))[::-1]
+        known = (each.to if each.is_known else _ENDLESS for each in reversed(self._later))
+        self._least_known = list(accumulate(known, min))[::-1]
         self._most = list(accumulate((each.to_next for each in self._earlier), max))
         self._nexts = [each.next for each in self._later]
         self.first = min((page.first for page in ordered), default=0)
@@ -117,12 +119,17 @@ class LaneMap:
         stretch = self._later[index]
         if stretch.first > offset:
             return Translation(
-                offset=self._least[index], standing=Standing.BETWEEN, is_exact=stretch.is_known
+                offset=self._least[index],
+                standing=Standing.BETWEEN,
+                is_exact=stretch.is_known and self._least[index] == self._least_known[index],
             )
         if not stretch.is_known:
             return Translation(offset=self._least[index], standing=Standing.UNRECORDED, is_exact=False)
         at = stretch.to + offset - stretch.first
-        return Translation(offset=min([at, *self._least[index + 1 : index + 2]]), standing=Standing.COPIED)
+        following = slice(index + 1, index + 2)
+        least = min([at, *self._least[following]])
+        is_exact = least == min([at, *self._least_known[following]])
+        return Translation(offset=least, standing=Standing.COPIED, is_exact=is_exact)
 
     def back(self, offset: int) -> Translation:
         """What an offset of the destination is at the source."""

@@ -19,7 +19,7 @@ from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.kept_view import encode_document
 from mirrormaker.ledger.lane_id import LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
-from mirrormaker.ledger.lane_map import Standing
+from mirrormaker.ledger.lane_map import LaneMap, Standing
 from mirrormaker.ledger.packed_runs import PackedRuns
 from mirrormaker.ledger.page import RUNS_MAX, Page
 from mirrormaker.ledger.page_windows import WINDOWS_KEPT, LaneTime, PageWindows
@@ -397,6 +397,19 @@ def test_runs_of_unknown_place_are_placed_when_what_follows_leaves_one_place_onl
     mirror.copy([True] * 2)
     mirror.settle()
     assert [mirror.ledger.forward(at).offset for at in (3, 4, 5, 6, 7)] == [3, 4, 5, 6, 7]
+
+
+def test_a_translation_is_not_exact_where_records_of_unknown_place_may_lie_before_it() -> None:
+    known, unknown = Page(0), Page(10, by="other")
+    known.add_run(0, 100, 5)
+    known.add_run(7, 105, 3)
+    unknown.add_run(10, None, 4)
+    ledger = LaneLedger()
+    for page in (known, unknown):
+        ledger.put(page)
+    told = LaneMap(ledger.pages()).forward
+    assert [(told(at).offset, told(at).is_exact) for at in (2, 6, 8)] == [(0, False)] * 3
+    assert (LaneMap([known]).forward(2).offset, LaneMap([known]).forward(2).is_exact) == (102, True)
 
 
 def test_a_place_that_what_is_undone_told_is_not_known_again() -> None:
