@@ -18,6 +18,10 @@ from mirrormaker.flow.heartbeats.beat import HOPS_MAX, Beat, Hop, decode_beat, e
 CLUSTERS_MAX = 1_000
 """Of which heartbeats are told apart; those of more do not go on."""
 PENDING_MAX = 1_000
+AHEAD_MS = 10_000
+"""What was born so much later than now was dated by a clock that is wrong: others go on though they are
+older, or none would until that time has come.
+"""
 
 
 class _Passed(NamedTuple):
@@ -65,6 +69,8 @@ class HeartbeatPassage:
         passed = self._passed.get(beat.cluster)
         if passed is None:
             return len(self._passed) < CLUSTERS_MAX
+        if passed.at_ms > self._now_ms() + AHEAD_MS:
+            return True
         return beat.at_ms > passed.at_ms or offset == passed.offset
 
     def arrived(self, next_offset: int) -> None:

@@ -107,3 +107,15 @@ def test_what_is_fetched_once_more_goes_on_once_more() -> None:
     assert way.apply(record(1, at(20)))
     way.arrived(2)
     assert way.describe()["id-plant"]["born_ms"] == 20
+
+
+def test_a_clock_that_was_set_right_does_not_keep_heartbeats_until_its_former_time_comes() -> None:
+    now_ms = 10_000_000
+    up = HeartbeatPassage("id-region", "id-centre", "up", lambda: now_ms)
+    hour_ahead = now_ms + 3_600_000
+    assert up.apply(record(0, at(hour_ahead)))
+    assert up.apply(record(1, at(now_ms)))
+    assert not up.apply(record(2, at(now_ms - 1)))
+    assert up.apply(record(3, at(now_ms + 1_000)))
+    up.arrived(4)
+    assert up.describe()["id-plant"]["born_ms"] == now_ms + 1_000
