@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import IPv6Address
 from typing import NamedTuple, NewType
 from uuid import UUID
 
@@ -53,6 +54,14 @@ class HostPort(NamedTuple):
             raise ValueError(f"{text!r} is not one host:port but several")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
-        if _NOT_IN_HOSTS.search(host):
+        if _NOT_IN_HOSTS.search(host) or (":" in host and not _is_ipv6(host)):
             raise ValueError(f"{text!r} is not host:port")
         return cls(host, int(port))
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return False
+    return True

@@ -225,6 +225,10 @@ BAD_CLUSTERS = {
         "{bootstrap: ['h:1,g:2']}",
         ["2: clusters.x.bootstrap[0]: 'h:1,g:2' is not one host:port but several"],
     ),
+    "an address with two ports": (
+        "{bootstrap: ['h:1:2']}",
+        ["2: clusters.x.bootstrap[0]: 'h:1:2' is not host:port"],
+    ),
     "an address that is a URL": (
         "{bootstrap: ['kafka://h:1']}",
         ["2: clusters.x.bootstrap[0]: 'kafka://h:1' is not host:port"],
