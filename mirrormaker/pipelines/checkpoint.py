@@ -21,6 +21,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.run_record import counted_batches
 from mirrormaker.pipelines.source import Offsets
 from mirrormaker.pipelines.table_files import FileError, TableFiles
 from mirrormaker.spark.offsets import topic_ids_from_json
@@ -70,6 +71,7 @@ class Checkpoint:
 
     def __init__(self, spark: SparkSession, pipeline: PipelineSpec, folder: PipelineFolder) -> None:
         self.files = TableFiles(spark, pipeline.checkpoint or str(folder.checkpoint))
+        self._folder = folder
 
     @property
     def generation(self) -> str | None:
@@ -138,6 +140,14 @@ class Checkpoint:
     def problems(self, pipeline: PipelineSpec) -> Iterator[tuple[str, str]]:
         """Why this checkpoint is none for `pipeline` as it is now: key and message."""
         generation = self.generation
+        for query, last in counted_batches(self._folder.runs()).items():
+            if query.startswith(f"{generation}/") and last >= self._count(query, "offsets"):
+                message = (
+                    f"it does not know of batch {last}, which has been loaded: it is an older copy, or was"
+                    f" damaged: bring back the last, or {_ANEW}"
+                )
+                yield "checkpoint", message
+                return
         text = None if generation is None else self.files.read_text(f"{generation}/{_QUERIES}")
         if text is None or not self.has_begun():
             return
@@ -155,14 +165,14 @@ class Checkpoint:
 
     def begun_batches(self) -> int:
         """How many batches have begun: the last need not be done."""
-        return self._count("offsets")
+        return self._count(f"{self.generation}/{LOAD}", "offsets")
 
     def loaded_batches(self) -> int:
         """How many batches are done."""
-        return self._count("commits")
+        return self._count(f"{self.generation}/{LOAD}", "commits")
 
-    def _count(self, notes: str) -> int:
-        names = self.files.list_names(f"{self.generation}/{LOAD}/{notes}")
+    def _count(self, query: str, notes: str) -> int:
+        names = self.files.list_names(f"{query}/{notes}")
         return max((int(name) + 1 for name in names if name.isdecimal()), default=0)
 
     def loaded_ends(self) -> Offsets:

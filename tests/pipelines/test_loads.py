@@ -90,6 +90,21 @@ def test_sinks_may_stand_in_another_order_when_a_batch_that_was_cut_off_comes_ag
     assert place.spark.read.parquet(str(place.folder / "other")).count() == 6
 
 
+def test_an_older_copy_of_a_checkpoint_is_told_before_anything_is_written(place: Place) -> None:
+    checkpoint, copy = (place.folder / "data/pipelines/p" / name for name in ("checkpoint", "copy"))
+    for number in range(3):
+        place.produce([order(number, 0)])
+        if number < 2:
+            place.run()
+        if number == 0:
+            shutil.copytree(checkpoint, copy)
+    shutil.rmtree(checkpoint)
+    copy.rename(checkpoint)
+    with pytest.raises(RunFailedError, match="checkpoint: it does not know of batch 1, which has been"):
+        place.run()
+    assert place.ids() == [0, 1]
+
+
 def rows_of_runs(place: Place) -> list[int]:
     """What each has read, as its record has it."""
     folder = PipelineFolder(place.folder / "data", PipelineName("p"))
