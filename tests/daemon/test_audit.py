@@ -445,6 +445,7 @@ def test_a_destination_that_gives_batches_another_codec_has_changed_nothing(
     assert partition["headers"]["pages"] == 1
 
 
+@pytest.mark.long
 def test_what_a_seek_repeats_or_passes_over_is_explained(
     sides: Sides, copied: Callable[..., MirrorProcess]
 ) -> None:
@@ -474,6 +475,7 @@ def test_what_a_seek_repeats_or_passes_over_is_explained(
         (tampered_logs.dropped, [("missing", 33, 33, 1)]),
     ],
 )
+@pytest.mark.long
 def test_what_was_copied_is_missed_also_where_a_seek_noted_it_as_passed_over(
     sides: Sides, copied: Callable[..., MirrorProcess], change: Change, differences: list[object]
 ) -> None:
@@ -571,6 +573,7 @@ def test_partitions_whose_records_go_to_some_places_only_are_equal_there_and_not
 
 
 @pytest.mark.parametrize("policy", [pytest.param("key", marks=pytest.mark.long), "round_robin"])
+@pytest.mark.long
 def test_what_is_copied_again_to_other_partitions_after_a_kill_is_repeated(
     mirror: MirrorFactory, sides: Sides, tmp_path: Path, policy: str
 ) -> None:

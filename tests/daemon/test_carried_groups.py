@@ -159,6 +159,7 @@ def test_groups_behind_ahead_and_going_back_are_carried_and_those_at_work_there_
     wait_carried(destination, "readers", 150)
 
 
+@pytest.mark.long
 def test_a_partition_without_a_leader_at_the_destination_holds_back_no_other(
     cluster: ClusterFactory, mirror: MirrorFactory
 ) -> None:

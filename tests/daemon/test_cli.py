@@ -118,12 +118,11 @@ def test_an_empty_token_is_none(good: Path, tmp_path: Path, content: str) -> Non
 
 
 @pytest.mark.parametrize("verb", ["run", "up"])
-def test_a_token_for_a_port_that_is_not_served_is_not_passed_over(
-    good: Path, verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_token_for_a_port_that_is_not_served_is_not_passed_over(good: Path, verb: str) -> None:
     good.write_text(good.read_text() + "owner: nobody\n")  # told first, or a daemon would run
-    assert main([verb, str(good), "--http-token", "env:TOKEN"]) == 1
-    assert capsys.readouterr().err == "--http-token needs --http: nothing is served without\n"
+    done = mirrormaker(verb, str(good), "--http-token", "env:TOKEN")
+    assert done.returncode == 1
+    assert done.stderr == "--http-token needs --http: nothing is served without\n"
 
 
 def test_what_is_no_text_is_not_taken_for_a_reason(good: Path) -> None:

@@ -139,6 +139,7 @@ def test_a_mirror_that_wakes_up_after_another_took_over_writes_nothing(
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.long
 def test_records_that_are_spread_come_once_though_the_mirror_is_killed_and_the_destination_grows(
     clusters: Clusters, mirror: MirrorFactory
 ) -> None:
@@ -281,6 +282,7 @@ def test_at_most_once_knows_that_everything_had_arrived_when_the_source_was_away
     assert running.stop() == 0
 
 
+@pytest.mark.long
 def test_a_start_behind_the_newest_record_is_the_end(clusters: Clusters, mirror: MirrorFactory) -> None:
     source, _ = clusters
     create_topic(source)

@@ -273,6 +273,7 @@ def test_a_primary_that_is_killed_comes_back_and_what_only_it_had_is_found(
     assert running.stop() == 0
 
 
+@pytest.mark.long
 def test_what_a_primary_has_is_told_as_it_is_where_it_can_only_be_read(
     clusters: Clusters, mirror: MirrorFactory, tmp_path: Path
 ) -> None:

@@ -179,6 +179,7 @@ def test_a_partition_that_is_released_while_its_topic_is_paused_goes_on_when_tha
     assert running.stop() == 0
 
 
+@pytest.mark.long
 def test_a_route_that_shares_the_work_with_others_stops_as_well(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path
 ) -> None:
@@ -443,6 +444,7 @@ def test_a_route_that_is_to_fail_on_a_full_destination_fails_though_it_is_exactl
     assert running.stop() == 0
 
 
+@pytest.mark.long
 def test_transactions_that_cannot_be_committed_are_told_with_what_keeps_them(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:
@@ -459,6 +461,7 @@ def test_transactions_that_cannot_be_committed_are_told_with_what_keeps_them(
     assert running.stop() == 0
 
 
+@pytest.mark.long
 def test_a_group_that_cannot_share_the_work_out_is_told_with_what_keeps_it(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:

@@ -187,6 +187,7 @@ def test_each_way_of_a_partition_that_is_spread_has_a_ledger(
         assert back.is_exact
 
 
+@pytest.mark.long
 def test_a_partition_that_is_read_ahead_is_copied_once_in_order_without_aborted_records(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:

@@ -190,6 +190,7 @@ async def _count_now(cluster: Brokers, partitions: Sequence[TopicPartition]) -> 
         return sum((await latest_offsets(asked, partitions)).values())
 
 
+@pytest.mark.long
 def test_a_daemon_killed_again_and_again_loses_nothing_and_keeps_the_order(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:
@@ -230,6 +231,7 @@ def test_a_destination_that_goes_away_and_comes_back_gets_every_record_once(
     assert running.stop() == 0
 
 
+@pytest.mark.long
 def test_a_stopped_daemon_goes_on_where_it_was(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:

@@ -302,6 +302,7 @@ def test_the_port_shows_state_and_metrics_and_takes_topologies(
     assert mesh.mirror.stop() == 0
 
 
+@pytest.mark.long
 def test_a_daemon_killed_amid_changes_starts_as_the_file_says_and_nothing_is_lost(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh
 ) -> None:

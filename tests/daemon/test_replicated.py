@@ -77,6 +77,7 @@ def replicated(tmp_path: Path, mirror: MirrorFactory) -> Iterator[Replicated]:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_a_mirror_between_clusters_that_lose_a_node_each_loses_nothing(replicated: Replicated) -> None:
     source, destination = replicated.clusters["jfk"], replicated.clusters["aggregate"]
     admin = AdminClient({"bootstrap.servers": address(source)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
 from broker.embedded import EmbeddedCluster
@@ -134,6 +135,7 @@ def test_the_daemon_with_the_newest_file_runs_a_route_and_the_others_give_way(
     assert mesh.mirror.stop() == 0
 
 
+@pytest.mark.long
 def test_daemons_whose_destination_is_away_start_and_find_out_later(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh, mirror: MirrorFactory
 ) -> None:

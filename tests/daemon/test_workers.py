@@ -221,6 +221,7 @@ def test_two_daemons_whose_processes_are_killed_in_turn_lose_nothing_and_are_eve
     assert_complete_and_in_order(consume(destination, "jfk.flights", PARTITIONS), load.written)
 
 
+@pytest.mark.long
 def test_the_number_of_workers_follows_the_file(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:

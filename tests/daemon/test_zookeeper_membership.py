@@ -61,6 +61,7 @@ def test_two_daemons_share_partitions_in_zookeeper_and_one_takes_over_from_the_o
     assert one.stop() == 0
 
 
+@pytest.mark.long
 def test_positions_in_zookeeper_are_gone_on_with_and_may_be_moved(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:

@@ -770,6 +770,7 @@ class World:
 
 @settings(max_examples=150)
 @given(seed=st.integers(0, 1 << 32), lanes=st.integers(1, 2), born_elsewhere=st.integers(0, 2))
+@pytest.mark.long
 def test_readers_of_committed_records_see_each_once_whoever_dies_or_wakes_up(
     seed: int, lanes: int, born_elsewhere: int
 ) -> None:

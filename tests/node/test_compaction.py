@@ -179,6 +179,7 @@ def _kcat_table(running: EmbeddedCluster, topic: str) -> dict[str, bytes]:
     return {key: value for key, value in values.items() if value != b"NULL"}
 
 
+@pytest.mark.long
 def test_a_node_killed_again_and_again_while_it_compacts_loses_nothing(cluster: ClusterFactory) -> None:
     running = cluster(settings={**SETTINGS, "log.cleaner.io.max.bytes.per.second": 150_000})
     create(running, "state")

@@ -149,6 +149,7 @@ def test_an_import_that_was_cut_short_goes_on_where_it_ended(
     assert [r["value"] for r in values(bootstrap, topic, 0, 10)] == [p.decode() for p in PAYLOADS[:10]]
 
 
+@pytest.mark.long
 def test_an_import_that_is_killed_loses_and_doubles_nothing(
     bootstrap: str, topic: str, data: Path, tmp_path: Path
 ) -> None:

@@ -141,6 +141,7 @@ def test_a_topic_moves_to_other_nodes_under_load_and_nothing_is_lost(
     until(lambda: not any(directory(four_nodes, node, p).exists() for node in (1, 2) for p in (0, 1)))
 
 
+@pytest.mark.long
 def test_a_topic_gets_more_and_fewer_replicas(
     four_nodes: EmbeddedCluster, bootstrap: str, topic: str
 ) -> None:
@@ -199,6 +200,7 @@ def plan(tmp_path: Path, partitions: dict[int, list[int]]) -> str:
     return str(path)
 
 
+@pytest.mark.long
 def test_the_first_replica_leads_again_where_it_is_asked_for(
     four_nodes: EmbeddedCluster, bootstrap: str, topic: str
 ) -> None:

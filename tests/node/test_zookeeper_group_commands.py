@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from broker.embedded import EmbeddedCluster
 from tests.conftest import until
 from tests.node.group_processes import Group
 from tests.node.test_cli import broker, done
 
 
+@pytest.mark.long
 def test_a_group_is_described_moved_and_deleted_once_nobody_is_in_it(
     node: EmbeddedCluster, topic: str, tmp_path: Path
 ) -> None:

@@ -110,6 +110,7 @@ def test_partitions_of_which_nothing_is_wanted_are_not_asked_for_it() -> None:
     assert select_partitions(none.selection, ClusterMetadata()) == []
 
 
+@pytest.mark.long
 def test_a_reload_is_refused_where_records_of_its_windows_are_gone_and_no_others(place: Place) -> None:
     place.keys = KEYS
     hours = (10, 10, 12, 12, 11, 11, 12, 12)

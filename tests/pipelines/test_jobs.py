@@ -41,6 +41,7 @@ def export(place: Place, **arguments: str) -> RunRecord:
     return Runner(topology, topology.pipelines[0], SystemClock(), session=session).run(RunRequest())
 
 
+@pytest.mark.long
 def test_an_export_of_a_table_that_is_not_there_is_given_up_once_another_is_named(place: Place) -> None:
     place.produce([])
     table = str(place.folder / "table")

@@ -354,6 +354,7 @@ def test_missing_topics_are_told(place: Place) -> None:
         place.run()
 
 
+@pytest.mark.long
 def test_a_schema_is_inferred_once_and_kept(place: Place) -> None:
     place.keys = "format: json\n    sinks: [{parquet: out}]\n"
     place.produce([order(1, 0)])

@@ -7,6 +7,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker.cluster.states import leave_isrs
 from broker.errors import ErrorCode
 from broker.types import BrokerId
@@ -233,6 +235,7 @@ def test_a_new_leader_epoch_does_not_tell_the_end_before_it_knows_what_is_commit
     asyncio.run(scenario())
 
 
+@pytest.mark.long
 def test_a_follower_that_is_not_in_sync_gets_no_more_than_the_replication_quota(tmp_path: Path) -> None:
     """Ten seconds' worth at once; those in sync get all, and consumers too."""
 
@@ -257,6 +260,7 @@ def test_a_follower_that_is_not_in_sync_gets_no_more_than_the_replication_quota(
     asyncio.run(scenario())
 
 
+@pytest.mark.long
 def test_records_that_a_quota_keeps_back_are_waited_for_as_long_as_the_follower_says(tmp_path: Path) -> None:
     """Appends wake it as little as what there is already."""
 
