@@ -17,7 +17,7 @@ from broker.loopback import accepts, free_ports
 from broker.types import HostPort
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.conftest import ClusterFactory, cluster_spec, until
 from tests.node.raw_client import connected, create_topic
@@ -128,12 +128,17 @@ def test_group_coordinators_are_those_that_brokers_name(
     two_nodes: EmbeddedCluster, nameserver: NameServer
 ) -> None:
     request = FindCoordinatorRequest(coordinator_keys=[f"group-{n}" for n in range(20)])
-    with connected(nameserver.address) as client:
-        named = client.request(request)
-    with connected(two_nodes.bootstrap[0]) as client:
-        expected = client.request(request)
-    assert named == expected
-    assert not any(found.error_code for found in named.coordinators)
+
+    def told_by(address: HostPort) -> FindCoordinatorResponse:
+        with connected(address) as client:
+            return client.request(request)
+
+    def is_named(told: FindCoordinatorResponse) -> bool:
+        return not any(found.error_code for found in told.coordinators)
+
+    until(lambda: is_named(told_by(two_nodes.bootstrap[0])), "all partitions of the offsets have leaders")
+    until(lambda: told_by(nameserver.address) == told_by(two_nodes.bootstrap[0]), "the same is named")
+    assert is_named(told_by(nameserver.address))
 
 
 def test_a_zookeeper_without_a_cluster_is_named_as_such(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> None:
