@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
 
 from broker.errors import ErrorCode
 from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.hooks import Remedies
-from mirrormaker.flow.intake import UNBOUNDED
+from mirrormaker.flow.intake import UNBOUNDED, BatchLimit
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.remedies import TOO_LARGE_CODES, Remedy
-
-
-class BatchLimit(NamedTuple):
-    """Of some topics."""
-
-    bytes_max: int = UNBOUNDED
-    """They take no larger batch."""
-    split_bytes: int = UNBOUNDED
-    """Batches of several records are split beyond this; what cannot be split may pass all the same."""
 
 
 class BatchLimits:

@@ -55,7 +55,7 @@ class DeepWay:
             intake.chunks,
             partial(_note_oversize, config.aside, intake),
             noted_lane=config.aside.skipped_lane,
-            side_bytes=config.side_bytes,
+            side_limits=config.side_limits,
         )
 
     @property

@@ -46,12 +46,13 @@ class Steps(Protocol):
         ...
 
 
-class SideBytes(NamedTuple):
-    """Of a lane for dead letters or notes."""
+class BatchLimit(NamedTuple):
+    """How large batches of some topics may be."""
 
-    batch_bytes_max: int
-    """As in `IntakeConfig`."""
-    split_bytes: int
+    bytes_max: int = UNBOUNDED
+    """They take no larger batch."""
+    split_bytes: int = UNBOUNDED
+    """Batches of several records are split beyond this; what cannot be split may pass all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +81,8 @@ class IntakeConfig:
     """The destination takes no larger batch."""
     split_bytes: int = UNBOUNDED
     """Larger ones are split where that can be."""
-    side_bytes: Mapping[int, SideBytes] = field(default_factory=dict)
-    """What lanes take that lead aside, to topics with bounds of their own."""
+    side_limits: Mapping[int, BatchLimit] = field(default_factory=dict)
+    """What lanes take that lead aside, for dead letters and notes, to topics with bounds of their own."""
     steps: Steps | None = None
     """With it, nothing passes as it is."""
     aside: Aside = field(default_factory=Aside)

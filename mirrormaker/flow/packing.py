@@ -16,12 +16,12 @@ from broker.records.builder import BatchBuilder
 from broker.records.reader import Columns
 from broker.records.record import Header, Record
 from mirrormaker.flow.chunk import Chunk, Frame, SourceRun
-from mirrormaker.flow.intake import SideBytes
+from mirrormaker.flow.intake import BatchLimit
 
 RECORD_BYTES = 16
 """About what a record takes beside its key and value."""
 _NO_BOUND = 1 << 30
-NO_SIDES: Mapping[int, SideBytes] = {}
+NO_SIDES: Mapping[int, BatchLimit] = {}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,11 +79,11 @@ class Packer:
         on_oversize: Callable[[Record, str], tuple[int, Record]],
         *,
         noted_lane: int | None,
-        side_bytes: Mapping[int, SideBytes] = NO_SIDES,
+        side_limits: Mapping[int, BatchLimit] = NO_SIDES,
     ) -> None:
         """Chunks are added to `chunks`, by lane in the order of offsets. `on_oversize` gives what stands for
-        a record that is too large; what goes to `noted_lane` is kept till the end. `side_bytes`: of lanes for
-        which `measure` does not say how large batches may be.
+        a record that is too large; what goes to `noted_lane` is kept till the end. `side_limits`: of lanes
+        for which `measure` does not say how large batches may be.
         """
         self.floors: Sequence[int] = ()
         """By lane, the offset before which it has all that is added; none: nothing is left out."""
@@ -91,8 +91,8 @@ class Packer:
         self._chunks = chunks
         self._on_oversize = on_oversize
         self._noted_lane = noted_lane
-        self._side_bytes = side_bytes
-        self._main_bytes = SideBytes(measure.batch_bytes_max, measure.split_bytes)
+        self._side_limits = side_limits
+        self._main_limit = BatchLimit(measure.batch_bytes_max, measure.split_bytes)
         self._packs: dict[int, Pack] = {}
 
     def _open(
@@ -170,7 +170,7 @@ class Packer:
 
     def _close(self, pack: Pack) -> None:
         measure = self._measure
-        size_max = min(self._bytes_of(pack.lane))
+        size_max = min(self._limit_of(pack.lane))
         limit = min(size_max, max(measure.batch_bytes, pack.size_expected))
         ratio = 1.0 if pack.codec is Codec.NONE else max(pack.decoded_bytes / max(pack.weight, 1), 1.0)
         room = min(int(limit * ratio), measure.decoded_bytes_max)
@@ -183,12 +183,12 @@ class Packer:
             self._finish(pack, start, end, builder, size_max)
             start = end
 
-    def _bytes_of(self, lane: int) -> SideBytes:
+    def _limit_of(self, lane: int) -> BatchLimit:
         """How large batches of the lane may be; a note by itself is never too large."""
-        bounds = self._side_bytes.get(lane)
+        bounds = self._side_limits.get(lane)
         if lane == self._noted_lane:
-            return SideBytes(_NO_BOUND, _NO_BOUND if bounds is None else min(bounds))
-        return self._main_bytes if bounds is None else bounds
+            return BatchLimit(_NO_BOUND, _NO_BOUND if bounds is None else min(bounds))
+        return self._main_limit if bounds is None else bounds
 
     @staticmethod
     def _whole_records(pack: Pack, start: int, end: int) -> int:
@@ -208,12 +208,12 @@ class Packer:
         middle = self._whole_records(pack, start, (start + end) // 2) if end - start > 1 else end
         if middle >= end:
             middle = bisect_left(pack.offsets, pack.offsets[end - 1], start, end)
-        batch_bytes_max = self._bytes_of(pack.lane).batch_bytes_max
-        if middle <= start and len(built) <= batch_bytes_max:
+        bytes_max = self._limit_of(pack.lane).bytes_max
+        if middle <= start and len(built) <= bytes_max:
             self._chunks.append(_chunk_of(pack, start, end, built))
             return
         if middle <= start:
-            problem = f"{len(built)} bytes, the destination takes {batch_bytes_max}"
+            problem = f"{len(built)} bytes, the destination takes {bytes_max}"
             lane, note = self._on_oversize(pack.record(start), problem)
             self.add(lane, 0, Codec.NONE, note, 1.0)
             return

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 from broker.records.batch import Codec
 from broker.records.record import Record
-from mirrormaker.flow.batch_limits import BatchLimit, BatchLimits
+from mirrormaker.flow.batch_limits import BatchLimits
 from mirrormaker.flow.chunk import DeepReason, Frame
 from mirrormaker.flow.cutting import take_in
 from mirrormaker.flow.exchange import FetchedPartition
 from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC, KEY_PREFIX
 from mirrormaker.flow.heartbeats.passage import HeartbeatPassage
-from mirrormaker.flow.intake import Intake, IntakeConfig, SideBytes, Steps
+from mirrormaker.flow.intake import BatchLimit, Intake, IntakeConfig, Steps
 from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.ways import LaneMap, Ways, choose_lane, ways_of
@@ -94,7 +94,7 @@ class RouteTransit:
                 self._route, self._work(partition.source.topic), partition
             )
         limit = self._limits.of(work.topics)
-        sides = {lane: SideBytes(*self._limits.of([topic])) for lane, topic in work.sides.items()}
+        sides = {lane: self._limits.of([topic]) for lane, topic in work.sides.items()}
         cut = work.config(config, limit, sides)
         return take_in(answer.records, partition.position, cut, frame, answer.aborted, partition.floors)
 
@@ -149,9 +149,9 @@ class _PartitionWork:
             number, former = partition.source.partition, partition.former
             self._steps = PartitionSteps(topic.steps, lane_map, policy, number, former)
         self._config: IntakeConfig | None = None
-        self._made_of: tuple[IntakeConfig, BatchLimit, Mapping[int, SideBytes]] | None = None
+        self._made_of: tuple[IntakeConfig, BatchLimit, Mapping[int, BatchLimit]] | None = None
 
-    def config(self, base: IntakeConfig, limit: BatchLimit, sides: Mapping[int, SideBytes]) -> IntakeConfig:
+    def config(self, base: IntakeConfig, limit: BatchLimit, sides: Mapping[int, BatchLimit]) -> IntakeConfig:
         """How the partition's answers are cut up. `sides`: what is taken in the lanes that lead aside."""
         if self._config is None or self._made_of != (base, limit, sides):
             self._made_of = (base, limit, sides)
@@ -166,7 +166,7 @@ class _PartitionWork:
                 gather_bytes=min(base.gather_bytes, limit.split_bytes),
                 batch_bytes_max=limit.bytes_max,
                 split_bytes=limit.split_bytes,
-                side_bytes=sides,
+                side_limits=sides,
                 steps=self._steps,
                 aside=self._aside,
                 called_ns=self._called_ns,

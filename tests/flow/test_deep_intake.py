@@ -17,7 +17,7 @@ from broker.records.record import Record, TimestampType
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk, DeepReason, Frame
 from mirrormaker.flow.cutting import take_in
-from mirrormaker.flow.intake import UNBOUNDED, Intake, IntakeConfig, SideBytes
+from mirrormaker.flow.intake import UNBOUNDED, BatchLimit, Intake, IntakeConfig
 from mirrormaker.flow.obstacles import Aside
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.trouble import TroubleKind
@@ -276,11 +276,11 @@ def test_a_batch_that_is_never_decoded_as_a_whole_is_an_obstacle_or_noted(
 
 
 def test_notes_are_split_by_what_their_topic_takes_and_none_is_too_large_for_it() -> None:
-    bounds = config(steps=Spread(9, 9, 2), aside=aside(SKIPPING), side_bytes={NOTED: SideBytes(700, 700)})
+    bounds = config(steps=Spread(9, 9, 2), aside=aside(SKIPPING), side_limits={NOTED: BatchLimit(700, 700)})
     notes = [chunk for chunk in take(build(0, 12), config=bounds).chunks if chunk.lane == NOTED]
     assert all(chunk.size <= 700 for chunk in notes)
     assert [len(records_of(chunk)) for chunk in notes] == [4, 2]
-    tiny = take(build(0, 12), config=replace(bounds, side_bytes={NOTED: SideBytes(9, 9)}))
+    tiny = take(build(0, 12), config=replace(bounds, side_limits={NOTED: BatchLimit(9, 9)}))
     assert [chunk.first_offset for chunk in tiny.chunks if chunk.lane == NOTED] == [1, 3, 5, 7, 9, 11]
     assert tiny.obstacle is None
 
