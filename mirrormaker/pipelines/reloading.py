@@ -106,19 +106,7 @@ def reload_windows(
         for number, sink in sinks
     )
     is_timed = by_time and pipeline.time is None
-    beginning = checkpoint.beginning() or {}
-    first_ids = checkpoint.first_topic_ids()
-    logs = asyncio.run(_look(cluster, ends, beginning, first_ids, span.start_ms if is_timed else None))
-    doubts = {**logs.doubts, **_unread(ends, beginning, folder)}
-    starts = offsets_to_json(logs.starts)
-    asked_hours = _hours_of(span) if is_timed else ALL_HOURS
-    loaded = _loaded_of(doubts, folder, checkpoint, asked_hours)
-    there: HourCounts = {}
-    if loaded:
-        low, high = ({topic: side[topic] for topic in loaded if topic in starts} for side in (starts, ends))
-        there = _count_hours(between(spark, cluster, pipeline, low, high), asked_hours)
-    if lost := list(_losses(doubts, loaded, there, span)):
-        raise ConfigurationError(lost)
+    starts = _find_starts(spark, cluster, pipeline, folder, checkpoint, span, is_timed=is_timed)
     for _, sink in sinks:
         sink.claim()
     decoded = decoded_from(starts)
@@ -146,6 +134,36 @@ def reload_windows(
     return Reloaded(
         windows=tuple(sorted(windows)), rows=written, rows_quarantined=quarantined, offsets=offsets
     )
+
+
+def _find_starts(
+    spark: SparkSession,
+    cluster: ClusterSpec,
+    pipeline: PipelineSpec,
+    folder: PipelineFolder,
+    checkpoint: Checkpoint,
+    span: Span,
+    *,
+    is_timed: bool,
+) -> Offsets:
+    """Where the records of the span begin; where any record may be of it, as its windows are not those of the
+    records (`is_timed` is false), where all that was loaded does.
+
+    Raises ConfigurationError when some of them are gone, or may be.
+    """
+    ends, beginning = checkpoint.loaded_ends(), checkpoint.beginning() or {}
+    start_ms, hours = (span.start_ms, _hours_of(span)) if is_timed else (None, ALL_HOURS)
+    logs = asyncio.run(_look(cluster, ends, beginning, checkpoint.first_topic_ids(), start_ms))
+    doubts = {**logs.doubts, **_unread(ends, beginning, folder)}
+    starts = offsets_to_json(logs.starts)
+    loaded = _loaded_of(doubts, folder, checkpoint, hours)
+    there: HourCounts = {}
+    if loaded:
+        low, high = ({topic: side[topic] for topic in loaded if topic in starts} for side in (starts, ends))
+        there = _count_hours(between(spark, cluster, pipeline, low, high), hours)
+    if lost := list(_losses(doubts, loaded, there, span)):
+        raise ConfigurationError(lost)
+    return starts
 
 
 def _open_windowed(
