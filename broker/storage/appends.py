@@ -21,11 +21,13 @@ from broker.types import Buffer
 
 PositionedBatches = Sequence[tuple[int, BatchHeader]]
 """Batches in a buffer, by position and header."""
+APART = -1
+"""In place of the first offset of records that do not lie side by side."""
 
 
 class Appended(NamedTuple):
-    """Where records went. `log_append_time_ms` is -1 unless the log stamps its own time; `duplicate`: they
-    were there before.
+    """Where records went: `first_offset` is `APART` where others wrote between those that were there before and
+    the rest. `log_append_time_ms` is -1 unless the log stamps its own time; `duplicate`: all were there before.
     """
 
     first_offset: int

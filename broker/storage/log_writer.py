@@ -6,13 +6,15 @@ epochs. An append is all or nothing. Owned by the event loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.records.batch import LENGTH_OVERHEAD, BatchHeader, read_header, rebase, stamp_append_time
 from broker.records.control import Marker
 from broker.records.record import NO_TIMESTAMP
 from broker.storage.appends import (
+    APART,
     Appended,
     PlacedBatch,
     PositionedBatches,
@@ -118,12 +120,12 @@ class LogWriter:
         fresh = [batch for batch, verdict in zip(batches, verdicts, strict=True) if verdict is None]
         originals = [verdict for verdict in verdicts if verdict is not None]
         if not fresh:
-            whole = originals[0]._replace(last_offset=originals[-1].last_offset)
-            return self._duplicate(whole)
-        appended = self._append_fresh(view, fresh, leader_epoch, now_ms)
+            appended = self._duplicate(max(originals, key=attrgetter("last_offset")))
+        else:
+            appended = self._append_fresh(view, fresh, leader_epoch, now_ms)
         if not originals:
             return appended
-        return appended._replace(first_offset=min(originals[0].first_offset, appended.first_offset))
+        return appended._replace(first_offset=_first_offset(batches, verdicts, appended.first_offset))
 
     def _append_fresh(
         self, view: memoryview, batches: PositionedBatches, leader_epoch: int, now_ms: int
@@ -168,3 +170,17 @@ class LogWriter:
     def _note(self, aborted: AbortedTransaction | None) -> None:
         if aborted is not None:
             self._files.active.note_aborted(aborted)
+
+
+def _first_offset(batches: PositionedBatches, originals: Iterable[Original | None], end: int) -> int:
+    """Of the first record of an append; `APART` when it is not one stretch of the log. What was not there
+    before has been stored from `end` on.
+    """
+    starts: list[int] = []
+    following: list[int] = []
+    for (_, header), original in zip(batches, originals, strict=True):
+        starts.append(end if original is None else original.first_offset)
+        following.append(starts[-1] + header.last_offset_delta + 1)
+        if original is None:
+            end = following[-1]
+    return starts[0] if starts[1:] == following[:-1] else APART

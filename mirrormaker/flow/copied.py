@@ -24,7 +24,7 @@ class Copied:
     """Source offset after the last record."""
     destination: TopicPartition
     base_offset: int | None
-    """Destination offset of the first record. None: it was there already, and the destination does not say
+    """Destination offset of the first record. None: some were there already, and the destination does not say
     where.
     """
     count: int

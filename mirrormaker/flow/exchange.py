@@ -128,7 +128,9 @@ class ProduceAnswer(NamedTuple):
 
     code: ErrorCode
     base_offset: int | None = None
-    """Of the first record; None where it does not say, as for records that it had already."""
+    """Of the first record; None where it does not say, as for records that it had already, or had a part of
+    that others have written behind.
+    """
     append_time_ms: int | None = None
     """The time that it gave the records; None: they keep theirs."""
 

@@ -71,10 +71,22 @@ class Mirror:
         self.is_untold |= not is_told
         self.take(offsets, is_told=is_told, is_whole=all(kept))
 
-    def take(self, offsets: list[int], *, is_told: bool = True, is_whole: bool = False) -> None:
+    def copy_parted(self, count: int) -> None:
+        """A chunk of which the destination had the first record, when somebody else wrote one, and then took
+        the rest: it does not say where.
+        """
+        offsets = range(self.position, self.position + count)
+        self.position += count
+        self.is_untold = True
+        kept = [offset for offset in offsets if self.filter.setdefault(offset, True)]
+        self.take(kept, is_told=False, is_parted=True)
+
+    def take(
+        self, offsets: list[int], *, is_told: bool = True, is_whole: bool = False, is_parted: bool = False
+    ) -> None:
         """Records of these source offsets arrive."""
         base = len(self.destination)
-        self.destination += offsets
+        self.destination += [*offsets[:1], None, *offsets[1:]] if is_parted else offsets
         if offsets:
             self.position = max(self.position, offsets[-1] + 1)
             runs = _runs(offsets)
@@ -158,6 +170,7 @@ STEPS = st.one_of(
     st.tuples(st.just("crash"), st.booleans()),
     st.tuples(st.just("keep_up"), st.none()),
     st.tuples(st.just("copy_untold"), CHUNKS),
+    st.tuples(st.just("copy_parted"), st.integers(2, 5)),
 )
 
 
@@ -168,6 +181,8 @@ def perform(mirror: Mirror, steps: list[tuple[str, object]]) -> None:
                 mirror.copy(kept)
             case "copy_untold", list(kept):
                 mirror.copy(kept, is_told=False)
+            case "copy_parted", int(count):
+                mirror.copy_parted(count)
             case "crash", bool(writes):
                 mirror.crash(writes=writes)
             case "keep_up", _:
@@ -397,6 +412,19 @@ def test_runs_of_unknown_place_are_placed_when_what_follows_leaves_one_place_onl
     mirror.copy([True] * 2)
     mirror.settle()
     assert [mirror.ledger.forward(at).offset for at in (3, 4, 5, 6, 7)] == [3, 4, 5, 6, 7]
+
+
+def test_what_lies_on_both_sides_of_a_record_of_another_is_translated_with_care() -> None:
+    mirror = Mirror()
+    mirror.copy([True] * 4)
+    mirror.copy_parted(3)
+    mirror.copy([True] * 2)
+    mirror.settle()
+    forward, back = mirror.ledger.forward, mirror.ledger.back
+    assert mirror.destination == [0, 1, 2, 3, 4, None, 5, 6, 7, 8]
+    assert [(forward(at).offset, forward(at).is_exact) for at in (4, 5, 6)] == [(4, False)] * 3
+    assert [(back(at).offset, back(at).is_exact) for at in (4, 5, 6, 7)] == [(4, False)] * 4
+    assert [(forward(at).offset, forward(at).is_exact) for at in (7, 8)] == [(8, True), (9, True)]
 
 
 def test_a_translation_is_not_exact_where_records_of_unknown_place_may_lie_before_it() -> None:

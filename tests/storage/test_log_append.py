@@ -10,6 +10,7 @@ import pytest
 from broker.errors import CorruptRecordsError, ErrorCode, ProtocolError, StorageError
 from broker.records.batch import CONTROL_FLAG, Codec, iterate_batches, read_header, rebase, write_header
 from broker.records.control import Marker, MarkerType, build_marker
+from broker.storage.appends import APART
 from broker.storage.log import Log
 from broker.storage.log_config import LogConfig
 from broker.storage.log_opening import open_log
@@ -143,6 +144,22 @@ def test_what_a_crash_kept_of_a_repeated_append_is_not_stored_twice(place: DiskA
     appended = log.append(repeated, 0, now_ms=NOW_MS)
     assert (appended.first_offset, appended.last_offset, appended.duplicate) == (0, 1, False)
     assert contents(log) == [(0, b"a"), (1, b"b")]
+
+
+def test_a_repeated_append_says_no_place_where_others_wrote_between_its_batches(place: DiskAt) -> None:
+    old_leader, log = place.log(), DiskAt(place.disk, place.path / "new").log()
+
+    def request() -> bytearray:
+        return build([b"a"], producer=(9, 0, 0)) + build([b"b", b"c"], producer=(9, 0, 1))
+
+    old_leader.append(request(), 0, now_ms=NOW_MS)
+    log.append_as_follower(old_leader.read(0, max_bytes=1, up_to=1).read())
+    append(log, b"other", producer=(10, 0, 0))
+    assert log.append(request(), 1, now_ms=NOW_MS) == (APART, 3, -1, 0, False)
+    assert log.append(request(), 1, now_ms=NOW_MS) == (APART, 3, -1, 0, True)
+    assert contents(log) == list(enumerate([b"a", b"other", b"b", b"c"]))
+    backwards = build([b"b", b"c"], producer=(9, 0, 1)) + build([b"other"], producer=(10, 0, 0))
+    assert log.append(backwards, 1, now_ms=NOW_MS) == (APART, 3, -1, 0, True)
 
 
 def test_a_refused_batch_among_several_leaves_nothing(place: DiskAt) -> None:
