@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.run_record import BY_HAND, RunRecord
 from mirrormaker.topology.model import PipelineSpec
 
 
@@ -14,5 +15,10 @@ class JobRun:
 
     pipeline: PipelineSpec
     folder: PipelineFolder
-    due_ms: int | None
-    """The point of the schedule that it is for, the same for all attempts; None by hand."""
+    record: RunRecord
+    """As it was noted when the attempt began."""
+
+    @property
+    def due_ms(self) -> int | None:
+        """The point of the schedule that it is for, the same for all attempts; None by hand."""
+        return None if self.record.trigger == BY_HAND else self.record.due_ms

@@ -21,6 +21,7 @@ from mirrormaker.pipelines.loaded_hours import PastRuns, decode_past, encode_pas
 from mirrormaker.pipelines.run_record import (
     GarbledRecordError,
     RunRecord,
+    RunState,
     decode_record,
     encode_record,
     ended_runs,
@@ -115,6 +116,10 @@ class PipelineFolder:
         """The run that started last, None before the first."""
         runs = self.runs()
         return runs[-1] if runs else None
+
+    def has_not_succeeded(self, run: str) -> bool:
+        """Whether a run is known, and is not known to have succeeded."""
+        return any(each.run == run and each.state is not RunState.SUCCEEDED for each in self.runs())
 
     def kept_schema(self) -> str | None:
         """The schema that was inferred; None before that."""

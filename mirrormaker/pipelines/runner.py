@@ -140,7 +140,7 @@ class Runner:
             if self._stopping.is_set():
                 return self._end(record, RunState.STOPPED)
             if self._pipeline.job is not None:
-                figures = self._run_job(spark, request)
+                figures = self._run_job(spark, record)
                 return self._end(replace(record, figures=figures), RunState.SUCCEEDED)
             findings, prepared = self._prepare(spark)
             if prepared is None:
@@ -220,7 +220,7 @@ class Runner:
         )
         return self._end(record, RunState.SUCCEEDED)
 
-    def _run_job(self, spark: SparkSession, request: RunRequest) -> Mapping[str, Any]:
+    def _run_job(self, spark: SparkSession, record: RunRecord) -> Mapping[str, Any]:
         problems = check_job(self._pipeline, self._pipeline.name)
         if problems:
             raise ConfigurationError(self._problems(problems))
@@ -228,8 +228,7 @@ class Runner:
         function = find_function(self._pipeline.job)
         named = {}
         if "run" in inspect.signature(function).parameters:
-            due_ms = None if request.trigger == BY_HAND else request.due_ms
-            named["run"] = JobRun(pipeline=self._pipeline, folder=self._folder, due_ms=due_ms)
+            named["run"] = JobRun(pipeline=self._pipeline, folder=self._folder, record=record)
         figures = called(function, spark, self._topology, dict(self._pipeline.arguments), **named)
         return kept_figures(figures) if isinstance(figures, Mapping) else {}
 

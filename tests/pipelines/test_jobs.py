@@ -23,6 +23,9 @@ from mirrormaker.topology.model import CallFunction, Topology
 from tests.pipelines.place import START_MS, Place, give_up, order, produce
 
 
+BY_HAND = RunRequest()
+
+
 def topology_of(place: Place, **arguments: str) -> Topology:
     pipeline = {
         "name": "p",
@@ -35,10 +38,10 @@ def topology_of(place: Place, **arguments: str) -> Topology:
     return load_topology(file)
 
 
-def export(place: Place, **arguments: str) -> RunRecord:
+def export(place: Place, request: RunRequest = BY_HAND, **arguments: str) -> RunRecord:
     topology = topology_of(place, **arguments)
     session = nullcontext(place.spark.newSession())
-    return Runner(topology, topology.pipelines[0], SystemClock(), session=session).run(RunRequest())
+    return Runner(topology, topology.pipelines[0], SystemClock(), session=session).run(request)
 
 
 @pytest.mark.long
@@ -53,6 +56,28 @@ def test_an_export_of_a_table_that_is_not_there_is_given_up_once_another_is_name
     with pytest.raises(RunFailedError, match="has no topic 'nowhere'"):
         export(place, table=table, topic="nowhere")
     assert export(place, table=table).figures == {"rows": 3}
+
+
+def test_an_export_whose_record_was_lost_is_that_of_a_run_by_hand_and_of_its_retry(place: Place) -> None:
+    place.produce([])
+    table = str(place.folder / "table")
+    place.spark.range(3).write.parquet(table)
+
+    def exported(request: RunRequest) -> int:
+        """Records in the topic after a run."""
+        topology = topology_of(place, table=table)
+        assert export(place, request, table=table).figures == {"rows": 3}
+        return load(place.spark, topology, "a", place.topic).count()
+
+    retry = RunRequest(trigger="retry", attempt=2, due_ms=1)
+    assert exported(RunRequest(trigger="schedule", due_ms=1)) == 3
+    runs = place.folder / "data/pipelines/p/runs.jsonl"
+    runs.write_text("".join(runs.read_text().splitlines(keepends=True)[:-1]))
+    assert exported(BY_HAND) == 3
+    assert exported(retry) == 3
+    assert exported(BY_HAND) == 6
+    assert exported(retry) == 6
+    assert exported(RunRequest(trigger="schedule", due_ms=SystemClock().now_ms())) == 9
 
 
 def counted(spark: SparkSession, topology: Topology, arguments: dict[str, str]) -> dict[object, object]:

@@ -5,10 +5,12 @@
                 where: "date = '2013-01-01'", key: carrier}
 
 Rows go out in transactions, by way of the checkpoint (`outbox`): an export that was cut off is ended by the
-next run, with the rows that it had. With `delivery: at_least_once` they go out at once, and again when a run
-is tried again. In the checkpoint there are
+next run, with the rows that it had. A run by hand is the attempt again that was cut off, also after all was
+sent, and takes the place of what was due before it. With `delivery: at_least_once` rows go out at once, and
+again when a run is tried again. In the checkpoint there are
 
-    GENERATION/export.json   the number of the last export, what it is due for, and whether it is done
+    GENERATION/export.json   the number of the last export, what it is due for, whether it is done, and the
+                             run that was last at it
     GENERATION/export/       its rows until they are sent
 """
 
@@ -42,14 +44,25 @@ class _Export:
 
     number: int
     due_ms: int | None
+    """None by hand."""
     arguments: Mapping[str, str]
+    began_ms: int = 0
+    run: str = ""
+    """The last that was at it."""
     rows: int | None = None
     """None until it is done."""
 
-    def is_for(self, due_ms: int | None, arguments: Mapping[str, str]) -> bool:
-        """Whether it is the one that is due; by hand the same is meant as long as it is not done."""
-        is_due = self.rows is None if due_ms is None else self.due_ms == due_ms
-        return is_due and self.arguments == arguments
+    def is_for(self, run: JobRun, arguments: Mapping[str, str]) -> bool:
+        """Whether it is the one that a run is to make: what was due then, or was made by hand since then. By
+        hand the last is meant, unless its run is known to have succeeded.
+        """
+        if self.arguments != arguments:
+            return False
+        if run.due_ms is None:
+            return self.rows is None or run.folder.has_not_succeeded(self.run)
+        if self.due_ms is None:
+            return run.due_ms <= self.began_ms <= run.record.started_ms
+        return self.due_ms == run.due_ms
 
 
 def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str], run: JobRun) -> dict[str, Any]:
@@ -61,10 +74,10 @@ def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str], r
     checkpoint = Checkpoint(spark, run.pipeline, run.folder)
     exports = _Exports(spark, topology, checkpoint, run)
     last = exports.last()
-    was_for_this = last is not None and last.is_for(run.due_ms, arguments)
-    if last is not None and last.rows is None and (was_for_this or exports.has_rows_of(last)):
+    is_for_this = last is not None and last.is_for(run, arguments)
+    if last is not None and (is_for_this or (last.rows is None and exports.has_rows_of(last))):
         last = exports.end(last)
-    if last is None or not was_for_this:
+    if last is None or not is_for_this:
         _check_topic(topology, arguments)
         last = exports.end(exports.begin(last, arguments))
     return {"rows": last.rows}
@@ -77,7 +90,7 @@ class _Exports:
         self._spark = spark
         self._topology = topology
         self._files = checkpoint.files
-        self._due_ms = run.due_ms
+        self._run = run
         generation = checkpoint.make_generation()
         self._files.make_folder(generation)
         self._note = f"{generation}/export.json"
@@ -93,19 +106,21 @@ class _Exports:
     def begin(self, last: _Export | None, arguments: Mapping[str, str]) -> _Export:
         """A new one."""
         number = 0 if last is None else last.number + 1
-        return self._keep(_Export(number=number, due_ms=self._due_ms, arguments=arguments))
+        due_ms, began_ms = self._run.due_ms, self._run.record.started_ms
+        return self._keep(_Export(number=number, due_ms=due_ms, arguments=arguments, began_ms=began_ms))
 
     def has_rows_of(self, export: _Export) -> bool:
         """Whether some may have been sent; else it can be given up, as where its table was not there."""
         return self._outbox.holds(export.number)
 
     def end(self, export: _Export) -> _Export:
-        """Have its topic hold it once."""
+        """Have its topic hold it once; one that is done is this run's now."""
         options = _options_of(self._topology, export.arguments)
         rows = self._outbox.send(export.number, lambda: _rows_of(self._spark, export.arguments), options)
         return self._keep(replace(export, rows=rows))
 
     def _keep(self, export: _Export) -> _Export:
+        export = replace(export, run=self._run.record.run)
         self._files.write_text(self._note, json.dumps(asdict(export)))
         return export
 
