@@ -26,8 +26,9 @@ APART = -1
 
 
 class Appended(NamedTuple):
-    """Where records went: `first_offset` is `APART` where others wrote between those that were there before and
-    the rest. `log_append_time_ms` is -1 unless the log stamps its own time; `duplicate`: all were there before.
+    """Where records went: `first_offset` is `APART` where others wrote between those that were there before
+    and the rest. `log_append_time_ms` is -1 unless the log stamps its own time; `duplicate`: all were there
+    before.
     """
 
     first_offset: int
