@@ -35,7 +35,7 @@ def read_file(path: Path, problems: list[str]) -> list[Entry]:
         return []
     if path.suffix in (".yaml", ".yml"):
         return _read_yaml(path, text, problems)
-    return list(_read_properties(path, text))
+    return list(read_properties(path, text, problems))
 
 
 def _read_yaml(path: Path, text: str, problems: list[str]) -> list[Entry]:
@@ -88,37 +88,58 @@ def _walk_yaml(path: Path, name: str, node: yaml.Node, entries: list[Entry], pro
             problems.append(f"{place}: expected settings, name: value")
 
 
-_PROPERTY = re.compile(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(.*)", re.DOTALL)
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_BLANKS = " \t\f"
+_PROPERTY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def _read_properties(path: Path, text: str) -> Iterator[Entry]:
-    """Entries of Java's properties format; of a name given twice the last holds, as in Java."""
+def read_properties(path: Path, text: str, problems: list[str]) -> Iterator[Entry]:
+    """Entries of Java's properties format, which is the text of `path`; of a name given twice the last holds,
+    as in Java.
+    """
     logical, first_line = "", 0
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.lstrip()
+    for number, line in enumerate(_LINE_END.split(text), 1):
+        stripped = line.lstrip(_BLANKS)
         if not logical:
             if not stripped or stripped[0] in "#!":
                 continue
             first_line = number
         continues = (len(stripped) - len(stripped.rstrip("\\"))) % 2 == 1
         logical += stripped[:-1] if continues else stripped
-        if continues:
-            continue
-        yield _property(logical, f"{path}:{first_line}")
-        logical = ""
+        if not continues:
+            yield from _property(logical, f"{path}:{first_line}", problems)
+            logical = ""
     if logical:
-        yield _property(logical, f"{path}:{first_line}")
+        yield from _property(logical, f"{path}:{first_line}", problems)
 
 
-def _property(logical: str, place: str) -> Entry:
-    match = _PROPERTY.match(logical)
+def _property(logical: str, place: str, problems: list[str]) -> Iterator[Entry]:
+    match = _PROPERTY.fullmatch(logical)
     name, value = match.groups() if match else (logical, "")
-    return Entry(_unescape(name), _unescape(value).strip(), place)
+    try:
+        yield Entry(_unescape(name), _unescape(value).strip(), place)
+    except ValueError as error:
+        problems.append(f"{place}: {error}")
 
 
 def _unescape(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text)
+    """Raises ValueError for half an escape."""
+    unescaped = _ESCAPE.sub(_unescaped, text)
+    try:
+        return unescaped.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise ValueError("there is half of a character: \\u stands for UTF-16") from None
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    digits, character = found.groups()
+    if digits is not None:
+        return chr(int(digits, 16))
+    if character == "u":
+        raise ValueError("four hexadecimal digits belong behind \\u")
+    return _ESCAPES.get(character, character)
 
 
 def read_overrides(overrides: Iterable[str], problems: list[str]) -> Iterator[Entry]:
