@@ -33,8 +33,8 @@ from mirrormaker.flow.passed_over import note_passed_over
 from mirrormaker.flow.position_moves import move_positions
 from mirrormaker.flow.positions import SourceId
 from mirrormaker.plan.adoption import undecided_topics
-from mirrormaker.plan.grounds import REFUSED, may_append
-from mirrormaker.plan.topics import select_topics
+from mirrormaker.plan.grounds import may_append, refusal
+from mirrormaker.plan.topics import select_topics, written_by_topic
 from mirrormaker.reconcile.control import RouteWishes
 from mirrormaker.reconcile.observe import observe
 from mirrormaker.reconcile.pauses import find_route
@@ -121,10 +121,11 @@ async def _check_decided(topology: Topology, route: RouteSpec, topics: Collectio
     source, destination = world.reached(route.source), world.reached(route.destination)
     if source is None or destination is None:
         return
-    names = select_topics(compile_naming(route.source, route.topics), source.topics.values())
-    refused = undecided_topics(route, source, destination, {topic: names[topic] for topic in topics})
+    written = written_by_topic(route, compile_naming(route.source, route.topics), source.topics.values())
+    left = undecided_topics(route, source, destination, written)
+    refused = frozenset[str]().union(*(left[topic] for topic in topics if topic in left))
     if refused:
-        raise ConfigurationError([REFUSED.format(name=name) for name in sorted(refused.values())])
+        raise ConfigurationError([refusal([name]) for name in sorted(refused)])
 
 
 async def _find(

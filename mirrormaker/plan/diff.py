@@ -17,6 +17,7 @@ from mirrormaker.plan.adoption import undecided_topics
 from mirrormaker.plan.circles import circle_notices, first_names
 from mirrormaker.plan.effects import after
 from mirrormaker.plan.fit import access_notices, destination_right_notices, fit_notices, source_right_notices
+from mirrormaker.plan.grounds import Written
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.plan import Plan
 from mirrormaker.plan.rules import RuleScope, lacking_rules
@@ -172,7 +173,7 @@ class _Draft:
             self._writers[key] |= dict.fromkeys(written, route.name)
         self._topics[key] = after(self._topics[key], planned.steps)
         self.steps += planned.steps
-        self.steps += _adoptions(route, source, destination, planned.destinations)
+        self.steps += _adoptions(route, source, destination, planned.written)
         self.steps += _rule_steps(route, source, destination, planned.destinations)
         self.notices += access_notices(route, source, destination)
         self._tell_obstacles(route, planned.obstacles)
@@ -261,13 +262,12 @@ def _cluster_notices(world: World) -> Iterator[Notice]:
 
 
 def _adoptions(
-    route: RouteSpec,
-    source: ObservedCluster,
-    destination: ObservedCluster,
-    destinations: Mapping[str, str],
+    route: RouteSpec, source: ObservedCluster, destination: ObservedCluster, written: Written
 ) -> Iterator[AdoptTopic]:
     """Topics that hold records which, for all that is known, are not the route's."""
-    for topic, name in undecided_topics(route, source, destination, destinations).items():
+    left = undecided_topics(route, source, destination, written)
+    sources = {name: topic for topic in sorted(left, reverse=True) for name in left[topic]}
+    for name, topic in sorted(sources.items()):
         yield AdoptTopic(
             route=route.name,
             cluster=destination.name,

@@ -3,6 +3,8 @@
 It writes none that holds records unless there is a ground to. That a route wrote a topic before is known by
 its positions, which are stored before the first record is copied, or by partitions of its that stand.
 Positions go with their topic: that one was copied before it was deleted and made anew is known by the ledger.
+Topics that steps name are asked about as those of copies are; one that several topics of the source go to is
+the route's own as soon as it may copy one of them.
 """
 
 from __future__ import annotations
@@ -12,10 +14,8 @@ from dataclasses import dataclass
 
 from mirrormaker.topology.model import ExistingTopics, RouteSpec
 
-REFUSED = (
-    "{name!r} holds records already, and the route has no position: `mirrormaker apply --force` has it add to"
-    " them, or 'topics.existing: append'"
-)
+Written = Mapping[str, Collection[str]]
+"""Topics of the source, each with those of the destination that its records may go to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +32,29 @@ class Grounds:
     """Topics of the source of which partitions stand, or stood and were released."""
     copied: Collection[str] = ()
     """Topics of the source of which former ones of the same name were copied there, by the ledger."""
+    settled: Collection[str] = ()
+    """Topics of the source that there was a ground for before."""
 
 
-def undecided(route: RouteSpec, destinations: Mapping[str, str], grounds: Grounds) -> dict[str, str]:
-    """Those of the topics, source name to destination name, that the route must not copy before somebody has
-    decided, as far as `grounds` are known.
+def undecided(route: RouteSpec, written: Written, grounds: Grounds) -> dict[str, frozenset[str]]:
+    """Those topics of the source that the route must not copy before somebody has decided, with those of the
+    destination that are to be decided about, as far as `grounds` are known.
     """
     if may_append(route):
         return {}
-    its_own = {*grounds.positioned, *grounds.standing, *grounds.copied}
-    free = {*grounds.empty, *grounds.taken_over}
-    return {topic: name for topic, name in destinations.items() if topic not in its_own and name not in free}
+    its_own = {*grounds.positioned, *grounds.standing, *grounds.copied, *grounds.settled} & written.keys()
+    free = {*grounds.empty, *grounds.taken_over}.union(*(written[topic] for topic in its_own))
+    left = {topic: frozenset(names) - free for topic, names in written.items()}
+    return {topic: names for topic, names in left.items() if names}
+
+
+def refusal(names: Collection[str]) -> str:
+    """Why a topic is not copied, of which these are to be decided about."""
+    hold = "holds" if len(names) == 1 else "hold"
+    return (
+        f"{', '.join(map(repr, sorted(names)))} {hold} records already, and the route has no position:"
+        " `mirrormaker apply --force` has it add to them, or 'topics.existing: append'"
+    )
 
 
 def may_append(route: RouteSpec) -> bool:

@@ -71,7 +71,7 @@ class AdoptTopic:
     name: str
     """The topic there."""
     source: str
-    """The topic that it is copied from."""
+    """The topic whose records go there, of several the first by name."""
     topic_id: TopicId = NO_TOPIC_ID
 
 

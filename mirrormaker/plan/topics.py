@@ -94,6 +94,13 @@ def select_topics(naming: TopicNaming, topics: Iterable[TellsOfTopic]) -> dict[s
     }
 
 
+def written_by_topic(
+    route: RouteSpec, naming: TopicNaming, topics: Iterable[TellsOfTopic]
+) -> dict[str, frozenset[str]]:
+    """All topics that the records of each may go to, for every topic that the route takes and that exists."""
+    return {topic: written_topics(route, naming, topic) for topic in select_topics(naming, topics)}
+
+
 def plan_topics(
     route: RouteSpec,
     naming: TopicNaming,

@@ -5,13 +5,13 @@ once holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from broker.client.cluster import Cluster
 from broker.client.offsets import latest_offsets
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.positions import POSITIONS_TOPIC
-from mirrormaker.plan.grounds import REFUSED, Grounds, may_append, undecided
+from mirrormaker.plan.grounds import Grounds, Written, may_append, refusal, undecided
 from mirrormaker.plan.world import ObservedTopic
 from mirrormaker.reconcile.cluster_visit import read_positions
 from mirrormaker.reconcile.control_board import ControlBoard
@@ -36,47 +36,47 @@ class Adoption:
         """Topics of the source that the route may copy."""
 
     async def find_refused(
-        self, route: RouteSpec, destinations: Mapping[str, str], there: Mapping[str, ObservedTopic]
+        self, route: RouteSpec, written: Written, there: Mapping[str, ObservedTopic]
     ) -> dict[str, str]:
         """Topics of the source that must not be copied, each with the reason; `there`: what the destination
         had before anything was made for the route. Raises BrokerError.
         """
         if may_append(route):
             return {}
-        await self._end_decisions(route, destinations)
-        asked = {topic: name for topic, name in destinations.items() if topic not in self._settled}
-        absent = {name for name in asked.values() if name not in there or not there[name].exists}
-        left = undecided(route, asked, Grounds(empty=absent))
+        await self._end_decisions(route, written)
+        names = frozenset().union(*written.values())
+        absent = {name for name in names if name not in there or not there[name].exists}
+        left = undecided(route, written, Grounds(empty=absent, settled=self._settled))
         left = undecided(route, left, grounds_of(self._board.known_wishes(route.name), there))
         for look in (self._look_at_positions, self._look_at_ends, self._look_at_ledger):
             if left:
                 left = undecided(route, left, await look(route, left))
-        self._settled |= asked.keys() - left.keys()
-        return {topic: REFUSED.format(name=name) for topic, name in left.items()}
+        self._settled |= written.keys() - left.keys()
+        return {topic: refusal(names) for topic, names in left.items()}
 
-    async def find_begun(self, route: RouteSpec, topics: Mapping[str, str]) -> set[str]:
+    async def find_begun(self, route: RouteSpec, topics: Collection[str]) -> set[str]:
         """Those of these topics of the source that the route has a position in. Raises BrokerError."""
-        return set((await self._look_at_positions(route, topics)).positioned)
-
-    async def _end_decisions(self, route: RouteSpec, destinations: Mapping[str, str]) -> None:
-        """Those that a position has come of have done what they were for."""
-        decisions = self._board.known_wishes(route.name).take_overs
-        decided = {topic: name for topic, name in destinations.items() if name in decisions}
-        if not decided:
-            return
-        begun = (await self._look_at_positions(route, decided)).positioned
-        if begun:
-            await self._board.put(settled_records(route.name, {decided[topic] for topic in begun}))
-
-    async def _look_at_positions(self, route: RouteSpec, topics: Mapping[str, str]) -> Grounds:
         partitions = self._source.metadata.topic_partitions(sorted(topics))
         async with route_group(
             route, self._spec, self._source, timeout_ms=QUERY_TIMEOUT_MS, reads_only=True
         ) as group:
             found = {source.topic for source in await group.group_offsets(route.group, partitions)}
-        if route.delivery is Delivery.EXACTLY_ONCE and topics.keys() - found:
+        asked = set(topics)
+        if route.delivery is Delivery.EXACTLY_ONCE and asked - found:
             found |= await self._kept(route)
-        return Grounds(positioned=found & topics.keys())
+        return found & asked
+
+    async def _end_decisions(self, route: RouteSpec, written: Written) -> None:
+        """Those that a position has come of have done what they were for."""
+        decisions = self._board.known_wishes(route.name).take_overs
+        decided = {topic: names for topic in written if (names := decisions.keys() & written[topic])}
+        begun = await self.find_begun(route, decided) if decided else ()
+        if begun:
+            settled = set().union(*(decided[topic] for topic in begun))
+            await self._board.put(settled_records(route.name, settled))
+
+    async def _look_at_positions(self, route: RouteSpec, written: Written) -> Grounds:
+        return Grounds(positioned=await self.find_begun(route, written))
 
     async def _kept(self, route: RouteSpec) -> set[str]:
         metadata = await self._destination.refresh([POSITIONS_TOPIC])
@@ -86,12 +86,12 @@ class Adoption:
             await kept.read_to_end()
             return set(read_positions(kept.entries()).get(route.name, {}))
 
-    async def _look_at_ends(self, route: RouteSpec, topics: Mapping[str, str]) -> Grounds:
-        names = set(topics.values())
+    async def _look_at_ends(self, route: RouteSpec, written: Written) -> Grounds:
+        names = set().union(*written.values())
         await self._destination.refresh(names)
         partitions = self._destination.metadata.topic_partitions(sorted(names))
         ends = await latest_offsets(self._destination, partitions)
         return Grounds(empty=names - {partition.topic for partition, end in ends.items() if end > 0})
 
-    async def _look_at_ledger(self, route: RouteSpec, topics: Mapping[str, str]) -> Grounds:
-        return Grounds(copied=await copied_before(self._source, self._destination, topics))
+    async def _look_at_ledger(self, route: RouteSpec, written: Written) -> Grounds:
+        return Grounds(copied=await copied_before(self._source, self._destination, written))

@@ -12,8 +12,8 @@ from broker.client.cluster import Cluster
 from broker.errors import BrokerError
 from mirrormaker.ledger.reading import find_ledger
 from mirrormaker.plan.adoption import undecided_topics
-from mirrormaker.plan.grounds import Grounds, undecided
-from mirrormaker.plan.topics import select_topics
+from mirrormaker.plan.grounds import Grounds, Written, undecided
+from mirrormaker.plan.topics import written_by_topic
 from mirrormaker.plan.world import ObservedCluster, ObservedTopic, World
 from mirrormaker.reconcile.control import RouteWishes, read_wishes
 from mirrormaker.reconcile.take_overs import taken_over
@@ -34,7 +34,8 @@ async def with_grounds(
         if not route.enabled or source is None or destination is None:
             continue
         naming = compile_naming(route.source, route.topics)
-        asked = undecided_topics(route, source, destination, select_topics(naming, source.topics.values()))
+        written = written_by_topic(route, naming, source.topics.values())
+        asked = undecided_topics(route, source, destination, written)
         if asked:
             ends = open_clusters[route.source], open_clusters[route.destination]
             known = clusters[route.destination]
@@ -44,7 +45,7 @@ async def with_grounds(
 
 
 async def _with_grounds(
-    known: ObservedCluster, route: RouteSpec, source: Cluster, destination: Cluster, asked: Mapping[str, str]
+    known: ObservedCluster, route: RouteSpec, source: Cluster, destination: Cluster, asked: Written
 ) -> ObservedCluster:
     try:
         async with asyncio.timeout(FIND_TIMEOUT_MS / 1000):
@@ -57,7 +58,7 @@ async def _with_grounds(
 
 
 async def _find_grounds(
-    known: ObservedCluster, route: RouteSpec, source: Cluster, destination: Cluster, asked: Mapping[str, str]
+    known: ObservedCluster, route: RouteSpec, source: Cluster, destination: Cluster, asked: Written
 ) -> Grounds:
     said = grounds_of(read_wishes(known.control).get(route.name, RouteWishes()), known.topics)
     left = undecided(route, asked, said)
@@ -73,12 +74,12 @@ def grounds_of(wishes: RouteWishes, there: Mapping[str, ObservedTopic]) -> Groun
     )
 
 
-async def copied_before(source: Cluster, destination: Cluster, topics: Mapping[str, str]) -> frozenset[str]:
+async def copied_before(source: Cluster, destination: Cluster, written: Written) -> frozenset[str]:
     """Those of which former topics of the same name were copied there, by the ledger. Raises BrokerError."""
-    ids = {topic: source.topics[topic].topic_id for topic in topics.keys() & source.topics.keys()}
+    ids = {topic: source.topics[topic].topic_id for topic in written.keys() & source.topics.keys()}
     ledger = await find_ledger(destination, source.cluster_id)
     return frozenset(
         lane.topic
         for lane in ledger.lanes
-        if topics.get(lane.topic) == lane.to and lane.topic_id not in (None, str(ids.get(lane.topic)))
+        if lane.to in written.get(lane.topic, ()) and lane.topic_id not in (None, str(ids.get(lane.topic)))
     )

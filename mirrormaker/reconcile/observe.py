@@ -17,11 +17,10 @@ from dataclasses import replace
 from broker.clock import Clock
 from broker.errors import BrokerError
 from mirrormaker.clusters import open_cluster
-from mirrormaker.plan.topics import select_topics
+from mirrormaker.plan.topics import written_by_topic
 from mirrormaker.plan.world import ObservedCluster, UnreachableCluster, World
 from mirrormaker.reconcile.cluster_visit import ClusterVisit, KeptPositions
 from mirrormaker.reconcile.grounds import with_grounds
-from mirrormaker.topology.further_topics import further_topics
 from mirrormaker.topology.model import ClusterName, ClusterSpec, Delivery, Topology
 from mirrormaker.topology.naming import compile_naming
 
@@ -102,11 +101,9 @@ def _wanted_topics(
         source = visits.get(route.source)
         if source is not None and route.enabled:
             naming = compile_naming(route.source, route.topics)
-            selected = select_topics(naming, source.topics.values())
-            wanted[route.source] |= selected.keys()
-            wanted[route.destination] |= set(selected.values())
-            for topic in selected:
-                wanted[route.destination].update(further_topics(route, naming, topic))
+            written = written_by_topic(route, naming, source.topics.values())
+            wanted[route.source] |= written.keys()
+            wanted[route.destination] |= frozenset().union(*written.values())
     return wanted
 
 

@@ -134,7 +134,7 @@ class TopicReconciler:
         absent = await self._watch.find_absent(
             self._naming, select_topics(self._naming, pictures.source.values())
         )
-        refused = await self._adoption.find_refused(self._route, plan.destinations, pictures.destination)
+        refused = await self._adoption.find_refused(self._route, plan.written, pictures.destination)
         taken = [result.step for result in repair.results]
         misshapen = self._watch.find_misshapen(self._route, plan, pictures.source, destination, taken)
         missing = {one.name: one.reason for one in repair.drift if isinstance(one.step, CreateTopic)}

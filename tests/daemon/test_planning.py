@@ -250,16 +250,29 @@ def _decisions(destination: EmbeddedCluster) -> Mapping[str, object]:
     return asyncio.run(read_control(spec))[RouteName("jfk-to-aggregate")].take_overs
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", pytest.param("exactly_once", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("delivery", "name"),
+    [
+        ("at_least_once", "jfk.flights"),
+        pytest.param("at_least_once", "routed", marks=pytest.mark.long),
+        pytest.param("exactly_once", "jfk.flights", marks=pytest.mark.long),
+    ],
+)
 def test_the_daemon_waits_for_the_decision_and_copies_the_others(
-    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, tmp_path: Path, delivery: str
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster],
+    mirror: MirrorFactory,
+    tmp_path: Path,
+    delivery: str,
+    name: str,
 ) -> None:
+    """`name`: where copies go, be it by a step."""
     source, destination = clusters
-    for cluster, topic in ((source, "flights"), (source, "flights-new"), (destination, "jfk.flights")):
+    for cluster, topic in ((source, "flights"), (source, "flights-new"), (destination, name)):
         create(cluster, topic, 1)
         produce(cluster, topic, range(10), 1)
     ends = {"jfk": reached(source), "aggregate": reached(destination)}
-    file = write(tmp_path, ends, {"delivery": delivery})
+    steps = [{"route": {"to": "routed"}, "topics": ["flights"]}] if name == "routed" else []
+    file = write(tmp_path, ends, {"delivery": delivery, "transforms": steps})
     running = mirror.of_file(file)
     running.start()
     told = running.wait_for(
@@ -267,10 +280,10 @@ def test_the_daemon_waits_for_the_decision_and_copies_the_others(
         "one copied, one refused",
     )
     assert told["obstacles"].keys() == {"flights"}
-    assert told["obstacles"]["flights"].startswith("'jfk.flights' holds records already")
+    assert told["obstacles"]["flights"].startswith(f"'{name}' holds records already")
     met = [event["details"]["topic"] for event in told["events"] if event["name"] == "topic_not_copied"]
     assert met == ["flights"]
-    assert len(consume(destination, "jfk.flights", 1, 10)) == 10
+    assert len(consume(destination, name, 1, 10)) == 10
     running.kill()
     running.start()
     running.wait_for(lambda told: bool(told["obstacles"]) and told["state"] == "running", "as it was")
@@ -280,7 +293,7 @@ def test_the_daemon_waits_for_the_decision_and_copies_the_others(
         forced = mirrormaker("apply", str(file), "--force")
         assert forced.returncode == 0, forced.stdout + forced.stderr
     told = running.wait_for(lambda told: told["obstacles"] == {} and told["lag"]["messages"] == 0, "decided")
-    assert len(consume(destination, "jfk.flights", 1, 20)) == 20
+    assert len(consume(destination, name, 1, 20)) == 20
     assert told["events"][-1]["name"] == "topic_obstacle_gone"
     assert running.stop() == 0
 

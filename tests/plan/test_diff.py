@@ -45,6 +45,7 @@ from mirrormaker.topology.model import (
     FailurePolicy,
     GroupSync,
     Objectives,
+    RecordErrorPolicy,
     RouteName,
     RouteSpec,
     RouteTo,
@@ -359,6 +360,46 @@ def test_what_the_destination_keeps_of_a_route_tells_that_a_topic_is_its_own(
         grounds={RouteName("jfk-to-aggregate"): grounds},
     )
     assert list(plan(topology(route()), world(cluster(JFK, topic("flights")), told)).steps) == expected
+
+
+ALL_IN_ONE = (TransformSpec(step=RouteTo(to="all")),)
+
+
+@pytest.mark.parametrize(
+    ("holding", "positions", "expected"),
+    [
+        ((), {}, []),
+        (("all",), {}, [replace(ADOPTION, name="all")]),
+        (("all",), {"flights": {0: 7}}, []),
+        (("all",), {"flights-b": {0: 7}}, []),
+        (
+            ("all", "jfk.flights-b"),
+            {"flights": {0: 7}},
+            [replace(ADOPTION, name="jfk.flights-b", source="flights-b")],
+        ),
+        (("jfk.flights.dead-letters",), {}, [replace(ADOPTION, name="jfk.flights.dead-letters")]),
+    ],
+)
+def test_a_topic_that_a_step_names_is_taken_over_by_decision_as_that_of_a_copy(
+    holding: tuple[str, ...], positions: Any, expected: list[AdoptTopic]
+) -> None:
+    names = ["all"]
+    for source in ("flights", "flights-b"):
+        names += [f"jfk.{source}", f"jfk.{source}.dead-letters"]
+    there = [topic(name, traffic=traffic() if name in holding else traffic(0, 0, 0)) for name in names]
+    seen = world(
+        cluster(
+            JFK,
+            topic("flights"),
+            topic("flights-b"),
+            positions={RouteName("jfk-to-aggregate"): positions},
+        ),
+        cluster(AGGREGATE, *there),
+    )
+    parked = FailurePolicies(record_error=RecordErrorPolicy.PARK)
+    made = plan(topology(route(transforms=ALL_IN_ONE, on=parked)), seen)
+    assert list(made.steps) == expected
+    assert bool(made.dangers) == bool(expected)
 
 
 @pytest.mark.parametrize(
