@@ -22,7 +22,6 @@ from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import CallFunction, Topology
 from tests.pipelines.place import START_MS, Place, give_up, order, produce
 
-
 BY_HAND = RunRequest()
 
 
