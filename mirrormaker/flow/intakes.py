@@ -33,4 +33,4 @@ class Intakes:
     def of(self, partition: Partition) -> IntakeConfig:
         """How an answer for the partition is cut up."""
         config = self.bound if partition.is_bound else self.usual
-        return replace(config, chunk_batches_max=1) if partition.one_by_one else config
+        return replace(config, chunk_batches_max=1) if partition.sends_alone else config

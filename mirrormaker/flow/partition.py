@@ -22,6 +22,8 @@ from mirrormaker.flow.trouble import Trouble, TroubleKind
 if TYPE_CHECKING:
     from mirrormaker.flow.intake import Intake
 
+REFUSALS_COUNTED = 16
+"""Of requests with several batches: each doubles how many go alone."""
 _WEIGHTS = {state: weight for weight, state in enumerate(LaneState)}
 
 
@@ -29,6 +31,7 @@ class Partition:
     """The machine's record of one partition; only the machine changes it."""
 
     __slots__ = (
+        "alone_until",
         "awaits_origins",
         "bucket",
         "buffered_bytes",
@@ -47,9 +50,9 @@ class Partition:
         "last_timestamp",
         "leader_epoch",
         "obstacle",
-        "one_by_one",
         "origin_floors",
         "position",
+        "refused_together",
         "source",
         "source_end",
         "source_error",
@@ -89,8 +92,10 @@ class Partition:
             Lane(self, index, destination, position) for index, destination in enumerate(destinations)
         )
         self.committed = position
-        self.one_by_one = False
-        """The destination takes one batch a request."""
+        self.alone_until = position
+        """Before this source offset the destination gets one batch a request."""
+        self.refused_together = 0
+        """How often it refused several since it took several."""
         self.is_bound = False
         """Its window held it back: batches are gathered."""
         self.taken_batches = 0
@@ -154,6 +159,11 @@ class Partition:
             return self.obstacle.kind is TroubleKind.OVERSIZE
         return any(lane.state is LaneState.PAUSED and lane.error in TOO_LARGE_CODES for lane in self.lanes)
 
+    @property
+    def sends_alone(self) -> bool:
+        """Whether the destination gets one batch a request of what comes next."""
+        return self.position < self.alone_until
+
     def may_fetch(self, now_ms: int) -> bool:
         """Whether more of it is wanted now; the buffer's bounds are the machine's business."""
         if self.fetch_not_before_ms > now_ms or self.awaits_origins or self.trouble is not None:
@@ -191,8 +201,18 @@ class Partition:
             as_they_were = sum(chunk.batches for chunk in intake.chunks if not chunk.is_rebuilt)
             self.taken_batches += as_they_were + intake.deep.total()
 
+    def take_apart(self, refused: Chunk) -> None:
+        """The destination refused batches that shared a request: it gets them one by one, so that only the
+        bad one is refused; where there was none, ever more that follow them, too.
+        """
+        offsets = refused.next_offset - refused.first_offset
+        self.alone_until = refused.next_offset + offsets * ((1 << self.refused_together) - 1)
+        self.refused_together = min(self.refused_together + 1, REFUSALS_COUNTED)
+
     def count_copied(self, chunk: Chunk) -> None:
         """A chunk of it arrived, and so did all before it in its lane."""
+        if chunk.batches > 1:
+            self.refused_together = 0
         if chunk.max_timestamp > self.last_timestamp:
             self.last_timestamp = chunk.max_timestamp
         self.copied_bytes += chunk.size
@@ -212,7 +232,7 @@ class Partition:
 
     def begin_anew(self, offset: int) -> None:
         """The source is another log now, from `offset` on: offsets of the former mean nothing in it."""
-        self.position = self.epoch_start = offset
+        self.position = self.epoch_start = self.alone_until = offset
         self.leader_epoch = -1
         self.committed = min(self.committed, offset)
         for lane in self.lanes:
@@ -220,7 +240,7 @@ class Partition:
 
     def return_to(self, offset: int) -> None:
         """The source ends at `offset` now: what is queued or acknowledged beyond that moves no position."""
-        self.position = self.epoch_start = offset
+        self.position = self.epoch_start = self.alone_until = offset
         self.leader_epoch = -1
         for lane in self.lanes:
             lane.return_to(offset)

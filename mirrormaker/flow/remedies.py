@@ -22,7 +22,7 @@ class Remedy(Enum):
     FETCH_AGAIN = "fetch_again"
     """The bytes were damaged on the way."""
     ONE_BY_ONE = "one_by_one"
-    """The destination takes one batch a request."""
+    """The same records, one batch a request: one of them may be what it does not take."""
     SKIP = "skip"
     """What may have been written is not sent again."""
     PAUSE = "pause"

@@ -98,7 +98,8 @@ class Setbacks:
                 )
                 self._wait(lane, now_ms)
             case Remedy.FETCH_AGAIN | Remedy.ONE_BY_ONE:
-                lane.partition.one_by_one |= remedy is Remedy.ONE_BY_ONE
+                if remedy is Remedy.ONE_BY_ONE:
+                    lane.partition.take_apart(head)
                 self._rewind(lane)
                 self._wait(lane, now_ms)
             case Remedy.SKIP:

@@ -5,7 +5,7 @@ trouble.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -18,6 +18,7 @@ from broker.records.batch import Codec, iterate_batches, next_sequence, rebase, 
 from broker.records.builder import BatchBuilder
 from broker.records.reader import read_records
 from broker.types import BrokerId, TopicPartition
+from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.exchange import (
     Assignment,
     FetchedPartition,
@@ -537,20 +538,63 @@ def test_what_was_too_large_is_tried_as_soon_as_its_topic_takes_larger_batches()
     world.check_arrived()
 
 
-def test_a_chunk_of_several_batches_that_is_refused_is_sent_one_by_one() -> None:
-    world = filled_world(4, chunk_batches_max=10)
-    while world.destination.wire[0]:
-        command = world.destination.wire[0].popleft()
-        several = any(chunk.batches > 1 for _, chunk in command.entries)
-        codes = {
-            destination: ErrorCode.INVALID_RECORD if several else world.append(0, destination, records)
-            for destination, records in command.parts()
-        }
-        world.machine.answered(command, answers_of(codes), world.now_ms)
+def copy_to(world: World, end: int, refuses: Callable[[Chunk], bool]) -> list[Chunk]:
+    """Copy batches of one record until `end` is there, or something is refused; that is returned."""
+    log, partition = world.sources[source_of(0)], world.machine.partitions[source_of(0)]
+    while log.end < end:
+        log.append(1)
+    world.now_ms += 40_000
+    refused: list[Chunk] = []
+    while partition.acknowledged < end and not refused:
         world.perform()
+        world.fetch()
+        world.perform()
+        while world.destination.wire[0]:
+            command = world.destination.wire[0].popleft()
+            ((lane, chunk),) = command.entries
+            if refuses(chunk):
+                refused.append(chunk)
+                code = ErrorCode.INVALID_RECORD
+            else:
+                code = world.append(0, lane.destination, chunk.records)
+            world.machine.answered(command, answers_of({lane.destination: code}), world.now_ms)
+            world.perform()
+    return refused
+
+
+def several_at_once(chunk: Chunk) -> bool:
+    return chunk.batches > 1
+
+
+def test_of_a_chunk_that_is_refused_batches_go_one_by_one_and_behind_it_together_again() -> None:
+    world = filled_world(1, chunk_batches_max=10)
+
+    def is_bad(chunk: Chunk) -> bool:
+        return chunk.first_offset <= 21 < chunk.next_offset
+
+    world.sources[source_of(0)].append(1)
+    (together,) = copy_to(world, 40, is_bad)
+    assert together.batches > 1
+    for _ in range(3):
+        (alone,) = copy_to(world, 40, is_bad)
+        assert (alone.batches, alone.first_offset) == (1, 21), "those before it are there"
+    assert copy_to(world, together.next_offset, several_at_once) == []
+    world.destination.batches_seen_max = 0
+    assert copy_to(world, 60, is_bad) == []
+    assert world.destination.batches_seen_max > 1
     world.finish()
     world.check_arrived()
-    assert world.destination.batches_seen_max <= 1 or not world.machine.partitions[source_of(0)].one_by_one
+
+
+def test_a_destination_that_takes_no_batches_together_is_sent_some_ever_more_rarely() -> None:
+    world = filled_world(1, chunk_batches_max=10)
+    refused = []
+    while world.machine.partitions[source_of(0)].acknowledged < 1000:
+        refused += copy_to(world, 1000, several_at_once)
+    assert world.destination.batches_seen_max == 1
+    assert 5 < len(refused) < 15
+    world.finish()
+    world.check_arrived()
 
 
 def test_damage_on_the_way_is_refused_by_the_destination_and_fetched_again() -> None:
