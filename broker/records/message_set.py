@@ -67,6 +67,14 @@ def message_codec(entry: Buffer) -> Codec:
     return _parse_message(memoryview(entry), check_crc=False).codec
 
 
+def message_place(entry: Buffer) -> tuple[int, int]:
+    """Offset and timestamp of one entry of magic 0 or 1; a wrapper has the last offset of what it wraps, and
+    the latest time. Raises CorruptRecordsError.
+    """
+    message = _parse_message(memoryview(entry), check_crc=False)
+    return message.offset, message.timestamp
+
+
 def build_message_set(
     records: Sequence[Record], magic: int, codec: Codec, *, level: int | None = None
 ) -> bytes:

@@ -17,7 +17,7 @@ from broker.records.batch import HEADER_SIZE, BatchHeader, Codec, verify_crc
 from broker.records.builder import enclose
 from broker.records.compression import decompress_view
 from broker.records.excerpt import open_batch
-from broker.records.message_set import message_codec, read_message
+from broker.records.message_set import message_codec, message_place, read_message
 from broker.records.reader import Columns
 from broker.records.record import Record
 from mirrormaker.flow.chunk import Chunk, DeepReason, Frame
@@ -108,29 +108,47 @@ class DeepWay:
         self._intake.deep[reason] += self.cut_at is None
 
     def take_legacy(self, entry: memoryview) -> None:
-        """Take one entry of magic 0 or 1, compressed or not. Raises CorruptRecordsError."""
-        config, intake = self._config, self._intake
-        records = read_message(entry, size_max=config.decoded_bytes_max)
-        last = records[-1].offset
-        if last < intake.position:
+        """Take one entry of magic 0 or 1, compressed or not. Raises CorruptRecordsError, and ObstacleMetError
+        by the policy where it is not to be decoded, or takes more than is ever decoded at once.
+        """
+        if self._config.is_shallow:
+            self._leave_out_legacy(entry, DeepReason.LEGACY_FORMAT, f"{len(entry)} bytes of magic 0 or 1")
             return
-        if intake.position >= self._until:
-            pass  # it is, or lies behind, what was run into
-        elif config.is_shallow:
-            problem = f"{len(entry)} bytes of magic 0 or 1"
-            self.leave_out(DeepReason.LEGACY_FORMAT, last, records[-1].timestamp, problem)
-        else:
-            came_in = message_codec(entry)
-            codec = came_in if config.codec is None else config.codec
-            columns = Columns(*(list(each) for each in zip(*map(_FIELDS, records), strict=True)))
-            decoded_bytes = sum(len(record.value or b"") for record in records)
-            self.decoded_bytes += decoded_bytes
-            weight = len(entry) if codec is came_in else decoded_bytes
-            is_batch = came_in is not Codec.NONE
-            self._take_columns(columns, codec, weight, decoded_bytes, 0, is_batch=is_batch)
-            intake.deep[DeepReason.LEGACY_FORMAT] += self.cut_at is None
-        intake.position = min(last + 1, self._until) if self.cut_at is None else self.cut_at
-        intake.leader_epoch = -1
+        try:
+            records = read_message(entry, size_max=self._config.decoded_bytes_max)
+        except ExpansionError as error:
+            self._leave_out_legacy(entry, DeepReason.OVERSIZE, error.message)
+            return
+        last = records[-1].offset
+        if last < self._intake.position:
+            return
+        if self._intake.position < self._until:
+            self._take_messages(records, len(entry), message_codec(entry))
+        self._pass_legacy(last)
+
+    def _leave_out_legacy(self, entry: memoryview, reason: DeepReason, problem: str) -> None:
+        last, timestamp = message_place(entry)
+        if last < self._intake.position:
+            return
+        if self._intake.position < self._until:
+            self.leave_out(reason, last, timestamp, f"offsets up to {last}: {problem}")
+        self._pass_legacy(last)
+
+    def _take_messages(self, records: list[Record], size: int, came_in: Codec) -> None:
+        """Take the records of an entry of so many bytes in."""
+        codec = came_in if self._config.codec is None else self._config.codec
+        columns = Columns(*(list(each) for each in zip(*map(_FIELDS, records), strict=True)))
+        decoded_bytes = sum(len(record.value or b"") for record in records)
+        self.decoded_bytes += decoded_bytes
+        weight = size if codec is came_in else decoded_bytes
+        is_batch = came_in is not Codec.NONE
+        self._take_columns(columns, codec, weight, decoded_bytes, 0, is_batch=is_batch)
+        self._intake.deep[DeepReason.LEGACY_FORMAT] += self.cut_at is None
+
+    def _pass_legacy(self, last: int) -> None:
+        """The entry with this last offset has been dealt with."""
+        self._intake.position = min(last + 1, self._until) if self.cut_at is None else self.cut_at
+        self._intake.leader_epoch = -1
 
     def leave_out(self, reason: DeepReason, last_offset: int, timestamp: int, problem: str) -> None:
         """Note a batch that would have to be decoded and is not. Raises ObstacleMetError by the policy."""

@@ -275,6 +275,38 @@ def test_a_batch_that_is_never_decoded_as_a_whole_is_an_obstacle_or_noted(
     assert (noted.position, noted.left_out) == (11, {first: TroubleKind.OVERSIZE})
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("position", [0, 4])
+def test_messages_of_old_formats_that_are_never_unpacked_are_an_obstacle_or_noted(
+    magic: int, position: int
+) -> None:
+    kind = TimestampType.CREATE_TIME if magic else TimestampType.NONE
+    large = [Record(3 + each, each if magic else -1, kind, None, bytes(10_000), ()) for each in range(5)]
+    wrapper = build_message_set(large, magic, Codec.GZIP)
+    answer, bounds = build(0) + wrapper + build(8), config(decoded_bytes_max=20_000)
+    held = take(answer, position, bounds)
+    first = max(position, 3)
+    assert numbers_of(held.chunks) == ({} if position else {0: [0, 1, 2]})
+    assert held.obstacle is not None
+    assert (held.position, held.obstacle.offset, held.obstacle.next_offset) == (first, first, 8)
+    assert (held.obstacle.kind, held.damage) == (TroubleKind.OVERSIZE, None)
+    noted = take(answer, position, replace(bounds, aside=aside(SKIPPING)))
+    assert numbers_of(chunk for chunk in noted.chunks if not chunk.lane)[0][-3:] == [8, 9, 10]
+    (note,) = [record for chunk in noted.chunks if chunk.lane for record in records_of(chunk)]
+    told = json.loads(note.value or b"")
+    assert (told["last_offset"], told["timestamp_ms"]) == (7, 4 if magic else -1)
+    assert (noted.position, noted.left_out) == (11, {first: TroubleKind.OVERSIZE})
+    assert take(answer, 8, bounds).left_out == {}
+    (chunk,) = take(answer, 8, bounds).chunks
+    assert chunk.first_offset == 8
+    refused = take(answer, position, replace(bounds, is_shallow=True)).obstacle
+    assert refused is not None
+    assert refused.kind is TroubleKind.NOT_SHALLOW
+    damaged = bytearray(wrapper)
+    damaged[-1] ^= 1
+    assert take(damaged, config=bounds).damage is not None
+
+
 def test_notes_are_split_by_what_their_topic_takes_and_none_is_too_large_for_it() -> None:
     bounds = config(steps=Spread(9, 9, 2), aside=aside(SKIPPING), side_limits={NOTED: BatchLimit(700, 700)})
     notes = [chunk for chunk in take(build(0, 12), config=bounds).chunks if chunk.lane == NOTED]
