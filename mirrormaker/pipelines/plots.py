@@ -60,6 +60,7 @@ def stacked_bars(times_ms: Sequence[int], width_ms: int, series: Mapping[str, Ma
 
 def line(points: Sequence[Point]) -> str:
     """Spans of time, in milliseconds, over the time."""
+    points = sorted(points, key=lambda point: point.at_ms)
     highest = max((point.value for point in points), default=0)
     unit_ms, unit = next((each for each in _UNITS if highest >= 2 * each[0]), _UNITS[-1])
     axis = _Axis.of(highest, unit_ms, f" {unit}")

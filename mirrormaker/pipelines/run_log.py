@@ -113,7 +113,7 @@ class PipelineFolder:
         return PastRuns()
 
     def last_run(self) -> RunRecord | None:
-        """The run that started last, None before the first."""
+        """The run that was begun last, None before the first."""
         runs = self.runs()
         return runs[-1] if runs else None
 

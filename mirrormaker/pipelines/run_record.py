@@ -135,11 +135,13 @@ def decode_record(line: str) -> RunRecord:
 
 
 def fold_records(records: Iterable[RunRecord]) -> list[RunRecord]:
-    """What was said last of each run, in the order of their starts."""
+    """What was said last of each run, in the order in which they were first heard of: a clock may have been
+    ahead meanwhile.
+    """
     last: dict[str, RunRecord] = {}
     for record in records:
         last[record.run] = record
-    return sorted(last.values(), key=lambda record: (record.started_ms, record.run))
+    return list(last.values())
 
 
 def ended_runs(records: Iterable[RunRecord], problem: str, ended_ms: int | None = None) -> list[RunRecord]:

@@ -71,6 +71,21 @@ def test_what_was_said_last_of_a_run_holds(folder: PipelineFolder) -> None:
     assert folder.last_run() == other
 
 
+def test_the_last_run_is_that_which_was_noted_last_though_a_clock_was_ahead(
+    folder: PipelineFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = replace(RUN, run="r9", started_ms=4_000_000_000_000, state=RunState.SUCCEEDED)
+    now = [replace(ahead, run=f"s{number}", started_ms=20 + number) for number in range(5)]
+    for run in [ahead, *now]:
+        folder.note(run)
+    assert folder.last_run() == now[-1]
+    assert folder.runs() == [RUN, ahead, *now]
+    monkeypatch.setattr(run_log, "RUNS_KEPT", 3)
+    monkeypatch.setattr(run_log, "_LINES_MAX", 6)
+    folder.note(now[-1])
+    assert folder.runs() == now[-3:]
+
+
 def test_a_line_that_a_crash_cut_off_is_passed_over(folder: PipelineFolder) -> None:
     file = folder.path / "runs.jsonl"
     file.write_text(file.read_text()[:-20])
