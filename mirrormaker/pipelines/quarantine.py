@@ -10,8 +10,8 @@ from mirrormaker.topology.model import PipelineSpec
 
 QUARANTINE = "quarantine"
 _LAYOUT = TableLayout(format="parquet", partition_by=("topic", "date"))
-_PLACE = ("topic", "partition", "offset")
-_PLACE_TYPES = "topic string, partition int, offset bigint"
+_RECORD = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary"
+"""What tells records apart: a topic that was made anew has others in the places of those before."""
 
 
 class Quarantine:
@@ -44,6 +44,7 @@ class Quarantine:
 
     def add_lacking(self, malformed: DataFrame) -> int:
         """Add those that are not there yet; returns how many."""
-        known = self._spark.read.schema(_PLACE_TYPES).parquet(self._table.files.url(""))
-        lacking = malformed.join(known, list(_PLACE), "left_anti")
+        known = self._spark.read.schema(_RECORD).parquet(self._table.files.url(""))
+        is_same = [malformed[name].eqNullSafe(known[name]) for name in known.columns]
+        lacking = malformed.join(known, is_same, "left_anti")
         return 0 if lacking.isEmpty() else self._table.add(lacking)

@@ -49,7 +49,7 @@ class RunRecord:
     """One run. Times in milliseconds since the epoch."""
 
     run: str
-    """Its id: sorts by time within a pipeline."""
+    """Its id."""
     pipeline: str
     kind: RunKind
     state: RunState

@@ -1,4 +1,4 @@
-"""What is in quarantine of a batch that comes again."""
+"""What is in quarantine of records that come again, and of others in their places."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from mirrormaker.pipelines.quarantine import Quarantine
 from mirrormaker.pipelines.run_log import PipelineFolder
@@ -50,3 +51,28 @@ def test_a_batch_that_comes_again_adds_what_another_schema_cannot_decode(
     assert not added
     assert quarantine.append(1, Rows("ab")) == 2
     assert added == [Rows("ab")]
+
+
+def malformed(spark: SparkSession, *values: bytes | None, moment: str = "2013-01-01 07:00:00") -> DataFrame:
+    """Records of one partition, one after the other."""
+    rows = [("t", 0, place, moment, value, "no JSON", "2013-01-01", 7) for place, value in enumerate(values)]
+    columns = "topic string, partition int, offset bigint, time string, value binary"
+    frame = spark.createDataFrame(rows, f"{columns}, reason string, date string, hour int")
+    return frame.selectExpr("*", "cast(time as timestamp) as timestamp", "cast(null as binary) as key").drop(
+        "time"
+    )
+
+
+def test_a_record_of_another_topic_in_the_place_of_a_known_one_goes_to_quarantine(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    pipeline = PipelineSpec(name=PipelineName("p"), quarantine=str(tmp_path / "quarantine"))
+    quarantine = Quarantine(spark, pipeline, PipelineFolder(tmp_path, pipeline.name), "g")
+    quarantine.open()
+    known = malformed(spark, b"a", b"b", b"")
+    assert quarantine.add_lacking(known) == 3
+    assert quarantine.add_lacking(known) == 0
+    assert quarantine.add_lacking(malformed(spark, b"a", b"other", b"")) == 1
+    assert quarantine.add_lacking(malformed(spark, b"a", moment="2013-01-01 08:00:00")) == 1
+    values = [bytes(row.value) for row in spark.read.parquet(str(tmp_path / "quarantine")).collect()]
+    assert sorted(values) == [b"", b"a", b"a", b"b", b"other"]
