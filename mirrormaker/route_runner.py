@@ -49,6 +49,7 @@ from mirrormaker.reconcile.control import (
     judge,
 )
 from mirrormaker.reconcile.control_board import ControlBoard
+from mirrormaker.reconcile.former_topics import FormerTopics
 from mirrormaker.reconcile.halt_keeper import RouteHalts
 from mirrormaker.reconcile.halts import describe_halts
 from mirrormaker.reconcile.routes import RouteWork
@@ -327,7 +328,8 @@ class RouteRunner:
             )
             ledger.note = copier.note
             carriage = HeartbeatCarriage(source, destination, copier.set_topics, self._events)
-            watch = TopicWatch(source, halts, copier.arbiter)
+            former = FormerTopics(source, destination, ledger)
+            watch = TopicWatch(source, halts, former, copier.arbiter)
             groups = route.sync.groups
             if groups is not None:
                 back = ReturnLedger(source, destination) if self.work.leads_back else None

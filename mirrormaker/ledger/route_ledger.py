@@ -339,6 +339,11 @@ class RouteLedger:
         """Whether the topic is at hand."""
         return self._topic is not None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it has been read to its end, or never will be."""
+        return self._is_known.is_set()
+
     def _lanes_of(self, assignment: Assignment) -> list[LaneId]:
         return [self.lane(assignment.source, destination) for destination in assignment.destinations]
 

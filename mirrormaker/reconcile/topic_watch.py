@@ -13,6 +13,7 @@ from mirrormaker.flow.trouble import UNAUTHORIZED_CODES, WHOLE_TOPIC, Trouble, T
 from mirrormaker.plan.steps import AddPartitions, CreateTopic, TopicStep
 from mirrormaker.plan.topics import Destination, TopicPlan, is_too_wide
 from mirrormaker.plan.world import ObservedTopic
+from mirrormaker.reconcile.former_topics import FormerTopics
 from mirrormaker.reconcile.halt_keeper import RouteHalts
 from mirrormaker.reconcile.topic_steps import StepResult
 from mirrormaker.topology.further_topics import parked_topic
@@ -38,12 +39,17 @@ class TroubleListener(Protocol):
 class TopicWatch:
     """Of one route. `listener` is told of each trouble once, until it has passed."""
 
-    def __init__(self, source: Cluster, halts: RouteHalts, listener: TroubleListener) -> None:
+    def __init__(
+        self, source: Cluster, halts: RouteHalts, former: FormerTopics, listener: TroubleListener
+    ) -> None:
         self._source = source
         self._halts = halts
+        self._former = former
         self._listener = listener
         self._copied: set[str] = set()
-        """Topics of the source that the route has taken since the process began."""
+        """Topics of the source that the route has taken, now or before the process began."""
+        self._former_of: TopicNaming | None = None
+        """By what rules former ones were looked for."""
         self._absences: dict[str, int] = {}
         """Looks in a row that did not find a topic."""
         self._absent, self._misshapen, self._refused = (_Told(listener) for _ in range(3))
@@ -54,6 +60,10 @@ class TopicWatch:
         """
         here = set(selected)
         self._copied |= here
+        if naming is not self._former_of:
+            former = await self._former.find(self._halts.route, naming, here)
+            self._copied |= former or set()
+            self._former_of = self._former_of if former is None else naming
         for topic in here:
             self._absences.pop(topic, None)
             self._absent.passed(topic)

@@ -264,6 +264,23 @@ def test_a_topic_that_is_deleted_is_waited_for_and_stands_when_it_is_another(
     assert running.stop() == 0
 
 
+def test_a_topic_that_was_deleted_while_nobody_ran_is_told_until_somebody_goes_on_behind_that(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, _ = clusters
+    running = copied(clusters, mirror)
+    running.wait_for(lambda told: told["ledger"]["pages"] > 0, "the copies are in the ledger")
+    running.kill()
+    delete_topic(source)
+    running.start()
+    told = running.wait_for(lambda told: bool(told["halts"]), "the deletion told of")
+    assert told["obstacles"] == {"flights": "the topic was deleted at the source"}
+    assert told["halts"][0]["reason"] == "topic_deleted"
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    running.wait_for(lambda told: told["halts"] == [] and told["obstacles"] == {}, "it is forgotten")
+    assert running.stop() == 0
+
+
 @pytest.mark.parametrize("delivery", ["at_least_once", AT_MOST_ONCE, EXACTLY_ONCE])
 def test_a_topic_that_was_made_anew_while_nobody_ran_stands_until_it_is_resumed(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str

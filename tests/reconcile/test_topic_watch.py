@@ -14,11 +14,12 @@ from mirrormaker.flow.trouble import WHOLE_TOPIC, Trouble
 from mirrormaker.plan.steps import AddPartitions
 from mirrormaker.plan.topics import Destination, TopicPlan
 from mirrormaker.plan.world import ObservedTopic
+from mirrormaker.reconcile.former_topics import FormerTopics
 from mirrormaker.reconcile.halt_keeper import RouteHalts
 from mirrormaker.reconcile.topic_steps import StepResult
 from mirrormaker.reconcile.topic_watch import TopicWatch
 from mirrormaker.topology.model import ClusterName, PartitionPolicy, RouteSpec, TopicSelection
-from mirrormaker.topology.naming import compile_naming
+from mirrormaker.topology.naming import TopicNaming, compile_naming
 from tests.plan.worlds import route
 
 TOPIC = "flights"
@@ -32,8 +33,16 @@ class Heard:
         self.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         self.told: list[str] = []
         self.halts: dict[TopicPartition, Trouble] = {}
+        self.former: frozenset[str] | None = frozenset()
+        self.looks_for_former = 0
         self.route: RouteSpec = replace(route(), topics=TopicSelection(include=(TOPIC,)))
-        self.watch = TopicWatch(cast(Cluster, self), cast(RouteHalts, self), self)
+        self.watch = TopicWatch(cast(Cluster, self), cast(RouteHalts, self), cast(FormerTopics, self), self)
+        self.naming = compile_naming(ClusterName("jfk"), self.route.topics)
+
+    async def find(self, asked: RouteSpec, naming: TopicNaming, here: set[str]) -> frozenset[str] | None:
+        assert asked is self.route
+        self.looks_for_former += 1
+        return self.former
 
     async def refresh(self, names: set[str]) -> Any:
         return SimpleNamespace(topics={name: SimpleNamespace(error=self.error) for name in names})
@@ -63,8 +72,7 @@ class Heard:
         return self.watch.find_misshapen(self.route, plan, {TOPIC: observed(2)}, destination, steps)
 
     def absent(self, *here: str) -> dict[str, str]:
-        naming = compile_naming(ClusterName("jfk"), self.route.topics)
-        return asyncio.run(self.watch.find_absent(naming, here))
+        return asyncio.run(self.watch.find_absent(self.naming, here))
 
 
 def test_a_right_that_is_withdrawn_twice_is_told_twice() -> None:
@@ -86,6 +94,22 @@ def test_a_deleted_topic_is_told_again_when_what_was_written_of_it_is_gone() -> 
     heard.halts.clear()
     heard.absent()
     assert heard.told == ["topic_deleted", "passed", "topic_deleted"]
+
+
+def test_a_topic_that_was_deleted_while_nobody_looked_is_told_once_it_is_known_to_be_a_copied_one() -> None:
+    heard = Heard()
+    heard.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    heard.former = None
+    for _ in range(3):
+        assert heard.absent() == {}
+    heard.former = frozenset({TOPIC, "weather"})
+    assert heard.absent() == {}
+    assert heard.absent() == {TOPIC: "the topic was deleted at the source"}, "the file takes no other"
+    assert heard.told == ["topic_deleted"]
+    assert heard.looks_for_former == 4
+    heard.naming = replace(heard.naming)
+    heard.absent()
+    assert heard.looks_for_former == 5, "by other rules there may be others"
 
 
 def test_a_topic_of_another_shape_is_told_whenever_it_is_so_anew() -> None:
