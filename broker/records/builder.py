@@ -17,7 +17,7 @@ from broker.records.batch import (
     write_header,
 )
 from broker.records.compression import compress, decompress_view
-from broker.records.record import NO_TIMESTAMP, Header
+from broker.records.record import NO_TIMESTAMP, Header, wrapped
 from broker.types import NO_PRODUCER_ID, Buffer
 
 _NO_HEADERS: list[Header] = []
@@ -30,7 +30,7 @@ class BatchBuilder:
     batch has base offset 0 and no leader epoch; offsets within are 0, 1, 2, ….
     """
 
-    __slots__ = ("_append", "_builder", "_codec", "_count", "_level", "_timestamp_shift")
+    __slots__ = ("_append", "_builder", "_codec", "_count", "_latest", "_level")
 
     def __init__(
         self,
@@ -46,7 +46,10 @@ class BatchBuilder:
         self._codec = codec
         self._level = level
         self._count = 0
-        self._timestamp_shift = 0
+        self._latest: int | None = None
+        """The latest timestamp, where the compiled builder, which takes a first one of -1 for "none yet", is
+        given all of them 1 later.
+        """
         self._builder = DefaultRecordBatchBuilder(
             2, Codec.NONE, transactional, producer_id, producer_epoch, base_sequence, size_max + 1
         )
@@ -75,12 +78,16 @@ class BatchBuilder:
         Raises TypeError or UnicodeEncodeError for what is no record; the batch is unchanged then.
         """
         count = self._count
-        if not count and timestamp_ms == NO_TIMESTAMP:
-            self._timestamp_shift = 1  # the compiled builder takes a first timestamp of -1 for "none yet"
+        if not count:
+            self._latest = NO_TIMESTAMP if timestamp_ms == NO_TIMESTAMP else None
+        latest = self._latest
+        given_ms = timestamp_ms if latest is None else wrapped(timestamp_ms + 1)
         header_list = list(headers) if headers else _NO_HEADERS
-        if self._append(count, timestamp_ms + self._timestamp_shift, key, value, header_list) is None:
+        if self._append(count, given_ms, key, value, header_list) is None:
             return False
         self._count = count + 1
+        if latest is not None:
+            self._latest = max(latest, timestamp_ms)
         return True
 
     def build(self) -> bytearray:
@@ -91,13 +98,11 @@ class BatchBuilder:
             _refuse()
         self._append = _refuse
         batch: bytearray = self._builder.build()
-        if self._codec is Codec.NONE and not self._timestamp_shift:
+        if self._codec is Codec.NONE and self._latest is None:
             return batch
         header = read_header(batch)
-        header = header._replace(
-            base_timestamp=header.base_timestamp - self._timestamp_shift,
-            max_timestamp=header.max_timestamp - self._timestamp_shift,
-        )
+        if self._latest is not None:
+            header = header._replace(base_timestamp=NO_TIMESTAMP, max_timestamp=self._latest)
         return enclose(header, memoryview(batch)[HEADER_SIZE:], self._codec, self._level)
 
 

@@ -25,7 +25,7 @@ from broker.records.batch import (
 )
 from broker.records.compression import compress, decompress_view
 from broker.records.reader import Columns, read_columns
-from broker.records.record import parse_varint
+from broker.records.record import parse_varint, wrapped
 from broker.types import Buffer
 
 _UINT64_MASK = (1 << 64) - 1
@@ -147,7 +147,8 @@ def _shifted(record: bytes, shift: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """A 64-bit number, zigzag-encoded."""
+    """A number, zigzag-encoded as 64 bits hold it."""
+    value = wrapped(value)
     rest = (value << 1 ^ value >> 63) & _UINT64_MASK
     encoded = bytearray()
     while rest > 0x7F:

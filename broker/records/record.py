@@ -18,6 +18,11 @@ from broker.types import Buffer
 NO_TIMESTAMP = -1
 """The timestamp of a record that has none, as all of magic 0."""
 
+TIMESTAMP_MAX = (1 << 63) - 1
+"""The last that there is. A batch has how far its records are from the first: what 64 bits do not hold wraps
+around, and does so again when it is added.
+"""
+
 Header = tuple[str, bytes | None]
 """Key and value of one header of a record."""
 
@@ -58,6 +63,11 @@ def parse_records(content: Buffer, header: BatchHeader) -> Iterator[Record]:
         )
 
 
+def wrapped(number: int) -> int:
+    """As 64 bits hold it."""
+    return (number + TIMESTAMP_MAX + 1) % (1 << 64) - TIMESTAMP_MAX - 1
+
+
 def _parse_record(content: Buffer, position: int, header: BatchHeader) -> tuple[Record, int]:
     length, start = parse_varint(content, position)
     timestamp_delta, position = parse_varint(content, start + 1)
@@ -70,7 +80,7 @@ def _parse_record(content: Buffer, position: int, header: BatchHeader) -> tuple[
     appended = header.is_log_append_time
     return Record(
         header.base_offset + offset_delta,
-        header.max_timestamp if appended else header.base_timestamp + timestamp_delta,
+        header.max_timestamp if appended else wrapped(header.base_timestamp + timestamp_delta),
         TimestampType.LOG_APPEND_TIME if appended else TimestampType.CREATE_TIME,
         key,
         value,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from broker.records.batch import TIMESTAMP_TYPE_FLAG, Codec, iterate_batches, read_header, verify_crc
 from broker.records.message_set import build_message_set
-from broker.records.record import Record, TimestampType
+from broker.records.record import TIMESTAMP_MAX, Record, TimestampType
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk, DeepReason, Frame
 from mirrormaker.flow.cutting import take_in
@@ -305,6 +305,15 @@ def test_messages_of_old_formats_that_are_never_unpacked_are_an_obstacle_or_note
     damaged = bytearray(wrapper)
     damaged[-1] ^= 1
     assert take(damaged, config=bounds).damage is not None
+
+
+def test_records_without_a_time_cross_beside_one_of_the_last_time_there_is() -> None:
+    times = [-1, 5, TIMESTAMP_MAX, -1]
+    old = [Record(at, each, TimestampType.CREATE_TIME, b"", b"", ()) for at, each in enumerate(times)]
+    for codec in (Codec.NONE, Codec.GZIP):
+        (chunk,) = take(build_message_set(old, 1, codec)).chunks
+        assert [record.timestamp for record in records_of(chunk)] == times
+        assert chunk.max_timestamp == TIMESTAMP_MAX
 
 
 def test_notes_are_split_by_what_their_topic_takes_and_none_is_too_large_for_it() -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from broker.errors import CorruptRecordsError
 from broker.records.batch import HEADER_SIZE, Codec, read_header, rebase, verify_crc
 from broker.records.builder import BatchBuilder, recompress
+from broker.records.compression import decompress
+from broker.records.record import TIMESTAMP_MAX, parse_records
 from tests.records.samples import (
     CODECS,
     NOW_MS,
@@ -31,6 +34,33 @@ def test_what_is_built_is_read_back(samples: list[Sample], codec: Codec) -> None
     assert as_samples(records) == samples
     assert [record.offset for record in records] == list(range(len(samples)))
     assert {record.timestamp_type for record in records} == {0}
+
+
+FAR_APART = st.lists(
+    st.sampled_from([-1, 0, 5, TIMESTAMP_MAX, TIMESTAMP_MAX - 1, -TIMESTAMP_MAX - 1]), min_size=1, max_size=6
+)
+
+
+@given(FAR_APART, CODECS)
+@example([-1, TIMESTAMP_MAX], Codec.NONE)
+@example([-2, TIMESTAMP_MAX], Codec.NONE)
+def test_records_keep_their_timestamps_however_far_apart_these_are(times: list[int], codec: Codec) -> None:
+    builder = BatchBuilder(codec, size_max=SIZE_MAX)
+    assert all(builder.append(timestamp, b"key", b"value") for timestamp in times)
+    batch = builder.build()
+    header = read_header(batch)
+    verify_crc(batch, 0, header)
+    assert (header.base_timestamp, header.max_timestamp) == (times[0], max(times))
+    assert [record.timestamp for record in read(batch)] == times
+    content = decompress(codec, batch[HEADER_SIZE:], size_max=SIZE_MAX)
+    assert [record.timestamp for record in parse_records(content, header)] == times
+
+
+def test_a_record_that_no_longer_fits_has_no_part_in_the_latest_time() -> None:
+    builder = BatchBuilder(size_max=100)
+    assert builder.append(-1, None, b"")
+    assert not builder.append(TIMESTAMP_MAX, None, bytes(100))
+    assert read_header(builder.build()).max_timestamp == -1
 
 
 def test_a_builder_is_full_at_its_bound_and_not_before() -> None:

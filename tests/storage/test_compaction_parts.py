@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.records.batch import Codec, read_header, verify_crc
+from broker.records.builder import BatchBuilder
 from broker.records.excerpt import emptied, excerpt, open_batch
 from broker.records.legacy import from_batches
 from broker.records.reader import read_all, read_records
+from broker.records.record import TIMESTAMP_MAX
 from broker.storage.compaction.cleanable import (
     SEGMENTS_PER_GROUP_MAX,
     DirtySegment,
@@ -187,6 +189,18 @@ def test_what_is_kept_of_a_batch_is_what_it_was(
     assert found.max_timestamp == max(record.timestamp for record in compress(records, kept))
     assert found.has_delete_horizon is (horizon_ms is not None)
     assert found.base_timestamp == (header.base_timestamp if horizon_ms is None else horizon_ms)
+
+
+def test_a_horizon_far_from_the_times_of_records_leaves_them_as_they_are() -> None:
+    times = [-1, TIMESTAMP_MAX, 5]
+    builder = BatchBuilder(size_max=SIZE_MAX)
+    for timestamp in times:
+        builder.append(timestamp, b"key", None)
+    batch = builder.build()
+    opened = open_batch(batch, read_header(batch), size_max=SIZE_MAX)
+    for horizon_ms in (0, 1_700_000_000_000):
+        left = excerpt(opened, [True] * 3, delete_horizon_ms=horizon_ms)
+        assert [each.timestamp for each in read_records(left, read_header(left), size_max=SIZE_MAX)] == times
 
 
 def test_an_emptied_batch_keeps_its_place_and_its_producer() -> None:
