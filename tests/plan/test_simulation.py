@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrormaker.plan.simulation.forecast import Forecast, RouteForecast, simulate
-from mirrormaker.plan.simulation.limits import Limit
+from mirrormaker.plan.simulation.limits import START, Limit, changes_of
 from mirrormaker.plan.simulation.report import forecast_document, is_well, render_forecast
 from mirrormaker.plan.simulation.shares import Flow, fair_shares
 from mirrormaker.topology.model import (
@@ -31,7 +32,7 @@ from mirrormaker.topology.model import (
 )
 from tests.plan.worlds import AGGREGATE, JFK, LGA, route, topology
 
-HOUR, DAY = 3_600_000, 86_400_000
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 MB = 1_000_000
 
 
@@ -178,6 +179,47 @@ def test_a_window_in_another_zone_opens_at_its_own_time() -> None:
     limit = Limit(windows=(window,))
     assert [at for at in limit.changes(DAY) if 0 < at < DAY] == [4 * HOUR, 5 * HOUR]
     assert [limit.at(at) for at in (4 * HOUR - 1, 4 * HOUR, 5 * HOUR)] == [math.inf, 7, math.inf]
+
+
+@pytest.mark.parametrize(
+    ("zone", "forward", "back"),
+    [
+        ("Europe/Berlin", "2027-03-28T01:00Z", "2026-10-25T01:00Z"),
+        ("America/New_York", "2027-03-14T07:00Z", "2026-11-01T06:00Z"),
+        ("Australia/Lord_Howe", "2026-10-03T15:30Z", "2027-04-03T15:00Z"),
+        ("America/Santiago", "2026-09-06T04:00Z", "2027-04-04T03:00Z"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("start_minute", "end_minute"), [(60, 150), (150, 300), (105, 135), (1410, 15), (0, 60)], ids=str
+)
+def test_a_window_changes_with_its_clock_when_that_is_set_forward_and_back(
+    zone: str, forward: str, back: str, start_minute: int, end_minute: int
+) -> None:
+    window = Window(bytes_per_second=7, start_minute=start_minute, end_minute=end_minute, zone=zone)
+    limit = Limit(windows=(window,))
+    told = changes_of([limit], 366 * DAY)
+    for change in (forward, back):
+        set_at = round((datetime.fromisoformat(change) - START).total_seconds() * 1000)
+        around = range(set_at - 24 * HOUR, set_at + 24 * HOUR, MINUTE)
+        seen = {at for at in around if limit.at(at) != limit.at(at - 1)}
+        assert seen, "the window opens and closes"
+        assert seen <= set(told)
+        assert len([at for at in told if at in around]) <= 7
+
+
+@pytest.mark.parametrize(("day", "hours"), [("2026-10-25", 3.0), ("2027-03-28", 2.0)])
+def test_what_passes_in_a_window_as_clocks_are_set_is_what_its_hours_let_pass(day: str, hours: float) -> None:
+    """Of the window's two and a half hours the first half is skipped in spring, and comes twice in autumn."""
+    open_until = Window(bytes_per_second=2 * MB, start_minute=150, end_minute=300, zone="Europe/Berlin")
+    shut = Window(bytes_per_second=0)
+    asked = topology(produces(MB, resources={"windows": (open_until, shut)}))
+    since = round((datetime.fromisoformat(f"{day}T12:00Z") - START).total_seconds() * 1000)
+    copied = [
+        only(forecast(asked, link(None), span_ms=span)).copied_bytes_per_second * span / 1000
+        for span in (since - DAY, since)
+    ]
+    assert copied[1] - copied[0] == pytest.approx(hours * 3600 * 2 * MB)
 
 
 def test_the_document_holds_every_figure() -> None:

@@ -6,15 +6,18 @@ the days of the week of limits with time windows fall where they do in a real we
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from mirrormaker.topology.model import Day, Outage, Window
+from mirrormaker.topology.model import DAY_MINUTES, Day, Outage, Window
 
 START = datetime(2026, 6, 1, tzinfo=UTC)
-HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = DAY_MINUTES * MINUTE_MS
 UNLIMITED = float("inf")
 _DAYS = list(Day)
 
@@ -53,11 +56,28 @@ def changes_of(limits: Iterable[Limit], span_ms: int) -> list[int]:
 
 
 def _edges(window: Window, span_ms: int) -> Iterator[int]:
+    """A time of the day that comes twice as clocks go back is an edge each time. One that is skipped as they
+    go forward is none: what it would have changed changes as they do.
+    """
     zone = ZoneInfo(window.zone)
-    day = START.astimezone(zone).replace(hour=0, minute=0) - timedelta(days=1)
-    end = START + timedelta(milliseconds=span_ms)
-    while day <= end:
+    for day in range(-1, span_ms // DAY_MS + 2):
+        midnight = START.replace(tzinfo=None) + timedelta(days=day)
         for minute in (window.start_minute, window.end_minute):
-            edge = (day.replace(tzinfo=None) + timedelta(minutes=minute)).replace(tzinfo=zone)
-            yield round((edge - START).total_seconds() * 1000)
-        day = (day.replace(tzinfo=None) + timedelta(days=1)).replace(tzinfo=zone)
+            local = midnight + timedelta(minutes=minute)
+            yield from {_since_start(local.replace(tzinfo=zone, fold=fold)) for fold in (0, 1)}
+        yield from _clock_changes(zone, START + timedelta(days=day))
+
+
+def _clock_changes(zone: ZoneInfo, begin: datetime) -> Iterator[int]:
+    """When clocks of the zone are set, within a day from `begin` on."""
+
+    def differs(minute: int) -> bool:
+        return (begin + timedelta(minutes=minute)).astimezone(zone).utcoffset() != before
+
+    before = begin.astimezone(zone).utcoffset()
+    if differs(DAY_MINUTES):
+        yield _since_start(begin) + bisect_left(range(DAY_MINUTES), True, key=differs) * MINUTE_MS
+
+
+def _since_start(moment: datetime) -> int:
+    return round((moment - START).total_seconds() * 1000)
