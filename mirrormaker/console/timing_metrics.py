@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from mirrormaker.flow.timing.histogram import BUCKETS, STEPS_PER_DOUBLING, upper_ms
 
 _SHOWN = range(0, BUCKETS, STEPS_PER_DOUBLING)
-"""A bucket for each doubling, 1 ms to a day and a half, is what Prometheus is given."""
+"""A bucket for each doubling, 1 ms to twelve days, is what Prometheus is given."""
 
 
 def timing_metrics(routes: Mapping[str, Mapping[str, Any]], at_ms: int) -> Iterable[Metric]:

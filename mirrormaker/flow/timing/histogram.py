@@ -1,7 +1,7 @@
 """Latencies in buckets that grow with them: a count costs a logarithm, all of them a kilobyte. Pure.
 
 Bucket 0 is up to 1 ms; each of the others ends `GROWTH` times where the one before it does, so that what is
-read from them is right within a fifth, up to a day and more.
+read from them is right within a fifth, up to twelve days.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from math import ceil, log2
 
 STEPS_PER_DOUBLING = 4
 GROWTH = 2 ** (1 / STEPS_PER_DOUBLING)
-BUCKETS = 27 * STEPS_PER_DOUBLING + 1
-"""The last one takes all that is longer than a day and a half."""
+BUCKETS = 30 * STEPS_PER_DOUBLING + 1
+"""The last one takes all that is longer. Sources usually keep records for a week: what an outage held up took
+less.
+"""
 
 Counts = Mapping[int, int]
 """By bucket; those without any are left out."""
