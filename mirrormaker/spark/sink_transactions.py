@@ -7,7 +7,7 @@ write of its `txnAppId`; a query that does has another checkpoint than it had, w
 committed records so see each row once, whatever died in between, as long as
 
 - a trigger that is tried again gives each task the rows that it had: sources with offsets do, functions like
-  rand() do not. The mark carries the count and a checksum of the rows, and other rows are an error;
+  rand() do not. The mark carries the rows' `fingerprint`, and other rows are an error;
 - the mark is kept: groups without members forget offsets after `offsets.retention.minutes` (a week).
 """
 
@@ -15,17 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
-from crc32c import crc32c
 
 from broker.client.cluster import Cluster
 from broker.client.group_offsets import OffsetAndMetadata, fetch_offsets
 from broker.client.producer import Producer
 from broker.client.transactional_producer import TransactionalProducer
 from broker.types import TopicPartition
-from mirrormaker.spark.key_hashes import binary_parts
+from mirrormaker.spark.fingerprint import Fingerprint
 from mirrormaker.spark.sink_options import SinkOptions
 from mirrormaker.spark.sink_rows import topics_of
 
@@ -51,28 +49,6 @@ class TaskIdentity:
         return f"{prefix}/{self.job}/{self.partition}"
 
 
-class _Fingerprint:
-    """Count and checksum of the rows that pass by."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._checksum = 0
-
-    def passing(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            self.count += batch.num_rows
-            self._checksum = crc32c(_values(batch.column("value")), self._checksum)
-            yield batch
-
-    def __str__(self) -> str:
-        return f"{self.count} rows {self._checksum:08x}"
-
-
-def _values(column: pa.Array[Any]) -> memoryview:
-    bounds, data = binary_parts(column)
-    return data[bounds[0] : bounds[-1]].data
-
-
 async def write_once(
     cluster: Cluster,
     options: SinkOptions,
@@ -84,12 +60,14 @@ async def write_once(
 
     Raises ChangedRowsError, ProducerFencedError where another attempt took over, and as `send_rows`.
     """
+    name = identity.name(options.id_prefix)
+    rows = Fingerprint()
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
+        if (mark := await _find_mark(cluster, name, identity.epoch)) is not None:
+            _check_repeated(identity, mark, rows)
         return 0
-    rows = _Fingerprint()
     passing = rows.passing(_with_first(first, batches))
-    name = identity.name(options.id_prefix)
     settings = replace(options.producer, transactional_id=name)
     async with TransactionalProducer(cluster, settings=settings) as producer:
         await producer.init_transactions()
@@ -107,7 +85,7 @@ async def write_once(
     return rows.count
 
 
-def _check_repeated(identity: TaskIdentity, mark: OffsetAndMetadata, rows: _Fingerprint) -> None:
+def _check_repeated(identity: TaskIdentity, mark: OffsetAndMetadata, rows: Fingerprint) -> None:
     """Raises ChangedRowsError unless it is known that the rows are written."""
     task, last = f"task {identity.partition} of trigger {identity.epoch}", mark.offset - 1
     if last > identity.epoch:
