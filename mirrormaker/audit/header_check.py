@@ -49,7 +49,7 @@ class HeaderCheck:
         if header is None:
             return
         for offset in (header.base_offset, header.next_offset - 1):
-            if self._known.run_at(offset) is not None:
+            if self._known.has_copy_of(offset):
                 self._add(self._source, offset, header.crc)
                 return
 

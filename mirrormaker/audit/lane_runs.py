@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
+from itertools import chain
 from operator import attrgetter
 
 from mirrormaker.audit.page_sums import PageSum
@@ -33,10 +34,11 @@ class Pass:
     """Pages side by side, in whose order both sides ascend."""
 
     def __init__(self, pages: Sequence[Page]) -> None:
-        runs = [run for page in pages for run in page.runs()]
+        by_page = [list(page.runs()) for page in pages]
+        runs = list(chain.from_iterable(by_page))
         self.source = Range(pages[0].first, max(page.next for page in pages))
         self._covered = joined(Range(page.first, page.next) for page in pages)
-        self.sums = [PageSum.of(page) for page in pages if page.count]
+        self.sums = [PageSum.of(page, own) for page, own in zip(pages, by_page, strict=True) if page.count]
         """Of its pages with records."""
         self.made = joined(
             Range(page.to_first, page.to_next)
@@ -58,6 +60,10 @@ class Pass:
             return None
         run = self._known[index]
         return run if offset < run.source + run.length else None
+
+    def has_copy_of(self, offset: int) -> bool:
+        """Whether the record at a source offset was copied, wherever it is."""
+        return self.run_at(offset) is not None or _holds(self._unknown, offset)
 
     def place_of(self, offset: int) -> int | Whereabouts:
         """Where the record at a source offset is."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from mirrormaker.audit.ranges import Range, joined, outside
 from mirrormaker.audit.windows import TimeWindow
-from mirrormaker.ledger.page import CRC_MODULUS, Page
+from mirrormaker.ledger.page import CRC_MODULUS, NOWHERE_KNOWN, Page, PageRun
 from mirrormaker.ledger.page_windows import NO_TIME
 
 MARKERS_MAX = 2
@@ -30,9 +30,9 @@ class PageSum(NamedTuple):
     crc: int | None
 
     @classmethod
-    def of(cls, page: Page) -> PageSum:
-        """Raises nothing: what a page does not tell is None."""
-        is_placed = page.to_first is not None and page.to_next is not None
+    def of(cls, page: Page, runs: Iterable[PageRun]) -> PageSum:
+        """`runs`: of the page. Raises nothing: what a page does not tell is None."""
+        is_placed = all(run.to != NOWHERE_KNOWN for run in runs)
         return cls(
             source=Range(page.first, page.next),
             to=Range(page.to_first or 0, page.to_next or 0) if is_placed else None,

@@ -75,3 +75,20 @@ def test_pages_that_are_not_read_whole_and_compacted_logs_are_not_judged() -> No
     assert check([9] * 4, [9] * 4, Range(5, 20)).changed_source == [Range(10, 20)]
     findings = check([9] * 4, [9] * 4, here=False, there=False)
     assert (findings.pages, findings.changed_source, findings.changed_destination) == (0, [], [])
+
+
+def test_records_whose_place_is_not_known_count_at_the_source_and_leave_their_page_there_unjudged() -> None:
+    page = Page(0)
+    page.add_run(0, PLACED, 5)
+    page.add_run(5, None, 10)
+    page.add_run(15, PLACED + 16, 5)
+    page.add_sums(100, 10)
+    for crc, changed in ((4, []), (5, [WHOLE])):
+        checked = HeaderCheck(Pass([page]), WHOLE, Range(PLACED, PLACED + 21), here=True, there=True)
+        for index, each in enumerate((1, 2, 3, crc)):
+            checked.take_source(header(5 * index, each))
+        for place, each in ((0, 10), (5, 20), (16, 40)):
+            checked.take_destination(header(PLACED + place, each))
+        findings = HeaderFindings()
+        checked.end(findings)
+        assert (findings.pages, findings.changed_source, findings.changed_destination) == (1, changed, [])
