@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import random
-import string
-from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -19,15 +15,12 @@ from broker.client.producer import Delivery, Producer, ProducerSettings
 from broker.command_line import client_command, connected, print_answer
 from broker.errors import RequestTimedOutError
 from broker.latencies import Latencies
+from broker.measurement import PAYLOADS, Measurement, pace, payloads_of
 from broker.option_types import positive
 from broker.progress import progress_bar
 from broker.records.batch import Codec
 from broker.types import TopicPartition
 
-PAYLOADS = 64
-"""Different values that are sent in turn."""
-PERCENTILES = (50.0, 95.0, 99.0, 99.9)
-MEGABYTE = 1 << 20
 RECORDS_AT_ONCE = 500
 END_TO_END_TIMEOUT_MS = 30_000
 """How long one record may take there and back."""
@@ -85,48 +78,6 @@ def _add_write_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """What went through in which time; `size` counts the bytes of keys and values."""
-
-    count: int
-    size: int
-    seconds: float
-    latencies: Latencies | None = None
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """All figures by name."""
-        seconds = max(self.seconds, 1e-9)
-        figures: dict[str, Any] = {
-            "records": self.count,
-            "bytes": self.size,
-            "seconds": round(self.seconds, 3),
-            "records_per_second": round(self.count / seconds, 1),
-            "megabytes_per_second": round(self.size / MEGABYTE / seconds, 3),
-        }
-        if self.latencies is not None:
-            figures["latency_ms"] = {
-                "mean": round(self.latencies.mean_ms, 3),
-                **{f"p{each:g}": round(self.latencies.percentile_ms(each), 3) for each in PERCENTILES},
-                "max": round(self.latencies.max_ms, 3),
-            }
-        return figures
-
-    @property
-    def lines(self) -> Sequence[str]:
-        """All figures for eyes."""
-        figures = self.document
-        lines = [
-            f"{self.count} records, {self.size / MEGABYTE:.2f} MB in {self.seconds:.3f} s: "
-            f"{figures['records_per_second']:.0f} records/s, {figures['megabytes_per_second']:.2f} MB/s"
-        ]
-        if self.latencies is not None:
-            times = ", ".join(f"{name} {value:.2f}" for name, value in figures["latency_ms"].items())
-            lines.append(f"latency in ms: {times}")
-        return lines
-
-
 # Producing
 
 
@@ -148,7 +99,7 @@ async def produce(options: argparse.Namespace) -> None:
 
 
 async def _produce(producer: Producer, options: argparse.Namespace) -> Measurement:
-    payloads = _payloads(options.size)
+    payloads = payloads_of(options.size)
     started = perf_counter()
     with progress_bar("sending") as bar:
         bar.begin(options.count * options.size)
@@ -156,7 +107,7 @@ async def _produce(producer: Producer, options: argparse.Namespace) -> Measureme
             waits = _Waits(group)
             for number in range(options.count):
                 if options.rate:
-                    await _pace(started + number / options.rate)
+                    await pace(started + number / options.rate)
                 sent_at = perf_counter()
                 delivery = await producer.send(options.topic, payloads[number % PAYLOADS])
                 if not waits.add(sent_at, delivery):
@@ -167,12 +118,6 @@ async def _produce(producer: Producer, options: argparse.Namespace) -> Measureme
     return Measurement(
         count=options.count, size=options.count * options.size, seconds=seconds, latencies=waits.latencies
     )
-
-
-async def _pace(due: float) -> None:
-    early = due - perf_counter()
-    if early > 0:
-        await asyncio.sleep(early)
 
 
 class _Waits:
@@ -256,7 +201,7 @@ async def end_to_end(options: argparse.Namespace) -> None:
 
 
 async def _end_to_end(producer: Producer, consumer: Consumer, options: argparse.Namespace) -> Measurement:
-    payloads, latencies = _payloads(options.size), Latencies()
+    payloads, latencies = payloads_of(options.size), Latencies()
     started = perf_counter()
     with progress_bar("sending and reading") as bar:
         bar.begin(options.count * options.size)
@@ -281,9 +226,3 @@ def _write_settings(options: argparse.Namespace) -> dict[str, Any]:
 async def _partitions(cluster: Cluster, topic: str) -> list[TopicPartition]:
     await cluster.ensure([topic])
     return [TopicPartition(topic, number) for number in cluster.partitions(topic)]
-
-
-def _payloads(size: int) -> list[bytes]:
-    """Letters, so that codecs find something to do."""
-    letters = random.Random(size)
-    return [bytes(letters.choices(string.ascii_uppercase.encode(), k=size)) for _ in range(PAYLOADS)]

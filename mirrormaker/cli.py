@@ -31,6 +31,7 @@ from mirrormaker.doubts import doubts
 from mirrormaker.embedded import EmbeddedTopology
 from mirrormaker.failover.commands import add_failover_verbs
 from mirrormaker.memory import keep_freed_memory
+from mirrormaker.perf_commands import add_perf_verb
 from mirrormaker.pipelines.command_lines import add_pipeline_verbs
 from mirrormaker.plan_commands import add_plan_verbs
 from mirrormaker.report import render_json, render_text
@@ -94,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     add_plan_verbs(partial(_add_verb, verbs))
     add_translate_verb(partial(_add_verb, verbs))
     add_audit_verb(partial(_add_verb, verbs))
+    add_perf_verb(partial(_add_verb, verbs))
     add_pipeline_verbs(verbs, _add_verb)
     add_failover_verbs(partial(_add_verb, verbs))
     status = _add_verb(verbs, "status", _status, "show lag and state of every route")
