@@ -53,7 +53,7 @@ def judge_objective(
     partitions that it does not have. None where nothing is promised.
     """
     judged, seconds = told.get("objective"), None if lag is None else lag.seconds
-    if judged is None:
+    if judged is None or judged["lag_seconds"] is None:
         if objectives.lag_seconds is None:
             return None
         judged = {"lag_seconds": objectives.lag_seconds, "state": "unknown", "lag": None}

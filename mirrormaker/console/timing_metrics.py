@@ -83,8 +83,9 @@ def _objectives(timings: Mapping[str, Mapping[str, Any]]) -> Iterable[Metric]:
         if timing["lag_seconds"] is not None:
             lag.add_metric([name], timing["lag_seconds"])
         if (told := timing["objective"]) is not None:
-            objective.add_metric([name], told["lag_seconds"])
-            breached.add_metric([name], told["state"] == "breached")
+            if told["lag_seconds"] is not None:
+                objective.add_metric([name], told["lag_seconds"])
+                breached.add_metric([name], told["state"] == "breached")
             breaches.add_metric([name], told["breaches"])
             breach_seconds.add_metric([name], told["breached_ms"] / 1000)
     yield from (lag, objective, breached, breaches, breach_seconds)

@@ -8,7 +8,7 @@ from typing import Any
 from mirrormaker.workers.problems import told_once
 from mirrormaker.workers.totals import added_up
 
-_STATES = ("breached", "unknown", "kept")
+_STATES = ("breached", "unknown", "kept", "none")
 """The first of them that a worker tells is that of the route."""
 
 
@@ -29,7 +29,7 @@ def _merge_objectives(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The worst is the route's; breaches of several at a time count as often, and as long."""
     since = [one["since_ms"] for one in told if one["since_ms"] is not None]
     return {
-        "lag_seconds": told[0]["lag_seconds"],
+        "lag_seconds": next((one["lag_seconds"] for one in told if one["lag_seconds"] is not None), None),
         "state": min((one["state"] for one in told), key=_STATES.index),
         "since_ms": min(since, default=None),
         "lag": _largest([one["lag"] for one in told]),

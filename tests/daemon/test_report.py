@@ -159,6 +159,11 @@ def test_where_no_daemon_tells_of_the_objective_the_lag_does() -> None:
     assert judge_objective(Objectives(), {}, NO_LAG) is None
     told = {"lag_seconds": 10, "state": "breached", "lag": None}
     assert judge_objective(promised, {"objective": told}, NO_LAG) == told
+    no_more = {"lag_seconds": None, "state": "none", "lag": None, "breaches": 3}
+    assert judge_objective(Objectives(), {"objective": no_more}, NO_LAG) is None
+    found = judge_objective(promised, {"objective": no_more}, Lag(messages=1, bytes=1, seconds=11.0))
+    assert found is not None
+    assert found["state"] == "breached"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mirrormaker.flow.timing.objective import LagObjective
 from mirrormaker.workers.link_pictures import merge_links, past_links, totals_of_links
 from mirrormaker.workers.pictures import (
     RouteTotal,
@@ -103,6 +104,19 @@ def test_so_do_breaches_of_objectives_waits_pages_given_up_and_moves_of_groups()
     assert found["link"]["throttled_ms"] == 80
     assert (found["ledger"]["pages_given_up"], found["groups"]["moved"]) == (800, 8000)
     assert picture == counts_of(5, 50, 500, 5000), "what a worker told stays as it is"
+
+
+def test_a_promise_that_is_taken_back_and_made_again_counts_its_breaches_once() -> None:
+    """By each worker's own count, while the file promises nothing too."""
+    told, objectives = Told(), {1: LagObjective(10), 2: LagObjective(10)}
+    for promise, breaches in ((10, 2), (None, 2), (10, 4)):
+        for number, objective in objectives.items():
+            objective.lag_seconds = promise
+            objective.look(11.0, 0)
+            timing = {**route(1)["timing"], "objective": objective.describe(11.0, 0)}
+            found = told.of(number, {**route(1), "timing": timing})
+        assert found["timing"]["objective"]["breaches"] == breaches
+        assert found["timing"]["objective"]["lag_seconds"] == promise
 
 
 def test_a_route_that_is_run_no_more_is_forgotten() -> None:

@@ -63,14 +63,21 @@ class LagObjective:
         self.is_breached, self._since_ms, self._kept_since_ms = False, None, None
         return Change.RECOVERED
 
-    def describe(self, lag_seconds: float | None, wall_shift_ms: int) -> dict[str, Any] | None:
-        """As plain data, times since the epoch; None where nothing is promised."""
+    def _state(self, lag_seconds: float | None) -> str:
         if self.lag_seconds is None:
+            return "none"
+        return "breached" if self.is_breached else "unknown" if lag_seconds is None else "kept"
+
+    def describe(self, lag_seconds: float | None, wall_shift_ms: int) -> dict[str, Any] | None:
+        """As plain data, times since the epoch; None where nothing is promised, nor was. Of what was, the
+        breaches go on to be told, as they go on to count when it is promised again.
+        """
+        if self.lag_seconds is None and not self.breaches:
             return None
         since_ms = None if self._since_ms is None else self._since_ms + wall_shift_ms
         return {
             "lag_seconds": self.lag_seconds,
-            "state": "breached" if self.is_breached else "unknown" if lag_seconds is None else "kept",
+            "state": self._state(lag_seconds),
             "since_ms": since_ms,
             "lag": lag_seconds,
             "worst": round(self.worst_seconds, 3),

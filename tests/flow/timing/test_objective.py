@@ -53,4 +53,7 @@ def test_a_promise_that_is_taken_back_is_not_broken_any_more() -> None:
     objective.lag_seconds = None
     assert objective.look(11.0, 1_000) is Change.RECOVERED
     assert objective.look(11.0, 2_000) is None
-    assert objective.describe(11.0, 0) is None
+    told = objective.describe(11.0, 0)
+    assert told is not None, "its breaches count as before when it is made again"
+    assert (told["lag_seconds"], told["state"], told["since_ms"], told["breaches"]) == (None, "none", None, 1)
+    assert LagObjective(None).describe(11.0, 0) is None
