@@ -1,5 +1,8 @@
 """Partitions of a source that may lose what is not copied yet: told when one comes into danger, and when it
 is out of it. Pure, but for the events that it tells.
+
+One that is given up in danger, as at a rebalance, is no safer for that: it is told of until whoever has it
+now must have noticed, and then its being given up is told.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ left.
 """
 RELIEF = 1.2
 """Times the bound: what has so much left is in danger no more."""
+HANDOVER_MS = 30_000
+"""So long a partition in danger is told of that is not copied here any more: it may come back at once."""
 _STANDING = frozenset({HALTED, UNREADABLE})
 
 
@@ -32,6 +37,8 @@ class RetentionWatch:
         self._courses: dict[TopicPartition, Course] = {}
         self._risks: dict[TopicPartition, Risk] = {}
         self._in_danger: set[TopicPartition] = set()
+        self._given_up_ms: dict[TopicPartition, int] = {}
+        """Since when those of them are not copied here that are not."""
 
     @property
     def in_danger(self) -> int:
@@ -111,12 +118,21 @@ class RetentionWatch:
         if source in self._in_danger:
             self._relieve(source)
 
-    def keep(self, sources: Iterable[TopicPartition]) -> None:
+    def keep(self, sources: Iterable[TopicPartition], now_ms: int) -> None:
         """Only these are copied here."""
+        gone = self._in_danger.difference(sources)
+        self._given_up_ms = {source: self._given_up_ms.get(source, now_ms) for source in gone}
+        for source, since_ms in self._given_up_ms.items():
+            if now_ms - since_ms >= HANDOVER_MS:
+                self._in_danger.discard(source)
+                self._events.note_end("retention_risk_given_up", partition=str(source))
         for kept in (self._courses, self._risks):
-            for source in kept.keys() - set(sources):
+            for source in kept.keys() - self._in_danger.union(sources):
                 del kept[source]
-        self._in_danger.intersection_update(sources)
+
+    def rest(self) -> None:
+        """Nothing is copied here for now: what is in danger stays so until copying goes on."""
+        self._given_up_ms.clear()
 
     def describe(self, source: TopicPartition) -> Mapping[str, Any] | None:
         """As plain data; None where no deletion is in sight."""

@@ -1,9 +1,9 @@
 """How a route keeps up: what of its source waits for how long, whether the source will delete it before it is
 copied, how long records took, and whether that is what the file promises.
 
-It outlives the copier, so that a route that fails goes on to be late. While the copier is at work (`begin` to
-`end`) its partitions are looked at once a second, and only those that have something waiting cost more than
-a comparison; chunks are counted as they arrive. Owned by the event loop of the route.
+It outlives the copier, so that a route that fails goes on to be late, and in danger. While the copier is at
+work (`begin` to `end`) its partitions are looked at once a second, and only those that have something waiting
+cost more than a comparison; chunks are counted as they arrive. Owned by the event loop of the route.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class RouteTiming:
         """It is no more."""
         self._copying = None
         self._latency.give_up()
-        self._retention.keep(())
+        self._retention.rest()
 
     @property
     def _wall_shift_ms(self) -> int:
@@ -180,7 +180,7 @@ class RouteTiming:
                 None if settings is None else settings.retention,
                 now_ms,
             )
-        retention.keep(behind.keys())
+        retention.keep(behind, now_ms)
         oldest_ms = min((since_ms for since_ms in behind.values() if since_ms is not None), default=None)
         return 0.0 if oldest_ms is None else max(now_ms + wall_shift_ms - oldest_ms, 0) / 1000
 

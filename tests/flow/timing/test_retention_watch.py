@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.clock import SystemClock
 from mirrormaker.flow.route_events import RouteEvents
-from mirrormaker.flow.timing.retention_watch import RetentionWatch
+from mirrormaker.flow.timing.retention_watch import HANDOVER_MS, RetentionWatch
 from mirrormaker.flow.timing.risk import Retention
 from mirrormaker.flow.trouble import Trouble, TroubleKind
 from mirrormaker.topology.model import RouteName
@@ -62,12 +62,49 @@ def test_what_is_kept_shortly_is_in_danger_with_half_of_that_left() -> None:
     assert (told["deleted_by"], told["in_danger"]) == ("retention.ms", True)
 
 
-def test_partitions_that_others_copy_now_are_forgotten() -> None:
+def test_a_partition_in_danger_that_others_copy_now_is_told_of_until_they_must_have_noticed() -> None:
     watched = Watched()
     watched.look(24 * HOUR_MS, 0)
-    watched.watch.keep([])
+    for now_ms in (1_000, HANDOVER_MS):
+        watched.watch.keep([], now_ms)
+        assert watched.watch.in_danger == 1
+    watched.watch.keep([], 1_000 + HANDOVER_MS)
     assert watched.watch.in_danger == 0
     assert watched.watch.describe(ORDERS) is None
+    watched.watch.keep([], 2_000 + HANDOVER_MS)
+    assert watched.names() == ["retention_risk_met", "retention_risk_given_up"]
+
+
+def test_one_that_comes_back_in_time_is_in_danger_as_before() -> None:
+    watched = Watched()
+    for round_ms in (0, HANDOVER_MS - 1, 2 * HANDOVER_MS):
+        watched.look(24 * HOUR_MS, round_ms)
+        watched.watch.keep([ORDERS], round_ms)
+        watched.watch.keep([], round_ms + 1)
+    assert watched.watch.in_danger == 1
+    assert watched.names() == ["retention_risk_met"]
+    watched.watch.caught_up(ORDERS)
+    watched.watch.keep([], 4 * HANDOVER_MS)
+    assert watched.names() == ["retention_risk_met", "retention_risk_passed"]
+
+
+def test_while_nothing_is_copied_the_danger_does_not_pass() -> None:
+    watched = Watched()
+    watched.look(24 * HOUR_MS, 0)
+    watched.watch.keep([], 1_000)
+    watched.watch.rest()
+    watched.watch.keep([], 2 * HANDOVER_MS)
+    assert watched.watch.in_danger == 1, "copying has just begun"
+    assert watched.names() == ["retention_risk_met"]
+
+
+def test_what_others_copy_now_and_was_in_no_danger_is_forgotten() -> None:
+    watched = Watched()
+    watched.look(20 * HOUR_MS, 0)
+    assert watched.watch.describe(ORDERS) is not None
+    watched.watch.keep([], 1_000)
+    assert watched.watch.describe(ORDERS) is None
+    assert watched.names() == []
 
 
 def test_a_route_goes_before_others_for_what_it_copies_and_not_for_what_stands() -> None:
