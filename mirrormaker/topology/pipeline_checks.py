@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 
 from mirrormaker.topology.findings import Finding
+from mirrormaker.topology.jdbc_url import SECRET_NAMES
 from mirrormaker.topology.model import (
     RECORDS,
     Completeness,
@@ -161,12 +162,23 @@ def _check_sink(path: str, sink: SinkSpec, pipeline: PipelineSpec, topology: Top
         yield Finding(path=f"{path}.from", message=f"there is no step {source!r}{_hint(source, known)}")
     if isinstance(sink.target, TopicSink):
         yield from _check_topic(path, sink.target, pipeline, topology)
-    if isinstance(sink.target, JdbcSink) and not _TABLE.fullmatch(sink.target.table):
-        message = f"{sink.target.table!r} is not TABLE or SCHEMA.TABLE, of letters, digits and '_'"
-        yield Finding(path=f"{path}.jdbc.table", message=message)
+    if isinstance(sink.target, JdbcSink):
+        yield from _check_jdbc(path, sink.target, sink.options)
     if sink.partition_by and not isinstance(sink.target, FileSink | LakeSink):
         message = "this sink has no subfolders; its windows are known by its columns 'date' and 'hour'"
         yield Finding(path=f"{path}.partition_by", message=message)
+
+
+def _check_jdbc(path: str, sink: JdbcSink, options: Collection[str]) -> Iterator[Finding]:
+    if not _TABLE.fullmatch(sink.table):
+        message = f"{sink.table!r} is not TABLE or SCHEMA.TABLE, of letters, digits and '_'"
+        yield Finding(path=f"{path}.jdbc.table", message=message)
+    for name in options:
+        if name.lower() in SECRET_NAMES:
+            message = (
+                "is never in the file: write 'password: env:NAME' or 'password: file:/PATH' under 'jdbc'"
+            )
+            yield Finding(path=f"{path}.options.{name}", message=message)
 
 
 def _check_topic(path: str, sink: TopicSink, pipeline: PipelineSpec, topology: Topology) -> Iterator[Finding]:

@@ -176,9 +176,11 @@ name: p, job: a:b, steps: [{name: s, sql: x}] ==> steps: a job reads and writes 
 {TO}{topic: y, partition_by: [x]}] ==> \\
 sinks[0].partition_by: this sink has no subfolders; its windows are \
 known by its columns 'date' and 'hour'
-{TO}{jdbc: {url: x, table: t}}] ==> sinks[0].jdbc.url: 'x' is no URL of a database: it starts with 'jdbc:'
+{TO}{jdbc: {url: x, table: t}}] ==> sinks[0].jdbc.url: no URL of a database: it starts with 'jdbc:'
 {TO}{jdbc: {url: 'jdbc:x', table: t, password: a}}] ==> sinks[0].jdbc.password: no reference to a secret: \
 write env:NAME or file:/PATH
+{TO}{jdbc: {url: 'jdbc:x', table: t}, options: {Password: a}}] ==> sinks[0].options.Password: \
+is never in the file: write 'password: env:NAME' or 'password: file:/PATH' under 'jdbc'
 {TO}{jdbc: {url: 'jdbc:x', table: 'a b'}}] ==> sinks[0].jdbc.table: 'a b' is not TABLE or SCHEMA.TABLE, \
 of letters, digits and '_'
 """

@@ -12,7 +12,7 @@ from broker.client.security.settings import ScramCredentials
 from broker.errors import AuthenticationError, ConfigurationError
 from mirrormaker.clusters import open_cluster
 from mirrormaker.topology.loader import load_topology
-from mirrormaker.topology.model import ClusterName, ClusterSpec
+from mirrormaker.topology.model import ClusterName, ClusterSpec, JdbcSink
 from tests.client.peers import Peer, serving
 from tests.client.sasl_peer import Guard
 
@@ -165,3 +165,57 @@ pipelines:
         "pipelines[0].sinks[0].jdbc.password",
     ]
     assert all("env:NAME or file:/PATH" in problem and "918" not in problem for problem in problems)
+
+
+WITH_DATABASE = """\
+clusters: {{a: {{bootstrap: ["a:1"]}}}}
+routes: []
+pipelines:
+  - name: p
+    cluster: a
+    topics: {{include: [x]}}
+    sinks: [{{jdbc: {{url: "{url}", table: t}}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "jdbc:postgresql://db/x?user=me&password=t0918",
+        "jdbc:postgresql://me:t0918@db:5432/x",
+        "jdbc:postgresql://me:t/0918@db/x",
+        "jdbc:mysql://address=(host=db)(user=me)(Password = t0918)/x",
+        "jdbc:mysql://(host=db,user=me,password=t0918)/x",
+        "jdbc:sqlserver://db:1433;databaseName=x;user=me;PWD=t0918",
+        "jdbc:db2://db:50000/x:user=me;password=t0918;",
+        "jdbc:oracle:thin:me/t0918@//db:1521/x",
+        "jdbc:derby:x;passwd=t0918",
+        "odbc://me:t0918@db/x",
+    ],
+)
+def test_a_url_of_a_database_with_a_password_is_refused_and_not_shown(tmp_path: Path, url: str) -> None:
+    (problem,) = problems_of(tmp_path, WITH_DATABASE.format(url=url))
+    assert problem.startswith("7: pipelines[0].sinks[0].jdbc.url: ")
+    assert "0918" not in problem
+    if url.startswith("jdbc:"):
+        assert "'password: env:NAME'" in problem
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "jdbc:postgresql://db:5432/x?user=me&passwordEncryption=true",
+        "jdbc:postgresql://me@db,other:5433/x?sslmode=require",
+        "jdbc:postgresql://[::1]:5432/x?application_name=a:b@c",
+        "jdbc:oracle:thin:@//db:1521/x",
+        "jdbc:oracle:thin:/@wallet",
+        "jdbc:sqlserver://db:1433;databaseName=x;password=;authentication=ActiveDirectoryDefault",
+        "jdbc:derby:/var/lib/derby/x;create=true",
+    ],
+)
+def test_a_url_of_a_database_without_one_is_taken(tmp_path: Path, url: str) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(WITH_DATABASE.format(url=url))
+    (target,) = [sink.target for sink in load_topology(file).pipelines[0].sinks]
+    assert isinstance(target, JdbcSink)
+    assert target.url == url

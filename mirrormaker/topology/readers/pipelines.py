@@ -12,6 +12,7 @@ from cronsim import CronSim, CronSimError
 
 from broker.errors import ConfigurationError
 from mirrormaker.topology.document import full_path
+from mirrormaker.topology.jdbc_url import holds_password
 from mirrormaker.topology.kinds.collections import ListOf, MapOf, Several
 from mirrormaker.topology.kinds.kind import Checked, Kind, UnreadableError
 from mirrormaker.topology.kinds.numbers import Integer
@@ -225,8 +226,13 @@ def _check_url(url: str) -> str:
 
 
 def _check_jdbc(url: str) -> str:
+    """Complaints do not show the URL, in which there may be a password."""
     if not url.startswith("jdbc:"):
-        raise UnreadableError(f"{url!r} is no URL of a database: it starts with 'jdbc:'")
+        raise UnreadableError("no URL of a database: it starts with 'jdbc:'")
+    if holds_password(url):
+        raise UnreadableError(
+            "holds a password: write 'user', and 'password: env:NAME' or 'password: file:/PATH', beside it"
+        )
     return url
 
 
