@@ -30,6 +30,7 @@ from mirrormaker.daemon import Daemon
 from mirrormaker.doubts import doubts
 from mirrormaker.embedded import EmbeddedTopology
 from mirrormaker.failover.commands import add_failover_verbs
+from mirrormaker.import_commands import add_import_verb
 from mirrormaker.memory import keep_freed_memory
 from mirrormaker.perf_commands import add_perf_verb
 from mirrormaker.pipelines.command_lines import add_pipeline_verbs
@@ -96,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     add_translate_verb(partial(_add_verb, verbs))
     add_audit_verb(partial(_add_verb, verbs))
     add_perf_verb(partial(_add_verb, verbs))
+    add_import_verb(verbs)
     add_pipeline_verbs(verbs, _add_verb)
     add_failover_verbs(partial(_add_verb, verbs))
     status = _add_verb(verbs, "status", _status, "show lag and state of every route")

@@ -53,21 +53,21 @@ _SECRETS = frozenset(
         "ssl.keystore.key",
     }
 )
-_TRUSTED_TO_PEM = "only PEM is read; keytool -list -rfc -keystore STORE > ca.pem converts a store of Java"
-_IDENTITY_TO_PEM = (
+TRUSTED_TO_PEM = "only PEM is read; keytool -list -rfc -keystore STORE > ca.pem converts a store of Java"
+IDENTITY_TO_PEM = (
     "only PEM is read; keytool -importkeystore -srckeystore STORE -destkeystore client.p12 -deststoretype "
     "PKCS12, then openssl pkcs12 -in client.p12 -out client.pem convert a store of Java"
 )
 _TO_PEM = {
-    "ssl.truststore.location": _TRUSTED_TO_PEM,
-    "ssl.truststore.type": _TRUSTED_TO_PEM,
-    "ssl.ca.location": _TRUSTED_TO_PEM,
+    "ssl.truststore.location": TRUSTED_TO_PEM,
+    "ssl.truststore.type": TRUSTED_TO_PEM,
+    "ssl.ca.location": TRUSTED_TO_PEM,
 }
 """How to convert what an option names, where it is not the identity of the client."""
 STORE_PASSWORDS: Mapping[str, str] = {
-    "ssl.truststore.password": f"certificates in PEM have no password, leave this out: {_TRUSTED_TO_PEM}",
+    "ssl.truststore.password": f"certificates in PEM have no password, leave this out: {TRUSTED_TO_PEM}",
     "ssl.keystore.password": "a PEM file has no password of its own, that of its key is ssl.key.password: "
-    f"{_IDENTITY_TO_PEM}",
+    f"{IDENTITY_TO_PEM}",
 }
 """Options of Java's clients that there is no use for, and why."""
 _SUFFIXES_OF_JAVA = (".jks", ".p12", ".pfx")
@@ -126,7 +126,7 @@ class GivenOptions:
         """Report a type of store, as `name` gives it, that is not read."""
         value = self._options.get(name, "PEM").strip().upper()
         if value != "PEM":
-            self.report(name, f"expected PEM, not {value!r}: {_TO_PEM.get(name, _IDENTITY_TO_PEM)}")
+            self.report(name, f"expected PEM, not {value!r}: {_TO_PEM.get(name, IDENTITY_TO_PEM)}")
 
     def some(self, names: Iterable[str]) -> dict[str, str]:
         """Those of the options that are given."""
@@ -157,6 +157,6 @@ class GivenOptions:
             return None
         name = self.name_of(*names)
         if value.lower().endswith(_SUFFIXES_OF_JAVA):
-            how = _TO_PEM.get(name, _IDENTITY_TO_PEM)
+            how = _TO_PEM.get(name, IDENTITY_TO_PEM)
             self.report(name, f"{value} seems to be a store of Java: {how}")
         return TextSource.of_file(name, Path(value), self._folder)

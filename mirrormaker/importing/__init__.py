@@ -1,0 +1,1 @@
+"""What other mirrors were told, as a topology."""

@@ -1,0 +1,89 @@
+"""Routes that start where MirrorMaker 2 has stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mirrormaker.topology.model import ExistingTopics, Start, StartAtOffsets
+from tests.importing.imports import ONE_WAY, imported, problems_of
+
+BOTH_WAYS = f"{ONE_WAY}b->a.enabled = true\n"
+
+
+def record(topic: str, partition: int, offset: int | None, *, cluster: str = "a") -> str:
+    """A record of the topic of offsets, as commands print it."""
+    key = ["MirrorSourceConnector", {"cluster": cluster, "partition": partition, "topic": topic}]
+    return f"{json.dumps(key)}\t{'' if offset is None else json.dumps({'offset': offset})}\n"
+
+
+def test_a_route_goes_on_behind_the_last_record_that_was_copied(tmp_path: Path) -> None:
+    text = record("x", 1, 41) + record("x", 0, 7) + record("x", 1, 43) + record("y", 0, -1)
+    route = imported(tmp_path, ONE_WAY, positions={"offsets": text}).route
+    assert route.start == StartAtOffsets(offsets={"x": {0: 8, 1: 44}, "y": {0: 0}})
+    assert route.topics.existing is ExistingTopics.APPEND
+
+
+def test_what_was_taken_back_and_what_is_of_others_counts_for_nothing(tmp_path: Path) -> None:
+    text = (
+        record("x", 0, 5)
+        + record("x", 0, None)
+        + '["MirrorHeartbeatConnector",{"sourceClusterAlias":"a","targetClusterAlias":"b"}] {"offset":1}\n'
+        + '["MirrorCheckpointConnector",{"group":"g","topic":"x","partition":0}] {"offset":0}\n'
+        + record("x", 1, 5)
+        + record("b.z", 0, 5)
+        + record("x", 2, None)
+    )
+    route = imported(tmp_path, ONE_WAY, positions={"offsets": text}).route
+    assert route.start == StartAtOffsets(offsets={"x": {1: 6}})
+
+
+def test_offsets_as_connect_tells_them(tmp_path: Path) -> None:
+    told = {
+        "offsets": [
+            {"partition": {"cluster": "a", "partition": 0, "topic": "x"}, "offset": {"offset": 9}},
+            {"partition": {"cluster": "a", "partition": 1, "topic": "x"}, "offset": None},
+        ]
+    }
+    route = imported(tmp_path, ONE_WAY, positions={"offsets": json.dumps(told, indent=2)}).route
+    assert route.start == StartAtOffsets(offsets={"x": {0: 10}})
+
+
+def test_each_route_has_those_of_its_source(tmp_path: Path) -> None:
+    positions = {"at-b": record("x", 0, 1), "at-a": record("y", 0, 2, cluster="b")}
+    forth, back = imported(tmp_path, BOTH_WAYS, positions=positions).topology.routes
+    assert forth.start == StartAtOffsets(offsets={"x": {0: 2}})
+    assert back.start == StartAtOffsets(offsets={"y": {0: 3}})
+
+
+def test_routes_of_which_nothing_is_told_start_anew(tmp_path: Path) -> None:
+    outcome = imported(tmp_path, BOTH_WAYS, positions={"offsets": record("x", 0, 1)})
+    assert outcome.topology.routes[1].start is Start.EARLIEST
+    assert outcome.topology.routes[1].topics.existing is ExistingTopics.REFUSE
+    assert outcome.notes == ["5: b->a.enabled: no positions of its topics are told: its route starts anew"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "offsets: there is no position of a MirrorSourceConnector in it"),
+        ('["x",{}] {"offset":1}', "offsets: there is no position of a MirrorSourceConnector in it"),
+        (record("x", 0, 1) + "oops\n", "offsets:2: not JSON, and no position: Expecting value"),
+    ],
+)
+def test_what_is_no_position_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    assert problems_of(tmp_path, ONE_WAY, positions={"offsets": text}) == [problem]
+
+
+def test_positions_that_could_be_of_several_flows_are_refused(tmp_path: Path) -> None:
+    text = (
+        "clusters = a, b, c\na.bootstrap.servers = a:1\n"
+        "b.bootstrap.servers = b:1\nc.bootstrap.servers = c:1\n"
+        "a->b.enabled = true\na->c.enabled = true\n"
+    )
+    assert problems_of(tmp_path, text, positions={"offsets": record("x", 0, 1)}) == [
+        f"{line}: a->{to}.enabled: several flows leave 'a', and positions do not say whose they are"
+        for line, to in ((5, "b"), (6, "c"))
+    ]
