@@ -80,12 +80,11 @@ class TableFiles:
         return int(self._ask(lambda: self._fs.getFileStatus(self._at(path)).getLen()))
 
     def list_names(self, path: str) -> list[str]:
-        """What stands in a folder itself."""
+        """What stands in a folder itself; a text by its name, also while another is to take its place."""
         if not self.exists(path):
             return []
-        return sorted(
-            str(each.getPath().getName()) for each in self._ask(lambda: self._fs.listStatus(self._at(path)))
-        )
+        found = self._ask(lambda: self._fs.listStatus(self._at(path)))
+        return sorted({str(each.getPath().getName()).removesuffix(_NEXT) for each in found})
 
     def rename(self, path: str, to: str) -> None:
         """Move a file or folder to where nothing is; the folder around it is made."""

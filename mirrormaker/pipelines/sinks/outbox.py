@@ -58,7 +58,7 @@ class Outbox:
 
     def holds(self, number: int) -> bool:
         """Whether the rows of this batch were kept: else none of it was sent."""
-        return self._files.exists(f"{self._folder}/{number}{_NOTE}")
+        return self._files.read_text(f"{self._folder}/{number}{_NOTE}") is not None
 
     def send(self, number: int, rows: Callable[[], DataFrame], options: Mapping[str, str]) -> int:
         """Have the topic that `options` name hold the `rows` of this batch once; returns how many they are.
