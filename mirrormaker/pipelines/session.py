@@ -33,7 +33,6 @@ _USUAL = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "8",
-    "spark.sql.python.filterPushdown.enabled": "true",
     UNIX_SOCKETS: "true",
 }
 _DELTA = {

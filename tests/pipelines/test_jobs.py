@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
@@ -20,6 +21,7 @@ from mirrormaker.spark.jobs import compaction
 from mirrormaker.spark.jobs.tier_audit import TiersDifferError, compare, hashed, load
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import CallFunction, Topology
+from tests.daemon.conftest import mirrormaker
 from tests.pipelines.place import START_MS, Place, give_up, order, produce
 
 BY_HAND = RunRequest()
@@ -91,6 +93,17 @@ def test_a_job_ends_well_whatever_it_returns(place: Place) -> None:
     session = nullcontext(place.spark.newSession())
     record = Runner(topology, pipeline, SystemClock(), session=session).run(RunRequest())
     assert record.figures == {"(True, datetime.date(2013, 1, 1))": [2]}
+
+
+@pytest.mark.long
+def test_conditions_on_times_that_python_has_not_got_hold_in_a_pipeline(place: Place) -> None:
+    place.produce([order(1, 0), order(2, 0)])
+    topology_of(place, table="none")
+    file = place.folder / "topology.yaml"
+    file.write_text(file.read_text().replace("mirrormaker.spark.jobs.export", "tests.pipelines.far_times"))
+    done = mirrormaker("pipeline", "run", str(file), "p", "--output", "json", seconds=900)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["figures"] == {"rows": 2}
 
 
 def test_arguments_of_a_compaction_that_are_none_are_named(spark: SparkSession, place: Place) -> None:
