@@ -8,7 +8,10 @@ from typing import NamedTuple
 from broker.records.batch import SEQUENCE_LIMIT, BatchHeader, next_sequence
 from broker.storage.transactions import NO_OFFSET, Transaction
 
-APPENDS_REMEMBERED = 5
+APPENDS_REMEMBERED = 6
+"""Those of five requests, which is what producers have under way; one may lie in two parts, where the leader
+before had given on only the first.
+"""
 NO_EPOCH = -1
 SEQUENCE_MASK = SEQUENCE_LIMIT - 1
 

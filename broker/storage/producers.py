@@ -1,4 +1,4 @@
-"""What a log remembers of idempotent producers: the epoch and the last five appends of each.
+"""What a log remembers of idempotent producers: the epoch and the last few appends of each.
 
 Rules (Kafka's): a batch whose sequence numbers were appended already is a duplicate and is answered with its
 first offset; the first batch of a newer epoch starts at 0, any other follows its predecessor (sequences wrap
@@ -6,10 +6,11 @@ from 2^31-1 to 0); an older epoch is refused. A producer that is not known, or w
 anywhere.
 
 One append counts as one however many batches it carries, so that whoever sends several batches of a partition
-in one request can still repeat the last five requests. What is read back from the log no longer shows which
-batches came together: neighbours in offset and sequence are taken as one, up to `REPLAYED_RECORDS_MAX`
-records. So a repeat may be part of what is remembered as one append, and is a duplicate if all of its
-sequences lie within what is remembered.
+in one request can still repeat the last five requests, one of which may lie in two parts where leaders
+changed in the middle of it. What is read back from the log no longer shows which batches came together:
+neighbours in offset and sequence are taken as one, up to `REPLAYED_RECORDS_MAX` records. So a repeat may be
+part of what is remembered as one append, and is a duplicate if all of its sequences lie within what is
+remembered.
 
 A transactional batch opens its producer's transaction on this log, a marker ends it: none of an older
 producer epoch, and none of a coordinator older than the last one, which was deposed. What is read back, or

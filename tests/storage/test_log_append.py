@@ -162,6 +162,23 @@ def test_a_repeated_append_says_no_place_where_others_wrote_between_its_batches(
     assert log.append(backwards, 1, now_ms=NOW_MS) == (APART, 3, -1, 0, True)
 
 
+def test_the_last_five_requests_are_known_again_also_where_one_lies_in_two_parts(place: DiskAt) -> None:
+    log = place.log(LogConfig())
+
+    def request(number: int) -> bytearray:
+        parts = [build([b"%d" % part], producer=(9, 0, number * 3 + part)) for part in range(3)]
+        return bytearray(b"".join(parts))
+
+    append(log, b"0", producer=(9, 0, 0))  # all that a leader before had given on
+    for number in range(5):
+        append(log, b"other")
+        log.append(request(number), 0, now_ms=NOW_MS)
+    end = log.log_end_offset
+    for number in range(5):
+        assert log.append(request(number), 0, now_ms=NOW_MS).duplicate
+    assert log.log_end_offset == end
+
+
 def test_a_refused_batch_among_several_leaves_nothing(place: DiskAt) -> None:
     log = place.log()
     append(log, b"a", producer=(9, 0, 0))

@@ -1,4 +1,4 @@
-"""Deduplication of idempotent producers: sequences, epochs, the window of five appends, and the snapshot."""
+"""Deduplication of idempotent producers: sequences, epochs, the window of appends, and the snapshot."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_an_unknown_producer_may_start_anywhere() -> None:
     assert ProducerStates().check(header(12345)) is None
 
 
-def test_the_last_five_batches_are_answered_with_their_offsets() -> None:
+def test_the_last_batches_are_answered_with_their_offsets() -> None:
     states = ProducerStates()
-    for index in range(6):
+    for index in range(APPENDS_REMEMBERED + 1):
         append(states, header(index * 10, 10), 100 + index * 10)
-    for index in range(1, 6):
+    for index in range(1, APPENDS_REMEMBERED + 1):
         assert states.check(header(index * 10, 10)) == (100 + index * 10, 109 + index * 10, NOW)
     assert refusal(states, header(0, 10)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -266,7 +266,7 @@ def test_the_last_entry_of_a_producer_is_the_newest_as_kafka_reads_it() -> None:
     for index in range(8):
         states.appended(header(index), index, NOW)
     entries = list(ENTRY.iter_unpack(states.snapshot()[10:]))
-    assert [entry[2] for entry in entries] == [3, 4, 5, 6, 7]
+    assert [entry[2] for entry in entries] == [2, 3, 4, 5, 6, 7]
 
 
 batches = st.lists(
