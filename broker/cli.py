@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from broker.errors import BrokerError
 from broker.output_end import end_without_output, fill_closed_streams
+from broker.program_options import ProgramParser, TellVersion
 from broker.telemetry import configure_logging
-from broker.version_option import TellVersion
 
 ErrorT = TypeVar("ErrorT", bound=BaseException)
 
@@ -44,10 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     fill_closed_streams()
     given = sys.argv[1:] if arguments is None else arguments
-    options = _parser(given[:1]).parse_args(given)
-    configure_logging(options.log_level)
     code = 0
     try:
+        options = _parser(given[:1]).parse_args(given)
+        configure_logging(options.log_level)
         options.run(options)
         sys.stdout.flush()
     except* BrokerError as errors:
@@ -71,9 +71,7 @@ def _leaves(group: BaseExceptionGroup[ErrorT]) -> list[ErrorT]:
 
 def _parser(command: Sequence[str]) -> argparse.ArgumentParser:
     """What reads the command line: with this command, or with all when it is none of them."""
-    parser = argparse.ArgumentParser(
-        prog="broker", description="A broker node that speaks the Kafka protocol."
-    )
+    parser = ProgramParser(prog="broker", description="A broker node that speaks the Kafka protocol.")
     parser.add_argument("--version", action=TellVersion)
     parser.set_defaults(log_level="warning")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")

@@ -20,9 +20,9 @@ from broker.client.security.text_source import Place, TextSource
 from broker.clock import SystemClock
 from broker.errors import BrokerError, ConfigurationError
 from broker.output_end import end_without_output, fill_closed_streams
+from broker.program_options import ProgramParser, TellVersion
 from broker.telemetry import configure_logging
 from broker.types import HostPort
-from broker.version_option import TellVersion
 from mirrormaker.audit_commands import add_audit_verb
 from mirrormaker.child_keeper import ChildKeeper
 from mirrormaker.control_access import pause, resume
@@ -51,9 +51,9 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     fill_closed_streams()
-    options = _parser().parse_args(arguments)
-    configure_logging(options.log_level)
     try:
+        options = _parser().parse_args(arguments)
+        configure_logging(options.log_level)
         command: Callable[[argparse.Namespace], int] = options.command
         code = command(options)
         sys.stdout.flush()
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(ProgramParser):
     """What is asked for wrongly is an error like others: 2 means that `plan` or `audit` found something."""
 
     def error(self, message: str) -> NoReturn:
