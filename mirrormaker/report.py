@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mirrormaker.flow.lag import Lag
+from mirrormaker.flow.trouble import WHOLE_TOPIC
 from mirrormaker.partition_status import UNASSIGNED, PartitionStatus
 from mirrormaker.sizes import format_bytes
 from mirrormaker.status import RouteStatus, Status, TopologyStatus
@@ -125,8 +126,14 @@ def _troubles(route: RouteStatus) -> list[str]:
         for topic, pause in route.paused_topics.items()
     )
     lines += (describe_halt(route.name, halt) for halt in route.halts)
+    stand = {(halt["topic"], halt["partition"], halt["reason"]) for halt in route.halts}
+    gone = {(halt["topic"], halt["problem"]) for halt in route.halts if halt["partition"] == WHOLE_TOPIC}
     lines += timing_lines(route.name, route.objective, route.partitions)
-    lines += (f"{route.name}: {topic} is not copied: {why}" for topic, why in route.obstacles.items())
+    lines += (
+        f"{route.name}: {topic} is not copied: {why}"
+        for topic, why in route.obstacles.items()
+        if (topic, why) not in gone
+    )
     lines += (f"{route.name}: differs: {one['line']}" for one in route.drift)
     if problem := route.ledger.get("problem"):
         lines.append(f"{route.name}: the ledger is not kept: {problem}")
@@ -138,7 +145,8 @@ def _troubles(route: RouteStatus) -> list[str]:
         + (f" ({partition.reason})" if partition.reason else "")
         + (f": {partition.problem}" if partition.problem else "")
         for partition in route.partitions
-        if partition.problem or partition.state not in QUIET_STATES
+        if (partition.problem or partition.state not in QUIET_STATES)
+        and (*partition.source, partition.reason) not in stand
     )
     if route.link.get("limit") == 0:
         lines.append(f"{route.name}: nothing may pass now: its limit, or its link's, is 0 at this time")

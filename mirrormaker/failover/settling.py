@@ -17,7 +17,7 @@ from mirrormaker.failover.rehearsal import find_tails, mirrored_or_start
 from mirrormaker.failover.sides import FailoverError, Sides
 from mirrormaker.failover.tail import Tail
 from mirrormaker.flow.kept_topic import KeptTopic
-from mirrormaker.flow.skips import SKIPPED_TOPIC
+from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 from mirrormaker.reconcile.switches import Side, Stage, Switch
 
 

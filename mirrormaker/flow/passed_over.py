@@ -9,7 +9,8 @@ from broker.types import TopicPartition
 from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
-from mirrormaker.flow.skips import SKIPPED_TOPIC, TIMEOUT_MS
+from mirrormaker.flow.obstacles import SKIPPED_TOPIC
+from mirrormaker.flow.skips import TIMEOUT_MS
 from mirrormaker.topology.model import ClusterSpec, RouteName
 
 REASON = "seek"

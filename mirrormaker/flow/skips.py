@@ -19,10 +19,10 @@ from broker.clock import Clock
 from broker.errors import BrokerError
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
+from mirrormaker.flow.obstacles import SKIPPED_TOPIC
 from mirrormaker.flow.trouble import Trouble
 from mirrormaker.topology.model import RouteName
 
-SKIPPED_TOPIC = "__mirrormaker_skipped"
 TIMEOUT_MS = 15_000
 """How long a note may take."""
 

@@ -15,7 +15,8 @@ from broker.errors import BrokerError
 from broker.telemetry import logger
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
-from mirrormaker.flow.skips import SKIPPED_TOPIC, TIMEOUT_MS
+from mirrormaker.flow.obstacles import SKIPPED_TOPIC
+from mirrormaker.flow.skips import TIMEOUT_MS
 from mirrormaker.flow.trouble import TroubleKind
 from mirrormaker.ledger.route_ledger import RouteLedger
 from mirrormaker.topology.further_topics import written_topics

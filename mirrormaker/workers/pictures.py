@@ -6,6 +6,8 @@ one thing the worst counts. A part of the picture that has no rule here is treat
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -129,8 +131,27 @@ def _longest(lists: Sequence[Sequence[Picture]]) -> Sequence[Picture]:
 
 
 def _latest_events(lists: Sequence[Sequence[Picture]]) -> list[Picture]:
-    events = [event for events in lists for event in events]
+    """What all of them meet, as of a topic, each tells: it happened as often as one of them told it."""
+    by_worker = [_events_alike(listed) for listed in lists]
+    alike = dict.fromkeys(key for told in by_worker for key in told)
+    events = [
+        event
+        for key in alike
+        for event in max((told.get(key, []) for told in by_worker), key=_how_often_and_early)
+    ]
     return sorted(events, key=lambda event: int(event["at_ms"]))[-EVENTS_MAX:]
+
+
+def _events_alike(listed: Sequence[Picture]) -> Mapping[str, list[Picture]]:
+    """Events by what they say."""
+    alike: defaultdict[str, list[Picture]] = defaultdict(list)
+    for event in listed:
+        alike[json.dumps([event["name"], event["details"]], sort_keys=True)].append(event)
+    return alike
+
+
+def _how_often_and_early(events: Sequence[Picture]) -> tuple[int, int]:
+    return len(events), -int(events[0]["at_ms"]) if events else 0
 
 
 def _each_once(lists: Sequence[Sequence[Picture]]) -> list[Picture]:

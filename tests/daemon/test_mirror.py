@@ -277,7 +277,7 @@ def test_a_partition_that_is_refused_stands_visibly_and_the_others_go_on(
     assert told["lag"]["seconds"] > 0
     assert any(event["name"] == "trouble_met" for event in told["events"])
     shown = mirrormaker("status", str(running.file))
-    assert "flights-0 is halted (oversize): oversize at offset 1: " in shown.stdout
+    assert shown.stdout.count("oversize at offset 1: ") == 1
     assert _count(destination, "jfk.flights", 2) == 51
     assert running.stop() == 0
 

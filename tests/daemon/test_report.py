@@ -102,6 +102,30 @@ def test_only_what_does_not_go_as_it_should_needs_attention() -> None:
     assert attention(owned) == [*attention([troubled]), "jfk-to-aggregate: ask b@example.com"]
 
 
+def halt(partition: int, reason: str, problem: str) -> dict[str, object]:
+    said = {"at_ms": 0, "stops_route": False, "released": None}
+    return {"topic": "flights", "partition": partition, "reason": reason, "problem": problem, **said}
+
+
+def test_what_stands_is_told_once_with_what_helps() -> None:
+    standing = replace(
+        route(partition("halted", "records are gone", "source_gap")),
+        halts=(halt(3, "source_gap", "records are gone"), halt(-1, "topic_deleted", "it was deleted")),
+        obstacles={"flights": "it was deleted", "flights-x": "the name is too long"},
+    )
+    since = "since 1970-01-01T00:00:00+00:00"
+    go_on = "to go on: mirrormaker resume FILE jfk-to-aggregate --topic flights"
+    lines = [
+        f"jfk-to-aggregate: flights-3 stands {since}: source_gap: records are gone; {go_on} --partition 3",
+        f"jfk-to-aggregate: flights stands {since}: topic_deleted: it was deleted; {go_on}",
+        "jfk-to-aggregate: flights-x is not copied: the name is too long",
+    ]
+    assert attention([standing]) == lines
+    others = replace(standing, halts=(halt(3, "oversize", "too large"), halt(4, "source_gap", "")))
+    assert "jfk-to-aggregate: flights-3 is halted (source_gap): records are gone" in attention([others])
+    assert "jfk-to-aggregate: flights is not copied: it was deleted" in attention([others])
+
+
 def test_programs_get_plain_numbers() -> None:
     (told,) = render_json(status(route(partition("copying", lag=BEHIND))))["routes"]
     assert told["lag"] == {"messages": 1_234_567, "bytes": 5 << 20, "seconds": 12.34}

@@ -60,7 +60,7 @@ def test_the_worst_state_is_that_of_the_route(states: tuple[str, ...], state: st
 
 
 def test_what_several_say_is_said_once_and_events_come_in_their_order() -> None:
-    events = [{"at_ms": at_ms, "name": "e", "details": {}} for at_ms in range(EVENTS_MAX)]
+    events = [{"at_ms": at_ms, "name": "e", "details": {"number": at_ms}} for at_ms in range(EVENTS_MAX)]
     merged = merge_routes(
         [
             route(error="away", events=events[::2]),
@@ -71,6 +71,16 @@ def test_what_several_say_is_said_once_and_events_come_in_their_order() -> None:
     assert merged["error"] == "away; refused"
     assert [event["at_ms"] for event in merged["events"]] == [0, *range(1, EVENTS_MAX)]
     assert (merged["started_ms"], merged["pause"]) == (7, {"by": "me"})
+
+
+def test_an_event_that_all_workers_meet_is_told_as_often_as_by_one_of_them() -> None:
+    def told(at_ms: int, topic: str = "t") -> dict[str, Any]:
+        return {"at_ms": at_ms, "name": "topic_not_copied", "details": {"topic": topic}}
+
+    merged = merge_routes([route(events=[told(3), told(9, "u")]), route(events=[told(2)])])
+    assert merged["events"] == [told(2), told(9, "u")]
+    merged = merge_routes([route(events=[told(3), told(7)]), route(events=[told(2)]), route(events=[])])
+    assert merged["events"] == [told(3), told(7)]
 
 
 def test_a_worker_that_has_just_begun_hides_no_halt_that_the_others_know() -> None:
