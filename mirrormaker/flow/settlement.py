@@ -48,7 +48,7 @@ class Settlement:
             return
         if answer.code in SUCCESS_CODES:
             chunk.acknowledged = chunk.maybe_written = True
-            chunk.base_offset, chunk.append_time_ms = answer.base_offset, answer.append_time_ms
+            chunk.base_offset, chunk.append_time_ms = answer.base_offset, _append_time_ms(chunk, answer)
             self._take_acknowledged(lane, now_ms)
         else:
             self._note_failure(lane, chunk, answer.code)
@@ -80,3 +80,10 @@ class Settlement:
         if taken and lane.error is not None:
             self._facts.append(PartitionRecovered(source=lane.partition.source, failures=lane.attempts))
             lane.error, lane.attempts = None, 0
+
+
+def _append_time_ms(chunk: Chunk, answer: ProduceAnswer) -> int | None:
+    """The time that the destination gave the records. Kafka's brokers answer what they had already by the
+    latest time in it, also where records keep theirs.
+    """
+    return None if answer.append_time_ms == chunk.max_timestamp else answer.append_time_ms

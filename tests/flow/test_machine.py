@@ -19,6 +19,7 @@ from broker.records.builder import BatchBuilder
 from broker.records.reader import read_records
 from broker.types import BrokerId, TopicPartition
 from mirrormaker.flow.chunk import Chunk
+from mirrormaker.flow.copied import Copied
 from mirrormaker.flow.exchange import (
     Assignment,
     FetchedPartition,
@@ -34,6 +35,7 @@ from mirrormaker.flow.facts import (
     SourceGap,
     SourceTruncated,
 )
+from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.lane import TRANSITIONS, LaneState
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
@@ -441,6 +443,29 @@ def test_a_request_that_failed_is_repeated_with_all_that_followed_it_in_order() 
     world.finish()
     world.check_arrived()
     assert world.machine.counts.repeated_chunks == 5
+
+
+def test_the_time_by_which_a_broker_answers_a_repeat_is_none_that_it_gave_the_records() -> None:
+    copied: list[Copied] = []
+    machine = FlowMachine(FlowConfig(), Hooks(on_copied=copied.append))
+    source, log = source_of(0), SourceLog()
+    machine.assign([Assignment(source=source, destinations=(destination_of(source),), bucket=0, position=0)])
+    machine.set_leaders({destination_of(source): BrokerId(0)})
+    (key,) = machine.ready(0).producers
+    machine.set_producer(key, ProducerIdentity(1000, 3))
+    for latest_ms, append_time_ms in ((1_001, None), (1_003, 1_003), (1_005, 9_000)):
+        offset = log.end
+        log.append(2)
+        answer = FetchedPartition(
+            source=source, offset=offset, records=log.read(offset, 1), source_end=log.end
+        )
+        machine.fetched([answer], len(answer.records), 0)
+        (command,) = machine.ready(0).requests
+        told = ProduceAnswer(ErrorCode.NONE, offset, append_time_ms)
+        machine.answered(command, {destination_of(source): told}, 0)
+        assert copied[-1].max_timestamp == latest_ms
+    assert [each.append_time_ms for each in copied] == [None, None, 9_000]
+    assert [each.crc is not None for each in copied] == [True, True, False]
 
 
 def test_a_partition_in_line_follows_its_leader_to_a_broker_that_nothing_went_to_before() -> None:
