@@ -64,19 +64,25 @@ class World:
         self.random = Random(seed)
         self.replicas = Replicas()
         self.source = SourceLog()
-        self.recorder = LedgerRecorder("one")
-        self.recorder.begin(LANE, 0)
         self.view = LedgerView()
-        config = FlowConfig(chunk_batches_max=4, fetch_partition_bytes=2_000)
-        self.machine = FlowMachine(config, Hooks(on_copied=self.recorder.take))
-        assignment = Assignment(
-            source=SOURCE, destinations=(DESTINATION,), bucket=0, position=0, is_merged=True
-        )
-        self.machine.assign([assignment])
-        self.machine.set_leaders({DESTINATION: LEADER})
+        self.recorded = 0
+        """Behind what the ledger has been written of."""
         self.wire: deque[ProduceCommand] = deque()
         self.producer_ids = 1000
         self.now_ms = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """A process begins where the ledger ends."""
+        self.recorder = LedgerRecorder(str(self.producer_ids))
+        self.recorder.begin(LANE, self.recorded)
+        config = FlowConfig(chunk_batches_max=4, fetch_partition_bytes=2_000)
+        self.machine = FlowMachine(config, Hooks(on_copied=self.recorder.take))
+        assignment = Assignment(
+            source=SOURCE, destinations=(DESTINATION,), bucket=0, position=self.recorded, is_merged=True
+        )
+        self.machine.assign([assignment])
+        self.machine.set_leaders({DESTINATION: LEADER})
 
     def perform(self) -> None:
         ready = self.machine.ready(self.now_ms)
@@ -116,6 +122,18 @@ class World:
 
     def lose_answers(self) -> None:
         """Some of what is on the wire arrives, perhaps a part of the last; none of it is answered."""
+        self.arrive_in_part()
+        while self.wire:
+            self.machine.failed(self.wire.popleft(), self.now_ms)
+
+    def crash(self) -> None:
+        """The process ends so."""
+        self.arrive_in_part()
+        self.wire.clear()
+        self.begin()
+        self.perform()
+
+    def arrive_in_part(self) -> None:
         arrived = self.random.randint(0, len(self.wire))
         for index in range(arrived):
             self.append(self.wire[index])
@@ -125,15 +143,14 @@ class World:
         if self.random.random() < 0.8:
             self.replicas.fail_over()
         self.replicas.replicate()
-        while self.wire:
-            self.machine.failed(self.wire.popleft(), self.now_ms)
 
     def write_as_another(self) -> None:
         append(self.replicas.leader, *[OTHERS] * self.random.randint(1, 3), epoch=self.replicas.epoch)
         self.replicas.replicate()
 
     def write_ledger(self) -> None:
-        self.recorder.advance({SOURCE: (self.machine.partitions[SOURCE].acknowledged,)})
+        self.recorded = self.machine.partitions[SOURCE].acknowledged
+        self.recorder.advance({SOURCE: (self.recorded,)})
         due = self.recorder.due()
         for key, value in due.records:
             self.view.apply(encode_document(key), None if value is None else encode_document(value))
@@ -171,6 +188,10 @@ class World:
                 return
         raise AssertionError("stuck")
 
+    def there(self) -> list[int | None]:
+        """Source offsets of all records at the destination, None for those of others."""
+        return [None if value == OTHERS else int(value) for _, value in contents(self.replicas.leader)]
+
 
 def check(ledger: LaneLedger, there: list[int | None], end: int) -> int:
     """Whether the ledger tells where what is there is; how many offsets it only has a bound for."""
@@ -199,9 +220,26 @@ def test_what_the_ledger_says_is_so_whatever_part_of_a_request_a_new_leader_has(
         for _ in range(80):
             world.step()
         world.finish()
-        there = [None if value == OTHERS else int(value) for _, value in contents(world.replicas.leader)]
+        there = world.there()
         own = [each for each in there if each is not None]
         assert own == list(range(world.source.end)), seed
         if own:
             bounds += check(world.view.lanes[LANE], there, world.source.end)
     assert bounds
+
+
+def test_translations_after_crashes_miss_nothing_either() -> None:
+    for seed in range(60):
+        world = World(seed)
+        for number in range(80):
+            if number % 20 == 19:
+                world.crash()
+            world.step()
+        world.finish()
+        there, ledger = world.there(), world.view.lanes.get(LANE, LaneLedger())
+        for offset in range(world.source.end + 1):
+            if (place := ledger.forward(offset).offset) is not None:
+                assert {*range(offset, world.source.end)} <= {*there[place:]}, seed
+        for place in range(len(there) + 1):
+            if (reached := ledger.back(place).offset) is not None:
+                assert {*range(reached)} <= {*there[:place]}, seed
