@@ -167,6 +167,9 @@ class _Security:
             path = self._options.get(f"{store}.location", "")
             if place is None or not path or kind.upper() == "PEM":
                 continue
+            if not PurePath(path).name:
+                self._report(place, "expected the path of a file")
+                continue
             converted = str(PurePath(path).with_suffix(".pem"))
             self._options[f"{store}.location"] = converted
             self._remarks.note(place, f"{converted} is to hold it: {how}")

@@ -197,6 +197,10 @@ def test_variables_of_clusters_with_like_names_differ(tmp_path: Path) -> None:
             "7: a.sasl.jaas.config: a quote that is never closed",
         ),
         (
+            "security.protocol = SSL\na.ssl.truststore.location = .",
+            "6: a.ssl.truststore.location: expected the path of a file",
+        ),
+        (
             "security.protocol = SSL\na.ssl.truststore.location = ${file:/x:y}",
             "6: a.ssl.truststore.location: is a variable, which nobody fills in here: say what it stands for",
         ),
