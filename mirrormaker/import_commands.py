@@ -9,12 +9,13 @@ from typing import Any
 
 from broker.errors import ConfigurationError
 from mirrormaker.importing.importer import import_files
+from mirrormaker.importing.positions import OffsetsFile
 
 _UNNAMED = Path("topology.yaml")
 
 
 def add_import_verb(verbs: Any) -> None:
-    """`import FILE... [--positions OFFSETS] [--out TOPOLOGY]`."""
+    """`import FILE... [--positions [TARGET=]OFFSETS] [--out TOPOLOGY]`."""
     purpose = "make a topology of what MirrorMaker 2 was told"
     verb = verbs.add_parser("import", help=purpose, description=purpose)
     verb.add_argument(
@@ -26,10 +27,10 @@ def add_import_verb(verbs: Any) -> None:
     )
     verb.add_argument(
         "--positions",
-        type=Path,
+        type=OffsetsFile.parse,
         action="append",
         default=[],
-        metavar="OFFSETS",
+        metavar="[TARGET=]OFFSETS",
         help="start where it has stopped: records of its topic of offsets, or GET /connectors/NAME/offsets",
     )
     verb.add_argument("--out", type=Path, metavar="TOPOLOGY", help="save it there; stdout if left out")

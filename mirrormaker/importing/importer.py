@@ -20,7 +20,7 @@ from mirrormaker.importing.connectors import join_connectors, read_connectors
 from mirrormaker.importing.dedicated import read_dedicated
 from mirrormaker.importing.left_out import why_left_out
 from mirrormaker.importing.mirrors import BOOTSTRAP, SECURITY_PREFIXES, Flow, Mirrors, Settings
-from mirrormaker.importing.positions import read_positions, start_at_positions
+from mirrormaker.importing.positions import OffsetsFile, read_positions, start_at_positions
 from mirrormaker.importing.remarks import Remarks
 from mirrormaker.importing.routes import Document, read_route, selection_of
 from mirrormaker.importing.security import Variables, read_security
@@ -47,7 +47,7 @@ class Imported:
     """Each as `FILE:LINE: SETTING: WHAT`."""
 
 
-def import_files(files: Sequence[Path], to: Path, positions: Sequence[Path] = ()) -> Imported:
+def import_files(files: Sequence[Path], to: Path, positions: Sequence[OffsetsFile] = ()) -> Imported:
     """One topology out of all files, as it would stand in the file `to`; its routes start where the files
     `positions` say that MirrorMaker 2 has stopped.
 
@@ -73,7 +73,7 @@ def import_files(files: Sequence[Path], to: Path, positions: Sequence[Path] = ()
         mirrors.remarks.report_file(files[0], "nothing is copied from one cluster to another")
     _raise_problems(mirrors)
     _merge_clashing(mirrors.flows, routes)
-    if stopped_at:
+    if stopped_at.by_ends:
         start_at_positions(mirrors, routes, stopped_at)
         _raise_problems(mirrors)
     return _render(mirrors, clusters, routes, files, to)

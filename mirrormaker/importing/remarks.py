@@ -61,6 +61,6 @@ class Remarks:
     def _in_order(self, told: dict[str, str]) -> list[str]:
         def rank(line: str) -> tuple[int, int]:
             file, _, number = told[line].rpartition(":")
-            return self._files.index(file), int(number)
+            return self._files.index(file) if file in self._files else len(self._files), int(number)
 
         return sorted(told, key=rank)

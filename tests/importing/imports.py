@@ -10,6 +10,7 @@ import pytest
 
 from broker.errors import ConfigurationError
 from mirrormaker.importing.importer import import_files
+from mirrormaker.importing.positions import OffsetsFile
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import RouteSpec, Topology
 
@@ -47,7 +48,10 @@ def write(folder: Path, text: str, name: str = "mm2.properties") -> Path:
 def imported(folder: Path, *texts: str, positions: Mapping[str, str] | None = None) -> Outcome:
     """The topology of files with these texts."""
     files = [write(folder, text, f"mm2-{number}.conf") for number, text in enumerate(texts, 1)]
-    told = [write(folder, text, name) for name, text in (positions or {}).items()]
+    told = []
+    for name, text in (positions or {}).items():
+        target, separator, file = name.rpartition("=")
+        told.append(OffsetsFile.parse(f"{target}{separator}{write(folder, text, file)}"))
     to = folder / "topology.yaml"
     made = import_files(files, to, told)
     to.write_text(made.text)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from broker.errors import ConfigurationError
 from mirrormaker.importing.importer import import_files
+from mirrormaker.importing.positions import OffsetsFile
 from mirrormaker.topology.loader import parse_topology
 
 SECRET = "s3cr3t"
@@ -90,7 +91,9 @@ def check(text: str, positions: str | None = None) -> None:
         told.write_text(positions or "")
         problems: list[str] = []
         try:
-            imported = import_files([file], folder / "topology.yaml", [] if positions is None else [told])
+            imported = import_files(
+                [file], folder / "topology.yaml", [] if positions is None else [OffsetsFile(told)]
+            )
         except ConfigurationError as error:
             problems = error.problems
         if problems:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mirrormaker.importing.positions import OffsetsFile
 from mirrormaker.topology.model import ExistingTopics, Start, StartAtOffsets
 from tests.importing.imports import ONE_WAY, imported, problems_of
 
@@ -77,13 +78,44 @@ def test_what_is_no_position_is_refused(tmp_path: Path, text: str, problem: str)
     assert problems_of(tmp_path, ONE_WAY, positions={"offsets": text}) == [problem]
 
 
+FAN_OUT = """\
+clusters = a, b, c
+a.bootstrap.servers = a1:9092
+b.bootstrap.servers = b1:9092
+c.bootstrap.servers = c1:9092
+a->b.enabled = true
+a->c.enabled = true
+"""
+
+
+def test_positions_are_those_of_the_target_that_has_them(tmp_path: Path) -> None:
+    positions = {"b=at-b": record("x", 0, 1), "c=at-c": record("x", 0, 2)}
+    to_b, to_c = imported(tmp_path, FAN_OUT, positions=positions).topology.routes
+    assert to_b.start == StartAtOffsets(offsets={"x": {0: 2}})
+    assert to_c.start == StartAtOffsets(offsets={"x": {0: 3}})
+
+
 def test_positions_that_could_be_of_several_flows_are_refused(tmp_path: Path) -> None:
-    text = (
-        "clusters = a, b, c\na.bootstrap.servers = a:1\n"
-        "b.bootstrap.servers = b:1\nc.bootstrap.servers = c:1\n"
-        "a->b.enabled = true\na->c.enabled = true\n"
-    )
-    assert problems_of(tmp_path, text, positions={"offsets": record("x", 0, 1)}) == [
-        f"{line}: a->{to}.enabled: several flows leave 'a', and positions do not say whose they are"
+    assert problems_of(tmp_path, FAN_OUT, positions={"offsets": record("x", 0, 1)}) == [
+        f"{line}: a->{to}.enabled: several flows leave 'a': say whose positions they are, TARGET=OFFSETS"
         for line, to in ((5, "b"), (6, "c"))
     ]
+
+
+def test_a_path_may_have_any_sign(tmp_path: Path) -> None:
+    assert OffsetsFile.parse("./b=c") == OffsetsFile(Path("b=c"))
+    assert OffsetsFile.parse("b=c=d") == OffsetsFile(Path("c=d"), "b")
+
+
+@pytest.mark.parametrize(("name", "cluster"), [("d=offsets", "a"), ("offsets", "x"), ("a=offsets", "a")])
+def test_positions_of_no_flow_are_refused(tmp_path: Path, name: str, cluster: str) -> None:
+    text = record("x", 0, 1, cluster=cluster)
+    assert problems_of(tmp_path, ONE_WAY, positions={name: text}) == [
+        f"offsets: tells of {cluster}: no flow leads from there to where it was kept"
+    ]
+
+
+def test_what_else_a_file_tells_is_no_matter(tmp_path: Path) -> None:
+    text = record("x", 0, 1, cluster="elsewhere") + record("x", 0, 2)
+    route = imported(tmp_path, ONE_WAY, positions={"offsets": text}).route
+    assert route.start == StartAtOffsets(offsets={"x": {0: 3}})
