@@ -7,7 +7,7 @@ notes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -64,8 +64,7 @@ def import_files(files: Sequence[Path], to: Path, positions: Sequence[OffsetsFil
         name: _read_cluster(name, Settings(entries, mirrors.remarks), variables)
         for name, entries in mirrors.clusters.items()
     }
-    routes = [read_route(flow, mirrors.clusters) for flow in mirrors.flows]
-    _name_routes(mirrors.flows, routes)
+    routes = list(_read_routes(mirrors.flows, mirrors.clusters))
     for entry, name in mirrors.all.items():
         if not mirrors.remarks.is_used(entry):
             mirrors.remarks.note(entry, why_left_out(name))
@@ -123,19 +122,22 @@ def _addresses(settings: Settings) -> list[str]:
     return found
 
 
-def _name_routes(flows: Sequence[Flow], routes: Sequence[Document]) -> None:
+def _read_routes(flows: Sequence[Flow], aliases: Collection[str]) -> Iterator[Document]:
     """Routes between the same clusters are called as their connectors are."""
     alike = Counter(flow.ends for flow in flows)
-    for flow, route in zip(flows, routes, strict=True):
-        if alike[flow.ends] > 1:
+    for flow in flows:
+        route = read_route(flow, aliases)
+        if alike[flow.ends] == 1:
+            yield route
+        else:
             if flow.name is None or name_problem(flow.name, ROUTE_NAME_SIZE_MAX):
                 message = f"of the flows from {flow.source} to {flow.target} each needs a name, as of a route"
                 flow.settings.remarks.report(flow.named_by, message)
-            route["name"] = flow.name
+            yield {"name": flow.name, **route}
 
 
 def _merge_clashing(flows: Sequence[Flow], routes: Sequence[Document]) -> None:
-    """Routes that write the same topics say so; groups cannot be carried into these."""
+    """Routes from several clusters that write the same topics say so; groups cannot be carried into these."""
     specs = [
         RouteSpec(
             name=RouteName(""),
@@ -147,7 +149,7 @@ def _merge_clashing(flows: Sequence[Flow], routes: Sequence[Document]) -> None:
     ]
     clashing: set[int] = set()
     for one, other in combinations(range(len(routes)), 2):
-        if any(check_clashes([specs[one], specs[other]])):
+        if specs[one].source != specs[other].source and any(check_clashes([specs[one], specs[other]])):
             clashing |= {one, other}
     for index in clashing:
         topics, sync = routes[index]["topics"], routes[index]["sync"]

@@ -121,6 +121,15 @@ def test_several_connectors_between_two_clusters_are_routes_of_their_names(tmp_p
     }
 
 
+def test_connectors_that_copy_the_same_topics_twice_are_refused(tmp_path: Path) -> None:
+    one = connector("Source", "a", "b", topics="x.*", name="one")
+    other = connector("Source", "a", "b", topics="x1", name="other")
+    (problem,) = problems_of(tmp_path, json.dumps([one, other]))
+    assert problem.startswith(
+        " makes no topology: routes[1].topics: writes the same topics of 'b' as routes[0]"
+    )
+
+
 def test_files_of_both_kinds_make_one_topology(tmp_path: Path) -> None:
     there_and_on = json.dumps(connector("Source", "b", "c"))
     outcome = imported(tmp_path, ONE_WAY.replace("b1:9092", "b:9092"), there_and_on)
