@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -101,6 +100,8 @@ class RouteLedger:
         self._unnoted: set[int] = set()
         """Those of them that the topic does not tell of."""
         self._is_refused = False
+        self._is_sought = asyncio.Event()
+        """The topic is at hand, or could not be had."""
         self._is_known = asyncio.Event()
         """It has been read, or never will be."""
         self._delivery = route.delivery
@@ -125,6 +126,7 @@ class RouteLedger:
                 ) as topic:
                     self._topic, self.problem, self._is_refused = topic, None, False
                     self._unnoted |= self._producers
+                    self._is_sought.set()
                     self._tell_change()
                     await topic.read_to_end()
                     self._is_known.set()
@@ -159,6 +161,7 @@ class RouteLedger:
         if self.problem is None:
             self.note("ledger_not_kept", error=str(error))
         self.problem = str(error)
+        self._is_sought.set()
         self._is_refused = isinstance(error, AuthenticationError | ConfigurationError) or (
             isinstance(error, ProtocolError) and error.code in _REFUSALS
         )
@@ -195,9 +198,7 @@ class RouteLedger:
         if self._delivery is not Delivery.AT_LEAST_ONCE:
             return  # nothing is copied twice
         self._producers.add(producer_id)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(READ_TIMEOUT_MS / 1000):
-                await self._is_known.wait()
+        await self._is_sought.wait()
         if self._topic is not None and not await self._put([self._note_of(producer_id)]):
             self._unnoted.add(producer_id)
 

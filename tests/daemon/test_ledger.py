@@ -10,12 +10,17 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from broker.client.cluster import Cluster
+from broker.clock import SystemClock
 from broker.embedded import EmbeddedCluster
 from broker.types import NO_TOPIC_ID, TopicId
+from mirrormaker.ledger import route_ledger
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.reading import find_ledger
+from mirrormaker.ledger.route_ledger import RouteLedger
 from mirrormaker.ledger.view import LedgerView
+from mirrormaker.topology.loader import load_topology
+from mirrormaker.topology.model import RouteSpec
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker, wait_until
@@ -87,6 +92,28 @@ def test_a_partition_copied_as_it_is_has_one_page_that_grows(
         (page,) = ledger.pages()
         assert (page.first, page.next, page.to_first, page.to_next, page.count) == (0, 1000, 0, 1000, 1000)
         assert ledger.forward(617).offset == ledger.back(617).offset == 617
+
+
+def test_no_record_is_sent_before_it_is_noted_by_whom_however_long_that_takes(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster],
+    mirror: MirrorFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(route_ledger, "READ_TIMEOUT_MS", 0)  # as where it takes longer to reach the ledger
+    (route,) = load_topology(mirror(*clusters).file).routes
+    assert asyncio.run(introduced(route, *clusters)) == {7}
+
+
+async def introduced(route: RouteSpec, source: EmbeddedCluster, destination: EmbeddedCluster) -> set[int]:
+    """The producers that the ledger tells of as soon as one has been introduced by a process that has just
+    begun.
+    """
+    async with Cluster(source.bootstrap) as near, Cluster(destination.bootstrap) as far:
+        ledger = RouteLedger(route, near, far, SystemClock())
+        running = asyncio.create_task(ledger.run())
+        await ledger.introduce(7)
+        running.cancel()
+        return set((await find_ledger(far)).producers(near.cluster_id))
 
 
 def test_whose_copies_there_are_is_noted_also_in_a_ledger_that_was_made_anew(
