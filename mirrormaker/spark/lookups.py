@@ -115,14 +115,14 @@ class LogLookup:
                 await retries.pause(error)
 
     async def logs_beyond(self, known: Offsets, topic_ids: TopicIds) -> Logs:
-        """As `logs` of what there is. Logs that seem to end before `known`, or to be of other topics, are
-        looked at again: a leader that has just taken over may not know yet how far it is, and a node that
-        lags behind may tell of a topic that is no more.
+        """As `logs` of what there is. Logs that seem to end before `known`, to be of other topics or not to be
+        there are looked at again: a leader that has just taken over may not know yet how far it is, and a
+        node that lags behind may tell of a topic that is no more, or not know of one.
         """
         options = self._options.cluster
         for _ in range(options.retries):
             logs = await self.logs(missing_allowed=True)
-            is_beyond = all(logs.latest.get(each, offset) >= offset for each, offset in known.items())
+            is_beyond = all(logs.latest.get(each, -1) >= offset for each, offset in known.items())
             if is_beyond and not made_anew(topic_ids, logs.topic_ids):
                 return logs
             await asyncio.sleep(options.retry_interval_ms / 1000)

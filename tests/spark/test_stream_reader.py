@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.types import HostPort, TopicPartition
+from mirrormaker.spark.lookups import LogLookup
 from mirrormaker.spark.offsets import DataLossError, Logs
 from mirrormaker.spark.options import parse_options
 from mirrormaker.spark.stream_reader import JsonOffsets, MirrorStreamReader
@@ -173,6 +174,24 @@ def test_records_that_are_gone_are_an_error_or_passed_over(bootstrap: str) -> No
     assert offsets_of(lenient.latestOffset(gone, ReadAllAvailable())) == end
     strict.stop()
     lenient.stop()
+
+
+@pytest.mark.parametrize("strictly", ["true", "false"])
+def test_a_topic_that_a_node_does_not_know_yet_is_looked_for_again(
+    bootstrap: str, strictly: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, other = (fill(bootstrap, partitions=1, count=10) for _ in range(2))
+    reader = reader_of(bootstrap, f"{topic},{other}", failOnDataLoss=strictly)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    look, looks = LogLookup.logs, iter([{TopicPartition(other, 0): 10}])
+
+    async def look_at_one_first(lookup: LogLookup, *, missing_allowed: bool = False) -> Logs:
+        logs = await look(lookup, missing_allowed=missing_allowed)
+        return replace(logs, latest=next(looks, logs.latest))
+
+    monkeypatch.setattr(LogLookup, "logs", look_at_one_first)
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    reader.stop()
 
 
 @pytest.mark.parametrize(
