@@ -12,7 +12,8 @@ Beside the data there is `_mirrormaker/`, which readers pass over as all names w
                      are
 
 A crash leaves either nothing of a batch, or a note by which the next run ends what was begun (`recover`).
-A window is replaced in one step where the filesystem can swap folders (Linux, locally), else by two renames.
+A window is replaced in one step where the filesystem can swap folders (Linux, locally), else file by file: a
+folder that is renamed by copies, as in object stores, may be left at both places in part, and so may a file.
 Whoever changes a table holds the lock of its pipeline.
 """
 
@@ -39,7 +40,6 @@ _LAYOUT = f"{_NOTES}/layout.json"
 _STAGING = f"{_NOTES}/staging"
 _COMMITS = f"{_NOTES}/commits"
 _SWAP = f"{_NOTES}/swap.json"
-_REPLACED = f"{_NOTES}/replaced"
 _MARK = "_new"
 """Stands in a staged window until it has been swapped in."""
 COMMITS_KEPT = 10
@@ -146,7 +146,6 @@ class Table:
             if name.endswith(".json") and not name.startswith("."):
                 self._move_in(json.loads(self.files.read_text(f"{_COMMITS}/{name}") or "{}"))
         self.files.delete(_STAGING)
-        self.files.delete(_REPLACED)
 
     def holds(self, key: str, number: int) -> bool:
         """Whether a batch is part of the table, as far back as batches are known again."""
@@ -179,7 +178,10 @@ class Table:
 
     def swap(self, staged: str, windows: list[str]) -> None:
         """Have these windows hold what is staged for them; those without any are removed."""
-        written = self.files.list_folders(staged)
+        written: dict[str, list[str]] = {}
+        for path in self.files.list_files(staged):
+            window, _, name = path.rpartition("/")
+            written.setdefault(window, []).append(name)
         for window in written:
             self.files.write_text(f"{staged}/{window}/{_MARK}", "")
         removed = sorted(set(windows) - set(written))
@@ -234,9 +236,14 @@ class Table:
         assert isinstance(files, list)
         if not self.files.exists(str(staged)):
             return  # all of it was moved
-        for name in files:
-            if self.files.exists(f"{staged}/{name}"):
-                self.files.rename(f"{staged}/{name}", name)
+        self._move_files(f"{staged}/", "", files)
+
+    def _move_files(self, source: str, target: str, names: list[str]) -> None:
+        """Those that have not been moved yet; what is at both places was copied, maybe not to its end."""
+        for name in names:
+            if self.files.exists(f"{source}{name}"):
+                self.files.delete(f"{target}{name}")
+                self.files.rename(f"{source}{name}", f"{target}{name}")
 
     def _end_swap(self) -> None:
         text = self.files.read_text(_SWAP)
@@ -244,22 +251,21 @@ class Table:
             return
         told = json.loads(text)
         staged = told["staged"]
-        for window in told["written"]:
-            self._swap_window(f"{staged}/{window}", window)
+        for window, names in told["written"].items():
+            self._swap_window(f"{staged}/{window}", window, names)
         for window in told["removed"]:
             self.files.delete(window)
         self.files.delete(staged)
-        self.files.delete(_REPLACED)
         self.files.delete(_SWAP)
 
-    def _swap_window(self, staged: str, window: str) -> None:
+    def _swap_window(self, staged: str, window: str, names: list[str]) -> None:
         """Unless that is done already: what was swapped in took its mark along."""
         if self.files.exists(f"{staged}/{_MARK}"):
-            if not self.files.exists(window):
-                self.files.rename(staged, window)
-            elif not self.files.exchange(staged, window):
-                self.files.rename(window, f"{_REPLACED}/{window}")
-                self.files.rename(staged, window)
+            self.files.make_folder(window)
+            if not self.files.exchange(staged, window):
+                for name in sorted(set(self.files.list_files(window)) - set(names)):
+                    self.files.delete(f"{window}/{name}")
+                self._move_files(f"{staged}/", f"{window}/", names)
         self.files.delete(f"{window}/{_MARK}")
 
 

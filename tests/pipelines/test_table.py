@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -132,11 +134,11 @@ def test_windows_are_swapped_by_the_next_run_when_that_was_cut_off(
     swap_window = Table._swap_window
     done: list[str] = []
 
-    def cut_off(table: Table, staged: str, window: str) -> None:
+    def cut_off(table: Table, staged: str, window: str, names: list[str]) -> None:
         if len(done) == swapped:
             raise CutOffError
         done.append(window)
-        swap_window(table, staged, window)
+        swap_window(table, staged, window, names)
 
     asked = Span(start_ms=DAY, end_ms=DAY + 3 * 3_600_000)
     with monkeypatch.context() as patched:
@@ -148,6 +150,76 @@ def test_windows_are_swapped_by_the_next_run_when_that_was_cut_off(
             table.replace(asked, rows(spark, range(10, 14)))
     table.recover()
     assert held(table) == {0: [10, 12], 1: [11, 13]}
+
+
+class Copying:
+    """Renames as object stores have them: file by file a copy, then the removal of what was copied; cut off
+    after some of these.
+    """
+
+    def __init__(self, steps: int | None = None) -> None:
+        self._left = steps
+
+    def __call__(self, files: TableFiles, path: str, to: str) -> None:
+        source, target = (Path(files.root, each) for each in (path, to))
+        if target.is_dir():
+            target /= source.name
+        for file in sorted(source.rglob("*")) if source.is_dir() else [source]:
+            copy = target / file.relative_to(source)
+            if file.is_dir():
+                continue
+            assert not copy.exists(), "object stores refuse that"
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+            self._step()
+            file.unlink()
+            self._step()
+
+    def _step(self) -> None:
+        if self._left is not None:
+            if not self._left:
+                raise CutOffError
+            self._left -= 1
+
+
+def test_what_a_copying_filesystem_has_half_moved_is_whole_after_the_next_run(
+    spark: SparkSession, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def many(ids: range) -> DataFrame:
+        return rows(spark, ids).repartition(2)
+
+    monkeypatch.setattr(TableFiles, "exchange", lambda files, path, other: False)
+    table.append("c", 0, many(range(8)))
+    staged = table.stage(many(range(10, 18)), LAYOUT)
+    windows = table.files.list_folders("")
+    rename = TableFiles.rename
+    for steps in range(1_000):
+        again = Table(spark, str(tmp_path / f"table-{steps}"), LAYOUT)
+        shutil.copytree(table.files.root, again.files.root)
+        is_cut_off = False
+        with monkeypatch.context() as patched:
+            patched.setattr(TableFiles, "rename", _data_by(Copying(steps), rename))
+            try:
+                again.swap(staged, windows)
+            except CutOffError:
+                is_cut_off = True
+            patched.setattr(TableFiles, "rename", _data_by(Copying(), rename))
+            again.recover()
+        assert held(again) == {0: [10, 12, 14, 16], 1: [11, 13, 15, 17]}, steps
+        if not is_cut_off:
+            return
+
+
+Rename = Callable[[TableFiles, str, str], None]
+
+
+def _data_by(copying: Copying, rename: Rename) -> Rename:
+    """Notes are renamed as ever."""
+
+    def renamed(files: TableFiles, path: str, to: str) -> None:
+        (rename if path.endswith(".tmp") else copying)(files, path, to)
+
+    return renamed
 
 
 def test_a_table_belongs_to_one_checkpoint(spark: SparkSession, table: Table, tmp_path: Path) -> None:
