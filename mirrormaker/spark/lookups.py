@@ -115,9 +115,9 @@ class LogLookup:
                 await retries.pause(error)
 
     async def logs_beyond(self, known: Offsets, topic_ids: TopicIds) -> Logs:
-        """As `logs` of what there is. Logs that seem to end before `known`, to be of other topics or not to be
-        there are looked at again: a leader that has just taken over may not know yet how far it is, and a
-        node that lags behind may tell of a topic that is no more, or not know of one.
+        """As `logs` of what there is. Logs that seem to be gone, to end before `known` or to be of other
+        topics are looked at again: a leader that has just taken over may not know yet how far it is, and a
+        node that lags behind may not know of a topic, or tell of one that is no more.
         """
         options = self._options.cluster
         for _ in range(options.retries):
