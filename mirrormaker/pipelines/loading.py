@@ -40,7 +40,7 @@ from mirrormaker.pipelines.sinks.sink import Sink, SinkPlace, sink_identity, sin
 from mirrormaker.pipelines.slow_starts import STARTS_MAX, is_slow_start
 from mirrormaker.pipelines.source import hour_of_record, stream
 from mirrormaker.pipelines.transforming import apply_steps
-from mirrormaker.topology.model import PipelineSpec, SinkSpec, Topology
+from mirrormaker.topology.model import PipelineSpec, Topology
 from mirrormaker.topology.step_order import source_of
 
 
@@ -104,7 +104,7 @@ class Load:
         self._checkpoint = Checkpoint(spark, pipeline, folder)
         self._generation = self._checkpoint.make_generation()
         self._quarantine = Quarantine(spark, pipeline, folder, self._generation)
-        self._sinks: dict[int, Sink] = {}
+        self._sinks: list[Sink] = []
         self._writers: list[DataStreamWriter] = []
         self._queries: list[StreamingQuery] = []
         """One of each writer, the last that it started."""
@@ -117,7 +117,9 @@ class Load:
         """What a batch failed on: Spark tells only its own words for it."""
 
     def start(self) -> None:
-        """Begin. Raises ConfigurationError when a table belongs to another checkpoint."""
+        """Begin, with tables as a run before was to leave them. Raises ConfigurationError when one belongs to
+        another checkpoint.
+        """
         pipeline = self._pipeline
         assert pipeline.cluster is not None
         known = counted_batches(self._folder.runs())
@@ -129,16 +131,20 @@ class Load:
         cluster = self._topology.clusters[pipeline.cluster]
         records = stream(self._spark, cluster, pipeline, prepared.beginning)
         decoded = decode(records, pipeline, self._prepared.schema)
+        rows = split(decoded).rows
+        if pipeline.watermark is not None:
+            rows = rows.withWatermark("time", f"{pipeline.watermark.delay_ms} milliseconds")
+        frames = self._frames_of_sinks(rows)
+        for number, frame in enumerate(frames):
+            sink = open_sink(self._place(number), pipeline.sinks[number], frame)
+            sink.claim()
+            self._sinks.append(sink)
         if pipeline.watermark is None:
             self._start_query(LOAD, decoded, self._write_all)
             return
-        parts = split(decoded)
-        rows = parts.rows.withWatermark("time", f"{pipeline.watermark.delay_ms} milliseconds")
-        frames = apply_steps(pipeline, rows)
         self._start_query(QUARANTINE, decoded, self._write_malformed)
-        for number, sink in enumerate(pipeline.sinks):
-            frame = frames[source_of(sink, pipeline.steps)]
-            self._start_query(sink_name(number, sink), frame, self._writer_of(number, sink))
+        for number, frame in enumerate(frames):
+            self._start_query(sink_name(number, pipeline.sinks[number]), frame, self._writer_of(number))
 
     def wait(self, timeout_s: int) -> bool:
         """Whether all of it is done within that time. Raises LoadError when it failed."""
@@ -209,40 +215,31 @@ class Load:
     def _write_all(self, decoded: DataFrame, number: int) -> LoadFigures:
         decoded.persist()
         try:
-            frames = apply_steps(self._pipeline, split(decoded).rows)
-            sinks = [
-                (index, sink, frames[source_of(sink, self._pipeline.steps)])
-                for index, sink in enumerate(self._pipeline.sinks)
-            ]
-            for index, sink, frame in sinks:
-                self._opened(index, sink, frame)
+            frames = self._frames_of_sinks(split(decoded).rows)
             figures = self._write_malformed(decoded, number)
-            for index, sink, frame in sinks:
-                figures.add(self._writer_of(index, sink)(frame, number))
+            for index, frame in enumerate(frames):
+                figures.add(self._writer_of(index)(frame, number))
             return figures
         finally:
             decoded.unpersist()
+
+    def _frames_of_sinks(self, rows: DataFrame) -> list[DataFrame]:
+        """What the steps make of rows, or of a stream, for each sink."""
+        frames = apply_steps(self._pipeline, rows)
+        return [frames[source_of(sink, self._pipeline.steps)] for sink in self._pipeline.sinks]
 
     def _write_malformed(self, decoded: DataFrame, number: int) -> LoadFigures:
         figures = _count(decoded)
         figures.rows_quarantined = self._quarantine.append(number, split(decoded).malformed)
         return figures
 
-    def _writer_of(self, index: int, sink: SinkSpec) -> Write:
-        name = sink_name(index, sink)
+    def _writer_of(self, index: int) -> Write:
+        name = sink_name(index, self._pipeline.sinks[index])
 
         def write(frame: DataFrame, number: int) -> LoadFigures:
-            rows = self._opened(index, sink, frame).append(number, frame)
-            return LoadFigures(rows_written={name: rows})
+            return LoadFigures(rows_written={name: self._sinks[index].append(number, frame)})
 
         return write
-
-    def _opened(self, index: int, sink: SinkSpec, frame: DataFrame) -> Sink:
-        if index not in self._sinks:
-            opened = open_sink(self._place(index), sink, frame)
-            opened.claim()
-            self._sinks[index] = opened
-        return self._sinks[index]
 
     def _place(self, index: int) -> SinkPlace:
         return SinkPlace(

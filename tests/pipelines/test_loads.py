@@ -171,6 +171,31 @@ def test_a_reload_writes_the_windows_anew_that_are_asked_for_and_no_others(place
     assert place.ids() == [*range(40), 99]
 
 
+def test_a_reload_that_was_cut_off_amid_its_windows_is_ended_by_a_load_of_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.keys += (
+        "    steps: [{name: s, sql: 'select value.id, 1 as version, topic, date, hour from records'}]\n"
+    )
+    place.produce(order(number, number // 10) for number in range(20))
+    place.run()
+    place.keys = place.keys.replace("1 as version", "2 as version")
+    swap_window = Table._swap_window
+
+    def cut_off(table: Table, staged: str, window: str, names: list[str]) -> None:
+        if window.endswith("hour=1"):
+            raise OSError("cut off")
+        swap_window(table, staged, window, names)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Table, "_swap_window", cut_off)
+        with pytest.raises(RunFailedError, match="cut off"):
+            place.reload(0, 2)
+    assert place.run().rows_read == 0
+    found = place.spark.read.parquet(str(place.folder / "out")).groupBy("hour", "version").count()
+    assert {(row.hour, row.version): row["count"] for row in found.collect()} == {(0, 2): 10, (1, 2): 10}
+
+
 def test_a_reload_puts_into_quarantine_what_the_schema_of_today_does_not_have(place: Place) -> None:
     place.keys = place.keys.replace("price double", "price string")
     values = [json.dumps({"id": number, "price": "free" if number % 2 else number}) for number in range(10)]
