@@ -7,7 +7,6 @@ import glob
 import logging
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from broker.child_process import describe_exit
 from broker.errors import ConfigurationError
-from broker.types import HostPort
+from mirrormaker.pipelines.master import master_problem
 from mirrormaker.spark import MirrorDataSource
 from mirrormaker.spark.given_options import BOOTSTRAP, KAFKA
 from mirrormaker.spark.session import UNIX_SOCKETS
@@ -52,10 +51,6 @@ _LOGS_OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Of PySpark: each error that it raises, with the frames of Java in one line of ten thousand characters."""
 _END_SECONDS = 10.0
 """How long a JVM that does not answer has to end."""
-_CONNECT_SECONDS = 5.0
-"""How long a master may take to be reached; Spark waits a minute for one that is not there."""
-_STANDALONE, _KUBERNETES = "spark://", "k8s://"
-_HTTPS_PORT = 443
 _JARS = "spark.jars"
 _STOPPED = "stopped SparkContext"
 OWN_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
@@ -97,35 +92,6 @@ def opened_session(pipeline: PipelineSpec, path: str) -> Iterator[SparkSession]:
     finally:
         with contextlib.suppress(Py4JError, OSError):  # it may be gone
             session.stop()
-
-
-def master_problem(master: str) -> str | None:
-    """Why no process of Spark would find its master there, None where one may."""
-    try:
-        addresses = _addresses(master)
-    except ValueError as error:
-        return str(error)
-    problems = []
-    for address in addresses:
-        try:
-            socket.create_connection((address.host, address.port), timeout=_CONNECT_SECONDS).close()
-        except OSError as error:
-            problems.append(f"{address}: {error.strerror or error}")
-        else:
-            return None
-    return f"cannot be reached: {', '.join(problems)}" if problems else None
-
-
-def _addresses(master: str) -> list[HostPort]:
-    """Those of a master that is reached by the network alone. Raises ValueError."""
-    if master.startswith(_STANDALONE):
-        return [HostPort.parse(each) for each in master.removeprefix(_STANDALONE).split(",")]
-    if not master.startswith(_KUBERNETES):
-        return []
-    where = urlsplit(master.removeprefix(_KUBERNETES))
-    if where.hostname is None:
-        where = urlsplit(f"https://{master.removeprefix(_KUBERNETES)}")
-    return [HostPort(where.hostname or "", where.port or _HTTPS_PORT)]
 
 
 def _missing_jars(said: str) -> list[str]:

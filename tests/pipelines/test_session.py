@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
-import socket
+import socketserver
+import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from broker.clock import SystemClock
 from broker.loopback import LOOPBACK, free_ports
+from mirrormaker.pipelines.master import master_problem
 from mirrormaker.pipelines.runner import RunFailedError, Runner, RunRequest
-from mirrormaker.pipelines.session import master_problem
 from mirrormaker.topology.loader import load_topology
 from tests.daemon.conftest import mirrormaker
 
 
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """The address of something that takes connections, and says this to what it is told."""
+
+    class Answer(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            if self.request.recv(64):
+                self.request.sendall(answer)
+
+    with socketserver.ThreadingTCPServer((LOOPBACK, 0), Answer) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"{LOOPBACK}:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+MASTER = struct.pack(">qbi", 60, 8, 11) + b"/files/none" + struct.pack(">i", 32) + b"Stream '/files/none'"
+
+
 @pytest.fixture
 def listening() -> Iterator[str]:
-    """The address of something that takes connections."""
-    with socket.create_server((LOOPBACK, 0)) as server:
-        yield f"{LOOPBACK}:{server.getsockname()[1]}"
+    """The address of what answers as a master does."""
+    with answering(MASTER) as address:
+        yield address
 
 
 @pytest.fixture
@@ -55,6 +80,22 @@ def test_masters_that_are_not_there_are_told_with_their_addresses(closed: str) -
     assert master_problem(f"k8s://https://{closed}") == told
     assert master_problem(f"spark://{closed},{closed}") == f"{told}, {closed}: Connection refused"
     assert master_problem("spark://here") == "'here' is not host:port"
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nDate: today", "HTTP/1.1 400 Bad Request"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH-2.0-OpenSSH_9.6"),
+        (b"", None),
+        (b"\x15\x03\x03\0\x02\x02\x0a", None),
+    ],
+)
+def test_what_answers_in_text_is_no_master(answer: bytes, told: str | None, closed: str) -> None:
+    with answering(answer) as address:
+        problem = f"cannot be reached: {address}: no master of Spark: it answers {told!r}"
+        assert master_problem(f"spark://{address}") == (None if told is None else problem)
+        assert master_problem(f"k8s://https://{address}") is None
 
 
 def test_a_run_whose_master_cannot_be_reached_fails_before_spark_is_started(
