@@ -15,7 +15,7 @@ from broker.client.cluster import Cluster
 from broker.clock import Clock
 from mirrormaker.flow.bandwidth.link import DANGER_WEIGHT, RouteBandwidth, RouteTerms
 from mirrormaker.flow.bandwidth.links import Link, borrowed, need_of
-from mirrormaker.flow.bandwidth.old_records import LAG_MS, OldRecords
+from mirrormaker.flow.bandwidth.old_records import OldRecords
 from mirrormaker.flow.bandwidth.schedule import Schedule
 from mirrormaker.flow.bandwidth.shared_limits import catch_up_limit, route_limit
 from mirrormaker.flow.bandwidth.statements import LimitName, Need
@@ -181,8 +181,7 @@ class RouteLink:
             return RouteTerms(limit=limit, part=part, priority=resources.priority)
         haste = DANGER_WEIGHT if self._timing.hastens else 1
         old_records.wall_shift_ms = self._clock.now_ms() - self._clock.monotonic_ms()
-        objective = self.route.objectives.lag_seconds
-        old_records.lag_ms = LAG_MS if objective is None else objective * 1000
+        old_records.lag_ms = self.route.objectives.old_after_ms
         ways = self._ways()
         return RouteTerms(
             limit=limit,

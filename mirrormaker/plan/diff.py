@@ -21,7 +21,13 @@ from mirrormaker.plan.grounds import Written
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.plan import Plan
 from mirrormaker.plan.rules import RuleScope, lacking_rules
-from mirrormaker.plan.standing import RouteEstimate, estimate_route, lag_notices, standing_notices
+from mirrormaker.plan.standing import (
+    RouteEstimate,
+    budget_notices,
+    estimate_route,
+    lag_notices,
+    standing_notices,
+)
 from mirrormaker.plan.steps import (
     AddPartitions,
     AddRules,
@@ -185,7 +191,9 @@ class _Draft:
         copied = [source.topics[name] for name in planned.destinations]
         positions = source.positions.get(route.name, {})
         groups, starts = _carried_groups(route, source), source.starts.get(route.name, {})
-        self.estimates.append(estimate_route(route, copied, positions, groups, starts))
+        estimate = estimate_route(route, copied, positions, groups, starts)
+        self.notices += budget_notices(route, estimate)
+        self.estimates.append(estimate)
 
     def add_declared_topics(self) -> None:
         """Topics that the file asks for and that are no copies of others."""

@@ -23,6 +23,7 @@ class NoticeKind(Enum):
     TIMESTAMPS = "timestamps"
     RETENTION = "retention"
     LAG = "lag"
+    CATCH_UP = "catch_up"
     LOST = "lost"
     DAEMON = "daemon"
     PAUSED = "paused"

@@ -11,8 +11,10 @@ from types import MappingProxyType
 from broker.types import TopicPartition
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.world import DAY_MS, ObservedTopic, PartitionTraffic
+from mirrormaker.sizes import format_bytes
 from mirrormaker.topology.model import (
     ClusterName,
+    Compression,
     RouteName,
     RouteSpec,
     Start,
@@ -122,6 +124,21 @@ def lag_notices(
         promised = f"'objectives.lag_seconds' is {route.objectives.lag_seconds}"
         message = f"{late:,} offsets wait for longer than they should: {promised}"
         yield Notice(kind=NoticeKind.LAG, about=f"{route.name}: {topic.name}", message=message)
+
+
+def budget_notices(route: RouteSpec, estimate: RouteEstimate) -> Iterator[Notice]:
+    """Whether the source gets more than the route may spend on old records. Nothing where steps or another
+    codec make something else of that.
+    """
+    budget, day = route.resources.catch_up_bytes_per_second, estimate.bytes_per_day
+    changes = route.filters or route.transforms or route.compression is not Compression.PRESERVE
+    if budget is None or day is None or changes or day * 1000 / DAY_MS < budget:
+        return
+    message = (
+        f"{format_bytes(day * 1000 / DAY_MS)} a second come to the source, and 'catch_up_bytes_per_second' is"
+        f" {format_bytes(budget)}: what falls behind stays behind"
+    )
+    yield Notice(kind=NoticeKind.CATCH_UP, about=route.name, message=message)
 
 
 def _position(

@@ -40,12 +40,14 @@ from mirrormaker.plan.topics import Destination, plan_topics
 from mirrormaker.plan.world import ObservedCluster, PartitionTraffic, UnreachableCluster, World
 from mirrormaker.topology.model import (
     ClusterName,
+    Compression,
     ExistingTopics,
     FailurePolicies,
     FailurePolicy,
     GroupSync,
     Objectives,
     RecordErrorPolicy,
+    Resources,
     RouteName,
     RouteSpec,
     RouteTo,
@@ -564,6 +566,27 @@ def test_bytes_a_day_and_bytes_to_copy_are_estimated(
     assert (estimate.topics, estimate.partitions) == (1, 1)
     assert estimate.bytes_per_day == 100
     assert estimate.bytes_behind == behind
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"resources": Resources(catch_up_bytes_per_second=900)}, ["900 B"]),
+        ({"resources": Resources(catch_up_bytes_per_second=1_000)}, ["1000 B"]),
+        ({"resources": Resources(catch_up_bytes_per_second=1_100)}, []),
+        ({"resources": Resources()}, []),
+        ({"resources": Resources(catch_up_bytes_per_second=9), "compression": Compression.ZSTD}, []),
+    ],
+)
+def test_a_budget_for_old_records_below_what_comes_is_told(keys: dict[str, Any], told: list[str]) -> None:
+    busy = traffic(day_start=0, size=86_400_000)
+    seen = world(cluster(JFK, topic("flights", traffic=busy)), cluster(AGGREGATE))
+    made = plan(topology(route(**keys)), seen)
+    assert notices(made, NoticeKind.CATCH_UP) == [
+        "jfk-to-aggregate: 1000 B a second come to the source, and 'catch_up_bytes_per_second' is "
+        f"{budget}: what falls behind stays behind"
+        for budget in told
+    ]
 
 
 def test_a_source_that_keeps_an_hour_is_no_day_behind_and_brings_more_than_it_has() -> None:

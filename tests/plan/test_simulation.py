@@ -80,12 +80,54 @@ def test_an_hour_without_the_link_is_caught_up_at_what_the_link_has_left() -> No
     assert one.peak_bytes_per_second == pytest.approx(4 * MB)
 
 
-def test_a_catch_up_budget_bounds_what_is_spent_on_old_records() -> None:
+def test_a_catch_up_budget_is_for_all_that_comes_until_nothing_old_is_left() -> None:
     down = Outage(after_ms=0, lasts_ms=HOUR)
-    asked = topology(produces(MB, resources={"catch_up_bytes_per_second": MB}))
+    asked = topology(produces(MB, resources={"catch_up_bytes_per_second": 2 * MB}))
     one = only(forecast(asked, link(9 * MB, outages=(down,))))
-    assert one.peak_bytes_per_second == pytest.approx(2 * MB)
-    assert one.catch_up_seconds_max == pytest.approx(3600)
+    assert one.peak_bytes_per_second == pytest.approx(9 * MB), "nothing that is left is older than a minute"
+    assert one.catch_up_seconds_max == pytest.approx((3600 - 60) + 60 / 8)
+    assert one.lag_seconds_max == pytest.approx(3600)
+
+
+def test_a_catch_up_budget_begins_where_the_objective_ends() -> None:
+    down = Outage(after_ms=0, lasts_ms=10 * MINUTE)
+    limits = {"catch_up_bytes_per_second": 2 * MB}
+    soon = topology(produces(MB, resources=limits, objectives=Objectives(lag_seconds=300)))
+    one = only(forecast(soon, link(9 * MB, outages=(down,))))
+    assert one.catch_up_seconds_max == pytest.approx(300 + 300 / 8)
+    later = topology(produces(MB, resources=limits, objectives=Objectives(lag_seconds=600)))
+    assert only(forecast(later, link(9 * MB, outages=(down,)))).catch_up_seconds_max == pytest.approx(75)
+
+
+def test_a_route_that_may_spend_less_on_old_records_than_comes_stays_behind() -> None:
+    down = Outage(after_ms=0, lasts_ms=HOUR)
+    asked = topology(produces(MB, resources={"catch_up_bytes_per_second": MB // 2}))
+    made = forecast(asked, link(9 * MB, outages=(down,)), span_ms=3 * HOUR)
+    assert only(made).behind_bytes == pytest.approx(3600 * MB + 3600 * MB)
+    assert only(made).behind_seconds == pytest.approx(7200)
+    assert not is_well(made)
+    short = topology(produces(MB, resources={"catch_up_bytes_per_second": MB // 2}))
+    down = Outage(after_ms=0, lasts_ms=MINUTE // 2)
+    assert only(forecast(short, link(9 * MB, outages=(down,)))).catch_up_seconds_max == pytest.approx(30 / 8)
+
+
+@given(
+    rates=st.lists(st.integers(0, 400), min_size=24, max_size=24),
+    size=st.integers(1, 4 * MB),
+    budget=st.integers(1, 4 * MB),
+    lasts=st.integers(1, 5 * HOUR),
+)
+def test_old_records_never_get_more_than_their_budget(
+    rates: list[int], size: int, budget: int, lasts: int
+) -> None:
+    down = Outage(after_ms=HOUR, lasts_ms=lasts)
+    limits = {"catch_up_bytes_per_second": budget}
+    free = only(forecast(topology(produces(MB, by_hour=tuple(rates))), link(size, outages=(down,))))
+    bound = only(
+        forecast(topology(produces(MB, by_hour=tuple(rates), resources=limits)), link(size, outages=(down,)))
+    )
+    assert bound.lag_bytes_max >= free.lag_bytes_max - 1
+    assert bound.copied_bytes_per_second <= free.copied_bytes_per_second + 1
 
 
 def test_a_link_that_is_too_small_leaves_a_lag_that_grows() -> None:

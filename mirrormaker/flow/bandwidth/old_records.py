@@ -13,16 +13,14 @@ from collections.abc import Mapping
 from broker.types import TopicPartition
 from mirrormaker.flow.lag import EndHistory
 from mirrormaker.flow.partition import Partition
-
-LAG_MS = 60_000
-"""Where the route has no objective."""
+from mirrormaker.topology.model import Objectives
 
 
 class OldRecords:
     """The rule for one route; `histories` are those of its reader."""
 
     def __init__(self, histories: Mapping[TopicPartition, EndHistory]) -> None:
-        self.lag_ms = LAG_MS
+        self.lag_ms = Objectives().old_after_ms
         self.wall_shift_ms = 0
         """From the clock that never goes back to that of timestamps."""
         self._histories = histories

@@ -36,6 +36,8 @@ class Backlog:
     """One route's curves; time in milliseconds, `arriving` and `leaving` in bytes per second."""
 
     retention_ms: float
+    old_ms: float = UNLIMITED
+    """From which lag on what is still to be copied counts as old."""
     now_ms: float = 0.0
     produced: float = 0.0
     copied: float = 0.0
@@ -48,9 +50,9 @@ class Backlog:
     _shrinking_since_ms: float | None = None
 
     @classmethod
-    def begun(cls, behind: float, rate: float, retention_ms: float) -> Backlog:
+    def begun(cls, behind: float, rate: float, retention_ms: float, old_ms: float = UNLIMITED) -> Backlog:
         """Behind at the start by what came at `rate` before."""
-        backlog = cls(retention_ms=retention_ms, copied=-behind)
+        backlog = cls(retention_ms=retention_ms, old_ms=old_ms, copied=-behind)
         if behind:
             age_ms = behind / rate * 1000 if rate else 0.0
             backlog._corners.append((-age_ms, -behind))
@@ -69,20 +71,29 @@ class Backlog:
         return self.bytes <= _NEGLIGIBLE
 
     @property
+    def is_old(self) -> bool:
+        return self.old_ms != UNLIMITED and self.lag_ms > self.old_ms
+
+    @property
     def lag_ms(self) -> float:
         """Age of the oldest byte still to be copied."""
         if self.is_empty:
             return 0.0
-        corners = self._corners
-        while len(corners) > 1 and corners[1][1] <= self.copied:
-            corners.popleft()
-        start_ms, start = corners[0]
-        end_ms, end = corners[1] if len(corners) > 1 else (self.now_ms, self.produced)
+        (start_ms, start), (end_ms, end) = self._oldest_piece()
         part = (self.copied - start) / (end - start) if end > start else 1.0
         return self.now_ms - (start_ms + part * (end_ms - start_ms))
 
+    def _oldest_piece(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Where the oldest byte still to be copied was produced: a straight piece of the curve."""
+        corners = self._corners
+        while len(corners) > 1 and corners[1][1] <= self.copied:
+            corners.popleft()
+        return corners[0], corners[1] if len(corners) > 1 else (self.now_ms, self.produced)
+
     def next_turn_ms(self, arriving: float, leaving: float) -> float:
-        """How long these rates may hold until something bends: all is copied, or a corner is."""
+        """How long these rates may hold until something bends: all is copied, a corner is, or what is still
+        to be copied becomes old or ceases to be.
+        """
         left, turn_ms = self.produced - self.copied, UNLIMITED
         if left <= _NEGLIGIBLE:
             return turn_ms
@@ -95,7 +106,16 @@ class Backlog:
             for at in bends:
                 if at > self.copied:
                     turn_ms = min(turn_ms, (at - self.copied) / leaving * 1000)
-        return turn_ms
+        return min(turn_ms, self._next_age_ms(leaving))
+
+    def _next_age_ms(self, leaving: float) -> float:
+        """How long until the lag passes `old_ms`."""
+        if self.old_ms == UNLIMITED:
+            return UNLIMITED
+        (start_ms, start), (end_ms, end) = self._oldest_piece()
+        aging = 1 - leaving / 1000 * (end_ms - start_ms) / (end - start) if end > start else 1.0
+        left_ms = self.old_ms - self.lag_ms
+        return left_ms / aging if left_ms * aging > 0 else UNLIMITED
 
     def advance(self, span_ms: float, arriving: float, leaving: float) -> None:
         """Let time pass at these rates."""

@@ -158,15 +158,18 @@ def _events(streams: Sequence[Stream], places: Sequence[Place], span_ms: int) ->
 def _backlog(stream: Stream) -> Backlog:
     assumed = stream.route.simulate
     retention_ms = UNLIMITED if assumed.retention_ms is None else float(assumed.retention_ms)
-    return Backlog.begun(assumed.behind_bytes, assumed.bytes_per_second, retention_ms)
+    old_ms = UNLIMITED
+    if stream.route.resources.catch_up_bytes_per_second is not None:
+        old_ms = float(stream.route.objectives.old_after_ms)
+    return Backlog.begun(assumed.behind_bytes, assumed.bytes_per_second, retention_ms, old_ms)
 
 
 def _wanted(stream: Stream, backlog: Backlog, arriving: float, allowed: float) -> float:
-    """All that is allowed while anything lags, within what may be spent on that."""
+    """All that is allowed while anything lags, within what may be spent on old records."""
     if backlog.is_empty:
         return min(arriving, allowed)
-    catch_up = stream.route.resources.catch_up_bytes_per_second
-    return allowed if catch_up is None else min(allowed, arriving + catch_up)
+    budget = stream.route.resources.catch_up_bytes_per_second
+    return min(allowed, budget) if budget is not None and backlog.is_old else allowed
 
 
 def _note(

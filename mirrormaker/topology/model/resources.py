@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from mirrormaker.topology.model.windows import Window
 
+OLD_AFTER_MS = 60_000
+"""Where the route has no objective."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
@@ -55,3 +58,8 @@ class Objectives:
     """
     audit_window_ms: int = 300_000
     """Span of time that records are counted by when both ends are compared."""
+
+    @property
+    def old_after_ms(self) -> int:
+        """How long a record may wait before it counts as an old one, which others go before."""
+        return OLD_AFTER_MS if self.lag_seconds is None else self.lag_seconds * 1000
