@@ -30,6 +30,8 @@ def run_comparison(
     if reason is not None:
         print(f"skipped: {reason}")
         return
+    if options.directory is not None:
+        options.directory.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=options.directory))
     try:
         compare(directory, options)
