@@ -26,6 +26,8 @@ from mirrormaker.topology.model import RouteSpec
 READ_TIMEOUT_MS = 30_000
 _LOOK_MS = 50
 _AT_THE_END = frozenset({GroupStanding.CARRIED, GroupStanding.AHEAD})
+_SAID = {GroupStanding.UNKNOWN.value: "nothing was copied yet"}
+"""Standings that people would not read as they are meant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,7 @@ class GroupPlace:
         at = "its first record" if self.continues_at is None else f"offset {self.continues_at}"
         ahead = f", {self.unread:,} records ahead of the copy" if self.unread else ""
         again = f", reads up to {self.again:,} records again" if self.again else ""
-        exactness = "" if self.is_exact else f" ({self.standing})"
+        exactness = "" if self.is_exact else f" ({_SAID.get(self.standing, self.standing)})"
         return f"group {self.group}: {self.source} at {self.at}{ahead} goes on at {at}{again}{exactness}"
 
 
