@@ -28,8 +28,8 @@ class Item(NamedTuple):
     """What it counts as where it has no counterpart; None: as a difference."""
     checksum: int = 0
     """See `window_tally`; 0 where nobody asks for it."""
-    by_mirror: bool | None = False
-    """Its batch may be a mirror's, by the producer that it names; None: its format names no producers."""
+    may_repeat: bool | None = False
+    """It may be a copy that was made again, by the producer of its batch; None: its format names none."""
 
 
 class Pair(NamedTuple):

@@ -186,7 +186,7 @@ class DeepAudit:
             )
         one = self._reader(view.source, source, stretch.source, committed_only(view.route))
         other = self._reader(view.destination, to, stretch.to, committed=True)
-        await StretchReading(stretch, comparison, expectation, check, view.mirrors, name_strangers).read(
+        await StretchReading(stretch, comparison, expectation, check, view.repeaters, name_strangers).read(
             one, other
         )
         if check is not None:

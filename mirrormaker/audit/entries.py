@@ -90,10 +90,10 @@ def columns_of(entry: Entry) -> Columns:
 
 
 def items_of(
-    columns: Columns, *, with_time: bool, with_sums: bool = False, by_mirror: bool | None = False
+    columns: Columns, *, with_time: bool, with_sums: bool = False, may_repeat: bool | None = False
 ) -> list[Item]:
     """The records, to be compared. `with_time`: their times count. `with_sums`: they have checksums.
-    `by_mirror`: see `Item`.
+    `may_repeat`: see `Item`.
     """
     headers = map(tuple, columns.headers)
     if with_time:
@@ -102,14 +102,25 @@ def items_of(
         contents = map(hash, zip(columns.keys, columns.values, headers, strict=True))
     sums = checksums_of(columns, with_time=with_time) if with_sums else repeat(0)
     fields = (columns.offsets, contents, map(hash, columns.keys), columns.timestamps)
-    return list(map(Item, *fields, repeat(None), sums, repeat(by_mirror)))
+    return list(map(Item, *fields, repeat(None), sums, repeat(may_repeat)))
 
 
-def is_by_mirror(entry: Entry, mirrors: Collection[int]) -> bool | None:
-    """Whether the batch may be a mirror's, by its producer; None: the format names no producers. `mirrors`:
-    producer ids of mirrors; none: they are not known, and any may be one.
-    """
-    if entry.header is None:
-        return None
-    producer_id = entry.header.producer_id
-    return producer_id in mirrors if mirrors else producer_id >= 0
+class Repeaters(NamedTuple):
+    """Who may have left copies of records that were copied again: mirrors that deliver at least once."""
+
+    producers: Collection[int] = frozenset()
+    """Their ids, as the ledger tells, also those of a time in which the route said so; none: not known."""
+    is_route_one: bool = True
+    """The route delivers at least once now: where nobody is known, anybody may be one."""
+
+    @property
+    def are_any(self) -> bool:
+        """Whether there may be one at all."""
+        return self.is_route_one or bool(self.producers)
+
+    def may_have_written(self, entry: Entry) -> bool | None:
+        """By the producer that a batch names; None: its format names none, and its place decides."""
+        if entry.header is None:
+            return None if self.is_route_one else False
+        producer_id = entry.header.producer_id
+        return producer_id in self.producers if self.producers else self.is_route_one and producer_id >= 0

@@ -1,9 +1,10 @@
 """Records at the destination that no page of the ledger knows of: read, and explained where they can be.
 
-A process that ends before it wrote down what it had sent leaves such records. Those of an at-least-once route
-were copied again: the source has them from the last known record before them on. Those of an at-most-once
-route are in what the ledger lacks. In an exactly-once route there are none. Whatever else stands there
-was written by somebody else.
+A process that ends before it wrote down what it had sent leaves such records. Those of one that delivered at
+least once were copied again: the source has them from the last known record before them on. Those of an
+at-most-once route are in what the ledger lacks. One that delivered exactly once leaves none. Whatever else
+stands there was written by somebody else. Who delivered at least once the ledger tells, as a route may be
+another now.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import aclosing
 from broker.types import TopicPartition
 from mirrormaker.audit.alignment import Item
 from mirrormaker.audit.destination_index import DestinationIndex
-from mirrormaker.audit.entries import columns_of, is_by_mirror, items_of
+from mirrormaker.audit.entries import columns_of, items_of
 from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.expectations import Expectations
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
@@ -104,11 +105,10 @@ class GapAudit:
         view = self._view
         items = await self._read_there(to, gap, findings)
         found: list[int] = []
-        if view.route.delivery is not Delivery.EXACTLY_ONCE:
-            for lane, number, passes in view.lanes_to(to):
-                if items:
-                    items, offsets = await self._explain(lane, to, number, passes, gap, items, findings)
-                    found += offsets if lane == source else []
+        for lane, number, passes in view.lanes_to(to):
+            if any(map(self._may_be_left, items)):
+                items, offsets = await self._explain(lane, to, number, passes, gap, items, findings)
+                found += offsets if lane == source else []
         if view.indexes[to].is_before_all(gap.first):
             findings.outcomes[Outcome.THERE_BEFORE] += len(items)
             return found
@@ -138,11 +138,12 @@ class GapAudit:
         """Those of the records that a lane did not leave there, and the source offsets of the others, where
         these are not known to be anywhere else.
         """
-        offsets = await self._find(source, to, number, passes, gap, {item.content for item in items})
+        wanted = {item.content for item in items if self._may_be_left(item)}
+        offsets = await self._find(source, to, number, passes, gap, wanted)
         left: list[Item] = []
         found: dict[int, None] = {}
         for item in items:
-            known = offsets.get(item.content)
+            known = offsets.get(item.content) if self._may_be_left(item) else None
             if known is None:
                 left.append(item)
                 continue
@@ -150,13 +151,17 @@ class GapAudit:
             is_again = offset in found or any(isinstance(each.place_of(offset), int) for each in passes)
             if not is_again:
                 found[offset] = None
-            elif self._view.route.delivery is Delivery.AT_LEAST_ONCE and (
-                offset >= self._first(source, passes, gap) if item.by_mirror is None else item.by_mirror
-            ):
+            elif offset >= self._first(source, passes, gap) if item.may_repeat is None else item.may_repeat:
                 findings.outcomes[Outcome.REPEATED] += 1
             else:
                 left.append(item)
         return left, list(found)
+
+    def _may_be_left(self, item: Item) -> bool:
+        """Whether a process of the route may have ended before it wrote down that it had sent a record; of
+        those that were exactly once none did.
+        """
+        return item.may_repeat is not False or self._view.route.delivery is not Delivery.EXACTLY_ONCE
 
     async def _read_there(self, to: TopicPartition, gap: Range, findings: Findings) -> list[Item]:
         view = self._view
@@ -166,8 +171,8 @@ class GapAudit:
         reader = LogReader(view.destination, to, gap, committed_only=True, lane=lane)
         async with aclosing(reader.entries()) as entries:
             async for entry in entries:
-                by_mirror = is_by_mirror(entry, view.mirrors)
-                there = items_of(columns_of(entry), with_time=with_time, by_mirror=by_mirror)
+                may_repeat = view.repeaters.may_have_written(entry)
+                there = items_of(columns_of(entry), with_time=with_time, may_repeat=may_repeat)
                 items += [each for each in there if gap.first <= each.offset < gap.next]
                 if len(items) >= GAP_RECORDS_MAX:
                     findings.outcomes[Outcome.UNRECORDED] += max(gap.next - entry.next, 0)
@@ -203,14 +208,14 @@ class GapAudit:
         view = self._view
         first = self._first(source, passes, gap)
         whole = Range(max(view.begun_at(source, passes), view.source_starts[source]), view.ends[source])
-        if view.route.delivery is Delivery.AT_LEAST_ONCE:
+        if view.route.delivery is Delivery.AT_MOST_ONCE:
+            placed = joined(part for each in passes for part in each.copied_parts(whole))
+            holes = list(outside(placed, whole))
+            yield from (hole for hole in holes if hole.next > first)
+            yield from (hole for hole in reversed(holes) if hole.next <= first)
+        if view.repeaters.are_any:
             yield Range(first, first + gap.length + SLACK_OFFSETS).within(whole)
             yield Range(first - BACK_OFFSETS, first).within(whole)
-            return
-        placed = joined(part for each in passes for part in each.copied_parts(whole))
-        holes = list(outside(placed, whole))
-        yield from (hole for hole in holes if hole.next > first)
-        yield from (hole for hole in reversed(holes) if hole.next <= first)
 
     def _first(self, source: TopicPartition, passes: Sequence[Pass], gap: Range) -> int:
         """The source offset behind the last known record before the gap."""

@@ -251,7 +251,7 @@ class LaneComparison:
 
     def _take_moved(self, source: int, there: Item) -> None:
         """A copy that was made while the topic had other partitions, of a record that was copied again."""
-        if self._terms.delivery is Delivery.AT_LEAST_ONCE:
+        if self._terms.delivery is Delivery.AT_LEAST_ONCE or there.may_repeat:
             self._findings.outcomes[Outcome.REPEATED] += 1
         else:
             self._add(DifferenceKind.DOUBLED, source, there.offset)
@@ -391,14 +391,14 @@ class LaneComparison:
     def _is_repeated(self, origin: Origin, there: Item) -> bool:
         """Whether a copy was left by a process that ended before it wrote it down: at least once, the record
         was copied again later, and that copy is known, or about to be. One behind that may be of a process
-        that stood still while another took over. Either is by the producer of a mirror, where the format
-        names producers, and stands where the ledger knows of no other record.
+        that stood still while another took over. Either is by the producer of a mirror that delivered at
+        least once, where the format names producers, and stands where the ledger knows of no other record.
         """
-        if self._terms.delivery is not Delivery.AT_LEAST_ONCE or self._index.is_owned(there.offset):
+        if self._index.is_owned(there.offset):
             return False
         if origin.place is None or origin.is_elsewhere:
-            return (origin.is_behind or origin.is_elsewhere) and there.by_mirror is True
-        return there.offset < origin.place if there.by_mirror is None else there.by_mirror
+            return (origin.is_behind or origin.is_elsewhere) and there.may_repeat is True
+        return there.offset < origin.place if there.may_repeat is None else there.may_repeat
 
     def _add(
         self, kind: DifferenceKind, offset: int | None, to: int | None, source: TopicPartition | None = None

@@ -1,8 +1,9 @@
 """What stands at a destination before all that the ledger knows: read, counted, and never a difference, as a
 route adds to a topic that holds records only where somebody has decided so.
 
-An at-least-once route may have left copies there itself: a process that was killed before it wrote its first
-page. These are of what the route began with, stand right before the first known place, and are told apart.
+A route that was at least once may have left copies there itself: a process that was killed before it wrote
+its first page. These are of what the route began with, stand right before the first known place, and are told
+apart.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import aclosing
 
 from broker.types import TopicPartition
 from mirrormaker.audit.alignment import Item
-from mirrormaker.audit.entries import columns_of, is_by_mirror, items_of
+from mirrormaker.audit.entries import columns_of, items_of
 from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.findings import Findings, Outcome
 from mirrormaker.audit.gap_audit import GAP_RECORDS_MAX, SLACK_OFFSETS
@@ -21,7 +22,6 @@ from mirrormaker.audit.lane_runs import Pass
 from mirrormaker.audit.log_reader import LogReader
 from mirrormaker.audit.ranges import NOTHING, Range
 from mirrormaker.audit.route_view import RouteView, committed_only
-from mirrormaker.topology.model import Delivery
 
 Tell = Callable[[Item], None]
 
@@ -49,7 +49,7 @@ class PriorRecords:
         within = prior_places(view, source, to)
         if not within.length:
             return
-        may_be_copies = view.is_exclusive and view.route.delivery is Delivery.AT_LEAST_ONCE
+        may_be_copies = view.is_exclusive and view.repeaters.are_any
         last: deque[int] = deque(maxlen=GAP_RECORDS_MAX if may_be_copies else 0)
         count = await self._read_there(to, within, expectation, last, tell)
         copies = 0
@@ -79,7 +79,7 @@ class PriorRecords:
                 )
                 items = [item for item in items if within.first <= item.offset < within.next]
                 count += len(items)
-                if is_by_mirror(entry, self._view.mirrors):
+                if self._view.repeaters.may_have_written(entry):
                     last.extend(item.content for item in items)
                 if tell is not None:
                     for item in items:

@@ -15,6 +15,7 @@ from broker.client.offsets import LATEST, earliest_offsets, list_offsets
 from broker.errors import BrokerError
 from broker.types import TopicPartition
 from mirrormaker.audit.destination_index import DestinationIndex
+from mirrormaker.audit.entries import Repeaters
 from mirrormaker.audit.lane_runs import Pass, passes_of
 from mirrormaker.audit.notes import noted_ranges
 from mirrormaker.audit.ranges import Range
@@ -72,8 +73,7 @@ class RouteView:
     returned: Mapping[TopicPartition, list[Range]] = field(default_factory=dict)
     """Source offsets of what came there from the destination."""
     carried_ids: frozenset[int] = frozenset()
-    mirrors: frozenset[int] = frozenset()
-    """Producer ids under which copies from the source were written, as the ledger tells; none: not known."""
+    repeaters: Repeaters = field(default_factory=Repeaters)
     compacted_sources: frozenset[str] = frozenset()
     compacted_destinations: frozenset[str] = frozenset()
     timed_destinations: frozenset[str] = frozenset()
@@ -196,7 +196,9 @@ async def view_route(
         notes=noted_ranges(await _read_kept(destination, SKIPPED_TOPIC), route.name),
         returned=returned,
         carried_ids=await _carried_ids(source) if route.provenance else frozenset(),
-        mirrors=frozenset(view.producers(source.cluster_id)),
+        repeaters=Repeaters(
+            frozenset(view.producers(source.cluster_id)), route.delivery is Delivery.AT_LEAST_ONCE
+        ),
         compacted_sources=_topics_with(here, _POLICY, "compact"),
         compacted_destinations=_topics_with(kept, _POLICY, "compact"),
         timed_destinations=_topics_with(kept, _TIMES, "LogAppendTime"),

@@ -4,11 +4,11 @@ and what differs. Batches that are the same bytes on both sides are not looked i
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 from mirrormaker.audit.alignment import Item
-from mirrormaker.audit.entries import Entry, are_alike, columns_of, is_by_mirror, items_of
+from mirrormaker.audit.entries import Entry, Repeaters, are_alike, columns_of, items_of
 from mirrormaker.audit.expectation import Expectation
 from mirrormaker.audit.header_check import HeaderCheck
 from mirrormaker.audit.lane_comparison import LaneComparison
@@ -26,17 +26,17 @@ class StretchReading:
         comparison: LaneComparison,
         expectation: Expectation,
         check: HeaderCheck | None,
-        mirrors: Collection[int],
+        repeaters: Repeaters,
         name_strangers: Callable[[], Awaitable[None]],
     ) -> None:
-        """`check`: takes in the headers of all batches; None: nobody does. `mirrors`: see `is_by_mirror`.
-        `name_strangers`: looks for what the comparison has not found so far.
+        """`check`: takes in the headers of all batches; None: nobody does. `name_strangers`:
+        looks for what the comparison has not found so far.
         """
         self._stretch = stretch
         self._comparison = comparison
         self._expectation = expectation
         self._check = check
-        self._mirrors = mirrors
+        self._repeaters = repeaters
         self._name_strangers = name_strangers
 
     async def read(self, one: LogReader, other: LogReader) -> None:
@@ -92,7 +92,7 @@ class StretchReading:
             columns_of(entry),
             with_time=expectation.with_time,
             with_sums=expectation.with_sums,
-            by_mirror=is_by_mirror(entry, self._mirrors),
+            may_repeat=self._repeaters.may_have_written(entry),
         )
         self._comparison.take_destination(_within(items, within))
 

@@ -384,8 +384,21 @@ def test_copies_of_a_process_that_was_killed_before_it_wrote_them_down_are_repea
         code, route = audit(file, *options)
         assert (code, found(route), route["equal"]) == (0, [], 20), options
     assert route["outcomes"] == {"repeated": 20}
+    running.start()
+    write(sides[0], "unwritten", numbered(range(20, 40)))
+    running.until(lambda: end_of(sides[1], "jfk.unwritten") == 60, "copied, and not written down")
+    running.kill()
+    running.start()
+    running.until(lambda: end_of(sides[1], "jfk.unwritten") == 80, "copied again")
+    assert running.stop() == 0
+    for delivery in ("at_least_once", "exactly_once", "at_most_once"):  # whatever the route is now
+        topology(tmp_path, sides, "unwritten", delivery=delivery)
+        for options in ((), ("--deep",)):
+            code, route = audit(file, *options)
+            assert (code, found(route), route["equal"]) == (0, [], 40), (delivery, options)
+            assert route["outcomes"]["repeated"] == (40 if options else 20), (delivery, options)
     write(sides[1], "jfk.unwritten", numbered([19]), **{"enable.idempotence": True})
-    assert found(audit(file, "--deep")[1]) == [("doubled", 19, 40, 1)]
+    assert found(audit(file, "--deep")[1]) == [("doubled", 19, 80, 1)]
 
 
 def test_what_stands_at_the_destination_of_a_partition_that_was_always_empty_was_there_before(
