@@ -78,17 +78,18 @@ _ISOLATION = {"read_uncommitted": False, "read_committed": True}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patterns:
-    """Topics whose whole name matches one that includes and none that excludes."""
+    """Topics whose name, whole or any part of it, one that includes matches and none that excludes."""
 
     include: tuple[str, ...]
     exclude: tuple[str, ...] = ()
+    is_of_whole_names: bool = True
 
     def selects(self, topic: str) -> bool:
-        return _matches(self.include, topic) and not _matches(self.exclude, topic)
+        return self._matches(self.include, topic) and not self._matches(self.exclude, topic)
 
-
-def _matches(patterns: tuple[str, ...], topic: str) -> bool:
-    return any(re.fullmatch(pattern, topic) for pattern in patterns)
+    def _matches(self, patterns: tuple[str, ...], topic: str) -> bool:
+        match = re.fullmatch if self.is_of_whole_names else re.search
+        return any(match(pattern, topic) for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +260,7 @@ def _parse_pattern(text: str) -> Patterns:
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
         try:
-            return Patterns(include=(_checked(pattern),))
+            return Patterns(include=(_checked(pattern),), is_of_whole_names=False)
         except FutureWarning as warning:
             raise ValueError(f"{pattern!r} has sets within sets, which are Java's alone") from warning
 

@@ -52,6 +52,7 @@ def test_loads_with_the_same_options_have_the_same_rows(spark: SparkSession, add
     for options in (
         {"subscribe": topic, "includeHeaders": "true"},
         {"subscribePattern": f"{topic[:-1]}.", "minPartitions": "7"},
+        {"subscribePattern": topic[3:-1]},
         {"assign": json.dumps({topic: [0, 2]}), "maxRecordsPerPartition": "30"},
         {
             "subscribe": topic,

@@ -60,6 +60,21 @@ def test_a_pattern_may_have_spaces_around_it() -> None:
     assert patterns.selects("ab")
 
 
+def test_a_pattern_is_looked_for_anywhere_in_a_name_and_several_are_of_whole_names() -> None:
+    """Spark's own source looks for it so, too."""
+    names = ("flights", "jfk.flights", "FLIGHTS-late", "light")
+
+    def selected(**options: str) -> list[str]:
+        patterns = parse_options(SERVERS | options).selection.patterns
+        assert patterns is not None
+        return [name for name in names if patterns.selects(name)]
+
+    assert selected(subscribePattern="flights") == ["flights", "jfk.flights"]
+    assert selected(subscribePattern="^f|late$") == ["flights", "FLIGHTS-late"]
+    assert selected(subscribePattern="(?i)flights") == ["flights", "jfk.flights", "FLIGHTS-late"]
+    assert selected(subscribePatterns='{"include": ["flights|light.*"]}') == ["flights", "light"]
+
+
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
