@@ -171,7 +171,8 @@ def _takes_up(pages: Sequence[Page], page: Page) -> bool:
     begun = next(page.runs(), None)
     if begun is None or begun.source >= max(each.next for each in pages):
         return False
-    return page.first >= max((run.source + run.length for each in pages for run in each.runs()), default=0)
+    reached = (run.source + run.length for each in pages for run in each.runs())
+    return page.first >= max(reached, default=pages[0].first)
 
 
 def _of_the_log_now(ordered: Sequence[Page]) -> Sequence[Page]:

@@ -33,6 +33,14 @@ def stretches(
     ]
 
 
+def judged(pages: Sequence[Page], end: int, to_end: int) -> list[tuple[Range, Range, int]]:
+    """From the first offset on that the pages tell of."""
+    passes = passes_of(pages)
+    begun = min(each.source.first for each in passes)
+    found = stretches_of(passes, begun, Range(0, end), Range(0, to_end))
+    return [(each.source, each.to, each.repeated_to) for each in found]
+
+
 def test_a_pass_reaches_up_to_the_next_and_the_last_to_the_end() -> None:
     passes = passes_of([page((0, 2, 10)), page((5, 14, 10))])
     assert stretches(passes, 20, 30) == [
@@ -53,6 +61,15 @@ def test_a_window_that_begins_before_the_first_record_with_a_copy_has_that() -> 
     assert stretches([known], 60, 10, first=20) == [(Range(20, 60), Range(0, 10), 0)]
     assert stretches([known], 40, 10, first=20) == [(Range(20, 40), Range(0, 0), 0)]
     assert stretches([known], 55, 10, first=20) == [(Range(20, 55), Range(0, 5), 0)]
+
+
+def test_pages_of_which_nothing_was_copied_hide_nothing_of_those_before_them() -> None:
+    """As of a process that began behind 10 and whose records all went elsewhere, or were left out."""
+    empty = Page(10)
+    empty.cover(20)
+    copied, later = page((0, 0, 10)), page((20, 10, 5))
+    assert judged([copied, empty], 20, 10) == [(Range(0, 20), Range(0, 10), 0)]
+    assert judged([copied, empty, later], 25, 15) == [(Range(0, 25), Range(0, 15), 0)]
 
 
 def test_what_a_process_writes_that_stood_still_meanwhile_is_read_with_its_own() -> None:
