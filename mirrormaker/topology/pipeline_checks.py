@@ -41,7 +41,7 @@ _OWN_SETTINGS = frozenset({"spark.master", "spark.app.name"})
 def check_pipelines(topology: Topology) -> Iterator[Finding]:
     """Every problem of the pipelines of `topology`."""
     first: dict[str, int] = {}
-    tables: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for index, pipeline in enumerate(topology.pipelines):
         path = f"pipelines[{index}]"
         yield from _check_pipeline(path, pipeline, topology)
@@ -49,7 +49,7 @@ def check_pipelines(topology: Topology) -> Iterator[Finding]:
         if known != index:
             message = f"pipelines[{known}] is called {pipeline.name!r} too: give this one another name"
             yield Finding(path=f"{path}.name", message=message)
-        yield from _check_folders(path, pipeline, tables)
+        yield from _check_folders(path, pipeline, folders)
     yield from _check_turns(topology)
 
 
@@ -77,6 +77,7 @@ def _check_pipeline(path: str, pipeline: PipelineSpec, topology: Topology) -> It
         return
     yield from _check_load(path, pipeline)
     yield from check_reading(path, pipeline)
+    yield from _check_tables(f"{path}.tables", pipeline)
     yield from _check_steps(f"{path}.steps", pipeline)
     for number, sink in enumerate(pipeline.sinks):
         yield from _check_sink(f"{path}.sinks[{number}]", sink, pipeline, topology)
@@ -123,17 +124,28 @@ def _check_load(path: str, pipeline: PipelineSpec) -> Iterator[Finding]:
         yield Finding(path=f"{path}.require", message=message)
 
 
+def _check_name(path: str, name: str, known: Collection[str]) -> Iterator[Finding]:
+    """Of what queries can read; `known` are others in lower case, which is all that Spark tells."""
+    if not _WORD.fullmatch(name):
+        yield Finding(path=path, message=f"{name!r} is not a name: letters, digits and '_', no digit first")
+    elif name.lower() in known:
+        yield Finding(path=path, message=f"there is a {name!r} already")
+
+
+def _check_tables(path: str, pipeline: PipelineSpec) -> Iterator[Finding]:
+    known = {RECORDS}
+    for name in pipeline.tables:
+        yield from _check_name(f"{path}.{name}", name, known)
+        known.add(name.lower())
+
+
 def _check_steps(path: str, pipeline: PipelineSpec) -> Iterator[Finding]:
-    names: set[str] = set()
+    known = {RECORDS, *(name.lower() for name in pipeline.tables)}
     for number, step in enumerate(pipeline.steps):
-        if not step.name:
-            continue  # told where it is read
-        if not _WORD.fullmatch(step.name):
-            message = f"{step.name!r} is not a name: letters, digits and '_', no digit first"
-            yield Finding(path=f"{path}[{number}].name", message=message)
-        elif step.name in names or step.name == RECORDS or step.name in pipeline.tables:
-            yield Finding(path=f"{path}[{number}].name", message=f"there is a {step.name!r} already")
-        names.add(step.name)
+        if step.name:  # else told where it is read
+            yield from _check_name(f"{path}[{number}].name", step.name, known)
+            known.add(step.name.lower())
+    names = {step.name for step in pipeline.steps if step.name}
     if len(names) < len(pipeline.steps) or RECORDS in names:
         return
     reads = inputs_of(pipeline.steps)
@@ -199,21 +211,29 @@ def _check_topic(path: str, sink: TopicSink, pipeline: PipelineSpec, topology: T
 
 
 def _check_folders(path: str, pipeline: PipelineSpec, taken: dict[str, str]) -> Iterator[Finding]:
-    """Two that write one folder would take the other's files for their own."""
+    """Two that write one folder would take the other's files for their own: of two loads with one checkpoint
+    each would pass over what the other has loaded.
+    """
     targets = [(f"sinks[{number}]", sink.target) for number, sink in enumerate(pipeline.sinks)]
     folders = [
         (key, target.path if isinstance(target, FileSink) else target.table)
         for key, target in targets
         if isinstance(target, FileSink | LakeSink)
     ]
-    if pipeline.quarantine is not None:
-        folders.append(("quarantine", pipeline.quarantine))
-    for key, folder in folders:
-        if not folder:
-            continue
-        owner = taken.setdefault(folder.rstrip("/"), f"{path}.{key}")
-        if owner != f"{path}.{key}":
-            yield Finding(path=f"{path}.{key}", message=f"{owner} writes {folder} already")
+    folders += [("quarantine", pipeline.quarantine or ""), ("checkpoint", pipeline.checkpoint or "")]
+    for key, folder in ((key, folder.rstrip("/")) for key, folder in folders if folder):
+        for other, owner in taken.items():
+            if other == folder or _is_among(folder, other) or _is_among(other, folder):
+                yield Finding(path=f"{path}.{key}", message=f"{owner} writes {other} already")
+                break
+        else:
+            taken[folder] = f"{path}.{key}"
+
+
+def _is_among(folder: str, table: str) -> bool:
+    """Whether a folder is one of a table's for its readers, who pass over names that begin with these."""
+    inside = folder.removeprefix(f"{table}/")
+    return inside != folder and not inside.startswith(("_", "."))
 
 
 def _is_continuous(pipeline: PipelineSpec) -> bool:

@@ -152,6 +152,12 @@ format_options.framing: 'magic' is none: there is 'confluent'
 {LOAD}, steps: [{name: s}] ==> steps[0]: says neither 'sql' nor 'function'
 {LOAD}, steps: [{name: s, sql: x, function: a:b}] ==> steps[0]: says both 'sql' and 'function': one is enough
 {LOAD}, steps: [{name: records, sql: x}] ==> steps[0].name: there is a 'records' already
+{LOAD}, tables: {Records: {format: csv, path: t}} ==> tables.Records: there is a 'Records' already
+{LOAD}, tables: {a b: {format: csv, path: t}} ==> \\
+tables.a b: 'a b' is not a name: letters, digits and '_', no digit first
+{LOAD}, steps: [{name: s, sql: x}, {name: S, sql: y}] ==> steps[1].name: there is a 'S' already
+{LOAD}, tables: {late: {format: csv, path: t}}, steps: [{name: Late, sql: x}] ==> \\
+steps[0].name: there is a 'Late' already
 {LOAD}, steps: [{name: 9s, sql: x}] ==> \\
 steps[0].name: '9s' is not a name: letters, digits and '_', no digit first
 {LOAD}, steps: [{name: s, from: recrods, sql: x}] ==> \\
@@ -160,6 +166,9 @@ steps[0].from: there is no step 'recrods'; did you mean 'records'?
 steps: steps read one another in a circle: s <- t <- s
 {LOAD}, steps: [{name: s, sql: x}, {name: t, from: records, sql: x}] ==> steps[0]: leads to no sink
 {LOAD}, quarantine: ./out ==> quarantine: pipelines[0].sinks[0] writes TMP/out already
+{LOAD}, checkpoint: ./out ==> checkpoint: pipelines[0].sinks[0] writes TMP/out already
+{LOAD}, checkpoint: ./out/topic=x ==> checkpoint: pipelines[0].sinks[0] writes TMP/out already
+{TO}{parquet: a/b}, {json: a}, {csv: ab}] ==> sinks[1]: pipelines[0].sinks[0] writes TMP/a/b already
 {LOAD}, master: mesos ==> master: 'mesos' is no master: local[*], spark://HOST:PORT, yarn or k8s://URL
 {LOAD}, alert: {on: [failed]} ==> alert: says neither 'command' nor 'webhook'
 {LOAD}, alert: {webhook: 'ftp://x'} ==> alert.webhook: 'ftp://x' is no URL of HTTP
@@ -199,6 +208,25 @@ def test_two_pipelines_share_neither_name_nor_folder(tmp_path: Path) -> None:
         "5: pipelines[1].name: pipelines[0] is called 'p' too: give this one another name",
         f"5: pipelines[1].sinks[0]: pipelines[0].sinks[0] writes {tmp_path.resolve() / 'out'} already",
     ]
+
+
+def test_two_pipelines_share_no_checkpoint(tmp_path: Path) -> None:
+    """The second would go on where the first has ended, and pass over what that has loaded."""
+    load = LOAD.removeprefix("name: p, ")
+    for first, second in ((load, load.replace("out", "other")), ("job: a:b", "job: a:b")):
+        text = (
+            f"{CLUSTERS}routes: []\npipelines:\n"
+            f"  - {{name: p, checkpoint: s3a://b/state, {first}}}\n"
+            f"  - {{name: q, checkpoint: s3a://b/state/, {second}}}\n"
+        )
+        assert problems_of(tmp_path, text) == [
+            "5: pipelines[1].checkpoint: pipelines[0].checkpoint writes s3a://b/state already"
+        ]
+
+
+def test_a_folder_that_readers_of_a_table_pass_over_may_be_in_it(tmp_path: Path) -> None:
+    keys = f"{LOAD}, quarantine: out/_quarantine, checkpoint: out/.checkpoint"
+    assert load_pipeline(tmp_path, keys).quarantine == str(tmp_path.resolve() / "out" / "_quarantine")
 
 
 def test_continuous_pipelines_leave_a_turn_for_others(tmp_path: Path) -> None:
