@@ -326,7 +326,7 @@ class Replica:
             self.commit_waits.advance(self.machine.high_watermark)
         if self.fetch_waits:
             for wait in list(self.fetch_waits):
-                wait.grew(size)
+                wait.grew(size, self)
         if self.stable_waits:
             self._became_stable()
         if self.prompt_waits:
@@ -339,7 +339,7 @@ class Replica:
         for wait, counted in list(self.stable_waits.items()):
             if stable > counted:
                 self.stable_waits[wait] = stable
-                wait.grew(self._size_between(counted, stable))
+                wait.grew(self._size_between(counted, stable), self)
 
     def _size_between(self, start: int, end: int) -> int:
         """Bytes that readers may have more; as good as endless where the disk fails or would have to be

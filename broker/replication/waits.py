@@ -36,10 +36,9 @@ class FetchWait:
         self._is_ended = False
         self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def grew(self, size: int, replica: HoldsFetchWaits | None = None) -> None:
-        """One of the partitions, `replica` if it is told, has `size` more bytes to read."""
-        if replica is not None:
-            self._grown.add(replica)
+    def grew(self, size: int, replica: HoldsFetchWaits) -> None:
+        """One of the partitions, `replica`, has `size` more bytes to read."""
+        self._grown.add(replica)
         self._bytes_missing -= size
         if self._bytes_missing <= 0:
             self._finish()
@@ -94,8 +93,8 @@ async def wait_for_bytes(
     until_commit: bool = False,
 ) -> Collection[HoldsFetchWaits] | None:
     """Wait until the partitions together grew by so many bytes that `isolation` lets be read, one of them
-    changed its state, the time is up, or, with `until_commit`, a high watermark moved. Returns which of a
-    follower's grew if that is all that happened, else None.
+    changed its state, the time is up, or, with `until_commit`, a high watermark moved. Returns which of them
+    grew if that is all that happened, else None.
     """
     wait = FetchWait(bytes_missing)
     held = list(replicas)

@@ -52,7 +52,7 @@ class FetchedPartition:
     `topic` is empty while no topic has the id that was asked for.
     """
 
-    __slots__ = ("_told", "noted", "topic", "topic_id", "wanted")
+    __slots__ = ("noted", "told", "topic", "topic_id", "wanted")
 
     def __init__(self, topic: str, topic_id: UUID, wanted: FetchPartition) -> None:
         self.topic = topic
@@ -60,7 +60,8 @@ class FetchedPartition:
         self.wanted = wanted
         self.noted: object = None
         """What a reader keeps of it from one fetch of a session to the next."""
-        self._told = _NOTHING_TOLD
+        self.told = _NOTHING_TOLD
+        """High watermark, last stable offset and log start offset of the last answer."""
 
     @property
     def key(self) -> _Key:
@@ -72,12 +73,12 @@ class FetchedPartition:
         was told in the one before: a follower does.
         """
         if wanted.current_leader_epoch != self.wanted.current_leader_epoch:
-            self._told = _NOTHING_TOLD
+            self.told = _NOTHING_TOLD
         self.wanted = wanted
 
     def is_told(self, high_watermark: int, last_stable_offset: int, log_start_offset: int) -> bool:
         """Whether the last answer said just this."""
-        return self._told == (high_watermark, last_stable_offset, log_start_offset)
+        return self.told == (high_watermark, last_stable_offset, log_start_offset)
 
     def must_tell(self, answer: PartitionData) -> bool:
         """Whether an incremental answer has to hold this one."""
@@ -95,7 +96,7 @@ class FetchedPartition:
         """
         is_void = answer.error_code or answer.diverging_epoch.epoch >= 0
         high_watermark = -1 if is_void else answer.high_watermark
-        self._told = (high_watermark, answer.last_stable_offset, answer.log_start_offset)
+        self.told = (high_watermark, answer.last_stable_offset, answer.log_start_offset)
 
 
 class Asker(NamedTuple):

@@ -15,7 +15,9 @@ from broker.replication.replica import READ_COMMITTED, Replica
 from broker.replication.waits import Isolation
 from broker.server.fetch_sessions import IDS_FROM, FetchedPartition
 from broker.server.following_node import FollowingNode
+from broker.server.quiet_partitions import QuietRead
 from broker.server.read_choice import FOLLOWERS_FROM, ReadChoice
+from broker.storage.file_range import FileRange
 from broker.types import BrokerId, Buffer
 from broker.wire.messages.fetch import (
     AbortedTransaction,
@@ -73,6 +75,27 @@ class PartitionReader:
         if self._follower is not None:
             return Isolation.LOG_END
         return Isolation.STABLE if self._is_committed_only else Isolation.COMMITTED
+
+    def is_quiet(self, found: FetchedPartition, replica: Replica) -> bool:
+        """Whether a session has nothing to tell of the partition, as was noted."""
+        if self._follower is not None:
+            return self._follower.is_quiet(replica, found)
+        noted = found.noted
+        return isinstance(noted, QuietRead) and noted.holds(replica, found)
+
+    def note(self, found: FetchedPartition, replica: Replica, answer: PartitionData | None) -> None:
+        """Note whether there is nothing more to tell of the partition once `answer` came. Where others may be
+        chosen to serve it, that is asked each time.
+        """
+        if self._follower is not None:
+            if answer is None:
+                self._follower.note_quiet(replica, found)
+        elif self._has_session and self._choice is None:
+            records = None if answer is None else cast(object, answer.records)
+            offset = records.next_offset if isinstance(records, FileRange) else found.wanted.fetch_offset
+            up_to = replica.last_stable_offset if self._is_committed_only else replica.high_watermark
+            is_all = offset == up_to and replica.machine.role is Role.LEADER
+            found.noted = QuietRead(replica, offset) if is_all else None
 
     def read(
         self, found: FetchedPartition, replica: Replica, left: int, *, is_first: bool

@@ -1,17 +1,54 @@
-"""Followed partitions of which there is nothing to say: most of a session's, most of the time.
+"""Partitions of which there is nothing to say: most of a session's, most of the time.
 
-A follower that has everything asks for all of its partitions with every fetch, and whoever leads thousands of
-them would look closely at each for the sake of the few that grew. So what was found once is noted: as long as
-neither the question nor anything that an answer depends on changed, there is again nothing to say, and all
-that is new is that the follower was heard at this time.
+A follower or a client that has everything asks for all of its partitions with every fetch, and whoever leads
+thousands of them would look closely at each for the sake of the few that grew. So what was found once is
+noted: as long as neither the question nor anything that an answer depends on changed, there is again nothing
+to say. All that is new then is that a follower was heard at this time.
 """
 
 from __future__ import annotations
 
 from broker.replication.partition import Role
 from broker.replication.replica import Replica
+from broker.server.fetch_sessions import FetchedPartition
 from broker.types import BrokerId
 from broker.wire.messages.fetch import FetchPartition
+
+
+class QuietRead:
+    """One partition of which a client gets all that it may read now, and is told all there is to tell.
+
+    Up to where transactions are decided follows from high watermark and log start, as long as this node
+    leads in one epoch: whatever opens or ends one is appended beyond the high watermark.
+    """
+
+    __slots__ = ("_assignment", "_files", "_machine", "_offset", "_replica", "_told")
+
+    def __init__(self, replica: Replica, offset: int) -> None:
+        """What comes next for the client is `offset`: the end of what it may read."""
+        machine, files = replica.machine, replica.log.files
+        self._replica = replica
+        self._machine = machine
+        self._assignment = machine.assignment
+        self._files = files
+        self._offset = offset
+        self._told = (machine.high_watermark, replica.last_stable_offset, files.start)
+
+    def holds(self, replica: Replica, found: FetchedPartition) -> bool:
+        """Whether the client asks for what comes next, in the history that this log has, and nothing has."""
+        machine, wanted, epoch = self._machine, found.wanted, self._assignment.leader_epoch
+        return (
+            wanted.fetch_offset == self._offset
+            and found.told == self._told
+            and machine.high_watermark == self._told[0]
+            and machine.assignment is self._assignment
+            and machine.role is Role.LEADER
+            and self._replica is replica
+            and replica.log.files is self._files
+            and self._files.start == self._told[2]
+            and wanted.current_leader_epoch in (-1, epoch)
+            and wanted.last_fetched_epoch in (-1, epoch)
+        )
 
 
 class QuietPartition:

@@ -18,19 +18,27 @@ class Certainty:
     """
 
     def __init__(self, is_in_doubt: Callable[[], bool]) -> None:
-        self._is_in_doubt = is_in_doubt
+        self._ask = is_in_doubt
+        self._asked_ms: int | None = None
+        self._answer = False
+
+    def _is_in_doubt(self, now_ms: int) -> bool:
+        """Asked once for all partitions of one time."""
+        if now_ms != self._asked_ms:
+            self._asked_ms, self._answer = now_ms, self._ask()
+        return self._answer
 
     def fetch_bytes(self, partition: Partition, wanted: int, now_ms: int) -> int:
         """See `Admission`."""
-        return 0 if self._is_in_doubt() else wanted
+        return 0 if self._is_in_doubt(now_ms) else wanted
 
     def fetched(self, size: int, now_ms: int) -> None:
         """See `Admission`."""
 
     def may_send(self, lane: Lane, chunk: Chunk, now_ms: int) -> bool:
         """See `Admission`."""
-        return not self._is_in_doubt()
+        return not self._is_in_doubt(now_ms)
 
     def wake_at_ms(self, now_ms: int) -> int | None:
         """See `Admission`."""
-        return now_ms + RECHECK_MS if self._is_in_doubt() else None
+        return now_ms + RECHECK_MS if self._is_in_doubt(now_ms) else None

@@ -30,3 +30,27 @@ def test_nothing_is_fetched_or_sent_while_it_is_in_doubt_whose_the_partitions_ar
     assert [position.offset for position in machine.plan_fetch([SOURCE], 1, 1_100).positions] == [3]
     (request,) = machine.ready(1_100).requests
     assert request.bytes == len(batch)
+
+
+def test_it_is_asked_once_for_all_partitions_of_a_fetch() -> None:
+    asked = 0
+
+    def is_in_doubt() -> bool:
+        nonlocal asked
+        asked += 1
+        return False
+
+    sources = [source_of(number) for number in range(3)]
+    machine = FlowMachine(FlowConfig(), Hooks(admissions=(Certainty(is_in_doubt),)))
+    machine.assign(
+        [
+            Assignment(source=source, destinations=(destination_of(source),), bucket=0, position=0)
+            for source in sources
+        ]
+    )
+    machine.set_leaders({destination_of(source): BrokerId(1) for source in sources})
+    for key in machine.ready(1_000).producers:
+        machine.set_producer(key, ProducerIdentity(7, 0))
+    asked = 0
+    assert len(machine.plan_fetch(sources, 1, 1_001).positions) == len(sources)
+    assert asked == 1

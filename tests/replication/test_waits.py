@@ -30,10 +30,10 @@ def test_a_fetch_waits_until_its_partitions_together_have_enough() -> None:
         waiting = asyncio.create_task(wait_for_bytes([first, second], 100, LONG_MS))
         await asyncio.sleep(0)
         (wait,) = first.fetch_waits
-        wait.grew(60)
+        wait.grew(60, first)
         assert not waiting.done()
-        wait.grew(40)
-        await waiting
+        wait.grew(40, first)
+        assert await waiting == {first}
         assert not first.fetch_waits
         assert not second.fetch_waits
 

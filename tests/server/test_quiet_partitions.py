@@ -1,4 +1,4 @@
-"""What is noted of a followed partition holds as long as there is nothing to say of it, and no longer."""
+"""What is noted of a partition holds as long as there is nothing to say of it, and no longer."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 
 from broker.replication.partition import Assignment, LagBounds, Partition
 from broker.replication.replica import Replica
-from broker.server.quiet_partitions import QuietPartition
+from broker.server.fetch_sessions import FetchedPartition
+from broker.server.quiet_partitions import QuietPartition, QuietRead
 from broker.storage.free_space import FreeSpace
 from broker.storage.log_config import LogConfig
-from broker.types import BrokerId, LeaderEpoch
-from broker.wire.messages.fetch import FetchPartition
+from broker.types import NO_TOPIC_ID, BrokerId, LeaderEpoch
+from broker.wire.messages.fetch import FetchPartition, PartitionData
 from tests.storage.conftest import memory_place
 from tests.storage.samples import NOW_MS, PARTITION, build
 
@@ -104,3 +105,56 @@ def test_nothing_is_noted_of_who_lacks_records_or_is_not_in_sync(replica: Replic
     assert QuietPartition.of(replica, wanted(1), FOLLOWER) is None
     replica.fetched_by(OUTSIDER, 2, broker_epoch=BROKER_EPOCH, now_ms=0)
     assert QuietPartition.of(replica, wanted(), OUTSIDER) is None
+
+
+def read_all(*, wants: FetchPartition, high_watermark: int = 2) -> FetchedPartition:
+    """A client's partition that was told everything up to there."""
+    found = FetchedPartition(PARTITION.topic, NO_TOPIC_ID, wants)
+    found.tell(
+        PartitionData(high_watermark=high_watermark, last_stable_offset=high_watermark, log_start_offset=0)
+    )
+    return found
+
+
+def test_there_is_nothing_to_say_to_a_client_that_has_everything(replica: Replica) -> None:
+    noted = QuietRead(replica, 2)
+    assert noted.holds(replica, read_all(wants=wanted()))
+    in_this_epoch = FetchPartition(fetch_offset=2, current_leader_epoch=0, last_fetched_epoch=0)
+    assert noted.holds(replica, read_all(wants=in_this_epoch))
+
+
+@pytest.mark.parametrize(
+    "change", sorted(CHANGES.keys() - {"a new registration of the follower", "an append"})
+)
+def test_a_change_ends_what_was_noted_of_a_client(replica: Replica, change: str) -> None:
+    noted = QuietRead(replica, 2)
+    CHANGES[change](replica)
+    assert not noted.holds(replica, read_all(wants=wanted()))
+
+
+def test_a_client_is_told_of_records_once_they_are_committed(replica: Replica) -> None:
+    noted = QuietRead(replica, 2)
+    append(replica)
+    assert noted.holds(replica, read_all(wants=wanted()))
+    replica.fetched_by(FOLLOWER, 3, broker_epoch=BROKER_EPOCH, now_ms=0)
+    assert not noted.holds(replica, read_all(wants=wanted()))
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        FetchPartition(fetch_offset=1),
+        FetchPartition(fetch_offset=3),
+        FetchPartition(fetch_offset=2, current_leader_epoch=1),
+        FetchPartition(fetch_offset=2, last_fetched_epoch=1),
+    ],
+    ids=["an earlier offset", "a later one", "another leader", "another history"],
+)
+def test_a_client_is_answered_that_asks_for_something_else(
+    replica: Replica, question: FetchPartition
+) -> None:
+    assert not QuietRead(replica, 2).holds(replica, read_all(wants=question))
+
+
+def test_a_client_that_was_not_told_everything_is_answered(replica: Replica) -> None:
+    assert not QuietRead(replica, 2).holds(replica, read_all(wants=wanted(), high_watermark=1))

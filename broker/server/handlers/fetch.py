@@ -374,7 +374,7 @@ class _Fetch:
             if replica is None or (grown is not None and replica not in grown):
                 continue
             self.replicas.append(replica)
-            if found.noted is not None and follower is not None and follower.is_quiet(replica, found):
+            if found.noted is not None and reader.is_quiet(found, replica):
                 answers[index] = None
                 continue
             try:
@@ -391,10 +391,8 @@ class _Fetch:
             if follower is not None and follower.withheld is replica:
                 self.replicas.pop()
             read = 0
-            if answer is None:
-                if follower is not None:
-                    follower.note_quiet(replica, found)
-            else:
+            reader.note(found, replica, answer)
+            if answer is not None:
                 self.is_urgent = (
                     self.is_urgent
                     or self._is_prompt
