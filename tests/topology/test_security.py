@@ -77,6 +77,24 @@ def test_secrets_do_not_stand_in_the_file_and_are_not_shown(
     assert password not in "\n".join(told)
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "line", "problem"),
+    [
+        ("sasl.mechanism", "ssl.enabled.protocols", 5, "sasl.mechanism is missing"),
+        ("SASL_SSL", "SSL", 9, "has no effect while security.protocol is SSL"),
+        ("SASL_SSL", "SASL_TSL", 6, "expected one of PLAINTEXT, SSL"),
+    ],
+)
+def test_a_secret_is_told_beside_whatever_else_is_wrong(
+    tmp_path: Path, right: str, wrong: str, line: int, problem: str
+) -> None:
+    problems = problems_of(tmp_path, secured(password="tell-me").replace(right, wrong, 1))
+    path = "clusters.aggregate.security.sasl.password"
+    assert f"9: {path}: a secret must not stand here: refer to it, as file:PATH or env:NAME" in problems
+    assert any(told.startswith(f"{line}: ") and problem in told for told in problems)
+    assert "tell-me" not in str(problems)
+
+
 def test_a_secret_in_the_place_of_all_options_is_not_shown(tmp_path: Path) -> None:
     text = "clusters: {aggregate: {bootstrap: ['a:1'], security: tell-me}}\n"
     assert problems_of(tmp_path, text) == ["1: clusters.aggregate.security: expected a mapping, found text"]

@@ -141,7 +141,7 @@ class GivenOptions:
         if self.get(*names) is None:
             return None
         name = self.name_of(*names)
-        return self.source(name, self._options[name], secret=name in _SECRETS)
+        return TextSource.parse(name, self._options[name], self._folder)
 
     def source(self, name: str, value: str, *, secret: bool) -> TextSource:
         """Where the text `value` stands that the option `name` gives."""
@@ -149,6 +149,11 @@ class GivenOptions:
         if secret and source.place is Place.INLINE and not self.inline_secrets:
             self.report(name, "a secret must not stand here: refer to it, as file:PATH or env:NAME")
         return source
+
+    def check_secrets(self) -> None:
+        """Report secrets that stand among the options as they are, whatever else is wrong with these."""
+        for name, value in self.some(sorted(_SECRETS)).items():
+            self.source(name, value, secret=True)
 
     def file(self, *names: str) -> TextSource | None:
         """The text of a file whose path the option is."""

@@ -46,6 +46,7 @@ def read_options(
     """
     given = GivenOptions(options, folder=folder, inline_secrets=inline_secrets)
     given.refuse(set(options) - set(OPTION_NAMES), "unknown option")
+    given.check_secrets()
     protocol = given.choice("security.protocol", PROTOCOLS, "PLAINTEXT")
     has_tls, has_sasl = protocol.endswith("SSL"), protocol.startswith("SASL")
     tls = _read_tls(given) if has_tls else None

@@ -335,7 +335,7 @@ def test_where_secrets_must_not_stand_only_references_are_taken() -> None:
         "ssl.key.password": "pencil",
     }
     refused = read_options(options, inline_secrets=False).problems
-    assert [problem.option for problem in refused] == ["ssl.key.password", "sasl.password"]
+    assert [problem.option for problem in refused] == ["sasl.password", "ssl.key.password"]
     assert all("refer to it, as file:PATH or env:NAME" in problem.message for problem in refused)
     jaas = "ScramLoginModule required username=a password=tell-me;"
     (problem,) = read_options({**JAAS, "sasl.jaas.config": jaas}, inline_secrets=False).problems
