@@ -117,43 +117,38 @@ class Status:
 
 
 def load_for_status(file: Path) -> Topology:
-    """The topology to show the status of: `file`, or what a running daemon has in force while that has
-    errors, or is refused. Raises ConfigurationError with the errors when no daemon runs.
+    """The topology to show the status of: `file`, or what a daemon that follows it has in force while that
+    has errors, or is refused. Raises ConfigurationError with the errors when there is no such daemon.
     """
     try:
         topology = load_topology(file)
     except ConfigurationError:
-        in_force = _topology_of_text(file)
+        in_force = _topology_in_force(file, _data_dir_of_text(file))
         if in_force is None:
             raise
         return in_force
-    directory = StateDirectory(topology.data_dir)
-    is_in_force = not directory.is_locked() or not _is_refused(file, directory.read())
-    return topology if is_in_force else _topology_in_force(file, directory) or topology
+    return _topology_in_force(file, topology.data_dir, if_refused=True) or topology
 
 
-def _is_refused(file: Path, state: Mapping[str, Any] | None) -> bool:
-    """Whether the daemon that tells this state goes on with what it had."""
-    told = (state or {}).get("topology")
-    return told is not None and told["problem"] is not None and told["file"] == str(file.absolute())
+def _data_dir_of_text(file: Path) -> Path:
+    """That of a file with errors. Raises ConfigurationError where it leads nowhere."""
+    said = _DATA_DIR.search(read_text(file))
+    return full_path(file.resolve().parent, said[1] if said else DEFAULT_DATA_DIR)
 
 
-def _topology_of_text(file: Path) -> Topology | None:
-    """That of the daemon on the `data_dir` of a file with errors; None when it cannot be found."""
-    try:
-        said = _DATA_DIR.search(read_text(file))
-    except ConfigurationError:
+def _topology_in_force(file: Path, data_dir: Path, *, if_refused: bool = False) -> Topology | None:
+    """That of the daemon at work on `data_dir`; None where none is, or it follows another file, or, with
+    `if_refused`, where it has not refused what this one holds.
+    """
+    directory = StateDirectory(data_dir)
+    state = directory.read() if directory.is_locked() else None
+    kept = directory.kept_topology()
+    if state is None or kept is None or Path(state["topology"]["file"]).resolve() != file.resolve():
         return None
-    return _topology_in_force(
-        file, StateDirectory(full_path(file.resolve().parent, said[1] if said else DEFAULT_DATA_DIR))
-    )
-
-
-def _topology_in_force(file: Path, directory: StateDirectory) -> Topology | None:
-    """That of the daemon at work on the directory; None when it cannot be found."""
-    kept = directory.kept_topology() if directory.is_locked() else None
+    if if_refused and state["topology"]["problem"] is None:
+        return None
     try:
-        return None if kept is None else parse_topology(kept, file)
+        return parse_topology(kept, file)
     except ConfigurationError:
         return None
 
@@ -226,12 +221,13 @@ async def _observe_or_tell(
 
 
 async def _tell_wishes(topology: Topology, route: RouteSpec) -> Mapping[str, Any]:
-    """What the destination tells where no daemon does; nothing while it cannot be asked."""
+    """What the destination tells where no daemon does, or why it cannot be asked."""
     try:
         async with asyncio.timeout(OPEN_TIMEOUT_MS / 1000):
             wishes = (await read_control(topology.clusters[route.destination])).get(route.name, RouteWishes())
-    except (BrokerError, TimeoutError):
-        return {}
+    except (BrokerError, TimeoutError) as error:
+        problem = str(error) or f"cluster {route.destination!r}: no answer within {OPEN_TIMEOUT_MS} ms"
+        return {"control_problem": problem}
     told: dict[str, Any] = {
         "paused_topics": {topic: asdict(pause) for topic, pause in wishes.topics.items()},
         "halts": describe_halts(wishes.halts),
@@ -268,12 +264,14 @@ def _route_status(
     lag: Lag | None,
     partitions: tuple[PartitionStatus, ...],
 ) -> RouteStatus:
+    """`problem`: why the source could not be asked."""
+    problems = (told.get("error"), told.get("reconcile_problem"), told.get("delivery_problem"), problem)
     return RouteStatus(
         name=route.name,
         source=route.source,
         destination=route.destination,
         state=_state_of(route, told),
-        problem=told.get("error") or told.get("reconcile_problem") or told.get("delivery_problem") or problem,
+        problem=next(filter(None, problems), told.get("control_problem")),
         lag=lag,
         partitions=partitions,
         obstacles=told.get("obstacles", {}),

@@ -1,0 +1,55 @@
+"""What `status` shows where no daemon of its file tells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from broker.errors import ConfigurationError
+from broker.loopback import free_ports
+from mirrormaker.state import STATE_VERSION, StateDirectory
+from mirrormaker.status import load_for_status
+from tests.conftest import ClusterFactory
+from tests.daemon.conftest import mirrormaker
+from tests.daemon.test_mirror import address, create
+
+IN_FORCE = """\
+clusters:
+  jfk: {bootstrap: ["source:1"]}
+  aggregate: {bootstrap: ["destination:2"]}
+routes:
+  - {from: jfk, to: aggregate, topics: {include: [flights]}}
+"""
+
+
+def test_a_file_with_errors_is_shown_by_the_daemon_that_follows_it_and_by_no_other(tmp_path: Path) -> None:
+    followed, stranger = tmp_path / "followed.yaml", tmp_path / "stranger.yaml"
+    for file in (followed, stranger):
+        file.write_text(IN_FORCE.replace("include", "inclde"))
+    directory = StateDirectory(tmp_path / "data")
+    with directory.locked():
+        directory.keep_topology(IN_FORCE)
+        directory.write(
+            {"version": STATE_VERSION, "topology": {"file": str(followed), "problem": "a misspelt key"}}
+        )
+        assert [route.name for route in load_for_status(followed).routes] == ["jfk-to-aggregate"]
+        with pytest.raises(ConfigurationError, match="did you mean 'include'"):
+            load_for_status(stranger)
+
+
+def test_a_destination_that_is_away_is_told_also_where_no_daemon_runs(
+    cluster: ClusterFactory, tmp_path: Path
+) -> None:
+    source = cluster("jfk")
+    create(source, "flights", 1)
+    file = tmp_path / "mesh.yaml"
+    (port,) = free_ports(1)
+    reached = IN_FORCE.replace("source:1", address(source)).replace("destination:2", f"127.0.0.1:{port}")
+    file.write_text(reached)
+    shown = mirrormaker("status", str(file))
+    assert f"jfk-to-aggregate: cluster 'aggregate': no node can be reached: 127.0.0.1:{port}" in shown.stdout
+    (route,) = json.loads(mirrormaker("status", str(file), "--output", "json").stdout)["routes"]
+    assert route["lag"]["messages"] == 0
+    assert route["problem"].startswith("cluster 'aggregate': no node can be reached")
