@@ -88,7 +88,7 @@ class Daemon:
         """The same."""
         self._in_force = loaded.topology
         """What routes run by; `live` follows."""
-        self._declared = DeclaredTopics(lambda: self._in_force)
+        self._declared = DeclaredTopics(lambda: self._in_force, self._superseding)
         self._heartbeats = HeartbeatWriters(lambda: self._in_force, self._state, self._clock)
         self._tails = TailWatch(lambda: self._in_force, self._clock)
         self._started_ms = self._clock.now_ms()
@@ -224,6 +224,17 @@ class Daemon:
                 await self.live.reload()
             except ConfigurationError:
                 continue  # told by the live topology
+
+    def _superseding(self) -> str | None:
+        """Who runs a route of the topology by a newer one; None where nobody does."""
+        return next(
+            (
+                route["error"]
+                for route in self._describe_routes().values()
+                if route["state"] == RouteState.SUPERSEDED.value
+            ),
+            None,
+        )
 
     def board(self, route: RouteSpec) -> ControlBoard:
         """That of the route's destination. Raises ConfigurationError before the daemon runs."""

@@ -1,6 +1,6 @@
 """Keeps the topics that a file asks for at its clusters (`clusters.*.topics`), whether a route writes them or
-not: what is lacking is made, what differs is set unless data would be lost by it, and told. A task of the
-daemon.
+not: what is lacking is made, what differs is set unless data would be lost by it, and told. Nothing is while
+another daemon runs routes of the file by a newer one, which may ask for something else. A task of the daemon.
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ class _Place:
 
 
 class DeclaredTopics:
-    """See the module. `topology` gives the one in force."""
+    """See the module. `topology` gives the one in force, `superseding` why that is not to change anything;
+    None where it is.
+    """
 
-    def __init__(self, topology: Callable[[], Topology]) -> None:
+    def __init__(self, topology: Callable[[], Topology], superseding: Callable[[], str | None]) -> None:
         self._topology = topology
+        self._superseding = superseding
         self._places: dict[ClusterName, _Place] = {}
         self._due = Signal()
 
@@ -51,8 +54,11 @@ class DeclaredTopics:
         """Look again and again, until cancelled."""
         while True:
             specs = {name: spec for name, spec in self._topology().clusters.items() if spec.topics}
-            self._places = {name: self._places.get(name) or _place_of(name) for name in specs}
-            await asyncio.gather(*(self._look(spec, self._places[name]) for name, spec in specs.items()))
+            if (problem := self._superseding()) is not None:
+                self._places = {name: _place_of(name, problem) for name in specs}
+            else:
+                self._places = {name: self._places.get(name) or _place_of(name) for name in specs}
+                await asyncio.gather(*(self._look(spec, self._places[name]) for name, spec in specs.items()))
             await self._due.wait(INTERVAL_MS)
 
     def describe(self) -> Mapping[str, Any]:
@@ -75,9 +81,9 @@ class DeclaredTopics:
             place.problem = None
 
 
-def _place_of(name: ClusterName) -> _Place:
+def _place_of(name: ClusterName, problem: str | None = None) -> _Place:
     log = _log.bind(cluster=name)
-    return _Place(Repairer(log, LoggedNews(log)))
+    return _Place(Repairer(log, LoggedNews(log)), problem)
 
 
 async def _compare(spec: ClusterSpec, repairer: Repairer) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,6 +14,7 @@ from broker.embedded import EmbeddedCluster
 from broker.loopback import free_ports
 from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
 from tests.daemon.test_mirror import create, produce
+from tests.daemon.test_planning import partitions_of, setting
 from tests.daemon.test_reconciling import Mesh, clusters, count_records, mesh, route
 
 __all__ = ["clusters", "mesh"]
@@ -133,6 +136,40 @@ def test_the_daemon_with_the_newest_file_runs_a_route_and_the_others_give_way(
     produce(source, "flights", range(200, 300), 2)
     wait_until(lambda: count_records(destination, "a.flights", 2) == 300, "taken over from the killed one")
     assert mesh.mirror.stop() == 0
+
+
+def ask_for_topic(mesh: Mesh, name: str, config: Mapping[str, str], *, generation: int) -> None:
+    """Write a file by which the destination should have this topic."""
+    topology = yaml.safe_load(mesh.text(route("a", "flights"), generation=generation))
+    topology["clusters"]["aggregate"]["topics"] = {name: {"config": dict(config)}}
+    mesh.file.write_text(yaml.safe_dump(topology))
+
+
+def told_of_destination(mesh: Mesh) -> Mapping[str, Any]:
+    """How the topics that the file asks for there stand; empty before they were looked at."""
+    told: Mapping[str, Any] = mesh.told().get("clusters", {}).get("aggregate", {})
+    return told
+
+
+def test_topics_that_files_ask_for_are_kept_by_the_newest_file_alone(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh, mirror: MirrorFactory
+) -> None:
+    _, destination = clusters
+    ask_for_topic(mesh, "orders", {"segment.ms": "3600000"}, generation=1)
+    mesh.mirror.start()
+    wait_until(lambda: partitions_of(destination, "orders") > 0, "made")
+    other = other_mesh(mesh, mirror, "other")
+    ask_for_topic(other, "orders", {"segment.ms": "7200000"}, generation=2)
+    other.mirror.start()
+    wait_until(
+        lambda: "runs it by generation 2" in str(told_of_destination(mesh).get("problem")),
+        "the older one leaves the topic alone",
+    )
+    wait_until(lambda: setting(destination, "orders", "segment.ms") == "7200000", "the newer one has its way")
+    assert "aggregate: its topics are not compared: " in mirrormaker("status", str(mesh.file)).stdout
+    ask_for_topic(mesh, "orders", {"segment.ms": "1800000"}, generation=3)
+    wait_until(lambda: setting(destination, "orders", "segment.ms") == "1800000", "the newest one now")
+    wait_until(lambda: told_of_destination(mesh) == {"problem": None, "drift": []}, "and that is told")
 
 
 @pytest.mark.long
