@@ -2,6 +2,10 @@
 
 Names are compared as templates: those of copies, and those of topics that steps send records to. What can
 only be told from the topics that there are, the daemons find (`reconcile/claims`).
+
+Routes may share a topic on purpose. Two that are exactly once may not if they copy it from one and the same
+topic: how far they are is told there by where records come from and go to (`flow/positions`), so each would
+go on where the other is.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from itertools import combinations
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.further_topics import is_for
 from mirrormaker.topology.loops import example_of
-from mirrormaker.topology.model import ClusterName, RouteSpec, RouteTo
+from mirrormaker.topology.model import ClusterName, Delivery, RouteSpec, RouteTo
 from mirrormaker.topology.naming import TopicNaming, compile_naming, pattern_problem
 
 
@@ -28,6 +32,8 @@ class _Writing:
     template: str
     patterns: tuple[str, ...] = ()
     """Those of a step; none: it is for all topics of the route."""
+    is_copy: bool = False
+    """Of topics as a whole, not of what a step sends elsewhere."""
 
     def makes(self, topic: str) -> bool:
         """Whether a source topic of this name gives one."""
@@ -42,15 +48,18 @@ def check_clashes(routes: Sequence[RouteSpec]) -> Iterator[Finding]:
             alike[route.destination, writing.template].append(writing)
     for writings in alike.values():
         for one, other in combinations(writings, 2):
-            merged = routes[one.index].topics.merge and routes[other.index].topics.merge
-            if one.index != other.index and not merged and _share_names(one, other):
+            if one.index == other.index or not _share_names(one, other):
+                continue
+            if not (routes[one.index].topics.merge and routes[other.index].topics.merge):
                 yield Finding(path=other.path, message=_clash(routes, one, other))
+            elif one.is_copy and other.is_copy and _share_positions(routes[one.index], routes[other.index]):
+                yield Finding(path=other.path, message=_one_position(routes, one, other))
 
 
 def _writings(index: int, route: RouteSpec) -> Iterator[_Writing]:
     path, naming = f"routes[{index}]", compile_naming(route.source, route.topics)
     name = route.topics.name.replace("{cluster}", route.source)
-    yield _Writing(index=index, path=f"{path}.topics", naming=naming, template=name)
+    yield _Writing(index=index, path=f"{path}.topics", naming=naming, template=name, is_copy=True)
     for number, each in enumerate(route.transforms):
         if isinstance(each.step, RouteTo) and not any(map(pattern_problem, each.topics)):
             yield _Writing(
@@ -69,6 +78,21 @@ def _clash(routes: Sequence[RouteSpec], one: _Writing, other: _Writing) -> str:
         return f"writes {other.template!r} of {destination!r} as routes[{one.index}] does: {wanted}"
     wanted = "use {cluster} in 'name', or say 'merge: true' in both"
     return f"writes the same topics of {destination!r} as routes[{one.index}]: {wanted}"
+
+
+def _share_positions(one: RouteSpec, other: RouteSpec) -> bool:
+    """Whether a topic that both write under one name has one position there."""
+    both_exact = one.delivery is other.delivery is Delivery.EXACTLY_ONCE
+    return both_exact and one.source == other.source
+
+
+def _one_position(routes: Sequence[RouteSpec], one: _Writing, other: _Writing) -> str:
+    destination = routes[other.index].destination
+    return (
+        f"writes the same topics of {destination!r} as routes[{one.index}], from the same topics, both "
+        "'exactly_once': they would have one position there; make them one route, "
+        "or use another 'name' or 'delivery'"
+    )
 
 
 def _share_names(one: _Writing, other: _Writing) -> bool:

@@ -110,6 +110,32 @@ def test_routes_write_one_topic_where_all_of_them_say_so(tmp_path: Path, who: tu
         ]
 
 
+def halves_of_one_topic(*more: str) -> str:
+    """Routes from `a` to `c`, each with what it says besides."""
+    routes = "".join(
+        f"  - {{from: a, to: c, name: half-{number}, topics: {{include: [x], merge: true}}, {keys}}}\n"
+        for number, keys in enumerate(more)
+    )
+    return f"{CLUSTERS}routes:\n{routes}"
+
+
+def test_routes_that_are_exactly_once_do_not_copy_one_topic_into_one(tmp_path: Path) -> None:
+    exact = "delivery: exactly_once"
+    keep, drop = (f"filters: [{{{action}: {{key_prefix: a}}}}]" for action in ("keep", "drop"))
+    assert problems_of(tmp_path, halves_of_one_topic(f"{exact}, {keep}", f"{exact}, {drop}")) == [
+        "4: routes[1].topics: writes the same topics of 'c' as routes[0], from the same topics, both "
+        "'exactly_once': they would have one position there; make them one route, "
+        "or use another 'name' or 'delivery'"
+    ]
+    assert load(tmp_path, halves_of_one_topic(f"{exact}, {keep}", drop))
+    late = "transforms: [{route: {to: late}}]"
+    apart = halves_of_one_topic(f"{exact}, {late}", f"{exact}, {late}").replace(
+        "topics: {include: [x], merge: true}", "topics: {include: [x], merge: true, name: '{topic}'}", 1
+    )
+    assert load(tmp_path, apart)
+    assert load(tmp_path, halves_of_one_topic(exact, exact).replace("from: a", "from: b", 1))
+
+
 def steps_of_two_routes(first: str, second: str, *, merge: bool = False) -> str:
     routes = "".join(
         f"  - {{from: {source}, to: c, topics: {{include: [x.*], merge: {str(merge).lower()}}}, "
