@@ -332,8 +332,15 @@ class RouteRunner:
             watch = TopicWatch(source, halts, former, copier.arbiter)
             groups = route.sync.groups
             if groups is not None:
-                back = ReturnLedger(source, destination) if self.work.leads_back else None
-                self._carrier = GroupCarrier(groups, source, destination, ledger, copier.ways, back)
+                self._carrier = GroupCarrier(
+                    groups,
+                    source,
+                    destination,
+                    ledger,
+                    copier.ways,
+                    ReturnLedger(source, destination) if self.work.back else None,
+                    lambda to: self.work.brings_back(to),
+                )
             self._audit = AuditWatch(
                 lambda: self.work.route,
                 self.work.source,

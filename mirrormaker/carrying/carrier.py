@@ -70,9 +70,11 @@ class GroupCarrier:
         ledger: RouteLedger,
         owned: Callable[[], Mapping[TopicPartition, TopicPartition]],
         back: ReturnLedger | None = None,
+        brings_back: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """`owned`: the source partitions that this process copies, with their destinations. `back`: of the
-        route that leads back, where there is one.
+        routes that lead back, where there are any; `brings_back`: whether one is at work now that takes a
+        topic of the destination.
         """
         self.groups: Mapping[str, tuple[Crossing, ...]] = {}
         """How each stood when it was last looked at."""
@@ -89,6 +91,7 @@ class GroupCarrier:
         self._ledger = ledger
         self._owned = owned
         self._back = back
+        self._brings_back = brings_back
         self._log = logger("groups")
 
     async def run(self) -> None:
@@ -101,7 +104,10 @@ class GroupCarrier:
     async def _carry_on(self) -> None:
         while True:
             await asyncio.sleep(self._sync.interval_ms / 1000)
-            if not self._ledger.is_read or (self._back is not None and not self._back.is_read):
+            if self._back is not None and not self._back.is_read:
+                self.problem = self._back.problem
+                continue
+            if not self._ledger.is_read:
                 continue
             try:
                 without = await self._without_leader()
@@ -199,7 +205,11 @@ class GroupCarrier:
         pages = self._ledger.pages(source, to)
         back = None if self._back is None else self._back.pages(source, to)
         known = None if pages is None else pages.next
-        translation = translate(position.offset, pages, back)
+        given, pending = None, None
+        if self._back is not None and self._brings_back(to.topic):
+            given = self._back.mark(group, source, to)
+            pending = max(starts[to], (None if back is None else back.next) or 0)
+        translation = translate(position.offset, pages, back, pending)
         decision = decide(
             position.offset,
             translation,
@@ -207,6 +217,7 @@ class GroupCarrier:
             committed,
             self._ledger.view.mark(GroupMarkId(group, self._ledger.lane(source, to))),
             follows_rewinds=self._sync.rewinds,
+            is_given=given is not None and given.to == position.offset,
         )
         return Crossing(
             source=source,

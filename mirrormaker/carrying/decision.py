@@ -65,9 +65,11 @@ def decide(
     mark: GroupMark | None,
     *,
     follows_rewinds: bool,
+    is_given: bool = False,
 ) -> Decision:
     """`position`: the group's at the source; `committed`: that at the destination, whose log begins at
-    `log_start`; `mark`: how the mirror moved it last.
+    `log_start`; `mark`: how the mirror moved it last. `is_given`: its position at the source is the mirror's
+    doing, too: it goes by what it does at the destination, and may have gone back there just now.
     """
     if translation.offset is None and translation.standing is not Standing.BEFORE:
         return Decision(standing=GroupStanding.UNKNOWN, to=log_start if committed is None else None)
@@ -79,6 +81,8 @@ def decide(
         return Decision(standing=standing)
     if committed is None:
         return Decision(standing=standing, to=to)
+    if is_given and to > committed:
+        return Decision(standing=GroupStanding.OWN)
     if mark is None or not mark.fits(committed):
         has_moved = mark is None or position > mark.source
         if to > committed and has_moved:

@@ -205,7 +205,7 @@ async def find_tails(
 
 def mirrored_or_start(lane: LaneLedger, place: PartitionPlace) -> int:
     """Where a route back begins that has never run: behind what is known to have come by the way forth."""
-    begin = mirrored_until([lane], place.committed)
+    begin = mirrored_until(lane, place.committed)
     return place.start if begin is None else min(max(begin, place.start), place.end)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import attrgetter
 
 from mirrormaker.ledger.lane_map import LaneMap, Translation
-from mirrormaker.ledger.page import RUNS_MAX, Page
+from mirrormaker.ledger.page import NOWHERE_KNOWN, RUNS_MAX, Page, PageRun
 from mirrormaker.ledger.page_windows import NO_TIME, PageWindows
 
 PACKED_RUNS_MIN = RUNS_MAX // 4
@@ -75,6 +76,14 @@ class LaneLedger:
         """The destination offset after all that is known of; None where none is."""
         ends = (page.to_next for page in self._pages.values())
         return max((end for end in ends if end is not None), default=None)
+
+    def placed_runs(self, start: int = 0) -> Iterator[PageRun]:
+        """The runs whose places are known, by these; pages that lie before the destination offset `start` are
+        left out.
+        """
+        pages = (page for page in self.pages() if page.to_next is not None and page.to_next > start)
+        runs = (run for page in pages for run in page.runs() if run.to != NOWHERE_KNOWN)
+        return runs if self._is_straight else iter(sorted(runs, key=attrgetter("to")))
 
     def forward(self, offset: int) -> Translation:
         """What an offset of the source is at the destination; see `LaneMap`."""

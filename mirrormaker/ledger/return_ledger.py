@@ -12,6 +12,7 @@ from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.kept_view import Document
+from mirrormaker.ledger.group_mark import GroupMark, GroupMarkId
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.route_ledger import RETRY_MS, TOPIC_CONFIGS, WRITE_TIMEOUT_MS
@@ -72,6 +73,10 @@ class ReturnLedger:
     def pages(self, source: TopicPartition, to: TopicPartition) -> LaneLedger | None:
         """What came back by that lane; None: nothing."""
         return self._view.lanes.get(self.lane(source, to))
+
+    def mark(self, group: str, source: TopicPartition, to: TopicPartition) -> GroupMark | None:
+        """How a group was given its position at the source by the way back."""
+        return self._view.mark(GroupMarkId(group, self.lane(source, to)))
 
     async def put(self, records: Collection[tuple[Document, Document | None]]) -> None:
         """Write other records of the topic. Raises BrokerError."""

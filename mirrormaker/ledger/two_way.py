@@ -3,17 +3,18 @@
 What is at the other side came there by the route (`there`, its ledger), or was born there and has come here
 by the route back (`back`, that one's). Whoever goes on at the other side should find everything that he has
 not passed here: so of the first such record of either kind, the one that comes first counts. Where there is
-none of either, he goes on behind all that is known.
+none of either, he goes on behind all that is known. What was born there and has not come here yet, while a
+route back is at work, he has not passed either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from mirrormaker.ledger.lane_ledger import LaneLedger
 from mirrormaker.ledger.lane_map import NOTHING_KNOWN, Standing, Translation
-from mirrormaker.ledger.page import NOWHERE_KNOWN, PageRun
+from mirrormaker.ledger.page import PageRun
 
 _ENDS = frozenset({Standing.END, Standing.BEYOND})
 
@@ -28,10 +29,34 @@ class _Found:
     """Behind all that is known; only where there is no such record."""
 
 
-def translate(offset: int, there: LaneLedger | None, back: LaneLedger | None) -> Translation:
+def translate(
+    offset: int, there: LaneLedger | None, back: LaneLedger | None, pending: int | None = None
+) -> Translation:
     """`offset` at the other side. `there`: of the lane that leads to it; `back`: of the lane from it; None
-    where nothing was ever copied.
+    where nothing was ever copied. `pending`: the offset at the other side from which on a route back, at work
+    now, has still to bring what was born there; None where there is no such route.
     """
+    told = _translate(offset, there, back)
+    if there is not None and told.offset is not None and _is_ahead(offset, there, back):
+        told = replace(told, standing=Standing.BEYOND, is_exact=False)
+    if pending is None:
+        return told
+    unpassed = pending if there is None else mirrored_until(there, pending)
+    if told.offset is None or unpassed is None or told.offset <= unpassed:
+        return told
+    return Translation(offset=unpassed, standing=Standing.UNRECORDED, is_exact=False)
+
+
+def _is_ahead(offset: int, there: LaneLedger, back: LaneLedger | None) -> bool:
+    """Whether there may be records here before `offset` that still have to come to the other side."""
+    known = there.next
+    if known is None or offset <= known:
+        return False
+    came = known if back is None else mirrored_until(back, known)
+    return came is None or came < offset
+
+
+def _translate(offset: int, there: LaneLedger | None, back: LaneLedger | None) -> Translation:
     if back is None or not len(back):
         return NOTHING_KNOWN if there is None else there.forward(offset)
     found = [_forward(offset, there), _backward(offset, back)]
@@ -75,18 +100,17 @@ def _place(translation: Translation) -> int:
     return translation.offset or 0
 
 
-def mirrored_until(ledgers: Iterable[LaneLedger], start: int | None) -> int | None:
-    """From `start` on, a destination offset, the first that is not known to have come by these lanes, all of
-    which lead to one partition. None: from the first that is known to have come; None is the answer where
-    nothing is.
+def mirrored_until(ledger: LaneLedger, start: int | None) -> int | None:
+    """From `start` on, a destination offset, the first that is not known to have come by this lane. None:
+    from the first that is known to have come; None is the answer where nothing is.
     """
     reached = start
-    for first, end in sorted(_runs(ledgers)):
+    for run in ledger.placed_runs(start or 0):
         if reached is None:
-            reached = first
-        if first > reached:
+            reached = run.to
+        if run.to > reached:
             break
-        reached = max(reached, end)
+        reached = max(reached, run.to + run.length)
     return reached
 
 
@@ -95,8 +119,8 @@ def read_again(offset: int, continues_at: int, there: LaneLedger | None, back: L
     on at `continues_at` at the other side.
     """
     passed = [
-        *((run.to, min(run.length, offset - run.source)) for run in _page_runs(there)),
-        *((run.source, min(run.length, offset - run.to)) for run in _page_runs(back)),
+        *((run.to, min(run.length, offset - run.source)) for run in _runs(there)),
+        *((run.source, min(run.length, offset - run.to)) for run in _runs(back)),
     ]
     return sum(
         first + length - max(first, continues_at)
@@ -105,11 +129,5 @@ def read_again(offset: int, continues_at: int, there: LaneLedger | None, back: L
     )
 
 
-def _page_runs(ledger: LaneLedger | None) -> Iterator[PageRun]:
-    for page in () if ledger is None else ledger.pages():
-        yield from (run for run in page.runs() if run.to != NOWHERE_KNOWN)
-
-
-def _runs(ledgers: Iterable[LaneLedger]) -> Iterator[tuple[int, int]]:
-    for ledger in ledgers:
-        yield from ((run.to, run.to + run.length) for run in _page_runs(ledger))
+def _runs(ledger: LaneLedger | None) -> Iterator[PageRun]:
+    return iter(()) if ledger is None else ledger.placed_runs()

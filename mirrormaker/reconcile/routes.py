@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from mirrormaker.reconcile.control import digest_of
-from mirrormaker.topology.failover_groups import FailoverGroup, failover_groups, return_route
+from mirrormaker.topology.failover_groups import FailoverGroup, failover_groups
 from mirrormaker.topology.model import (
     ClusterSpec,
     ExistingTopics,
@@ -20,9 +20,11 @@ from mirrormaker.topology.model import (
     RouteSpec,
     SimulatedCluster,
     SimulatedRoute,
+    TopicSelection,
     Topology,
 )
-from mirrormaker.topology.ways import Way, settings_ways, ways_of
+from mirrormaker.topology.naming import compile_naming
+from mirrormaker.topology.ways import Way, settings_ways, ways_back, ways_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,8 @@ class RouteWork:
     """Those that settings of its topics could come round by; none for a route that is no part of a mesh."""
     failover: FailoverGroup | None = None
     """The routes that it switches its direction with."""
+    back: tuple[Way, ...] = ()
+    """Those by which records come back under their names; none where no groups are carried."""
 
     @property
     def name(self) -> RouteName:
@@ -57,10 +61,11 @@ class RouteWork:
         """The same in every process that does the same for the route: see `digest_of`."""
         return digest_of(self.route, self.mesh.ways)
 
-    @property
-    def leads_back(self) -> bool:
-        """Whether a route of its failover group brings the same topics back."""
-        return self.failover is not None and return_route(self.route, self.failover.routes) is not None
+    def brings_back(self, topic: str) -> bool:
+        """Whether what is written to a topic of the destination comes to the source while this route runs."""
+        return self.failover is None and any(
+            compile_naming(way.source, way.topics).selects(topic) for way in self.back
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +103,7 @@ def work_of(topology: Topology) -> dict[RouteName, RouteWork]:
             mesh=mesh if ways_of([route]) else Mesh(),
             settings_ways=ways.get(route.name, ()),
             failover=None if route.failover_group is None else groups[route.failover_group],
+            back=() if route.sync.groups is None else ways_back(route, topology.routes),
         )
         for route in topology.routes
         if route.enabled or route.failover_group is not None
@@ -155,6 +161,7 @@ def _lasting(work: RouteWork) -> RouteWork:
         source=_reached(work.source),
         destination=_reached(work.destination),
         failover=None if work.failover is None else replace(work.failover, routes=()),
+        back=tuple(replace(way, topics=TopicSelection(include=())) for way in work.back[:1]),
     )
 
 

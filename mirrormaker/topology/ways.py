@@ -42,6 +42,19 @@ def ways_of(routes: Iterable[RouteSpec]) -> tuple[Way, ...]:
     )
 
 
+def ways_back(route: RouteSpec, routes: Sequence[RouteSpec]) -> tuple[Way, ...]:
+    """By which records of `route` could come back to its source under their names: the route that its
+    failover group switches it with, or else those that run beside it.
+    """
+    if not ways_of([route]):
+        return ()
+    if route.failover_group is not None:
+        back = return_route(route, routes)
+        return () if back is None else ways_of([back])
+    ends = route.destination, route.source
+    return ways_of(each for each in routes if each.enabled and (each.source, each.destination) == ends)
+
+
 def settings_ways(routes: Sequence[RouteSpec]) -> dict[RouteName, tuple[Way, ...]]:
     """For each route with provenance that keeps names, the ways that are at work while it is: not that of the
     route that its failover group switches it with.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, wait_until
 from tests.daemon.test_ledger import produce_transaction
-from tests.daemon.test_mirror import address, create, produce
+from tests.daemon.test_mirror import address, consume, create, produce
+from tests.daemon.test_provenance import mesh, routes_of
 
 SYNC: dict[str, Any] = {"groups": {"include": ["read.*"], "interval_ms": 200}}
 
@@ -236,3 +238,41 @@ async def bring_back(source: EmbeddedCluster, destination: EmbeddedCluster, grou
         returns = await plan_returns(here, there, view, list(view.lanes), [group])
         assert [each.translation.is_exact for each in returns] == [True]
         await perform_returns(here, returns)
+
+
+def test_groups_of_two_clusters_that_mirror_to_each_other_miss_nothing_and_stay_where_they_are(
+    cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    east, west = cluster("east"), cluster("west")
+    for each, first in ((east, 0), (west, 100)):
+        create(each, "orders", 1)
+        produce(each, "orders", range(first, first + 10), 1)
+    lines = [("east", "west"), ("west", "east")]
+    running = mirror.of_file(mesh(tmp_path / "mesh", {"east": east, "west": west}, lines, sync=SYNC))
+    running.start()
+    wait_until(lambda: len(consume(west, "orders", 1)) == len(consume(east, "orders", 1)) == 20, "copied")
+    commit(east, "readers", "orders", 10)  # what was born there
+    commit(east, "reading-on", "orders", 15)
+    wait_until(lambda: stands(east, west, "readers") == (10, 0), "what was born in the west is to come")
+    wait_until(lambda: stands(east, west, "reading-on") == (15, 5), "as is the rest of it here")
+    wait_until(lambda: standing_of(running, "west-to-east", "readers") == {"own": 1}, "seen by both")
+    commit(east, "reading-on", "orders", 20)
+    wait_until(lambda: stands(east, west, "reading-on") == (20, 20), "everything has been read")
+    commit(east, "reading-on", "orders", 2)
+    wait_until(lambda: stands(east, west, "reading-on") == (2, 0), "it goes back at both")
+    produce(east, "orders", range(10, 20), 1)
+    commit(west, "readers", "orders", 20)
+    wait_until(lambda: stands(east, west, "readers") == (20, 20), "a group may go on at the other")
+    assert stands(east, west, "reading-on") == (2, 0)
+    assert running.stop() == 0
+
+
+def stands(east: Brokers, west: Brokers, group: str) -> tuple[int, int]:
+    return committed(east, group, "orders")[0], committed(west, group, "orders")[0]
+
+
+def standing_of(running: MirrorProcess, route: str, group: str) -> dict[str, int]:
+    told = next(each for each in routes_of(running) if each["name"] == route)
+    groups: dict[str, Any] = (told["groups"] or {}).get("groups", {})
+    standing: dict[str, int] = groups.get(group, {}).get("partitions", {})
+    return standing

@@ -99,6 +99,28 @@ def test_whoever_changes_sides_finds_what_he_has_not_passed_from_the_first_of_it
 
 @settings(deadline=None)
 @given(steps)
+def test_whoever_changes_sides_while_both_ways_lag_misses_nothing_and_is_told_what_is_exact(
+    taken: list[tuple[str, int, int]],
+) -> None:
+    pair = Pair()
+    for what, place, count in taken:
+        pair.write(place, count) if what == "write" else pair.copy(place, count)
+    for at in (0, 1):
+        here, there = pair.places[at], pair.places[1 - at]
+        for offset in range(len(here.records) + 1):
+            told = translate(offset, there.ledger, here.ledger, here.read_to)
+            passed = set(here.records[:offset])
+            if told.offset is None:
+                continue
+            assert passed.issuperset(there.records[: told.offset])
+            assert told.offset <= len(there.records)
+            if told.is_exact and len(there.ledger):
+                assert passed.issubset(there.records)
+                assert passed.isdisjoint(there.records[told.offset : told.offset + 1])
+
+
+@settings(deadline=None)
+@given(steps)
 def test_the_way_back_begins_at_the_first_record_that_did_not_come_by_the_way_forth(
     taken: list[tuple[str, int, int]],
 ) -> None:
@@ -106,7 +128,7 @@ def test_the_way_back_begins_at_the_first_record_that_did_not_come_by_the_way_fo
     for what, place, count in taken:
         pair.write(place, count) if what == "write" else pair.copy(1, count)
     standby = pair.places[1]
-    begin = mirrored_until([standby.ledger], 0)
+    begin = mirrored_until(standby.ledger, 0)
     own = [offset for offset, record in enumerate(standby.records) if record in standby.own]
     assert begin == (own[0] if own else len(standby.records))
-    assert mirrored_until([LaneLedger()], None) is None
+    assert mirrored_until(LaneLedger(), None) is None

@@ -80,6 +80,9 @@ ANEW: dict[str, Callable[[RouteWork], RouteWork]] = {
     "other names at the destination": lambda old: selecting(old, name="{topic}"),
     "another copy mode": lambda old: rerouted(old, copy=CopyMode.DEEP),
     "other shares": lambda old: rerouted(old, buckets=4),
+    "a way back for the groups that it carries": lambda old: replace(
+        old, back=(Way(source=old.destination.name, destination=old.source.name, topics=old.route.topics),)
+    ),
 }
 
 
