@@ -14,6 +14,7 @@ from pathlib import Path
 
 from broker.errors import ConfigurationError
 from broker.loopback import LOOPBACK, require_free_ports
+from broker.types import HostPort
 
 _JARS = (
     "commons-cli",
@@ -83,6 +84,16 @@ def zookeeper_command(port: int, directory: Path, *, fsync: bool = True) -> list
         "org.apache.zookeeper.server.quorum.QuorumPeerMain",
         str(directory / "zoo.cfg"),
     ]
+
+
+def configured_address(directory: Path) -> HostPort | None:
+    """Where the server that was started last with its data in `directory` serves; None: none was."""
+    try:
+        lines = (directory / "zoo.cfg").read_text().splitlines()
+    except OSError:
+        return None
+    settings = dict(line.split("=", 1) for line in lines)
+    return HostPort(settings["clientPortAddress"], int(settings["clientPort"]))
 
 
 def exec_zookeeper(port: int, data_dir: Path) -> None:

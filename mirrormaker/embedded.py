@@ -9,6 +9,7 @@ from typing import Self
 from broker.embedded import ClusterSpec as EmbeddedClusterSpec
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from broker.loopback import require_free_ports
+from mirrormaker.topology.loader import ZOOKEEPER_FOLDER
 from mirrormaker.topology.model import ClusterName, Topology
 
 NODE_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
@@ -37,15 +38,16 @@ class EmbeddedTopology:
         if not embedded:
             return
         require_free_ports(address.port for cluster in embedded for address in cluster.bootstrap)
+        data_dir = self._topology.data_dir
         with ExitStack() as stack:
-            self.zookeeper = stack.enter_context(EmbeddedZooKeeper(self._topology.data_dir / "zookeeper"))
+            self.zookeeper = stack.enter_context(EmbeddedZooKeeper(data_dir / ZOOKEEPER_FOLDER))
             for cluster in embedded:
                 assert cluster.embedded is not None
                 spec = EmbeddedClusterSpec(
                     name=cluster.name,
                     zookeeper_connect=self.zookeeper.connect_string(cluster.name),
                     port=cluster.embedded.port,
-                    directory=self._topology.data_dir / "clusters" / cluster.name,
+                    directory=data_dir / "clusters" / cluster.name,
                     brokers=cluster.embedded.brokers,
                     settings=NODE_SETTINGS,
                 )

@@ -30,8 +30,8 @@ async def meeting_place(
         return
     from broker.coordination.zookeeper import ZooKeeper  # here alone: few routes meet there
 
-    assert source.zookeeper is not None, "checked with the topology"
-    session = ZooKeeper(source.zookeeper, session_timeout_ms=SESSION_TIMEOUT_MS, makes_chroot=not reads_only)
+    connect = source.zookeeper or _embedded_zookeeper(source)
+    session = ZooKeeper(connect, session_timeout_ms=SESSION_TIMEOUT_MS, makes_chroot=not reads_only)
     try:
         await session.start(timeout_ms=CONNECT_TIMEOUT_MS)
     except CoordinationError as error:
@@ -40,6 +40,20 @@ async def meeting_place(
         yield session
     finally:
         await session.close()
+
+
+def _embedded_zookeeper(source: ClusterSpec) -> str:
+    """Where `mirrormaker up` runs it now; its port is another after each start. Raises CoordinationError."""
+    from broker.zookeeper_server import configured_address
+
+    assert source.embedded is not None, "checked with the topology"
+    assert source.embedded.zookeeper_directory is not None, "set by the loader"
+    address = configured_address(source.embedded.zookeeper_directory)
+    if address is None:
+        raise CoordinationError(
+            f"cluster {source.name!r}: its ZooKeeper was not started in {source.embedded.zookeeper_directory}"
+        )
+    return f"{address}/{source.name}"
 
 
 @asynccontextmanager

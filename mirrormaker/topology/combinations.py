@@ -96,7 +96,7 @@ def _check_membership(path: str, route: RouteSpec, source: ClusterSpec | None) -
     if route.delivery is Delivery.EXACTLY_ONCE:
         message = "'exactly_once' needs a group at the source's coordinator: see 'membership'"
         yield Finding(path=f"{path}.delivery", message=message)
-    elif source is not None and source.zookeeper is None:
+    elif source is not None and source.zookeeper is None and source.embedded is None:
         message = f"the cluster {source.name!r} does not say where its 'zookeeper' is"
         yield Finding(path=f"{path}.membership", message=message)
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from mirrormaker.topology.document import Problem, Problems, read_document, read_text
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.kinds.records import Given
 from mirrormaker.topology.loops import with_provenance
-from mirrormaker.topology.model import RouteSpec, Topology
+from mirrormaker.topology.model import ClusterSpec, RouteSpec, Topology
 from mirrormaker.topology.readers.document import document
 from mirrormaker.topology.readers.routes import ROUTE
 from mirrormaker.topology.validate import check
+
+ZOOKEEPER_FOLDER = "zookeeper"
+"""In `data_dir`: where the ZooKeeper of embedded clusters keeps its state."""
 
 
 def load_topology(file: Path) -> Topology:
@@ -60,15 +64,23 @@ def _read_topology(text: str, file: Path, problems: Problems) -> Topology:
     folder = file.resolve().parent
     read = document(folder).read(read_document(text, file, problems))
     routes = tuple(_build_route(route, read.defaults) for route in read.routes)
+    data_dir = (folder / read.data_dir).resolve()
     return Topology(
-        clusters=read.clusters,
+        clusters={name: _placed(cluster, data_dir) for name, cluster in read.clusters.items()},
         links=read.links,
         routes=with_provenance(routes),
         pipelines=read.pipelines,
         pipelines_at_once=read.pipelines_at_once,
-        data_dir=(folder / read.data_dir).resolve(),
+        data_dir=data_dir,
         generation=read.generation,
     )
+
+
+def _placed(cluster: ClusterSpec, data_dir: Path) -> ClusterSpec:
+    if cluster.embedded is None:
+        return cluster
+    embedded = replace(cluster.embedded, zookeeper_directory=data_dir / ZOOKEEPER_FOLDER)
+    return replace(cluster, embedded=embedded)
 
 
 def _build_route(given: Given | None, defaults: Given | None) -> RouteSpec:

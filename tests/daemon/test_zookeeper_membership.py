@@ -12,8 +12,12 @@ import yaml
 
 from broker.coordination.zookeeper import ZooKeeper
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
+from broker.loopback import free_ports_in_a_row
+from mirrormaker.topology.loader import load_topology
+from mirrormaker.topology.model import ClusterName
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker
+from tests.daemon.test_mirror import _count as count
 from tests.daemon.test_mirror import assert_complete_and_in_order, consume, create, produce
 
 PARTITIONS = 4
@@ -85,6 +89,40 @@ def test_positions_in_zookeeper_are_gone_on_with_and_may_be_moved(
     daemon.wait_copied()
     copies = consume(destination, "jfk.flights", 1)
     assert [int(copy.value() or b"") for copy in copies] == [*range(100), *range(90, 100)]
+
+
+@pytest.mark.long
+def test_the_zookeeper_of_an_embedded_source_is_known(mirror: MirrorFactory) -> None:
+    """Also to commands, after a start at another port, and to workers."""
+    first, other = (free_ports_in_a_row(1) for _ in range(2))
+    file = mirror.folder / "up.yaml"
+    document = {
+        "clusters": {"jfk": {"embedded": {"port": first}}, "aggregate": {"embedded": {"port": other}}},
+        "routes": [
+            {
+                "from": "jfk",
+                "to": "aggregate",
+                "topics": {"include": ["flights"]},
+                "membership": "zookeeper",
+                "refresh_interval_ms": 300,
+                "resources": {"workers": 2},
+            }
+        ],
+    }
+    file.write_text(yaml.safe_dump(document))
+    daemon = mirror.of_file(file, verb="up")
+    source, destination = (load_topology(file).clusters[ClusterName(name)] for name in ("jfk", "aggregate"))
+    shown = mirrormaker("status", str(file)).stdout
+    assert "cluster 'jfk': its ZooKeeper was not started in" in shown or "no node can be reached" in shown
+    for run in range(2):
+        daemon.start()
+        daemon.wait_for(lambda told: told["state"] == "running", "at work")
+        if not run:
+            create(source, "flights", 2)
+        produce(source, "flights", range(100 * run, 100 * run + 100), 2)
+        daemon.wait_copied()
+        assert count(destination, "jfk.flights", 2) == 100 * run + 100
+        assert daemon.stop() == 0
 
 
 def test_commands_that_look_make_nothing_in_zookeeper(

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mirrormaker.topology.loader import load_topology
+from mirrormaker.topology.model import ClusterName
 from tests.topology.files import CLUSTERS, load, load_route, problem_of_route, problems_of
 
 
@@ -205,6 +207,19 @@ def test_steps_of_two_routes_that_write_one_topic_are_refused_unless_all_say_so(
 )
 def test_settings_that_do_not_go_together_are_told(tmp_path: Path, keys: str, told: str) -> None:
     assert problem_of_route(tmp_path, keys) == told
+
+
+def test_an_embedded_source_need_not_say_where_its_zookeeper_is(tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(
+        """\
+clusters: {a: {embedded: {port: 19092}}, b: {bootstrap: ["b:1"]}}
+routes: [{from: a, to: b, topics: {include: [x]}, membership: zookeeper}]
+"""
+    )
+    embedded = load_topology(file).clusters[ClusterName("a")].embedded
+    assert embedded is not None
+    assert embedded.zookeeper_directory == tmp_path.resolve() / "data" / "zookeeper"
 
 
 def test_a_catch_up_budget_may_use_what_a_window_lets_pass(tmp_path: Path) -> None:

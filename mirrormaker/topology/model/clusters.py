@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from broker.client.security.connection_security import PLAINTEXT, ConnectionSecurity
 from broker.types import HostPort
@@ -19,6 +20,8 @@ class EmbeddedSpec:
     """Port of the first node, on 127.0.0.1; the others take the ports after it."""
     brokers: int = 1
     """How many nodes it has."""
+    zookeeper_directory: Path | None = None
+    """Where the ZooKeeper of all embedded clusters keeps its files, which tell its address."""
 
     @property
     def bootstrap(self) -> tuple[HostPort, ...]:
@@ -47,7 +50,9 @@ class ClusterSpec:
     embedded: EmbeddedSpec | None = None
     """Instead of `bootstrap`: the cluster is run on this machine by `mirrormaker up`."""
     zookeeper: str | None = None
-    """Its ZooKeeper, as `host:port[,host:port][/chroot]`; needed by routes whose membership is there."""
+    """Its ZooKeeper, as `host:port[,host:port][/chroot]`; needed by routes whose membership is there, but for
+    an embedded cluster, whose is known.
+    """
     security: ConnectionSecurity = PLAINTEXT
     """How to reach it with TLS or SASL: options of Kafka's clients. Passwords, tokens and keys stand here by
     reference only, `file:PATH` or `env:NAME`; relative paths are below the file's folder.
