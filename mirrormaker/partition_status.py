@@ -69,12 +69,11 @@ async def observe_partitions(
         partition: committed[partition].offset if partition in committed else starts[partition]
         for partition in sources
     }
-    partitions_told: Mapping[str, Mapping[str, Any]] = told.get("partitions", {})
+    partitions_told = {partition: _told_of(partition, told) for partition in selected}
     unknown = [
         partition
         for partition in sources
-        if positions[partition] < ends[partition].offset
-        and not _knows_all(partitions_told.get(str(partition), {}))
+        if positions[partition] < ends[partition].offset and not _knows_all(partitions_told[partition])
     ]
     samples = await sample_first(source, {partition: positions[partition] for partition in unknown})
     now_ms = clock.now_ms()
@@ -84,7 +83,7 @@ async def observe_partitions(
             TopicPartition(destinations[partition.topic], partition.partition),
             positions[partition],
             ends[partition].offset,
-            partitions_told.get(str(partition), {}),
+            partitions_told[partition],
             samples.get(partition),
             told_at_ms,
             now_ms,
@@ -97,10 +96,19 @@ async def observe_partitions(
             partition,
             TopicPartition(destinations[partition.topic], partition.partition),
             committed[partition].offset if partition in committed else -1,
-            partitions_told.get(str(partition), {}),
+            partitions_told[partition],
         )
         for partition in selected
     )
+
+
+def _told_of(source: TopicPartition, told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the daemon tells of the partition, or of its topic, where that stands as a whole."""
+    partition: Mapping[str, Any] | None = told.get("partitions", {}).get(str(source))
+    reason = told.get("standing_topics", {}).get(source.topic)
+    if partition is None and reason is not None:
+        return {"state": HALTED, "reason": reason, "problem": told["obstacles"][source.topic]}
+    return partition or {}
 
 
 def _knows_all(told: Mapping[str, Any]) -> bool:

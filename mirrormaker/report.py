@@ -147,6 +147,7 @@ def _troubles(route: RouteStatus) -> list[str]:
         for partition in route.partitions
         if (partition.problem or partition.state not in QUIET_STATES)
         and (*partition.source, partition.reason) not in stand
+        and (partition.source.topic, partition.problem) not in route.obstacles.items()
     )
     if route.link.get("limit") == 0:
         lines.append(f"{route.name}: nothing may pass now: its limit, or its link's, is 0 at this time")

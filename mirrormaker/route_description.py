@@ -23,6 +23,7 @@ def describe_work(
         "counts": _describe_counts(copier),
         "link": copier.link.describe(),
         "obstacles": dict(reconciler.obstacles),
+        "standing_topics": {topic: kind.value for topic, kind in reconciler.standing.items()},
         "reconcile_problem": reconciler.problem or reconciler.settings_problem or rules.problem,
         "delivery_problem": copier.problem,
         "drift": [one.describe() for one in (*reconciler.drift, *rules.drift)],

@@ -20,7 +20,7 @@ from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.clusters import OPEN_TIMEOUT_MS, open_cluster
 from mirrormaker.control_access import read_control
 from mirrormaker.flow.lag import NO_LAG, Lag
-from mirrormaker.partition_status import UNASSIGNED, PartitionStatus, observe_partitions
+from mirrormaker.partition_status import PartitionStatus, observe_partitions
 from mirrormaker.reconcile.active_sides import ActiveSide, find_active_sides
 from mirrormaker.reconcile.control import RouteWishes
 from mirrormaker.reconcile.halts import describe_halts
@@ -252,9 +252,12 @@ def _state_of(route: RouteSpec, told: Mapping[str, Any]) -> str:
     return "disabled" if route.failover_group is None else STANDING_BY
 
 
-def _lag_elsewhere(partitions: Sequence[PartitionStatus]) -> Lag:
-    """Of those that no daemon here has: none runs the route now, or one on another host has them."""
-    return Lag.total([partition.lag for partition in partitions if partition.state == UNASSIGNED])
+def _lag_elsewhere(partitions: Sequence[PartitionStatus], told: Mapping[str, Any]) -> Lag:
+    """Of those that no daemon here has: none runs the route now, one on another host has them, or their
+    topic stands.
+    """
+    here = told.get("partitions", {})
+    return Lag.total([partition.lag for partition in partitions if str(partition.source) not in here])
 
 
 def _route_status(
@@ -289,7 +292,7 @@ def _route_status(
         latency=summarize_latency(told.get("timing", {})),
         heartbeats=told.get("timing", {}).get("heartbeats", {}),
         objective=judge_objective(
-            route.objectives, told.get("timing", {}), lag and _lag_elsewhere(partitions)
+            route.objectives, told.get("timing", {}), lag and _lag_elsewhere(partitions, told)
         ),
         switch=told.get("switch"),
     )

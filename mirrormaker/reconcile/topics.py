@@ -14,6 +14,7 @@ from broker.client.cluster import Cluster
 from broker.errors import BrokerError
 from broker.telemetry import logger
 from mirrormaker.flow.signal import Signal
+from mirrormaker.flow.trouble import TroubleKind
 from mirrormaker.plan.steps import AddPartitions, CreateTopic, TopicStep
 from mirrormaker.plan.topics import Destination, plan_topics, select_topics
 from mirrormaker.reconcile.adoption import Adoption
@@ -49,6 +50,8 @@ class TopicReconciler:
     ) -> None:
         self.obstacles: Mapping[str, str] = {}
         """Source topics that are selected and not copied, with the reason."""
+        self.standing: Mapping[str, TroubleKind] = {}
+        """Those of them that a failure policy is about, and that wait for that to pass."""
         self.problem: str | None = None
         """Why the last look failed, None when it did not."""
         self.topics: Mapping[str, str] = {}
@@ -156,6 +159,7 @@ class TopicReconciler:
         for topic in sorted(self.obstacles.keys() - obstacles.keys()):
             self._news.note_end("topic_obstacle_gone", topic=topic)
         self.obstacles, self.problem, self.topics = obstacles, None, topics
+        self.standing = dict.fromkeys(misshapen, TroubleKind.PARTITION_MISMATCH)
         self._claims.claim(route, frozenset().union(*map(plan.written.__getitem__, topics)), shares=shares)
         granted = self._claims.granted(route)
         self._on_topics(

@@ -354,6 +354,14 @@ def test_a_destination_with_more_partitions_is_told_of(
     assert told["counts"]["troubles"] == {"partition_mismatch": 1}
     if policy == "pause_partition":
         assert told["obstacles"] == {"flights": problem}
+        stands = ("halted", "partition_mismatch", problem)
+        running.wait_for(
+            lambda told: (
+                [(each["state"], each["reason"], each["problem"]) for each in told["partitions"]] == [stands]
+            ),
+            "its partition stands",
+        )
+        assert mirrormaker("status", str(running.file)).stdout.count(problem) == 1
         assert count(destination, "jfk.flights", 3) == 0
     else:
         wait_until(lambda: count(destination, "jfk.flights", 3) == 100, "copied all the same")
