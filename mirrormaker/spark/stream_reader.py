@@ -107,13 +107,17 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_to_json(self._latest.latest, self._latest.topic_ids) or None
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
-        """The ranges between two offsets, for a trigger or for one that is tried again."""
+        """The ranges between two offsets, for a trigger or for one that is tried again. Raises DataLossError,
+        with failOnDataLoss, for what was new when the trigger was planned and is gone.
+        """
         ids, before = topic_ids_from_json(end), topic_ids_from_json(start)
         anew = made_anew(before, ids)
         begin = {each: at for each, at in offsets_from_json(start).items() if each.topic not in anew}
         ends = offsets_from_json(end)
         if ends.keys() - begin.keys():
-            begin = {**self._begin_new(begin, self._look(begin, ids)), **begin}
+            begin = {**self._begin_new(begin, self._look({**ends, **begin}, ids)), **begin}
+            for partition in sorted(ends.keys() - begin.keys()):
+                self._lose(f"{partition} is gone; it was to be read up to offset {ends[partition]}")
         ranges = [
             OffsetRange(
                 partition=partition, start=begin[partition], end=high, topic_id=ids.get(partition.topic)

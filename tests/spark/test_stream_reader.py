@@ -269,6 +269,25 @@ def test_new_partitions_begin_at_their_first_record(bootstrap: str) -> None:
     reader.stop()
 
 
+def test_a_new_topic_that_is_gone_before_its_trigger_is_an_error_or_passed_over(bootstrap: str) -> None:
+    topic, other = (fill(bootstrap, partitions=1, count=5) for _ in range(2))
+    strict = reader_of(bootstrap, f"{topic},{other}")
+    known: JsonOffsets = {topic: {"0": 3}}
+    end = strict.latestOffset(known, ReadAllAvailable())
+
+    async def delete_other() -> None:
+        async with Cluster([HostPort.parse(bootstrap)]) as cluster:
+            await Admin(cluster).delete_topics([other])
+
+    asyncio.run(delete_other())
+    with pytest.raises(DataLossError, match=f"{other}-0 is gone; it was to be read up to offset 5"):
+        rows_between(strict, known, end)
+    lenient = reader_of(bootstrap, f"{topic},{other}", failOnDataLoss="false")
+    assert rows_between(lenient, known, end) == [(0, 3), (0, 4)]
+    strict.stop()
+    lenient.stop()
+
+
 def test_each_trigger_finds_the_topics_that_have_come(bootstrap: str) -> None:
     topic = fill(bootstrap, partitions=1, count=5)
     patterns = {"include": [f"{topic}", "topic-.*"], "exclude": ["topic-.*"]}
