@@ -131,12 +131,12 @@ async def send_rows(
 
 
 async def _look_anew(cluster: Cluster, topics: list[str], options: SinkOptions) -> None:
-    """How many partitions there are by now: an earlier task may have learnt how many there were. Raises
-    BrokerError for topics that are not there.
+    """How many partitions there are by now: an earlier task may have learnt how many there were. Topics that
+    are not there nodes make if their settings say so, as for every producer. Raises BrokerError for others.
     """
     with contextlib.suppress(BrokerError):  # tried again below
-        await cluster.refresh(topics)
-    await cluster.ensure(topics, timeout_ms=options.producer.max_block_ms)
+        await cluster.refresh(topics, create=True)
+    await cluster.ensure(topics, create=True, timeout_ms=options.producer.max_block_ms)
 
 
 async def _awaited(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from broker.client.cluster import Cluster
+from broker.client.producer import Producer
+from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
+from broker.errors import BrokerError
+from broker.types import HostPort
+from mirrormaker.spark.sink import send_rows
+from mirrormaker.spark.sink_options import parse_sink_options
+from tests.conftest import cluster_spec
 from tests.spark.topics import fill, new_topic
 
 
@@ -46,8 +57,8 @@ def test_text_is_written_and_errors_say_what_is_wrong(spark: SparkSession, boots
     writer = frame.write.format("mirror").option("kafka.bootstrap.servers", bootstrap).mode("append")
     with pytest.raises(PySparkException, match="neither an option nor a column says which topic"):
         writer.save()
-    with pytest.raises(PySparkException, match="nowhere"):
-        writer.option("topic", "nowhere").option("kafka.max.block.ms", "100").save()
+    with pytest.raises(PySparkException, match="topic no where"):
+        writer.option("topic", "no where").option("kafka.max.block.ms", "100").save()
     with pytest.raises(PySparkException, match="mode is append"):
         writer.option("topic", topic).mode("overwrite").save()
     writer.option("topic", topic).mode("append").save()
@@ -55,6 +66,35 @@ def test_text_is_written_and_errors_say_what_is_wrong(spark: SparkSession, boots
     rows = frame.option("subscribe", topic).load().selectExpr("cast(key as string)", "value").collect()
     assert {(row.key, row.value and bytes(row.value)) for row in rows} == {("a", b"1"), ("b", None)}
     assert len(rows) == 2
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_a_topic_that_is_not_there_is_made_as_for_every_producer(
+    spark: SparkSession, bootstrap: str, delivery: str
+) -> None:
+    topic = f"made-by-{delivery}"
+    frame = spark.createDataFrame([("1",), ("2",)], "value string").coalesce(1)
+    to = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": delivery}
+    frame.write.format("mirror").options(**to).mode("append").save()
+    assert [row[1] for row in rows_of(spark, bootstrap, topic)] == [b"1", b"2"]
+
+
+def test_a_topic_that_nodes_do_not_make_is_an_error_that_names_it(
+    zookeeper: EmbeddedZooKeeper, tmp_path: Path
+) -> None:
+    spec = cluster_spec(zookeeper, tmp_path, "strict", settings={"auto.create.topics.enable": False})
+
+    async def write(bootstrap: HostPort) -> None:
+        options = parse_sink_options({"kafka.bootstrap.servers": str(bootstrap), "topic": "nowhere"})
+        waiting = replace(options, producer=replace(options.producer, max_block_ms=100))
+        async with Cluster([bootstrap]) as cluster, Producer(cluster, settings=waiting.producer) as producer:
+            await send_rows(cluster, producer, waiting, iter([pa.RecordBatch.from_pydict({"value": [b"1"]})]))
+
+    with (
+        EmbeddedCluster(spec) as node,
+        pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION: topic nowhere"),
+    ):
+        asyncio.run(write(node.bootstrap[0]))
 
 
 def test_a_write_that_is_not_newer_than_the_last_of_its_id_writes_nothing(
