@@ -1,11 +1,13 @@
 """Offset ranges: what a load reads of each partition, and how big ones are split. Pure.
 
 In offsets of queries an entry `topic@ID` without partitions says which topic they are of: one that was
-deleted and made anew has another id. Spark's own Kafka source passes over such entries.
+deleted and made anew has another id. An entry `@OFFSETS` in the end of a query's first trigger says where it
+began. Spark's own Kafka source passes over such entries.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -18,6 +20,7 @@ from mirrormaker.spark.bounds import EARLIEST, LATEST, Bounds, OffsetBounds
 Offsets = Mapping[TopicPartition, int]
 TopicIds = Mapping[str, str]
 """Topic -> its id, in the letters in which Kafka's tools show it; of those whose id is told."""
+JsonOffsets = dict[str, dict[str, int]]
 _BEFORE_ID = "@"
 """No topic has it in its name."""
 
@@ -167,7 +170,22 @@ def offsets_from_json(by_topic: Mapping[str, Any]) -> dict[TopicPartition, int]:
 def topic_ids_from_json(by_topic: Mapping[str, Any]) -> dict[str, str]:
     """Which topics the offsets are of, as far as `offsets_to_json` was told."""
     named = (name.partition(_BEFORE_ID) for name in by_topic)
-    return {topic: topic_id for topic, _, topic_id in named if topic_id}
+    return {topic: topic_id for topic, _, topic_id in named if topic and topic_id}
+
+
+def with_beginning(end: JsonOffsets, start: JsonOffsets) -> JsonOffsets:
+    """The end of a trigger, with where it began."""
+    return end | {f"{_BEFORE_ID}{json.dumps(start)}": {}}
+
+
+def without_beginning(end: JsonOffsets) -> JsonOffsets:
+    return {name: parts for name, parts in end.items() if not name.startswith(_BEFORE_ID)}
+
+
+def beginning_of(end: JsonOffsets) -> JsonOffsets | None:
+    """Where a trigger that ends there began, if `with_beginning` said so."""
+    told = next((name for name in end if name.startswith(_BEFORE_ID)), None)
+    return None if told is None else json.loads(told.removeprefix(_BEFORE_ID))
 
 
 def made_anew(known: TopicIds, told: TopicIds) -> list[str]:

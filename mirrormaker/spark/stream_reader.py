@@ -2,7 +2,8 @@
 
 Offsets are those of the checkpoint, in the form of Spark's own Kafka source, so that a query can go on where
 one of that source stopped; ids beside them tell topics that were made anew, which begin at their first
-record. A trigger's rows are fixed by its two offsets: tried again, it reads the same.
+record. A trigger's rows are fixed by its two offsets: tried again, it reads the same. Where the first one
+began is noted in its end: Spark keeps no offset from before it, and asks again.
 One object lives on the driver as long as its query and keeps one connection to the cluster; tasks have only
 its options.
 """
@@ -31,19 +32,21 @@ from mirrormaker.spark.batch_reader import RangePartition, read_partition
 from mirrormaker.spark.lookups import DriverLookup, LogLookup
 from mirrormaker.spark.offsets import (
     DataLossError,
+    JsonOffsets,
     Logs,
     OffsetRange,
     Offsets,
     TopicIds,
+    beginning_of,
     made_anew,
     offsets_from_json,
     offsets_to_json,
     split_ranges,
     topic_ids_from_json,
+    with_beginning,
+    without_beginning,
 )
 from mirrormaker.spark.options import SourceOptions
-
-JsonOffsets = dict[str, dict[str, int]]
 
 _log = logger("spark_source")
 
@@ -56,6 +59,9 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lookup: DriverLookup | None = None
         self._latest = Logs()
         """As of the last look."""
+        self._initial: JsonOffsets | None = None
+        self._told: JsonOffsets = {}
+        """Where the last trigger ends."""
         self._target: Logs | None = None
         """Where a query with Trigger.AvailableNow ends."""
         self._taken_at = -math.inf
@@ -68,7 +74,8 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logs = await lookup.logs()
             return offsets_to_json(await lookup.starts(logs), logs.topic_ids)
 
-        return self._on_driver.ask(starts)
+        self._initial = self._on_driver.ask(starts)
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """What a trigger takes, as maxOffsetsPerTrigger and minOffsetsPerTrigger say."""
@@ -100,16 +107,24 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._taken_at = time.monotonic()
         if isinstance(limit, ReadMaxRows):
             latest = limit_offsets(begin, latest, limit.max_rows)
-        return offsets_to_json(latest, {**ids, **goal.topic_ids})
+        told = offsets_to_json(latest, {**ids, **goal.topic_ids})
+        if told == without_beginning(start):
+            told = start
+        elif start == self._initial:
+            told = with_beginning(told, start)
+        self._told = told
+        return told
 
     def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802
         """How far the topics reach, for the progress of the query."""
-        return offsets_to_json(self._latest.latest, self._latest.topic_ids) or None
+        latest = offsets_to_json(self._latest.latest, self._latest.topic_ids)
+        return (self._told if latest == without_beginning(self._told) else latest) or None
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         """The ranges between two offsets, for a trigger or for one that is tried again. Raises DataLossError,
         with failOnDataLoss, for what was new when the trigger was planned and is gone.
         """
+        start = beginning_of(end) or start
         ids, before = topic_ids_from_json(end), topic_ids_from_json(start)
         anew = made_anew(before, ids)
         begin = {each: at for each, at in offsets_from_json(start).items() if each.topic not in anew}

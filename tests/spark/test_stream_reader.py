@@ -89,6 +89,29 @@ def test_a_trigger_that_is_repeated_reads_the_same_whatever_came_since(bootstrap
     again.stop()
 
 
+def test_a_first_trigger_that_is_repeated_begins_where_it_did(bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=1, count=20)
+    early, late = (reader_of(bootstrap, topic, startingOffsets=word) for word in ("earliest", "latest"))
+    starts = [reader.initialOffset() for reader in (early, late)]
+    append(bootstrap, topic, range(20, 30), partitions=1)
+    ends = [
+        reader.latestOffset(start, ReadAllAvailable())
+        for reader, start in zip((early, late), starts, strict=True)
+    ]
+    delete_before(bootstrap, TopicPartition(topic, 0), 8)
+    again = reader_of(bootstrap, topic, startingOffsets="latest")
+    assert rows_between(again, again.initialOffset(), ends[1]) == [(0, offset) for offset in range(20, 30)]
+    assert again.latestOffset(ends[1], ReadAllAvailable()) == ends[1], "there is nothing for one trigger more"
+    append(bootstrap, topic, range(30, 32), partitions=1)
+    later = again.latestOffset(ends[1], ReadAllAvailable())
+    assert rows_between(again, ends[1], later) == [(0, 30), (0, 31)]
+    strict = reader_of(bootstrap, topic)
+    with pytest.raises(DataLossError, match="begins at 8"):
+        rows_between(strict, strict.initialOffset(), ends[0])
+    for reader in (early, late, again, strict):
+        reader.stop()
+
+
 @pytest.mark.parametrize(
     ("options", "limit"),
     [
