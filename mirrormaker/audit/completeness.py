@@ -12,8 +12,7 @@ position. Sources of sources count too, along every way that leads to the topic.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from broker.client.cluster import Cluster
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, ConfigurationError
 from broker.types import TopicPartition
-from mirrormaker.audit.feeders import fed_topics, feeding_topic_by_name, feeding_topics
+from mirrormaker.audit.feeders import fed_topics, feeding_topic_by_name, feeding_topics, may_feed_some
 from mirrormaker.audit.ranges import Range, covered_by, joined, outside, total
 from mirrormaker.audit.stored_positions import read_positions
 from mirrormaker.audit.time_offsets import offsets_of_window
@@ -29,7 +28,9 @@ from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.clusters import open_cluster
 from mirrormaker.ledger.reading import find_ledger, lanes_now
 from mirrormaker.ledger.view import LedgerView
+from mirrormaker.topology.further_topics import may_write
 from mirrormaker.topology.model import ClusterName, Delivery, RouteName, RouteSpec, Topology
+from mirrormaker.topology.naming import TopicNaming, compile_naming
 
 _SHOWN_RANGES = 3
 
@@ -144,18 +145,31 @@ async def read_completeness(
     return Completeness(window=window, is_over=is_over, sources=tuple(sources))
 
 
-async def coming_topics(topology: Topology, cluster: str, selects: Callable[[str], bool]) -> set[str]:
-    """Topics of a cluster that routes bring, by what sources have now that can be asked: they need not be
-    there yet.
-    """
-    found: set[str] = set()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComingTopics:
+    """Topics that routes bring to a cluster; they need not be there yet."""
+
+    known: frozenset[str]
+    """By what the sources have now that can be asked."""
+    problems: tuple[str, ...]
+    """Of each source that cannot be asked, and may have more."""
+
+
+async def coming_topics(topology: Topology, cluster: str, wanted: TopicNaming) -> ComingTopics:
+    """Those that `wanted` selects."""
+    known: set[str] = set()
+    problems = []
     for route in topology.routes:
-        if route.destination == cluster:
-            with contextlib.suppress(BrokerError):  # told of the topics that are there
-                async with open_cluster(topology.clusters[route.source]) as source:
-                    metadata = await source.refresh()
-                found.update(filter(selects, fed_topics(route, metadata.topics.values())))
-    return found
+        if route.destination != cluster:
+            continue
+        try:
+            async with open_cluster(topology.clusters[route.source]) as source:
+                metadata = await source.refresh()
+            known.update(filter(wanted.selects, fed_topics(route, metadata.topics.values())))
+        except BrokerError as error:
+            if may_feed_some(route, wanted):
+                problems.append(f"{route.source}: which topics it has is not known: {error}")
+    return ComingTopics(known=frozenset(known), problems=tuple(problems))
 
 
 async def _of_route(
@@ -172,10 +186,11 @@ async def _of_route(
         ):
             return await _compare(topology, route, source, destination, wanted, window)
     except BrokerError as error:
+        naming = compile_naming(route.source, route.topics)
         return [
-            _source(route, topic, to, problem=str(error))
+            _source(route, feeding_topic_by_name(route, to) or to, to, problem=str(error))
             for to in wanted
-            if (topic := feeding_topic_by_name(route, to)) is not None
+            if may_write(route, naming, to)
         ]
 
 

@@ -276,12 +276,13 @@ class Runner:
         if begin_ms is not None and begin_ms >= end_ms:
             return []  # a run by hand was quicker, or this one comes again
         name, cluster = self._pipeline.cluster, self._topology.clusters[self._pipeline.cluster]
-        selects = topic_naming(cluster, self._pipeline).selects
-        topics = asyncio.run(coming_topics(self._topology, name, selects))
+        wanted = topic_naming(cluster, self._pipeline)
+        coming = asyncio.run(coming_topics(self._topology, name, wanted))
+        topics = set(coming.known)
         try:
             topics.update(find_topics(cluster, self._pipeline))
         except ConfigurationError:
-            if not topics:
+            if not topics and not coming.problems:
                 raise
         except BrokerError as error:
             return [f"{name}: {error}"]
@@ -289,7 +290,7 @@ class Runner:
         found = asyncio.run(
             read_completeness(self._topology, name, sorted(topics), window, clock=self._clock)
         )
-        return [] if found.is_complete else found.missing_lines()
+        return [*coming.problems, *(() if found.is_complete else found.missing_lines())]
 
     def _complete_until(self) -> int | None:
         """What earlier runs have seen to be complete."""

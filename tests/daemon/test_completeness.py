@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from broker.embedded import EmbeddedCluster
-from mirrormaker.audit.completeness import Completeness, read_completeness
+from mirrormaker.audit.completeness import Completeness, coming_topics, read_completeness
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.topology.loader import load_topology
+from mirrormaker.topology.model import TopicSelection
+from mirrormaker.topology.naming import compile_naming
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory
@@ -69,3 +71,8 @@ def test_an_hour_is_complete_once_all_that_the_source_has_of_it_is_copied(
     assert (away.topic, away.is_complete) == ("flights", False)
     assert away.problem is not None
     assert "'jfk'" in away.problem
+    topology = load_topology(running.file)
+    for include, told in ((r".*\.weather", 0), (r".*\.flights", 1)):
+        wanted = compile_naming("aggregate", TopicSelection(include=(include,)))
+        coming = asyncio.run(coming_topics(topology, "aggregate", wanted))
+        assert len(coming.problems) == told, "any topic of this source could come"
