@@ -1,4 +1,6 @@
-"""`mirrormaker pipeline list|check|run|reload|report`. Exit 1: the run failed, or could not begin."""
+"""`mirrormaker pipeline list|check|run|reload|report`. Exit 1: the run failed, was stopped, or could not
+begin.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from broker.clock import SystemClock
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.hold import HeldElsewhereError, end_at_once, held
 from mirrormaker.pipelines.run_log import PipelineFolder
-from mirrormaker.pipelines.run_record import RunRecord, encode_record
+from mirrormaker.pipelines.run_record import RunRecord, RunState, encode_record
 from mirrormaker.pipelines.windows import Span, parse_moment
 from mirrormaker.topology.document import suggestion
 from mirrormaker.topology.loader import lines_of, load_topology
@@ -196,7 +198,7 @@ def _carry_out(options: argparse.Namespace, request: RunRequest) -> int:
     print(encode_record(record) if options.output == "json" else describe_run(record))
     for window in record.windows if options.output == "text" else ():
         print(window)
-    return 0
+    return 0 if record.state is RunState.SUCCEEDED else 1
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from broker.clock import SystemClock
 from broker.embedded import EmbeddedCluster
 from broker.loopback import LOOPBACK, free_ports
 from mirrormaker.pipelines.hold import HeldElsewhereError, held
+from mirrormaker.pipelines.run_log import PipelineFolder
 from mirrormaker.pipelines.share import PRIZE, client_id, group_of
 from mirrormaker.reconcile.control import CONTROL_TOPIC
 from mirrormaker.state import StateDirectory
@@ -25,6 +28,7 @@ from tests.client.running import until, until_told
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import mirrormaker
 from tests.pipelines.test_share import NAME, Daemon, play
+from tests.programs import run_program
 
 
 def pipeline_file(folder: Path, node: EmbeddedCluster, host: str) -> Path:
@@ -77,6 +81,30 @@ def test_of_commands_on_two_hosts_one_is_refused_until_the_other_has_ended(
         assert f"pipeline {NAME!r}: another daemon is to run it" in done.stderr
     assert other.refusal is None
     assert one.lost == other.lost == []
+
+
+@pytest.mark.timeout(180)
+def test_a_command_that_is_stopped_does_not_end_as_one_that_has_loaded_all(
+    cluster: ClusterFactory, tmp_path: Path
+) -> None:
+    node = cluster()
+    address, topic = str(node.bootstrap[0]), "away.flights"
+    made = run_program("broker", "topics", "create", topic, "--bootstrap-server", address, seconds=60)
+    assert made.returncode == 0, made.stderr
+    file = pipeline_file(tmp_path, node, "one")
+    topology = yaml.safe_load(file.read_text())
+    topology["clusters"]["away"] = {"bootstrap": [f"{LOOPBACK}:{free_ports(1)[0]}"]}
+    topology["routes"] = [{"from": "away", "to": "a", "topics": {"include": ["flights"]}}]
+    topology["pipelines"][0] |= {"require": "complete", "topics": {"include": [topic]}}
+    file.write_text(yaml.safe_dump(topology))
+    runs = PipelineFolder(tmp_path / "one", NAME)
+    command = [sys.executable, "-m", "mirrormaker.cli", "pipeline", "run", str(file), NAME]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        asyncio.run(until(lambda: runs.last_run() is not None))
+        process.terminate()
+        told, _ = process.communicate()
+    assert process.returncode == 1
+    assert "load stopped" in told
 
 
 @pytest.mark.timeout(180)
