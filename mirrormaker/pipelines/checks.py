@@ -24,7 +24,7 @@ from mirrormaker.pipelines.sinks.jdbc_connection import is_portable
 from mirrormaker.pipelines.sinks.sink import partition_columns
 from mirrormaker.pipelines.sinks.topic import RECORD_COLUMNS, write_options
 from mirrormaker.pipelines.source import Offsets, cluster_topics, find_topics, first_records, stream
-from mirrormaker.pipelines.table import probe
+from mirrormaker.pipelines.table import name_fold, probe
 from mirrormaker.pipelines.transforming import (
     FunctionError,
     apply_step,
@@ -241,9 +241,10 @@ class Preparation:
 def sink_problems(sink: SinkSpec, frame: DataFrame) -> Iterator[str]:
     """What keeps the rows of `frame` from being written."""
     columns = frame.columns
-    doubled = sorted({name for name in columns if columns.count(name) > 1})
+    names = list(map(name_fold(frame.sparkSession), columns))
+    doubled = {name for name, same in zip(columns, names, strict=True) if names.count(same) > 1}
     if doubled:
-        yield f"columns stand there twice: {', '.join(doubled)}"
+        yield f"columns stand there twice: {', '.join(sorted(doubled))}"
     for name in sink.partition_by or ():
         if name not in columns:
             yield f"there is no column {name!r} to name subfolders by: there are {', '.join(columns)}"

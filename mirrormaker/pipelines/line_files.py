@@ -38,17 +38,11 @@ class LineFiles:
         self._spark = spark.newSession()
         for name, value in {**WHOLE_FILES, **NAMES_AS_TEXT}.items():
             self._spark.conf.set(name, value)
-        self._has_names = self.has_names(layout)
+        self._has_names = layout.has_names
         self._extension = f".{layout.format}"
         self._line_end = options.get("linesep", _LINE_END)
         kept = {name: options[name] for name in ("compression",) if name in options}
         self.layout = TableLayout(format="text", options={**kept, "lineSep": self._line_end})
-
-    @staticmethod
-    def has_names(layout: TableLayout) -> bool:
-        """Whether its files begin with a line of names."""
-        options = {name.lower(): value for name, value in layout.options.items()}
-        return options.get("header", "false").lower() == "true" and layout.format == "csv"
 
     def lines_of_windows(
         self, urls: list[str], root: str, columns: Sequence[str], *, file: str, row: str

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,6 +53,12 @@ class TableLayout:
     format: str
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_names(self) -> bool:
+        """Whether its files begin with a line of names."""
+        options = {name.lower(): value for name, value in self.options.items()}
+        return options.get("header", "false").lower() == "true" and self.format == "csv"
 
     @property
     def kept(self) -> TableLayout:
@@ -117,13 +123,35 @@ class Table:
         return TableLayout(format=told["format"], partition_by=tuple(told["partition_by"]))
 
     def changed_columns(self, frame: DataFrame) -> list[str]:
-        """Which columns of `frame` are of another type in the files that are there, in words."""
-        known = self.column_types()
+        """Which columns of `frame` have another type, name or place in the files that are there, in words."""
+        known, fold = self.column_types(), name_fold(self._spark)
+        by_name = {fold(name): name for name in known} | {name: name for name in known}
+        problems = []
+        for name, kind in frame.dtypes:
+            there = by_name.get(name, by_name.get(fold(name), name))
+            if there != name:
+                problems.append(f"column {name!r} is called {there!r} in the files of {self.files.root}")
+            elif known.get(name, kind) != kind:
+                problems.append(
+                    f"column {name!r} is {kind}, and {known[name]} in the files of {self.files.root}: choose"
+                    " another folder, or cast it"
+                )
+        return problems or self._moved_columns(frame, known)
+
+    def _moved_columns(self, frame: DataFrame, known: Mapping[str, str]) -> list[str]:
+        """Lines of CSV without names tell columns by their places alone."""
+        if self.layout.format != "csv" or self.layout.has_names:
+            return []
+        before, now = (
+            [name for name in names if name not in self.layout.partition_by]
+            for names in (known, frame.columns)
+        )
+        shared = min(len(before), len(now))
+        if before[:shared] == now[:shared]:
+            return []
         return [
-            f"column {name!r} is {kind}, and {known[name]} in the files of {self.files.root}: choose another"
-            " folder, or cast it"
-            for name, kind in frame.dtypes
-            if known.get(name, kind) != kind
+            f"columns are {', '.join(now)}, and {', '.join(before)} in the files of {self.files.root}, which"
+            " do not name them: keep that order, with new ones at the end, or choose another folder"
         ]
 
     def note_columns(self, frame: DataFrame) -> None:
@@ -267,6 +295,11 @@ class Table:
                     self.files.delete(f"{window}/{name}")
                 self._move_files(f"{staged}/", f"{window}/", names)
         self.files.delete(f"{window}/{_MARK}")
+
+
+def name_fold(spark: SparkSession) -> Callable[[str], str]:
+    """What makes names of columns alike that are one column for Spark."""
+    return str if spark.conf.get("spark.sql.caseSensitive") == "true" else str.lower
 
 
 def _note_of(key: str, number: int) -> str:

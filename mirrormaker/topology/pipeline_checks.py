@@ -179,6 +179,10 @@ def _check_sink(path: str, sink: SinkSpec, pipeline: PipelineSpec, topology: Top
     if sink.partition_by and not isinstance(sink.target, FileSink | LakeSink):
         message = "this sink has no subfolders; its windows are known by its columns 'date' and 'hour'"
         yield Finding(path=f"{path}.partition_by", message=message)
+    columns = sink.partition_by or ()
+    for number, name in enumerate(columns):
+        if name in columns[:number]:
+            yield Finding(path=f"{path}.partition_by[{number}]", message=f"{name!r} stands there already")
 
 
 def _check_jdbc(path: str, sink: JdbcSink, options: Collection[str]) -> Iterator[Finding]:

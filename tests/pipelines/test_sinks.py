@@ -201,6 +201,7 @@ def test_sinks_that_cannot_be_written_are_told_before_anything_is(place: Place, 
     place.produce([order(1, 0)])
     steps = (
         "{name: spans, sql: 'select make_interval(1) as span, 1 as one from records'}, "
+        "{name: twice, from: records, sql: 'select value.id, value.price as ID, date from records'}, "
         "{name: s, from: records, sql: 'select to_json(value) as value from records'}"
     )
     sinks = {
@@ -216,6 +217,7 @@ def test_sinks_that_cannot_be_written_are_told_before_anything_is(place: Place, 
         "{topic: v, from: records}": "the column 'value' must be text or bytes",
         "{csv: out-3, from: records}": f"column 'value' is {STRUCT}, which files of csv cannot have",
         "{parquet: out-4, from: spans}": "column 'span' is interval, which files of parquet cannot have",
+        "{parquet: out-6, from: twice}": "columns stand there twice: ID, id",
         "{json: out-5, from: records, partition_by: [value]}": f"column 'value' is {STRUCT}, which cannot",
     }
     listed = ", ".join(["{parquet: out}", *sinks])

@@ -99,6 +99,33 @@ def test_a_table_has_one_format_and_the_same_subfolders_once_there_are_files(
     table.note_layout()
 
 
+def test_columns_are_known_by_the_names_and_places_that_readers_know_them_by(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def columns(*names: str) -> DataFrame:
+        return spark.range(1).selectExpr(*(f"1 as `{name}`" for name in names))
+
+    def table_of(name: str, kind: str, **options: str) -> Table:
+        layout = TableLayout(format=kind, partition_by=("date",), options=options)
+        found = Table(spark, str(tmp_path / name), layout)
+        found.files.make_folder("_mirrormaker")
+        found.note_columns(columns("id", "date", "price"))
+        return found
+
+    parquet = table_of("rows", "parquet")
+    assert not parquet.changed_columns(columns("later", "price", "date", "id"))
+    assert parquet.changed_columns(columns("ID", "date")) == [
+        f"column 'ID' is called 'id' in the files of {parquet.files.root}"
+    ]
+    lines = table_of("lines", "csv")
+    for fitting in (("id", "date"), ("date", "id", "price", "later")):
+        assert not lines.changed_columns(columns(*fitting))
+    for moved in (("price", "id", "date"), ("id", "later", "price", "date")):
+        (told,) = lines.changed_columns(columns(*moved))
+        assert told.startswith(f"columns are {', '.join(moved[:-1])}, and id, price in the files of ")
+    assert not table_of("named", "csv", Header="true").changed_columns(columns("price", "id", "date"))
+
+
 @pytest.mark.parametrize("moved", [0, 1])
 def test_a_batch_is_moved_in_by_the_next_run_when_that_was_cut_off(
     spark: SparkSession, table: Table, moved: int, monkeypatch: pytest.MonkeyPatch

@@ -185,6 +185,7 @@ name: p, job: a:b, steps: [{name: s, sql: x}] ==> steps: a job reads and writes 
 {TO}{topic: y, partition_by: [x]}] ==> \\
 sinks[0].partition_by: this sink has no subfolders; its windows are \
 known by its columns 'date' and 'hour'
+{TO}{parquet: out, partition_by: [x, y, x]}] ==> sinks[0].partition_by[2]: 'x' stands there already
 {TO}{jdbc: {url: x, table: t}}] ==> sinks[0].jdbc.url: no URL of a database: it starts with 'jdbc:'
 {TO}{jdbc: {url: 'jdbc:x', table: t, password: a}}] ==> sinks[0].jdbc.password: no reference to a secret: \
 write env:NAME or file:/PATH

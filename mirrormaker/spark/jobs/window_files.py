@@ -25,7 +25,7 @@ def can_go_together(layout: TableLayout, columns: Sequence[str]) -> bool:
     """Whether files of windows that are named by these columns can."""
     if not columns:
         return False
-    return layout.format == _ROWS or (not LineFiles.has_names(layout) and "value" not in columns)
+    return layout.format == _ROWS or (not layout.has_names and "value" not in columns)
 
 
 def stage_together(
