@@ -282,7 +282,8 @@ class Table:
         for window, names in told["written"].items():
             self._swap_window(f"{staged}/{window}", window, names)
         for window in told["removed"]:
-            self.files.delete(window)
+            for gone in [window] if window else self.files.list_files(""):
+                self.files.delete(gone)
         self.files.delete(staged)
         self.files.delete(_SWAP)
 

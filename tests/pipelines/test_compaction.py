@@ -38,16 +38,15 @@ def fill(root: Path, windows: list[list[str]], extension: str) -> None:
 def compacted(
     spark: SparkSession, root: Path, kind: str, windows: list[list[str]], **options: str
 ) -> list[list[str]]:
-    """What is in the files of each window but the last afterwards."""
-    fill(root, [*windows, ["left alone\n", "left alone\n"]], kind)
+    """What is in the files of each window afterwards."""
+    fill(root, windows, kind)
     table = Table(spark, str(root), TableLayout(format=kind, options=options))
     figures = compact(spark, table, file_bytes=1 << 20, files_min=2)
     assert figures["windows"] == len(windows)
     folders = sorted(root.glob("date=*"))
-    assert len(list(folders[-1].glob("part-*"))) == 2
     found = [sorted(file.read_bytes().decode() for file in each.glob(f"part-*.{kind}")) for each in folders]
-    assert figures["files_after"] == sum(map(len, found[:-1]))
-    return found[:-1]
+    assert figures["files_after"] == sum(map(len, found))
+    return found
 
 
 @pytest.mark.parametrize(("kind", "windows"), [("json", JSON), ("csv", CSV)])
@@ -82,33 +81,60 @@ def test_rows_of_many_windows_are_put_together_by_few_jobs_and_keep_their_order_
     figures = compact(spark, table, file_bytes=1 << 20, files_min=2)
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup("compaction")
     spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
-    assert figures == {"windows": len(windows) - 1, "files_before": 3 * len(windows) - 3, "files_after": 22}
+    assert figures == {"windows": 23, "files_before": 3 * 23, "files_after": 23}
     assert len(jobs) < 6, "not one for each window"
     assert sorted(str(each.relative_to(root)) for each in root.rglob("hour=*")) == sorted(windows)
-    for number, window in enumerate(windows[:-1]):
+    for number, window in enumerate(windows):
         (file,) = (root / window).glob("*.parquet")
         found = pq.ParquetFile(file).read().to_pydict()
         assert found["id"] == list(range(30)), "in the order of their files"
         assert found["window"] == [number] * 30
         wanted = [None] * 10 + [1] * 10 + [2] * 10 if number % 2 else [None] * 30
         assert found["later"] == wanted
-    assert len(list((root / windows[-1]).glob("*.parquet"))) == 3
 
 
 def test_a_window_of_several_big_files_is_left_with_as_many_as_there_are_to_be(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    for window in ("date=2013-01-01", "date=2013-01-02"):
-        (tmp_path / window).mkdir()
-        for part in range(6):
-            ids = {"id": [bytes([part, number]) * 5_000 for number in range(10)]}
-            file = tmp_path / window / f"part-{part}.parquet"
-            pq.write_table(pa.table(ids), file, compression="none", use_dictionary=False)
+    window = tmp_path / "date=2013-01-01"
+    window.mkdir()
+    for part in range(6):
+        ids = {"id": [bytes([part, number]) * 5_000 for number in range(10)]}
+        pq.write_table(
+            pa.table(ids), window / f"part-{part}.parquet", compression="none", use_dictionary=False
+        )
     table = Table(spark, str(tmp_path), TableLayout(format="parquet", options={"compression": "none"}))
     figures = compact(spark, table, file_bytes=250_000, files_min=2)
     assert figures["files_after"] in (2, 3)
     assert (figures["windows"], figures["files_before"]) == (1, 6)
-    assert spark.read.parquet(str(tmp_path)).count() == 120
+    assert spark.read.parquet(str(tmp_path)).count() == 60
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json"])
+def test_a_table_without_subfolders_is_one_window(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    table = Table(spark, str(tmp_path / "out"), TableLayout(format=kind))
+    table.claim("p", "checkpoint")
+    for number in range(4):
+        table.append("checkpoint-p", number, spark.range(number, number + 1).coalesce(1))
+    figures = compact(spark, table, file_bytes=1 << 20, files_min=2)
+    assert figures == {"windows": 1, "files_before": 4, "files_after": 1}
+    assert len(table.files.list_files("")) == 1
+    assert table.holds("checkpoint-p", 3), "what is known of the table stays"
+    table.append("checkpoint-p", 4, spark.range(4, 5))
+    assert sorted(row.id for row in spark.read.format(kind).load(table.files.root).collect()) == list(
+        range(5)
+    )
+
+
+def test_files_without_a_line_make_way_where_there_are_no_subfolders(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = Table(spark, str(tmp_path / "out"), TableLayout(format="json"))
+    table.claim("p", "checkpoint")
+    for number in range(2):
+        (tmp_path / "out" / f"part-{number}.json").touch()
+    compact(spark, table, file_bytes=1 << 20, files_min=2)
+    table.claim("p", "checkpoint")
 
 
 def test_files_with_names_keep_them_and_those_of_others_are_apart(

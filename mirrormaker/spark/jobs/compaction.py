@@ -6,7 +6,7 @@ letter does.
 
 Works on the tables of one pipeline of the same file, which it holds meanwhile: a load waits for its next
 turn, and where a daemon on another host has the pipeline nothing is done here. A window whose files are big
-enough, or fewer than `files_min`, is left alone; the last one too, as loads still add to it.
+enough, or fewer than `files_min`, is left alone. A table without subfolders is one window.
 """
 
 from __future__ import annotations
@@ -101,9 +101,8 @@ def _windows_due(table: Table, file_bytes: int, files_min: int) -> dict[str, dic
     for name in table.files.list_files(""):
         by_window.setdefault(name.rpartition("/")[0], []).append(name)
     found = {}
-    for window in sorted(by_window)[:-1]:
-        names = by_window[window]
-        if len(names) < files_min or not window:
+    for window, names in sorted(by_window.items()):
+        if len(names) < files_min or (not window and len(by_window) > 1):
             continue
         sizes = {table.files.url(name): table.files.size_of(name) for name in names}
         if len(sizes) > counts_of(sizes, [list(sizes)], file_bytes)[0]:
