@@ -17,6 +17,7 @@ from broker.clock import SystemClock
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.run_record import RunRecord
 from mirrormaker.pipelines.runner import RunFailedError, Runner, RunRequest
+from mirrormaker.pipelines.table import Table, TableLayout
 from mirrormaker.spark.jobs import compaction
 from mirrormaker.spark.jobs.tier_audit import TiersDifferError, compare, hashed, load
 from mirrormaker.topology.loader import load_topology
@@ -79,6 +80,32 @@ def test_an_export_whose_record_was_lost_is_that_of_a_run_by_hand_and_of_its_ret
     assert exported(BY_HAND) == 6
     assert exported(retry) == 6
     assert exported(RunRequest(trigger="schedule", due_ms=SystemClock().now_ms())) == 9
+
+
+@pytest.mark.long
+def test_an_export_has_every_column_as_it_was_written(place: Place) -> None:
+    place.produce([])
+    table = Table(
+        place.spark,
+        str(place.folder / "table"),
+        TableLayout(format="parquet", partition_by=("carrier", "hour")),
+    )
+    for number, columns in enumerate((["id", "carrier", "hour"], ["id", "later", "carrier", "hour"])):
+        values = {
+            "id": "1 as id",
+            "later": "'x' as later",
+            "carrier": "'007' as carrier",
+            "hour": "7 as hour",
+        }
+        rows = place.spark.range(1).selectExpr(*(values[name] for name in columns))
+        table.files.make_folder("_mirrormaker")
+        table.note_columns(rows)
+        table.append("a", number, rows)
+    assert export(place, table=table.files.root).figures == {"rows": 2}
+    topology = topology_of(place, table=table.files.root)
+    exported = [json.loads(row.value) for row in load(place.spark, topology, "a", place.topic).collect()]
+    before = {"id": 1, "carrier": "007", "hour": 7}
+    assert sorted(exported, key=len) == [before, {**before, "later": "x"}]
 
 
 def counted(spark: SparkSession, topology: Topology, arguments: dict[str, str]) -> dict[object, object]:

@@ -27,11 +27,15 @@ from pyspark.sql import functions as f
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.checkpoint import Checkpoint
 from mirrormaker.pipelines.job_run import JobRun
-from mirrormaker.pipelines.session import source_options
+from mirrormaker.pipelines.line_files import NAMES_AS_TEXT
+from mirrormaker.pipelines.session import OWN_SETTINGS, source_options
 from mirrormaker.pipelines.sinks.outbox import Outbox
 from mirrormaker.pipelines.source import cluster_topics
+from mirrormaker.pipelines.table import Table, TableLayout
+from mirrormaker.pipelines.windows import columns_of
+from mirrormaker.spark import MirrorDataSource
 from mirrormaker.spark.sink_options import SinkDelivery
-from mirrormaker.topology.model import ClusterName, Topology
+from mirrormaker.topology.model import ClusterName, FileFormat, Topology
 
 _NEEDED = ("table", "cluster", "topic")
 _KNOWN = (*_NEEDED, "format", "where", "key", "delivery")
@@ -144,12 +148,30 @@ def _check_topic(topology: Topology, arguments: Mapping[str, str]) -> None:
 
 def _rows_of(spark: SparkSession, arguments: Mapping[str, str]) -> DataFrame:
     """Records, made of the table as it is now."""
-    rows = spark.read.format(arguments.get("format", "parquet")).load(arguments["table"])
+    rows = _table_of(spark, arguments.get("format", FileFormat.PARQUET.value), arguments["table"])
     rows = rows.where(arguments["where"]) if "where" in arguments else rows
     columns = [f.to_json(f.struct(*rows.columns)).alias("value")]
     if "key" in arguments:
         columns.append(f.col(arguments["key"]).cast("string").alias("key"))
     return rows.select(*columns)
+
+
+def _table_of(spark: SparkSession, form: str, root: str) -> DataFrame:
+    """Its rows, with all columns and as they were written: Spark by itself has the columns of one file, and
+    takes names of subfolders for numbers.
+    """
+    if form not in {each.value for each in FileFormat}:
+        return spark.read.format(form).load(root)
+    session = spark.newSession()
+    session.dataSource.register(MirrorDataSource)  # rows may be sent from here
+    table = Table(session, root, TableLayout(format=form))
+    known = table.column_types()
+    for name, value in {**OWN_SETTINGS, **(NAMES_AS_TEXT if known else {})}.items():
+        session.conf.set(name, value)
+    rows = session.read.format(form).option("mergeSchema", "true").load(root)
+    folder = next(iter(table.files.list_files("")), "").rpartition("/")[0]
+    named = [name for name in columns_of(folder) if name in known]
+    return rows.withColumns({name: f.col(f"`{name}`").cast(known[name]) for name in named})
 
 
 def _options_of(topology: Topology, arguments: Mapping[str, str]) -> dict[str, str]:
