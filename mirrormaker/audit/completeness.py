@@ -7,12 +7,13 @@
 A source has had a time when that is over and it has a record that is younger, or simply nothing more; so
 records that are older than such a one, and come after it, are seen by `lateness_ms` alone. All of its offsets
 up to there must be dealt with by the route: written in the ledger, or, where a route has none, passed by its
-position. Sources of sources count too, along every way that leads to the topic.
+position; or left out for good, as what a skip or a seek has passed over, and what was there before a route
+that does not start at the earliest. Sources of sources count too, along every way that leads to the topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,15 +22,18 @@ from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, ConfigurationError
 from broker.types import TopicPartition
 from mirrormaker.audit.feeders import fed_topics, feeding_topic_by_name, feeding_topics, may_feed_some
+from mirrormaker.audit.notes import noted_ranges
 from mirrormaker.audit.ranges import Range, covered_by, joined, outside, total
+from mirrormaker.audit.route_view import read_kept
 from mirrormaker.audit.stored_positions import read_positions
 from mirrormaker.audit.time_offsets import offsets_of_window
 from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.clusters import open_cluster
+from mirrormaker.flow.obstacles import SKIPPED_TOPIC
+from mirrormaker.ledger.page import Page
 from mirrormaker.ledger.reading import find_ledger, lanes_now
-from mirrormaker.ledger.view import LedgerView
 from mirrormaker.topology.further_topics import may_write
-from mirrormaker.topology.model import ClusterName, Delivery, RouteName, RouteSpec, Topology
+from mirrormaker.topology.model import ClusterName, Delivery, RouteName, RouteSpec, Start, Topology
 from mirrormaker.topology.naming import TopicNaming, compile_naming
 
 _SHOWN_RANGES = 3
@@ -210,6 +214,21 @@ async def _compare(
     spec = topology.clusters[route.source]
     positions = await read_positions(route, spec, source, destination, partitions)
     view = await find_ledger(destination)
+    await destination.refresh()
+    notes = noted_ranges(await read_kept(destination, SKIPPED_TOPIC), route.name)
+
+    def missing(partition: TopicPartition, to: str) -> list[Range]:
+        lanes = lanes_now(view, source, partition, to)
+        dealt_with = [_dealt_with(route, view.lanes[lane].pages()) for lane in lanes]
+        # at most once, a position goes before its records
+        known = 0 if route.delivery is Delivery.AT_MOST_ONCE else positions.get(partition, 0)
+        left_out = notes.get(partition, ())
+        lacking = (
+            outside(joined([*each, *left_out]), needed[partition])
+            for each in dealt_with or [[Range(0, known)]]
+        )
+        return joined(each for ranges in lacking for each in ranges)
+
     return [
         _source(
             route,
@@ -219,7 +238,7 @@ async def _compare(
                 PartitionCompleteness(
                     source=each,
                     window=needed[each],
-                    missing=tuple(_missing(route, source, view, each, to, needed[each], positions)),
+                    missing=tuple(missing(each, to)),
                 )
                 for each in partitions
                 if each.topic == topic
@@ -229,22 +248,11 @@ async def _compare(
     ]
 
 
-def _missing(
-    route: RouteSpec,
-    source: Cluster,
-    view: LedgerView,
-    partition: TopicPartition,
-    to: str,
-    needed: Range,
-    positions: Mapping[TopicPartition, int],
-) -> list[Range]:
-    lanes = lanes_now(view, source, partition, to)
-    if lanes:
-        lacking = (outside(covered_by(view.lanes[lane].pages()), needed) for lane in lanes)
-        return joined(each for ranges in lacking for each in ranges)
-    # at most once, a position goes before its records
-    known = 0 if route.delivery is Delivery.AT_MOST_ONCE else positions.get(partition, 0)
-    return list(outside([Range(0, known)], needed))
+def _dealt_with(route: RouteSpec, pages: Iterable[Page]) -> list[Range]:
+    covered = covered_by(pages)
+    if covered and route.start is not Start.EARLIEST:
+        return joined([Range(0, covered[0].first), *covered])
+    return covered
 
 
 def _source(

@@ -193,7 +193,7 @@ async def view_route(
         to_reached=to_reached,
         passes=passes,
         indexes=indexes,
-        notes=noted_ranges(await _read_kept(destination, SKIPPED_TOPIC), route.name),
+        notes=noted_ranges(await read_kept(destination, SKIPPED_TOPIC), route.name),
         returned=returned,
         carried_ids=await _carried_ids(source) if route.provenance else frozenset(),
         repeaters=Repeaters(
@@ -243,12 +243,13 @@ def _read_lanes(
 
 async def _carried_ids(source: Cluster) -> frozenset[int]:
     """Producer ids of mirrors that write to the source."""
-    entries = await _read_kept(source, ORIGINS_TOPIC)
+    entries = await read_kept(source, ORIGINS_TOPIC)
     ids = (key.get("producer") for key, _ in entries)
     return frozenset(each for each in ids if isinstance(each, int))
 
 
-async def _read_kept(cluster: Cluster, name: str) -> list[tuple[Mapping[str, object], Mapping[str, object]]]:
+async def read_kept(cluster: Cluster, name: str) -> list[tuple[Mapping[str, object], Mapping[str, object]]]:
+    """Keys and values of a compacted topic; none where it is not there. Raises BrokerError."""
     if name not in cluster.topics:
         return []  # looking makes no topic
     async with KeptTopic(cluster, name, timeout_ms=READ_TIMEOUT_MS) as topic:

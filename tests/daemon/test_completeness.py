@@ -15,7 +15,7 @@ from mirrormaker.topology.model import TopicSelection
 from mirrormaker.topology.naming import compile_naming
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker
 from tests.daemon.test_mirror import create, producer
 
 HOUR_MS = 3_600_000
@@ -72,7 +72,32 @@ def test_an_hour_is_complete_once_all_that_the_source_has_of_it_is_copied(
     assert away.problem is not None
     assert "'jfk'" in away.problem
     topology = load_topology(running.file)
-    for include, told in ((r".*\.weather", 0), (r".*\.flights", 1)):
+    for include, told in ((r"lga\..*", 0), (r".*\.flights", 1)):
         wanted = compile_naming("aggregate", TopicSelection(include=(include,)))
         coming = asyncio.run(coming_topics(topology, "aggregate", wanted))
         assert len(coming.problems) == told, "any topic of this source could come"
+
+
+def test_what_a_route_is_told_not_to_bring_is_not_waited_for(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    write(source, 0, 1)
+    running = mirror(source, destination, start="latest")
+    running.start()
+    running.wait_copied()
+    write(source, 1, 1)
+    running.wait_copied()
+    for verb in (["pause"], ["seek", "--to", "latest"], ["resume"]):
+        if "seek" in verb:
+            write(source, 2, 1)
+        assert mirrormaker(verb[0], str(running.file), "jfk-to-aggregate", *verb[1:]).returncode == 0
+    write(source, 3, 1, count=1)
+    running.wait_copied()
+    running.stop()
+    assert [completeness(running.file, hour).missing_lines() for hour in range(4)] == [[]] * 4
+    write(source, 3, 1, count=2)
+    assert completeness(running.file, 3).missing_lines() == [
+        "jfk: flights-0: 2 offsets have not arrived (31 to 32)"
+    ]
