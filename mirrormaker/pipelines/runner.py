@@ -272,7 +272,7 @@ class Runner:
     def _missing(self, end_ms: int) -> list[str]:
         """What has not arrived of all that is due by then; lines for people."""
         assert self._pipeline.cluster is not None
-        begin_ms = self._complete_until()
+        begin_ms, known = self._completed()
         if begin_ms is not None and begin_ms >= end_ms:
             return []  # a run by hand was quicker, or this one comes again
         name, cluster = self._pipeline.cluster, self._topology.clusters[self._pipeline.cluster]
@@ -286,20 +286,25 @@ class Runner:
                 raise
         except BrokerError as error:
             return [f"{name}: {error}"]
-        window = TimeWindow(from_ms=begin_ms, to_ms=end_ms)
-        found = asyncio.run(
-            read_completeness(self._topology, name, sorted(topics), window, clock=self._clock)
-        )
-        return [*coming.problems, *(() if found.is_complete else found.missing_lines())]
+        missing = list(coming.problems)
+        for asked, from_ms in ((topics & known, begin_ms), (topics - known, None)):
+            if asked:
+                window = TimeWindow(from_ms=from_ms, to_ms=end_ms)
+                found = asyncio.run(
+                    read_completeness(self._topology, name, sorted(asked), window, clock=self._clock)
+                )
+                missing += () if found.is_complete else found.missing_lines()
+        return missing
 
-    def _complete_until(self) -> int | None:
-        """What earlier runs have seen to be complete."""
-        seen = [
-            run.complete_until_ms
-            for run in self._folder.runs()
-            if run.state is RunState.SUCCEEDED and run.complete_until_ms is not None
-        ]
-        return max(seen, default=None)
+    def _completed(self) -> tuple[int | None, set[str]]:
+        """Until when earlier runs have seen that all was there, and topics that they read: of others nobody
+        has asked yet.
+        """
+        runs = [run for run in self._folder.runs() if run.state is RunState.SUCCEEDED]
+        seen = [(run.complete_until_ms, run.hours) for run in runs if run.complete_until_ms is not None]
+        return max((at_ms for at_ms, _ in seen), default=None), {
+            topic for _, hours in seen for topic in hours
+        }
 
     # ---- the record
 
