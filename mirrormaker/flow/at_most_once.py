@@ -29,6 +29,7 @@ from mirrormaker.flow.positions import Place
 from mirrormaker.flow.progress import acknowledged
 from mirrormaker.flow.remedies import Remedy, remedy_for
 from mirrormaker.flow.transaction_steps import LanePositions
+from mirrormaker.flow.withdrawal import Withdrawal
 
 REPEATS_MAX = 10
 """Failures in a row after which a chunk of which nobody knows whether it was written is given up."""
@@ -38,11 +39,17 @@ class AtMostOnce(GroupDelivery):
     """See the module, and `hooks` for what its methods say."""
 
     def __init__(
-        self, *, keeps_notes: bool, on_waiting: Callable[[], None], on_fact: Callable[[Fact], None]
+        self,
+        *,
+        keeps_notes: bool,
+        on_waiting: Callable[[], None],
+        on_fact: Callable[[Fact], None],
+        withdrawal: Withdrawal | None = None,
     ) -> None:
         """`keeps_notes`: more than positions can be stored. `on_waiting`: something waits for a position to
         be committed.
         """
+        super().__init__(withdrawal)
         self.say = Say(admissions=(self,), delivery=self, remedies=self)
         self._kept: dict[TopicPartition, Kept] = {}
         self._keeps_notes = keeps_notes

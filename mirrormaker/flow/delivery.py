@@ -26,6 +26,7 @@ from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.positions import Place
 from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.transaction_steps import LanePositions
+from mirrormaker.flow.withdrawal import Withdrawal
 from mirrormaker.topology.model import Start
 
 KnownStart = Place | Literal[Start.EARLIEST]
@@ -123,6 +124,10 @@ class GroupDelivery:
 
     _machine: FlowMachine
 
+    def __init__(self, withdrawal: Withdrawal | None = None) -> None:
+        """`withdrawal`: of what the destination says from when the route was exactly once."""
+        self._withdrawal = withdrawal
+
     def begin(
         self,
         machine: FlowMachine,
@@ -131,6 +136,8 @@ class GroupDelivery:
     ) -> None:
         """See `DeliveryMode`; so for the others."""
         self._machine = machine
+        if self._withdrawal is not None:
+            self._withdrawal.begin(machine, tasks, topic_id)
 
     async def take_over(
         self, partitions: Collection[Assignment]
@@ -138,7 +145,8 @@ class GroupDelivery:
         return {assignment.source: None for assignment in partitions}
 
     def joined(self, sources: Collection[TopicPartition]) -> None:
-        pass
+        if self._withdrawal is not None:
+            self._withdrawal.joined(sources)
 
     async def settle(self, sources: Collection[TopicPartition], timeout_ms: float) -> None:
         pass
@@ -168,5 +176,6 @@ class GroupDelivery:
 class AtLeastOnce(GroupDelivery):
     """The machine's own rules: what the destination has acknowledged counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, withdrawal: Withdrawal | None = None) -> None:
+        super().__init__(withdrawal)
         self.say = Say(delivery=DeliveryAtOnce(), remedies=KafkaRemedies())

@@ -15,6 +15,7 @@ from mirrormaker.flow.delivery import AtLeastOnce, DeliveryMode
 from mirrormaker.flow.exactly_once import LostBucket, open_exactly_once
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.provenance import Provenance
+from mirrormaker.flow.withdrawal import Withdrawal
 from mirrormaker.topology.model import Delivery, Membership, RouteSpec
 
 
@@ -45,12 +46,13 @@ async def open_delivery(
     """By `route.delivery`. Raises BrokerError when the destination cannot be asked."""
     match route.delivery:
         case Delivery.AT_LEAST_ONCE:
-            yield AtLeastOnce()
+            yield AtLeastOnce(Withdrawal(route, source, destination))
         case Delivery.AT_MOST_ONCE:
             yield AtMostOnce(
                 keeps_notes=route.membership is not Membership.ZOOKEEPER,
                 on_waiting=deliverer.on_waiting,
                 on_fact=deliverer.on_fact,
+                withdrawal=Withdrawal(route, source, destination),
             )
         case Delivery.EXACTLY_ONCE:
             async with open_exactly_once(

@@ -1,4 +1,4 @@
-"""Setting the positions of an exactly-once route from outside.
+"""Setting the positions of an exactly-once route from outside, and taking them back.
 
 It is done as an owner of the bucket would: under its transactional id, which fences whoever writes it at the
 moment. A process at work notices, takes the bucket over again, and goes on where it was told to. Positions of
@@ -8,7 +8,7 @@ records that only pass through the source go: from the bucket's position on they
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from broker.client.cluster import Cluster
 from broker.client.producer_settings import ProducerSettings
@@ -16,7 +16,7 @@ from broker.client.transactional_producer import TransactionalProducer
 from broker.types import TopicPartition
 from mirrormaker.flow.buckets import bucket_of
 from mirrormaker.flow.kept_topic import KeptTopic
-from mirrormaker.flow.kept_view import Entry, encode_document
+from mirrormaker.flow.kept_view import Document, Entry, encode_document
 from mirrormaker.flow.positions import (
     POSITIONS_AT,
     POSITIONS_TOPIC,
@@ -41,21 +41,46 @@ async def move_positions(destination: Cluster, route: RouteSpec, positions: Mapp
         for bucket, moves in sorted(buckets.items()):
             await _write(destination, transactional_id(route.name, ProducerKey(bucket, 0, None)), moves)
         await kept.read_to_end()
-        for name, entries in _passing(kept, route, positions).items():
-            await _write(destination, name, entries)
+        passing = [key for key in _stored(kept, positions) if key.get("path")]
+    await _delete(destination, route, passing)
 
 
-def _passing(kept: KeptTopic, route: RouteSpec, positions: Mapping[SourceId, int]) -> dict[str, list[Entry]]:
-    """By transactional id, positions of these sources that are of records from elsewhere, to be deleted."""
-    moved = [source.key() for source in positions]
+async def withdraw_positions(
+    destination: Cluster, route: RouteSpec, sources: Collection[SourceId]
+) -> list[TopicPartition]:
+    """Have the destination say nothing of these any more for this route, so that the positions of its group
+    count; those of which it did say something. Raises BrokerError.
+    """
+    metadata = await destination.refresh([POSITIONS_TOPIC])
+    if not metadata.partitions(POSITIONS_TOPIC):
+        return []  # looking makes no topic
+    async with KeptTopic(destination, POSITIONS_TOPIC) as kept:
+        await kept.read_to_end()
+        stored = [key for key in _stored(kept, sources) if (kept.get(key) or {}).get("route") == route.name]
+    await _delete(destination, route, stored)
+    return sorted({TopicPartition(key["topic"], key["partition"]) for key in stored})
+
+
+def _stored(kept: KeptTopic, sources: Iterable[SourceId]) -> list[Document]:
+    """Keys of what is said of these: also of their records from elsewhere, and of topics that had their names
+    before, which would make these ones to be read from their beginning.
+    """
+    wanted = {_place(source.key()) for source in sources}
+    return [key for key, _ in kept.entries() if _place(key) in wanted]
+
+
+def _place(key: Document) -> bytes:
+    return encode_document({name: value for name, value in key.items() if name not in ("path", "topic_id")})
+
+
+async def _delete(destination: Cluster, route: RouteSpec, keys: Iterable[Document]) -> None:
     found: dict[str, list[Entry]] = defaultdict(list)
-    for key, _ in kept.entries():
-        path = key.get("path")
-        if not path or {name: value for name, value in key.items() if name != "path"} not in moved:
-            continue
+    for key in keys:
         bucket = bucket_of(TopicPartition(key["topic"], key["partition"]), route.buckets)
-        found[transactional_id(route.name, ProducerKey(bucket, 0, None), tuple(path))].append((key, None))
-    return found
+        owner = transactional_id(route.name, ProducerKey(bucket, 0, None), tuple(key.get("path", ())))
+        found[owner].append((key, None))
+    for owner, entries in found.items():
+        await _write(destination, owner, entries)
 
 
 async def _write(destination: Cluster, name: str, entries: Iterable[Entry]) -> None:

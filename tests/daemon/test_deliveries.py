@@ -327,6 +327,31 @@ def test_an_exactly_once_route_is_moved_by_seek(clusters: Clusters, mirror: Mirr
     wait_until(lambda: numbers_at(destination).total() == 30 + 2 * PARTITIONS, "copied again from there")
 
 
+@pytest.mark.parametrize("meanwhile", ["at_least_once", "at_most_once"])
+def test_a_route_whose_delivery_was_another_for_a_while_goes_on_where_it_is(
+    clusters: Clusters, mirror: MirrorFactory, meanwhile: str
+) -> None:
+    source, destination = clusters
+    create_topic(source)
+    running = mirror(source, destination)
+    text = yaml.safe_load(running.file.read_text())
+    for turn, delivery in enumerate(["exactly_once", meanwhile, "exactly_once"]):
+        write(source, range(30 * turn, 30 * turn + 30))
+        text["routes"][0]["delivery"] = delivery
+        running.file.write_text(yaml.safe_dump(text))
+        running.start()
+        running.wait_copied()
+        if delivery == meanwhile:
+            running.until(
+                lambda: (
+                    sum(each["partitions"] for each in events(running, "positions_withdrawn")) == PARTITIONS
+                ),
+                "what the destination said of the route is withdrawn",
+            )
+        assert running.stop() == 0
+    assert numbers_at(destination) == Counter(range(90))
+
+
 @pytest.mark.long
 def test_a_source_that_fans_out_reaches_each_destination_once_though_one_is_away_and_the_daemon_is_killed(
     cluster: ClusterFactory, mirror: MirrorFactory

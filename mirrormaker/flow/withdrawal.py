@@ -1,0 +1,76 @@
+"""Positions that a route left at its destination while it was exactly once are withdrawn once it has another
+delivery: it would go on there, and copy once more all that came since, when it is exactly once again.
+
+What is copied does not wait for that; where the destination does not answer, it is tried again. Owned by the
+copier's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from broker.client.cluster import Cluster
+from broker.errors import BrokerError
+from broker.telemetry import logger
+from broker.types import TopicId, TopicPartition
+from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.position_moves import withdraw_positions
+from mirrormaker.flow.positions import SourceId
+from mirrormaker.topology.model import RouteSpec
+
+RETRY_MS = 30_000
+
+_log = logger("withdrawal")
+
+
+class Withdrawal:
+    """See the module; of one copier."""
+
+    def __init__(self, route: RouteSpec, source: Cluster, destination: Cluster) -> None:
+        self._route = route
+        self._source = source
+        self._destination = destination
+        self._left: set[SourceId] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._machine: FlowMachine
+        self._tasks: asyncio.TaskGroup
+        self._topic_id: Callable[[TopicPartition], TopicId]
+
+    def begin(
+        self,
+        machine: FlowMachine,
+        tasks: asyncio.TaskGroup,
+        topic_id: Callable[[TopicPartition], TopicId],
+    ) -> None:
+        """See `DeliveryMode`; so for the other."""
+        self._machine, self._tasks, self._topic_id = machine, tasks, topic_id
+
+    def joined(self, sources: Collection[TopicPartition]) -> None:
+        partitions = self._machine.partitions
+        self._left |= {
+            SourceId(
+                cluster_id=self._source.cluster_id,
+                topic_id=self._topic_id(source),
+                partition=source,
+                to=partitions[source].lanes[0].destination.topic,
+            )
+            for source in sources
+            if source in partitions
+        }
+        if self._left and (self._task is None or self._task.done()):
+            self._task = self._tasks.create_task(self._run(), name="withdraw positions")
+
+    async def _run(self) -> None:
+        """Until nothing is left."""
+        while self._left:
+            sources = frozenset(self._left)
+            try:
+                withdrawn = await withdraw_positions(self._destination, self._route, sources)
+            except BrokerError as error:
+                _log.warning("positions_not_withdrawn", partitions=len(sources), error=str(error))
+                await asyncio.sleep(RETRY_MS / 1000)
+                continue
+            self._left -= sources
+            if withdrawn:
+                _log.info("positions_withdrawn", partitions=len(withdrawn))
