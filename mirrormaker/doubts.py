@@ -16,7 +16,7 @@ from mirrormaker.steps.outside import find_function
 from mirrormaker.topology.document import Problem
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.loader import locate
-from mirrormaker.topology.model import CallFunction, RouteSpec, Topology
+from mirrormaker.topology.model import CallFunction, ClusterName, Topology
 from mirrormaker.topology.setting_names import unknown_settings
 
 
@@ -28,14 +28,14 @@ def doubts(topology: Topology, text: str, file: Path) -> list[Problem]:
 
 
 def doubt_notices(topology: Topology, text: str, file: Path, world: World) -> Iterator[Notice]:
-    """The same for a plan: settings that topics of a source have are known, whatever they are."""
+    """The same for a plan: settings that topics of a cluster have are known, whatever they are."""
 
-    def names_at_source(route: RouteSpec) -> Collection[str]:
-        source = world.reached(route.source)
-        return () if source is None else {name for topic in source.topics.values() for name in topic.config}
+    def names_at(name: ClusterName) -> Collection[str]:
+        cluster = world.reached(name)
+        return () if cluster is None else {name for topic in cluster.topics.values() for name in topic.config}
 
     found = {
-        NoticeKind.SETTING: unknown_settings(topology, names_at_source),
+        NoticeKind.SETTING: unknown_settings(topology, names_at),
         NoticeKind.FUNCTION: missing_functions(topology),
     }
     for kind, findings in found.items():

@@ -1,4 +1,4 @@
-"""Names of settings of topics, and what a file carries over under names that nobody has. Pure.
+"""Names of settings of topics, and what a file carries over or asks for under names that nobody has. Pure.
 
 A cluster may have settings that are not known here: such a name is worth a warning and no refusal.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from mirrormaker.topology.document import suggestion
 from mirrormaker.topology.findings import Finding
-from mirrormaker.topology.model import RouteSpec, Topology
+from mirrormaker.topology.model import ClusterName, Topology
 from mirrormaker.topology.naming import pattern_problem
 
 TOPIC_SETTING_NAMES = frozenset(
@@ -58,13 +58,20 @@ TOPIC_SETTING_NAMES = frozenset(
 
 
 def unknown_settings(
-    topology: Topology, names_at_source: Callable[[RouteSpec], Collection[str]] = lambda _: ()
+    topology: Topology, names_at: Callable[[ClusterName], Collection[str]] = lambda _: ()
 ) -> Iterator[Finding]:
-    """What routes are to carry over and no topic has. `names_at_source`: settings that topics of a route's
-    source were seen with.
+    """What routes are to carry over and no topic has, and what topics of clusters are to have. `names_at`:
+    settings that topics of a cluster were seen with.
     """
+    for cluster in topology.clusters.values():
+        known = TOPIC_SETTING_NAMES.union(names_at(cluster.name))
+        for topic, spec in cluster.topics.items():
+            for name in (name for name in spec.config if name not in known):
+                message = f"{name!r} is no setting of a topic that is known"
+                path = f"clusters.{cluster.name}.topics.{topic}.config.{name}"
+                yield Finding(path=path, message=message + suggestion(name, known))
     for index, route in enumerate(topology.routes):
-        known = TOPIC_SETTING_NAMES.union(names_at_source(route))
+        known = TOPIC_SETTING_NAMES.union(names_at(route.source))
         for place, pattern in enumerate(route.sync.config):
             if pattern_problem(pattern) is None and not any(map(re.compile(pattern).fullmatch, known)):
                 message = f"{pattern!r} is no setting of a topic that is known, and carries nothing over"

@@ -1,4 +1,4 @@
-"""Settings that routes carry over, by names that topics have."""
+"""Settings that routes carry over, and topics are to have, by names that topics have."""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ def test_a_name_that_no_topic_has_is_told_with_the_nearest(tmp_path: Path) -> No
         " did you mean 'retention.ms'?"
     )
     assert [path for path, _ in told(tmp_path, "['vendor[.]tier.*']")] == ["routes[0].sync.config[0]"]
+
+
+def test_what_a_topic_of_a_cluster_is_to_have_is_told_too(tmp_path: Path) -> None:
+    topic = "topics: {orders: {config: {retention.ms: 1, retention.sm: 2}}}"
+    clusters = CLUSTERS.replace("}", f", {topic}}}", 1)
+    topology = load(tmp_path, clusters)
+    ((path, message),) = [(finding.path, finding.message) for finding in unknown_settings(topology)]
+    assert path == "clusters.a.topics.orders.config.retention.sm"
+    assert message == "'retention.sm' is no setting of a topic that is known; did you mean 'retention.ms'?"
+    assert not list(unknown_settings(topology, lambda name: ["retention.sm"] if name == "a" else []))
 
 
 def test_what_topics_of_the_source_were_seen_with_is_known(tmp_path: Path) -> None:
