@@ -110,6 +110,7 @@ class Daemon:
                     daemon_id=daemon_id,
                     host=socket.gethostname(),
                     generation=lambda: self._in_force.generation,
+                    topology=lambda: self._in_force,
                 )
                 host = RouteHost(identity, ClusterIds(self._state), self._clock, tasks)
                 refusals = await self._find_refusals(host)

@@ -18,7 +18,7 @@ from typing import Any
 from broker.client.backoff import Backoff
 from broker.client.cluster import Cluster
 from broker.clock import Clock
-from broker.errors import BrokerError
+from broker.errors import BrokerError, ConfigurationError
 from broker.telemetry import logger
 from mirrormaker.audit.watch import AuditWatch
 from mirrormaker.carrying.carrier import GroupCarrier
@@ -37,6 +37,7 @@ from mirrormaker.flow.timing.route_timing import RouteTiming
 from mirrormaker.group_rights import GroupRights
 from mirrormaker.ledger.return_ledger import ReturnLedger
 from mirrormaker.ledger.route_ledger import RouteLedger
+from mirrormaker.plan.circles import real_circles
 from mirrormaker.reconcile.adoption import Adoption
 from mirrormaker.reconcile.claims import DestinationClaims
 from mirrormaker.reconcile.control import (
@@ -59,7 +60,7 @@ from mirrormaker.reconcile.topic_watch import TopicWatch
 from mirrormaker.reconcile.topics import TopicReconciler
 from mirrormaker.route_description import describe_work
 from mirrormaker.route_groups import meeting_place
-from mirrormaker.topology.model import RouteName
+from mirrormaker.topology.model import RouteName, Topology
 
 RESTART_BACKOFF = Backoff(initial_ms=500, max_ms=15_000)
 GOOD_RUN_MS = 60_000
@@ -99,6 +100,8 @@ class DaemonIdentity:
     """Survives restarts."""
     host: str
     generation: Callable[[], int]
+    topology: Callable[[], Topology | None] = lambda: None
+    """The one in force at the moment; None before there is one."""
     worker: int | None = None
     """Which of its workers this is; None: the daemon itself."""
 
@@ -376,9 +379,12 @@ class RouteRunner:
     async def _open_origins(
         self, source: Cluster, destination: Cluster
     ) -> AsyncIterator[OriginRegistry | None]:
-        """The registries of where records have been, for a route with provenance."""
+        """The registries of where records have been, for a route with provenance. Raises ConfigurationError
+        for one that leads in a circle, by what clusters really are.
+        """
         self._cluster_ids.see(self.work.source.name, source.cluster_id)
         self._cluster_ids.see(self.work.destination.name, destination.cluster_id)
+        self._check_circles()
         if not self.work.route.provenance:
             yield None
             return
@@ -389,6 +395,15 @@ class RouteRunner:
                 yield origins
             finally:
                 self._origins = None
+
+    def _check_circles(self) -> None:
+        """What the file does not show: that two of its names mean one cluster."""
+        topology = self._identity.topology()
+        if topology is None:
+            return
+        for notice in real_circles(topology, self._cluster_ids.known(topology.clusters)):
+            if notice.about == self.work.name:
+                raise ConfigurationError([notice.line])
 
     async def _copy(
         self,

@@ -76,6 +76,7 @@ class Worker:
                 daemon_id=self._daemon_id,
                 host=socket.gethostname(),
                 generation=lambda: self._generation,
+                topology=lambda: self._topology,
                 worker=self._number,
             )
             self._host = RouteHost(identity, self._cluster_ids, self._clock, tasks)

@@ -1,0 +1,64 @@
+"""Circles that no file shows, since two of its names mean one cluster: no daemon goes round in them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka.admin import AdminClient
+
+from broker.embedded import EmbeddedCluster
+from tests.conftest import ClusterFactory
+from tests.daemon.conftest import MirrorFactory, MirrorProcess
+from tests.daemon.test_mirror import address, create, produce
+
+
+@pytest.fixture
+def clusters(cluster: ClusterFactory) -> tuple[EmbeddedCluster, EmbeddedCluster]:
+    return cluster("jfk"), cluster("aggregate")
+
+
+def told_of(daemon: MirrorProcess, route: str) -> dict[str, Any]:
+    file = daemon.file.parent / "data/daemon/state.json"
+    told: dict[str, Any] = json.loads(file.read_text())["routes"].get(route, {}) if file.exists() else {}
+    return told
+
+
+@pytest.mark.parametrize("far", [False, True], ids=["into itself", "by another cluster"])
+def test_a_route_that_closes_a_circle_is_not_run(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, far: bool
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    produce(source, "flights", range(10), 1)
+    named = {
+        "jfk": address(source),
+        "aggregate": address(destination),
+        "again": address(source).replace("127.0.0.1", "[::ffff:127.0.0.1]"),
+    }
+    routes = [{"name": "back", "from": "aggregate" if far else "jfk", "to": "again"}]
+    if far:
+        routes.insert(0, {"name": "forth", "from": "jfk", "to": "aggregate"})
+    file = mirror.folder / "mesh.yaml"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "clusters": {name: {"bootstrap": [at]} for name, at in named.items()},
+                "defaults": {"refresh_interval_ms": 500},
+                "routes": [route | {"topics": {"include": [".*"]}} for route in routes],
+            }
+        )
+    )
+    daemon = mirror.of_file(file)
+    daemon.start()
+    expected = "topic 'x' would go in circles: " if far else "'jfk' and 'again' are one cluster"
+    stands = {"back", "forth"} if far else {"back"}
+    daemon.until(
+        lambda: any(expected in str(told_of(daemon, name).get("error")) for name in stands),
+        "a route is not run",
+    )
+    topics = AdminClient({"bootstrap.servers": address(source)}).list_topics(timeout=10).topics
+    assert {name for name in topics if not name.startswith("__")} <= {"flights", "aggregate.jfk.flights"}
+    assert daemon.stop() == 0
