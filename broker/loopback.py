@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,6 +18,8 @@ PROBE_SECONDS = 0.25
 _OUTGOING_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _OUTGOING_PORT_MIN = 32_768
 _LASTING_PORT_MIN = 10_000
+_RESET = struct.pack("ii", 1, 0)
+"""Of `SO_LINGER`: a connection that is closed is gone at once."""
 
 
 def require_free_ports(ports: Iterable[int]) -> None:
@@ -73,7 +76,18 @@ def _outgoing_port_min() -> int:
 def accepts(address: HostPort) -> bool:
     """Whether somebody listens there: for a node, that it is ready."""
     try:
-        with socket.create_connection(address, timeout=PROBE_SECONDS):
-            return True
+        with socket.create_connection(address, timeout=PROBE_SECONDS) as connection:
+            return reaches_another(connection)
     except OSError:
         return False
+
+
+def reaches_another(connection: socket.socket) -> bool:
+    """Whether a connection leads to somebody. Where nobody listens, and the kernel gives the port itself to
+    the connection, it meets itself (simultaneous open, RFC 9293 3.5): then it is to end with a reset, as
+    otherwise it keeps the port for a minute from whoever is to listen there.
+    """
+    if connection.getsockname() != connection.getpeername():
+        return True
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    return False
