@@ -217,7 +217,7 @@ class GroupCarrier:
             committed,
             self._ledger.view.mark(GroupMarkId(group, self._ledger.lane(source, to))),
             follows_rewinds=self._sync.rewinds,
-            is_given=given is not None and given.to == position.offset,
+            is_given=given is not None and given.fits(position.offset),
         )
         return Crossing(
             source=source,

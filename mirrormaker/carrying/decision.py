@@ -69,7 +69,7 @@ def decide(
 ) -> Decision:
     """`position`: the group's at the source; `committed`: that at the destination, whose log begins at
     `log_start`; `mark`: how the mirror moved it last. `is_given`: its position at the source is the mirror's
-    doing, too: it goes by what it does at the destination, and may have gone back there just now.
+    doing, too: it works at the destination, and what it does there counts.
     """
     if translation.offset is None and translation.standing is not Standing.BEFORE:
         return Decision(standing=GroupStanding.UNKNOWN, to=log_start if committed is None else None)
@@ -81,7 +81,7 @@ def decide(
         return Decision(standing=standing)
     if committed is None:
         return Decision(standing=standing, to=to)
-    if is_given and to > committed:
+    if is_given:
         return Decision(standing=GroupStanding.OWN)
     if mark is None or not mark.fits(committed):
         has_moved = mark is None or position > mark.source

@@ -67,10 +67,14 @@ def test_a_group_that_goes_back_is_followed_only_if_that_is_wished() -> None:
     assert decide(200, EXACT, 0, 80, mark, follows_rewinds=False) == back
 
 
-def test_a_group_is_not_moved_on_where_it_works_by_what_was_carried_from_there() -> None:
+def test_a_group_is_not_moved_where_it_works_by_what_was_carried_from_there() -> None:
     own, mark = Decision(standing=GroupStanding.OWN), GroupMark(source=90, to=30, before=20)
     assert decide(100, EXACT, 0, 25, mark, follows_rewinds=True, is_given=True) == own
     assert decide(100, EXACT, 0, 30, mark, follows_rewinds=True, is_given=True) == own
+    assert (
+        decide(80, EXACT, 0, 50, GroupMark(source=90, to=50, before=2), follows_rewinds=True, is_given=True)
+        == own
+    )
     carried = Decision(standing=GroupStanding.CARRIED)
     assert decide(100, EXACT, 0, 40, None, follows_rewinds=True, is_given=True) == carried
     first = Decision(standing=GroupStanding.CARRIED, to=40)
