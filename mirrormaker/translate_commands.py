@@ -7,20 +7,22 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from broker.client.cluster import Cluster
 from broker.errors import ConfigurationError
 from broker.types import TopicPartition
 from mirrormaker.clusters import open_cluster
-from mirrormaker.ledger.lane_map import Translation
-from mirrormaker.ledger.reading import SourceIds, ask_source, read_ledger
+from mirrormaker.ledger.lane_map import Standing, Translation
+from mirrormaker.ledger.reading import SourceIds, ask_ledger, ask_source, lanes_now, read_ledger
 from mirrormaker.ledger.view import LedgerView
 from mirrormaker.reconcile.pauses import find_route
 from mirrormaker.state import StateDirectory
 from mirrormaker.status import load_for_status
 from mirrormaker.topology.model import Topology
 from mirrormaker.topology.naming import TopicNaming, compile_naming
+from mirrormaker.topology.ways import ways_back
 
 _AddVerb = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 
@@ -128,8 +130,25 @@ async def translate(
     ids = SourceIds(await ask_source(spec), known_id)
     async with open_cluster(topology.clusters[route.destination]) as destination:
         view = await read_ledger(destination)
+        returned = LedgerView(destination.cluster_id)
+        if ways_back(route, topology.routes):
+            returned = await ask_ledger(spec, destination.cluster_id)
     look = _back if back else _forward
-    return [look(view, naming, ids, place) for place in places]
+    return [
+        _as_returned(look(view, naming, ids, place), returned, destination, back=back) for place in places
+    ]
+
+
+def _as_returned(told: Told, returned: LedgerView, destination: Cluster, *, back: bool) -> Told:
+    """For a record that came by the route back, its place by that one's ledger, which the source keeps."""
+    here, there = (told.to, told.place.partition) if back else (told.place.partition, told.to)
+    lanes = lanes_now(returned, destination, there, here.topic)
+    lane = next((each for each in lanes if each.to_partition == here.partition), None)
+    if lane is None or told.translation.standing is Standing.COPIED:
+        return told
+    look = returned.lanes[lane].forward if back else returned.lanes[lane].back
+    place = look(told.place.offset)
+    return replace(told, translation=place) if place.standing is Standing.COPIED else told
 
 
 def _forward(view: LedgerView, naming: TopicNaming, ids: SourceIds, place: Place) -> Told:

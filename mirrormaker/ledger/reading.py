@@ -85,3 +85,14 @@ async def ask_source(spec: ClusterSpec) -> Cluster | None:
             return source
     except BrokerError:
         return None
+
+
+async def ask_ledger(spec: ClusterSpec, source: str | None) -> LedgerView:
+    """What a cluster's ledger says of lanes from the cluster with the id `source`; nothing when it does not
+    answer.
+    """
+    try:
+        async with open_cluster(spec) as cluster:
+            return await find_ledger(cluster, source)
+    except BrokerError:
+        return LedgerView(source)
