@@ -127,11 +127,12 @@ async def translate(
     naming = compile_naming(route.source, route.topics)
     spec = topology.clusters[route.source]
     known_id = spec.cluster_id or StateDirectory(topology.data_dir).kept_cluster_ids().get(route.source)
-    ids = SourceIds(await ask_source(spec), known_id)
+    source = await ask_source(spec)
+    ids = SourceIds(source, known_id)
     async with open_cluster(topology.clusters[route.destination]) as destination:
         view = await read_ledger(destination)
         returned = LedgerView(destination.cluster_id)
-        if ways_back(route, topology.routes):
+        if source is not None and ways_back(route, topology.routes):
             returned = await ask_ledger(spec, destination.cluster_id)
     look = _back if back else _forward
     return [
