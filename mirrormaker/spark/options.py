@@ -1,7 +1,8 @@
 """Options of reading, under the names of Spark's own Kafka source; every problem is told at once.
 
 What is accepted has its effect. The exceptions are settings of Java's consumer that tune machinery that there
-is none of here (`java_settings`): they are let pass so that a job moves from `kafka` to `mirror` by one word.
+is none of here (`java_settings`), and, with a warning, how much a trigger takes in a load that has none: they
+are let pass so that a job moves from `kafka` to `mirror` by one word.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ OPTION_NAMES = (
     *_TERMS,
 )
 _ONLY_BATCH = "streaming queries have no end and get no conditions: this is for spark.read"
-_ONLY_STREAMING = "one batch load reads all of it: this is for spark.readStream"
+_ONLY_STREAMING = "is passed over: a load reads all of it at once, this is for spark.readStream"
 _ISOLATION = {"read_uncommitted": False, "read_committed": True}
 
 
@@ -165,15 +166,14 @@ class SourceOptions:
 
 
 def parse_options(options: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
-    """Read the options of one load or query; `streaming` None takes what either of them takes. Raises
-    ConfigurationError with every problem found.
+    """Read the options of one load or query; `streaming` None takes what either of them takes. Warns of those
+    that have no effect in a load. Raises ConfigurationError with every problem found.
     """
     given = GivenOptions(options)
     given.refuse_unknown((*OPTION_NAMES, *READING_PASSED, *READING_REFUSED))
     given.refuse(READING_REFUSED)
-    if streaming is not None:
-        names, reason = ((*_ENDING, "pushFilters"), _ONLY_BATCH) if streaming else (_RATES, _ONLY_STREAMING)
-        given.refuse(dict.fromkeys(names, reason))
+    if streaming:
+        given.refuse(dict.fromkeys((*_ENDING, "pushFilters"), _ONLY_BATCH))
     parsed = SourceOptions(
         cluster=_read_cluster(given),
         selection=_read_selection(given),
@@ -188,6 +188,8 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         admission=_read_admission(given),
     )
     given.raise_problems()
+    for name in filter(given.has, _RATES if streaming is False else ()):
+        warnings.warn(f"option {name} {_ONLY_STREAMING}", stacklevel=2)
     return parsed
 
 

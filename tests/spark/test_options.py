@@ -101,7 +101,7 @@ def test_a_pattern_is_looked_for_anywhere_in_a_name_and_several_are_of_whole_nam
         ("startingTimestamp", "yesterday", "not a number"),
         ("startingOffsetsByTimestamp", '{"a": {"0": -2}}', "is not a partition and its timestamp"),
         ("startingOffsetsByTimestampStrategy", "later", "none of error, latest"),
-        ("maxOffsetsPerTrigger", "5", "for spark.readStream"),
+        ("maxOffsetsPerTrigger", "0", "not a positive number"),
         ("kafka.isolation.level", "serializable", "none of read_uncommitted, read_committed"),
         ("kafka.auto.offset.reset", "earliest", "startingOffsets"),
         ("kafka.value.deserializer", "X", "columns of bytes"),
@@ -124,6 +124,12 @@ def test_a_query_begins_at_what_comes_next_and_has_no_end() -> None:
     assert parse_options(given, streaming=True).starting == OffsetBounds(default=LATEST)
     with pytest.raises(ConfigurationError, match="option endingOffsets: streaming queries have no end"):
         parse_options({**given, "endingOffsets": "latest"}, streaming=True)
+
+
+@pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"])
+def test_a_load_passes_over_how_much_a_trigger_takes_with_a_warning(option: str) -> None:
+    with pytest.warns(UserWarning, match=f"option {option} is passed over: .*for spark.readStream"):
+        parse_options({**SERVERS, "subscribe": "a", option: "5"})
 
 
 def test_times_come_before_offsets() -> None:
