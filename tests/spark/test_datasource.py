@@ -55,6 +55,11 @@ def test_big_partitions_are_split_without_loss(spark: SparkSession, bootstrap: s
     assert sorted(row.offset for row in frame.select("offset").collect()) == list(range(1000))
 
 
+def test_a_load_reads_everything_whatever_a_trigger_may_take(spark: SparkSession, bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=2, count=20)
+    assert load(spark, bootstrap, subscribe=topic, maxOffsetsPerTrigger="5").count() == 20
+
+
 def test_offsets_bound_what_is_read(spark: SparkSession, bootstrap: str) -> None:
     topic = fill(bootstrap, partitions=2, count=100)
     frame = load(
