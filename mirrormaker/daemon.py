@@ -19,6 +19,7 @@ from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, ConfigurationError
 from broker.telemetry import logger
 from mirrormaker.cluster_ids import ClusterIds
+from mirrormaker.daemon_identity import DaemonIdentity
 from mirrormaker.failover.last_known import LastKnownEnds
 from mirrormaker.failover.tail_watch import TailWatch
 from mirrormaker.heartbeat_writers import HeartbeatWriters
@@ -32,7 +33,7 @@ from mirrormaker.reconcile.live_topology import LiveTopology, LoadedTopology
 from mirrormaker.reconcile.routes import RouteSteps, compare_routes, work_of
 from mirrormaker.reconcile.topology_file import TopologyFile
 from mirrormaker.route_host import RouteHost
-from mirrormaker.route_runner import DaemonIdentity, RouteState
+from mirrormaker.route_runner import RouteState
 from mirrormaker.state import STATE_VERSION, StateDirectory
 from mirrormaker.topic_claims import TopicClaims
 from mirrormaker.topology.model import ClusterName, RouteSpec, Topology

@@ -12,6 +12,7 @@ from typing import Any
 
 from broker.clock import Clock
 from mirrormaker.cluster_ids import ClusterIds
+from mirrormaker.daemon_identity import DaemonIdentity
 from mirrormaker.flow.bandwidth.links import Links
 from mirrormaker.flow.bandwidth.statements import Statement, member_name
 from mirrormaker.reconcile.claims import Decision, DestinationClaims
@@ -19,7 +20,7 @@ from mirrormaker.reconcile.control_board import ControlBoard, ControlBoards
 from mirrormaker.reconcile.loop import RouteLoop
 from mirrormaker.reconcile.routes import RouteWork
 from mirrormaker.reconcile.switch_board import SwitchBoard
-from mirrormaker.route_runner import DaemonIdentity, RouteRunner
+from mirrormaker.route_runner import RouteRunner
 from mirrormaker.topology.model import ClusterName, ClusterSpec, RouteName, Topology
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from enum import Enum
 from typing import Any
 
@@ -24,6 +24,7 @@ from mirrormaker.audit.watch import AuditWatch
 from mirrormaker.carrying.carrier import GroupCarrier
 from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.clusters import open_cluster
+from mirrormaker.daemon_identity import DaemonIdentity
 from mirrormaker.flow.bandwidth.links import Links
 from mirrormaker.flow.copier import RouteCopier
 from mirrormaker.flow.heartbeats.carriage import HeartbeatCarriage
@@ -60,7 +61,6 @@ from mirrormaker.reconcile.topic_watch import TopicWatch
 from mirrormaker.reconcile.topics import TopicReconciler
 from mirrormaker.route_description import describe_work
 from mirrormaker.route_groups import meeting_place
-from mirrormaker.topology.model import RouteName, Topology
 
 RESTART_BACKOFF = Backoff(initial_ms=500, max_ms=15_000)
 GOOD_RUN_MS = 60_000
@@ -90,29 +90,6 @@ _RESTING = {
     Rest.SUPERSEDED: RouteState.SUPERSEDED,
     Rest.STANDING_BY: RouteState.STANDING_BY,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonIdentity:
-    """Who runs routes here, and by which generation of the file at the moment."""
-
-    daemon_id: str
-    """Survives restarts."""
-    host: str
-    generation: Callable[[], int]
-    topology: Callable[[], Topology | None] = lambda: None
-    """The one in force at the moment; None before there is one."""
-    worker: int | None = None
-    """Which of its workers this is; None: the daemon itself."""
-
-    def instance_of(self, route: RouteName) -> str:
-        """What this process is known by in the group of a route, over restarts."""
-        return instance_id(self.daemon_id, self.worker, route)
-
-
-def instance_id(daemon_id: str, worker: int | None, route: RouteName) -> str:
-    """What a process of a daemon is known by in the group of a route."""
-    return f"{daemon_id}/{route}" if worker is None else f"{daemon_id}/{worker}/{route}"
 
 
 class RouteRunner:
@@ -333,17 +310,7 @@ class RouteRunner:
             carriage = HeartbeatCarriage(source, destination, copier.set_topics, self._events)
             former = FormerTopics(source, destination, ledger)
             watch = TopicWatch(source, halts, former, copier.arbiter)
-            groups = route.sync.groups
-            if groups is not None:
-                self._carrier = GroupCarrier(
-                    groups,
-                    source,
-                    destination,
-                    ledger,
-                    copier.ways,
-                    ReturnLedger(source, destination) if self.work.back else None,
-                    lambda to: self.work.brings_back(to),
-                )
+            self._carrier = self._make_carrier(source, destination, ledger, copier)
             self._audit = AuditWatch(
                 lambda: self.work.route,
                 self.work.source,
@@ -374,6 +341,18 @@ class RouteRunner:
                 await self._copy(copier, reconciler, ledger, self._rules, carriage)
             finally:
                 self._copier = self._reconciler = self._rules = None
+
+    def _make_carrier(
+        self, source: Cluster, destination: Cluster, ledger: RouteLedger, copier: RouteCopier
+    ) -> GroupCarrier | None:
+        """What carries groups; None where none are."""
+        groups = self.work.route.sync.groups
+        if groups is None:
+            return None
+        back = ReturnLedger(source, destination) if self.work.back else None
+        return GroupCarrier(
+            groups, source, destination, ledger, copier.ways, back, lambda to: self.work.brings_back(to)
+        )
 
     @asynccontextmanager
     async def _open_origins(

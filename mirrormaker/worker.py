@@ -23,11 +23,11 @@ from broker.clock import Clock, SystemClock
 from broker.errors import ConfigurationError
 from broker.telemetry import configure_logging, logger
 from mirrormaker.cluster_ids import ClusterIds
+from mirrormaker.daemon_identity import DaemonIdentity
 from mirrormaker.flow.bandwidth.statements import encode_statement
 from mirrormaker.memory import keep_freed_memory
 from mirrormaker.process_figures import cpu_seconds, resident_bytes
 from mirrormaker.route_host import RouteHost
-from mirrormaker.route_runner import DaemonIdentity
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.model import Topology
 from mirrormaker.workers.orders import (

@@ -9,8 +9,8 @@ from broker.client.static_member_admin import StaticMemberAdmin
 from broker.errors import BrokerError
 from broker.telemetry import logger
 from mirrormaker.clusters import open_cluster
+from mirrormaker.daemon_identity import instance_id
 from mirrormaker.reconcile.routes import RouteWork
-from mirrormaker.route_runner import instance_id
 from mirrormaker.topology.model import Membership
 
 TIMEOUT_MS = 5_000

@@ -14,11 +14,12 @@ from broker.clock import SystemClock
 from broker.types import HostPort
 from mirrormaker import clusters
 from mirrormaker.cluster_ids import ClusterIds
+from mirrormaker.daemon_identity import DaemonIdentity
 from mirrormaker.flow.bandwidth.links import Links
 from mirrormaker.reconcile.claims import DestinationClaims
 from mirrormaker.reconcile.control_board import ControlBoard
 from mirrormaker.reconcile.routes import work_of
-from mirrormaker.route_runner import GOOD_RUN_MS, DaemonIdentity, RouteRunner, RouteState
+from mirrormaker.route_runner import GOOD_RUN_MS, RouteRunner, RouteState
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.loader import load_topology
 from tests.client.running import until
