@@ -157,7 +157,9 @@ def _paths(fields: Iterable[str]) -> tuple[Path, ...]:
 
 
 def _found(record: RecordAtWork, paths: Sequence[Path]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Objects and names in them that the paths lead to; a path goes through all elements of lists."""
+    """Objects and names in them that the paths lead to; a path goes through all elements of lists. To be gone
+    through to the end: what was not found, the value does not have afterwards.
+    """
     if not paths:
         return
     document = record.object()
@@ -165,6 +167,7 @@ def _found(record: RecordAtWork, paths: Sequence[Path]) -> Iterator[tuple[dict[s
         for place in list(_places(document, path[:-1])):
             if path[-1] in place:
                 yield place, path[-1]
+        record.is_without(path[-1])
 
 
 def _places(value: Any, path: Path) -> Iterator[dict[str, Any]]:

@@ -59,6 +59,26 @@ def read_exactly(value: bytes) -> Any:
     return None
 
 
+class _RepeatedNameError(Exception):
+    pass
+
+
+def _told_once(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise _RepeatedNameError
+
+
+def repeats_names(value: bytes) -> bool:
+    """Whether an object in a JSON value has a name twice: readers differ in which of them they take."""
+    try:
+        json.loads(value, object_pairs_hook=_told_once, parse_int=_whole_number)
+    except _RepeatedNameError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
+
+
 def problem_of(value: bytes) -> str:
     """Why there is no object or list to be had of a value."""
     try:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from broker.records.filter_terms import LookedAt
 from broker.records.record import Header, Record
-from mirrormaker.steps.exact_json import problem_of, read_exactly, write_json
+from mirrormaker.steps.exact_json import problem_of, read_exactly, repeats_names, write_json
 
 
 class RecordError(Exception):
@@ -66,6 +66,19 @@ class RecordAtWork(LookedAt):
     def changed(self) -> None:
         """The document is another than the value now."""
         self._is_document_changed = True
+
+    def is_without(self, field: str) -> None:
+        """Let nobody find in the value what its document does not have: where an object has a name twice the
+        document knows the last of them, and the value is written anew with that alone. `field`: the last name
+        of what was looked for.
+        """
+        if self._is_document_changed or self.value is None:
+            return
+        is_written_plainly = b"\\" not in self.value and b"\0" not in self.value
+        if is_written_plainly and field.encode(errors="replace") not in self.value:
+            return
+        if repeats_names(self.value):
+            self.changed()
 
     def settle(self) -> None:
         """Let the value be what the document says. Raises RecordError when it is nested more deeply than can

@@ -194,6 +194,28 @@ def test_fields_are_dropped_masked_and_renamed(tmp_path: Path, transforms: str, 
     assert (made.offset, made.timestamp, made.key) == (7, 1_000, b"order-7")
 
 
+@pytest.mark.parametrize("step", ["drop: {fields: [user.card]}", "mask: {fields: [user.card], with: x}"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"user": {"card": 4711}, "user": {"name": "a"}}',
+        b'{"user": {"c\\u0061rd": 4711}, "user": {"name": "a"}}',
+        '{"user": {"card": 4711}, "user": {"name": "a"}}'.encode("utf-16"),
+    ],
+)
+def test_what_is_taken_out_is_not_left_behind_a_name_that_comes_twice(
+    tmp_path: Path, step: str, value: bytes
+) -> None:
+    (made,) = done(steps(tmp_path, f"[{{{step}}}]"), record(value))
+    assert made.value == b'{"user":{"name":"a"}}'
+
+
+def test_names_that_come_twice_and_are_not_asked_for_stay(tmp_path: Path) -> None:
+    value = b'{"user": {"name": "a"}, "user": {"name": "b"}}'
+    (made,) = done(steps(tmp_path, "[{drop: {fields: [user.card]}}]"), record(value))
+    assert made.value == value
+
+
 def test_values_that_no_step_changes_stay_byte_by_byte(tmp_path: Path) -> None:
     value = b'{ "id": 1e2 }'
     (made,) = done(steps(tmp_path, "[{drop: {fields: [absent]}}, {mask: {headers: [h]}}]"), record(value))
