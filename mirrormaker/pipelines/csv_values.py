@@ -19,8 +19,13 @@ _SHOWN = 60
 
 def parse_csv(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:
     """A struct of the columns of `schema`; null for more columns, or longer ones, than the parser takes."""
-    columns = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in schema)
+    columns = ", ".join(f"{quoted(each.name)} {each.dataType.simpleString()}" for each in schema)
     return tried(f.from_csv(text, columns, dict(options)))
+
+
+def quoted(name: str) -> str:
+    """A name of a column as Spark's SQL has it."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def line_problem(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:

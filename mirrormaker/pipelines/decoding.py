@@ -28,7 +28,7 @@ SAMPLE_RECORDS = 10_000
 """Records that a schema is inferred from."""
 _YEAR_MAX = 9999
 """The last that the folder of a day can be named by."""
-_BAD, _PARSED, _TRIED = "_bad", "_parsed", "_tried"
+_PARSED, _TRIED = "_parsed", "_tried"
 QUARANTINED = ("topic", "partition", "offset", "timestamp", "key", "value", "reason", "date", "hour")
 
 
@@ -139,7 +139,8 @@ def _values(pipeline: PipelineSpec, schema: StructType | None) -> _Values:
     options = dict(pipeline.format_options)
     raw, parsed = f.col(RAW), f.col(_PARSED)
     text = raw.cast("string")
-    permissive = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
+    bad = _name_beside(schema)
+    permissive = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": bad}
     match pipeline.format:
         case RecordFormat.RAW:
             return _Values(parsed=f.lit(None), value=raw, reason=f.lit(None).cast("string"))
@@ -153,9 +154,9 @@ def _values(pipeline: PipelineSpec, schema: StructType | None) -> _Values:
         case RecordFormat.JSON:
             assert schema is not None
             return _Values(
-                parsed=f.from_json(text, _with_bad(schema), permissive),
-                value=parsed.dropFields(_BAD),
-                reason=_reason(text, "JSON", _mismatches(text, schema), _has_more(text, options)),
+                parsed=f.from_json(text, _with(bad, schema), permissive),
+                value=parsed.dropFields(bad),
+                reason=_reason(text, bad, "JSON", _mismatches(text, schema), _has_more(text, options)),
             )
         case RecordFormat.CSV:
             assert schema is not None
@@ -163,14 +164,22 @@ def _values(pipeline: PipelineSpec, schema: StructType | None) -> _Values:
             wrong = line_problem(line, schema, options)
             detail = f.coalesce(wrong, csv_mismatches(line, parsed, schema, options))
             return _Values(
-                parsed=parse_csv(line, _with_bad(schema), permissive),
-                value=parsed.dropFields(_BAD),
-                reason=_reason(text, "CSV", detail, wrong.isNotNull()),
+                parsed=parse_csv(line, _with(bad, schema), permissive),
+                value=parsed.dropFields(bad),
+                reason=_reason(text, bad, "CSV", detail, wrong.isNotNull()),
             )
 
 
-def _with_bad(schema: StructType) -> StructType:
-    return StructType([*schema.fields]).add(_BAD, "string")
+def _name_beside(schema: StructType | None) -> str:
+    """Of the column that has what cannot be read, beside those of the schema, of which none has it."""
+    name, taken = "_bad", {each.lower() for each in ([] if schema is None else schema.names)}
+    while name in taken:
+        name = f"_{name}"
+    return name
+
+
+def _with(bad: str, schema: StructType) -> StructType:
+    return StructType([*schema.fields]).add(bad, "string")
 
 
 def _has_more(text: Column, options: Mapping[str, str]) -> Column:
@@ -185,10 +194,10 @@ def _has_more(text: Column, options: Mapping[str, str]) -> Column:
     return text.rlike(r"\}\s*\S") & ~(alone.eqNullSafe(1) & followed.eqNullSafe(2))
 
 
-def _reason(text: Column, name: str, detail: Column, is_wrong: Column) -> Column:
+def _reason(text: Column, bad: str, name: str, detail: Column, is_wrong: Column) -> Column:
     parsed = f.col(_PARSED)
     is_text = f.is_valid_utf8(text)
-    broken = parsed.isNull() | parsed[_BAD].isNotNull() | is_wrong | ~is_text
+    broken = parsed.isNull() | parsed[bad].isNotNull() | is_wrong | ~is_text
     told = f.when(~is_text, f.lit("not UTF-8 text")).otherwise(
         f.coalesce(detail, f.lit(f"not {name} of the schema"))
     )

@@ -4,7 +4,8 @@ Beside the data there is `_mirrormaker/`, which readers pass over as all names w
 
     owner.json       which pipeline and checkpoint loads it
     columns.json     the columns that its files have, and their types
-    layout.json      their format, and the columns that subfolders are named by
+    layout.json      their format, the columns that subfolders are named by, and the options that files are
+                     written with now
     staging/ID/      what is being written, and not yet part of the table
     commits/KEY.json files and rows of a batch, made before the files are moved in: from then on the batch
                      is part of the table. One that comes again is known by its key, and not written again
@@ -22,7 +23,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -99,7 +100,7 @@ class Table:
         for one table.
         """
         known = self._noted_layout()
-        if known is None or known == self.layout.kept or not self.files.list_files(""):
+        if known is None or known.kept == self.layout.kept or not self.files.list_files(""):
             return []
         return [
             f"{self.files.root}: has files of {known}, and these would be of {self.layout}: choose another"
@@ -110,17 +111,20 @@ class Table:
         """Remember how its files are written. Raises ConfigurationError."""
         if problems := self.changed_layout():
             raise ConfigurationError(problems)
-        if self._noted_layout() != self.layout.kept:
-            kept = {"format": self.layout.format, "partition_by": self.layout.partition_by}
-            self.files.write_text(_LAYOUT, json.dumps(kept))
+        if self._noted_layout() != self.layout:
+            self.files.write_text(_LAYOUT, json.dumps(asdict(self.layout)))
+
+    def noted_options(self) -> Mapping[str, str]:
+        """That its files were written with last."""
+        known = self._noted_layout()
+        return {} if known is None else known.options
 
     def _noted_layout(self) -> TableLayout | None:
-        """Without options."""
         text = self.files.read_text(_LAYOUT)
         if text is None:
             return None
         told = json.loads(text)
-        return TableLayout(format=told["format"], partition_by=tuple(told["partition_by"]))
+        return TableLayout(**{**told, "partition_by": tuple(told["partition_by"])})
 
     def changed_columns(self, frame: DataFrame) -> list[str]:
         """Which columns of `frame` have another type, name or place in the files that are there, in words."""

@@ -1,7 +1,7 @@
 """Rows as Spark hands them to a sink: which columns they have, and which partition each row goes to. Pure.
 
-Columns are those of Spark's own Kafka sink (key, value, topic, partition, headers), by name, and `timestamp`;
-others are passed over, so that what was read can be written.
+Columns are those of Spark's own Kafka sink (key, value, topic, partition, headers), by name, and `timestamp`
+where it is one; others are passed over, so that what was read can be written, and what that sink takes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
 from broker.errors import ConfigurationError
@@ -40,7 +39,6 @@ _TYPES: dict[str, tuple[str, ...]] = {
     "topic": (StringType().simpleString(),),
     "partition": (IntegerType().simpleString(),),
     "headers": (_HEADERS,),
-    "timestamp": (TimestampType().simpleString(),),
 }
 _REQUIRED = "value"
 
@@ -50,8 +48,12 @@ class RowError(ValueError):
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Raises ConfigurationError for columns that are missing or of a type that cannot be written."""
+    """Raises ConfigurationError for columns that are missing or of a type that cannot be written. Nobody
+    looks at the column `topic` where the option says it.
+    """
     types: dict[str, DataType] = {field.name: field.dataType for field in schema.fields}
+    if topic is not None:
+        types.pop("topic", None)
     problems = [
         f"column {name} is {types[name].simpleString()}, not {' or '.join(allowed)}"
         for name, allowed in _TYPES.items()
@@ -67,9 +69,14 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 def with_usual_types(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The columns that are written, without the types of more than 2 GiB that a setting of Spark chooses."""
-    known = batch.select([name for name in batch.schema.names if name in _TYPES])
+    known = batch.select([field.name for field in batch.schema if field.name in _TYPES or _is_time(field)])
     usual = pa.schema([field.with_type(_usual(field.type)) for field in known.schema])
     return known if usual.equals(known.schema) else known.cast(usual)
+
+
+def _is_time(field: pa.Field[Any]) -> bool:
+    """Whether it says when a record was; a time of no zone does not."""
+    return field.name == "timestamp" and pa.types.is_timestamp(field.type) and field.type.tz is not None
 
 
 def _usual(kind: pa.DataType) -> pa.DataType:

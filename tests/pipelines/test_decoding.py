@@ -100,6 +100,18 @@ def test_a_field_of_csv_that_is_longer_than_the_parser_takes_is_put_aside(spark:
     assert decoded(spark, list(values), format=RecordFormat.CSV, **keys) == list(values.values())
 
 
+def test_columns_may_have_any_name(spark: SparkSession) -> None:
+    csv = {b"1,a,2": (1, "a", 2), b"x,b,3": "field a`b: 'x' is no int"}
+    keys = {"format": RecordFormat.CSV, "schema": "`a``b` int, _bad string, `_BAD_` int"}
+    assert decoded(spark, list(csv), **keys) == list(csv.values())
+    values = {
+        b'{"_bad": "a", "__bad": 1}': ("a", 1),
+        b'{"_bad": "a", "__bad": "b"}': "field __bad: 'b' is no int",
+    }
+    keys = {"format": RecordFormat.JSON, "schema": "_bad string, __bad int"}
+    assert decoded(spark, list(values), **keys) == list(values.values())
+
+
 def test_objects_of_json(spark: SparkSession) -> None:
     values = {
         b'{"id": 1, "name": "} {"}\n': (1, "} {"),

@@ -108,6 +108,41 @@ def test_an_export_has_every_column_as_it_was_written(place: Place) -> None:
     assert sorted(exported, key=len) == [before, {**before, "later": "x"}]
 
 
+@pytest.mark.parametrize("options", [{}, {"header": "true", "sep": ";"}])
+def test_an_export_of_csv_has_the_columns_that_were_written(place: Place, options: dict[str, str]) -> None:
+    place.produce([])
+    layout = TableLayout(format="csv", partition_by=("hour",), options=options)
+    table = Table(place.spark, str(place.folder / "table"), layout)
+    table.files.make_folder("_mirrormaker")
+    before = {"id": "1 as id", "is_late": "true as is_late", "name": "'0;\\n,7' as name", "hour": "7 as hour"}
+    after = {**before, "later": "2.5D as later", "name": "cast(null as string) as name"}
+    if options:
+        after = dict(reversed(after.items()))  # names tell columns
+    for number, columns in enumerate((before, after)):
+        rows = place.spark.range(1).selectExpr(*columns.values())
+        table.note_layout()
+        table.note_columns(rows)
+        table.append("a", number, rows)
+    arguments = {"table": table.files.root, "format": "csv"}
+    assert export(place, **arguments).figures == {"rows": 2}
+    topology = topology_of(place, **arguments)
+    exported = [json.loads(row.value) for row in load(place.spark, topology, "a", place.topic).collect()]
+    said = {"id": 1, "is_late": True, "hour": 7}
+    assert sorted(exported, key=str) == sorted([{**said, "name": "0;\n,7"}, {**said, "later": 2.5}], key=str)
+
+
+def test_files_of_csv_that_no_pipeline_has_written_are_read_as_the_arguments_say(place: Place) -> None:
+    place.produce([])
+    folder = place.folder / "table"
+    folder.mkdir()
+    (folder / "a.csv").write_text("id;name\n1;x\n")
+    arguments = {"table": str(folder), "format": "csv", "options.header": "true", "options.sep": ";"}
+    assert export(place, **arguments).figures == {"rows": 1}
+    topology = topology_of(place, **arguments)
+    exported = [json.loads(row.value) for row in load(place.spark, topology, "a", place.topic).collect()]
+    assert exported == [{"id": "1", "name": "x"}]
+
+
 def counted(spark: SparkSession, topology: Topology, arguments: dict[str, str]) -> dict[object, object]:
     """A job that returns what JSON cannot have."""
     return {(True, date(2013, 1, 1)): spark.range(3).agg(f.max("id")).first()}

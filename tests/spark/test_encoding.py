@@ -166,6 +166,23 @@ def test_columns_that_cannot_be_written_are_told_all_at_once() -> None:
     check_columns(StructType().add("value", StringType()).add("headers", ArrayType(header)), "t")
 
 
+def test_columns_are_passed_over_that_nobody_asks() -> None:
+    columns = (
+        StructType().add("value", StringType()).add("topic", IntegerType()).add("timestamp", StringType())
+    )
+    check_columns(columns, "t")
+    with pytest.raises(ConfigurationError, match="column topic is int, not string"):
+        check_columns(columns, None)
+    time = pa.array([1_000_000], pa.timestamp("us", tz="UTC"))
+    for passed_over in (pa.array(["noon"]), time.cast(pa.timestamp("us")), pa.array([1])):
+        batch = with_usual_types(batch_of(value=pa.array(["a"]), timestamp=passed_over))
+        assert batch.schema.names == ["value"]
+    batch = with_usual_types(batch_of(value=pa.array(["a"]), timestamp=time, topic=pa.array([7])))
+    found = target_rows(batch, "t", lambda topic: 3, now_ms=NOW_MS, include_headers=True)
+    assert found.rows.timestamps.tolist() == [1000]
+    assert [each.topic for each in found.partitions] == ["t"]
+
+
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [

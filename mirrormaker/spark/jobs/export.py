@@ -27,18 +27,17 @@ from pyspark.sql import functions as f
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.checkpoint import Checkpoint
 from mirrormaker.pipelines.job_run import JobRun
-from mirrormaker.pipelines.line_files import NAMES_AS_TEXT
-from mirrormaker.pipelines.session import OWN_SETTINGS, source_options
+from mirrormaker.pipelines.session import source_options
 from mirrormaker.pipelines.sinks.outbox import Outbox
 from mirrormaker.pipelines.source import cluster_topics
-from mirrormaker.pipelines.table import Table, TableLayout
-from mirrormaker.pipelines.windows import columns_of
-from mirrormaker.spark import MirrorDataSource
+from mirrormaker.pipelines.table_rows import table_rows
 from mirrormaker.spark.sink_options import SinkDelivery
 from mirrormaker.topology.model import ClusterName, FileFormat, Topology
 
 _NEEDED = ("table", "cluster", "topic")
 _KNOWN = (*_NEEDED, "format", "where", "key", "delivery")
+_OPTION = "options."
+"""Begins the names of arguments that say how Spark is to read the table: `options.header`."""
 _DELIVERIES = tuple(choice.value for choice in SinkDelivery)
 
 
@@ -130,7 +129,8 @@ class _Exports:
 
 
 def _problems(topology: Topology, arguments: Mapping[str, str]) -> list[str]:
-    problems = [f"arguments.{name}: unknown" for name in sorted(arguments.keys() - set(_KNOWN))]
+    strange = [name for name in arguments if name not in _KNOWN and not name.startswith(_OPTION)]
+    problems = [f"arguments.{name}: unknown" for name in sorted(strange)]
     problems += [f"arguments: lack {name!r}" for name in _NEEDED if name not in arguments]
     if "cluster" in arguments and arguments["cluster"] not in topology.clusters:
         problems.append(f"arguments.cluster: there is no cluster {arguments['cluster']!r}")
@@ -148,7 +148,8 @@ def _check_topic(topology: Topology, arguments: Mapping[str, str]) -> None:
 
 def _rows_of(spark: SparkSession, arguments: Mapping[str, str]) -> DataFrame:
     """Records, made of the table as it is now."""
-    rows = _table_of(spark, arguments.get("format", FileFormat.PARQUET.value), arguments["table"])
+    form = arguments.get("format", FileFormat.PARQUET.value)
+    rows = table_rows(spark, form, arguments["table"], _reading_options(arguments))
     rows = rows.where(arguments["where"]) if "where" in arguments else rows
     columns = [f.to_json(f.struct(*rows.columns)).alias("value")]
     if "key" in arguments:
@@ -156,22 +157,10 @@ def _rows_of(spark: SparkSession, arguments: Mapping[str, str]) -> DataFrame:
     return rows.select(*columns)
 
 
-def _table_of(spark: SparkSession, form: str, root: str) -> DataFrame:
-    """Its rows, with all columns and as they were written: Spark by itself has the columns of one file, and
-    takes names of subfolders for numbers.
-    """
-    if form not in {each.value for each in FileFormat}:
-        return spark.read.format(form).load(root)
-    session = spark.newSession()
-    session.dataSource.register(MirrorDataSource)  # rows may be sent from here
-    table = Table(session, root, TableLayout(format=form))
-    known = table.column_types()
-    for name, value in {**OWN_SETTINGS, **(NAMES_AS_TEXT if known else {})}.items():
-        session.conf.set(name, value)
-    rows = session.read.format(form).option("mergeSchema", "true").load(root)
-    folder = next(iter(table.files.list_files("")), "").rpartition("/")[0]
-    named = [name for name in columns_of(folder) if name in known]
-    return rows.withColumns({name: f.col(f"`{name}`").cast(known[name]) for name in named})
+def _reading_options(arguments: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name.removeprefix(_OPTION): value for name, value in arguments.items() if name.startswith(_OPTION)
+    }
 
 
 def _options_of(topology: Topology, arguments: Mapping[str, str]) -> dict[str, str]:

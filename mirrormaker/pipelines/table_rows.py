@@ -1,0 +1,75 @@
+"""The rows of a table, with all columns and as they were written.
+
+Spark by itself has the columns of one file, takes names of subfolders for numbers, and knows neither names
+nor types of CSV: those are what its pipeline has noted. What is neither number nor truth value stays text
+then, as it is in JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import BooleanType, NumericType, StringType, StructField, StructType
+
+from mirrormaker.pipelines.csv_values import quoted
+from mirrormaker.pipelines.line_files import NAMES_AS_TEXT, LineFiles
+from mirrormaker.pipelines.session import OWN_SETTINGS
+from mirrormaker.pipelines.table import Table, TableLayout
+from mirrormaker.pipelines.windows import columns_of
+from mirrormaker.spark import MirrorDataSource
+from mirrormaker.topology.model import FileFormat
+
+
+def table_rows(spark: SparkSession, form: str, root: str, options: Mapping[str, str]) -> DataFrame:
+    """`form` is a format of files, or any other that Spark can load. `options` are for reading, beside those
+    that the table was written with. Raises ConfigurationError, and PySparkException for a table that cannot
+    be read.
+    """
+    if form not in {each.value for each in FileFormat}:
+        return spark.read.format(form).options(**options).load(root)
+    session = spark.newSession()
+    session.dataSource.register(MirrorDataSource)  # rows may be sent from here
+    table = Table(session, root, TableLayout(format=form))
+    known = table.column_types()
+    for name, value in {**OWN_SETTINGS, **(NAMES_AS_TEXT if known else {})}.items():
+        session.conf.set(name, value)
+    table.layout = TableLayout(format=form, options={**table.noted_options(), **options})
+    files = table.files.list_files("")
+    named = [name for name in columns_of(next(iter(files), "").rpartition("/")[0]) if name in known]
+    reader = session.read.format(form).options(**table.layout.options)
+    if form == FileFormat.CSV.value:
+        rows = _values_of_csv(session, reader.option("multiLine", "true"), table, files, known, named)
+    else:
+        rows = reader.option("mergeSchema", "true").load(root)
+    return rows.withColumns({name: f.col(quoted(name)).cast(known[name]) for name in named})
+
+
+def _values_of_csv(
+    session: SparkSession,
+    reader: DataFrameReader,
+    table: Table,
+    files: list[str],
+    known: Mapping[str, str],
+    named: list[str],
+) -> DataFrame:
+    """Files that begin with names have their columns by those, others in the order that was noted."""
+    inside = {name: kind for name, kind in known.items() if name not in named}
+    if table.layout.has_names and files:
+        groups = LineFiles(session, table.layout).groups(map(table.files.url, files))
+        parts = [reader.option("basePath", table.files.root).load(group) for group in groups]
+        rows = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts)
+    else:
+        texts = StructType([StructField(name, StringType()) for name in inside])
+        rows = (reader.schema(texts) if inside else reader).load(table.files.root)
+    types = StructType.fromDDL(", ".join(f"{quoted(name)} {kind}" for name, kind in inside.items()))
+    assert isinstance(types, StructType)
+    return rows.withColumns(
+        {
+            each.name: f.col(quoted(each.name)).cast(each.dataType)
+            for each in types
+            if each.name in rows.columns and isinstance(each.dataType, NumericType | BooleanType)
+        }
+    )
