@@ -42,7 +42,7 @@ def test_a_consumer_reads_from_its_rack_while_the_leader_stands_still(
     """It stops fetching while nobody takes its output, of which there is more than a pipe holds."""
     create_led_by(bootstrap, "t", [1, 2, 3])
     values = [f"{number} {'x' * 900}" for number in range(RECORDS)]
-    produce(bootstrap, "t", values, batch_size=20_000)
+    produce(bootstrap, "t", values, batch_size=20_000, enable_idempotence=True)  # in their order
     options = ["--topic", "t", "--partition", "0", "--offset", "earliest", "--max-messages", str(RECORDS)]
     for setting in ("client.rack=rack-3", "max.partition.fetch.bytes=10000", "max.poll.records=10"):
         options += ["--consumer-property", setting]

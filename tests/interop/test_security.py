@@ -117,14 +117,10 @@ def _jaas_of_listener(*, short: bool) -> dict[str, object]:
     return settings
 
 
-@pytest.fixture(scope="module")
-def secured(
-    kafka_classpath: str,
-    zookeeper: EmbeddedZooKeeper,
-    tmp_path_factory: pytest.TempPathFactory,
-    java_tool: Tool,
+@contextlib.contextmanager
+def running_kafka(
+    classpath: str, zookeeper: EmbeddedZooKeeper, directory: Path, tool: Tool
 ) -> Iterator[SecuredKafka]:
-    directory = tmp_path_factory.mktemp("secured")
     authority = Authority(directory)
     node, client = authority.issue("node"), authority.issue("client")
     ports = dict(zip(LISTENERS, free_ports(len(LISTENERS)), strict=True))
@@ -144,16 +140,39 @@ def secured(
         for name, value in _jaas_of_listener(short=listener == "short").items():
             settings[f"listener.name.{listener}.{name}"] = value
     kafka = ApacheKafka(
-        kafka_classpath,
+        classpath,
         zookeeper.connect_string(f"secured-{uuid.uuid4().hex[:8]}"),
         directory,
         settings=settings,
     )
     kafka.address = HostPort("127.0.0.1", inner)
     with kafka:
-        running = SecuredKafka(kafka=kafka, ports=ports, authority=authority, client=client, tool=java_tool)
+        running = SecuredKafka(kafka=kafka, ports=ports, authority=authority, client=client, tool=tool)
         running.set_password(USERNAME, PASSWORD)
         yield running
+
+
+@pytest.fixture(scope="module")
+def secured(
+    kafka_classpath: str,
+    zookeeper: EmbeddedZooKeeper,
+    tmp_path_factory: pytest.TempPathFactory,
+    java_tool: Tool,
+) -> Iterator[SecuredKafka]:
+    with running_kafka(kafka_classpath, zookeeper, tmp_path_factory.mktemp("secured"), java_tool) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def home(
+    kafka_classpath: str,
+    zookeeper: EmbeddedZooKeeper,
+    tmp_path_factory: pytest.TempPathFactory,
+    java_tool: Tool,
+) -> Iterator[SecuredKafka]:
+    """Where mirrors bring records to."""
+    with running_kafka(kafka_classpath, zookeeper, tmp_path_factory.mktemp("home"), java_tool) as kafka:
+        yield kafka
 
 
 WAYS = [
@@ -287,9 +306,10 @@ def test_commands_take_the_client_file_that_kafkas_own_tools_take(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuredRoute:
-    """A route between two listeners of a broker, which plays both ends."""
+    """A route between listeners of two brokers."""
 
-    secured: SecuredKafka
+    away: SecuredKafka
+    home: SecuredKafka
     file: Path
     topic: str
     mirrored: str
@@ -297,7 +317,7 @@ class SecuredRoute:
     def write(self, values: list[bytes]) -> None:
         async def fill() -> None:
             async with (
-                Cluster(self.secured.bootstrap("SSL"), settings=self.secured.settings("SSL")) as client,
+                Cluster(self.away.bootstrap("SSL"), settings=self.away.settings("SSL")) as client,
                 Producer(client) as producer,
             ):
                 for value in values:
@@ -308,7 +328,7 @@ class SecuredRoute:
     def read(self, count: int) -> list[bytes | None]:
         async def read() -> list[bytes | None]:
             async with (
-                Cluster(self.secured.bootstrap("SSL"), settings=self.secured.settings("SSL")) as client,
+                Cluster(self.home.bootstrap("SSL"), settings=self.home.settings("SSL")) as client,
                 Consumer(client, settings=READ_ALL) as consumer,
             ):
                 await client.ensure([self.mirrored])
@@ -321,24 +341,28 @@ class SecuredRoute:
         return run(read)
 
 
-def route(secured: SecuredKafka, folder: Path, listener: str, source: Mapping[str, str]) -> SecuredRoute:
+def route(
+    away: SecuredKafka, home: SecuredKafka, folder: Path, listener: str, source: Mapping[str, str]
+) -> SecuredRoute:
     """From a listener, reached as `source` says, to the one that asks for certificates."""
     topic = f"flights-{uuid.uuid4().hex[:8]}"
-    home = {"bootstrap": [str(secured.bootstrap("SSL")[0])], "security": secured.options("SSL")}
-    away = {"bootstrap": [str(secured.bootstrap(listener)[0])], "security": dict(source)}
+    clusters = {
+        "away": {"bootstrap": [str(away.bootstrap(listener)[0])], "security": dict(source)},
+        "home": {"bootstrap": [str(home.bootstrap("SSL")[0])], "security": home.options("SSL")},
+    }
     selection = {"include": [topic], "name": "away.{topic}"}
     pace = {"refresh_interval_ms": 300, "commit_interval_ms": 100}
     topology = {
-        "clusters": {"away": away, "home": home},
+        "clusters": clusters,
         "routes": [{"name": topic, "from": "away", "to": "home", "topics": selection, **pace}],
     }
     file = folder / "topology.yaml"
     file.write_text(yaml.safe_dump(topology))
-    return SecuredRoute(secured=secured, file=file, topic=topic, mirrored=f"away.{topic}")
+    return SecuredRoute(away=away, home=home, file=file, topic=topic, mirrored=f"away.{topic}")
 
 
 def test_a_mirror_reads_from_and_writes_to_secured_clusters(
-    secured: SecuredKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    secured: SecuredKafka, home: SecuredKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "password").write_text(PASSWORD + "\n")
@@ -348,7 +372,7 @@ def test_a_mirror_reads_from_and_writes_to_secured_clusters(
         "sasl.username": "env:MIRROR_NAME",
         "sasl.password": "file:secrets/password",
     }
-    flights = route(secured, tmp_path, "SASL_SSL", source)
+    flights = route(secured, home, tmp_path, "SASL_SSL", source)
     values = [b"%d" % number for number in range(2000)]
     flights.write(values)
     mirror = MirrorProcess(flights.file, tmp_path / "mirror.log")
@@ -362,7 +386,7 @@ def test_a_mirror_reads_from_and_writes_to_secured_clusters(
 
 
 def test_a_mirror_whose_password_is_changed_says_so_and_goes_on_once_its_secret_is_the_new_one(
-    secured: SecuredKafka, tmp_path: Path
+    secured: SecuredKafka, home: SecuredKafka, tmp_path: Path
 ) -> None:
     secret = tmp_path / "password"
     secret.write_text("first")
@@ -372,7 +396,7 @@ def test_a_mirror_whose_password_is_changed_says_so_and_goes_on_once_its_secret_
         "sasl.username": "changing",
         "sasl.password": "file:password",
     }
-    flights = route(secured, tmp_path, "SHORT", source)
+    flights = route(secured, home, tmp_path, "SHORT", source)
     flights.write([b"before"])
     mirror = MirrorProcess(flights.file, tmp_path / "mirror.log")
     with contextlib.ExitStack() as stack:
