@@ -15,7 +15,7 @@ knows again. When that is no longer possible, or does not help, it is given up, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
@@ -23,7 +23,8 @@ from mirrormaker.flow.chunk import Chunk
 from mirrormaker.flow.delivery import GroupDelivery, Kept, Say
 from mirrormaker.flow.facts import Fact, RecordsMaybeLost
 from mirrormaker.flow.lane import Lane, LaneState
-from mirrormaker.flow.lane_note import Arrears, arrears, arrears_in, note_of, read_note
+from mirrormaker.flow.lane_note import Arrears, arrears, note_of
+from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.positions import Place
 from mirrormaker.flow.progress import acknowledged
@@ -96,7 +97,7 @@ class AtMostOnce(GroupDelivery):
 
     # ---- the copier's side
 
-    def keep(self, source: TopicPartition, position: int) -> Kept | None:
+    def keep(self, source: TopicPartition, position: int, reached: LanePositions) -> Kept | None:
         """As far as lanes are now: what lies beyond is not sent before it is stored that they are further."""
         partition = self._machine.partitions.get(source)
         if partition is None:
@@ -131,25 +132,21 @@ class AtMostOnce(GroupDelivery):
             self._kept.pop(source, None)
             partition = self._machine.partitions.get(source)
             if partition is not None and not self._keeps_notes and _is_stopping(partition):
-                self._tell(source, arrears(self._kept_of(partition).lanes, acknowledged(partition)))
+                lacked = arrears(self._kept_of(partition).lanes, acknowledged(partition))
+                tell_arrears(self._machine, self._on_fact, source, lacked)
 
-    def place_of(self, position: int, note: str, destinations: Sequence[TopicPartition]) -> Place | None:
-        """See `DeliveryMode`."""
-        lanes = read_note(position, note)
-        return None if lanes is None else lanes.on(destinations)
 
-    def take_note(self, source: TopicPartition, position: int, note: str) -> None:
-        """What was on its way when this partition's last owner ended."""
-        self._tell(source, arrears_in(position, note))
-
-    def _tell(self, source: TopicPartition, lacked: Arrears | None) -> None:
-        if lacked is not None:
-            self._machine.counts.records_maybe_lost += lacked.count
-            self._on_fact(
-                RecordsMaybeLost(
-                    source=source, first=lacked.first, next=lacked.next, count=lacked.count, error=None
-                )
+def tell_arrears(
+    machine: FlowMachine, on_fact: Callable[[Fact], None], source: TopicPartition, lacked: Arrears | None
+) -> None:
+    """What was on its way when a partition's owner ended, if that was anything, is not sent any more."""
+    if lacked is not None:
+        machine.counts.records_maybe_lost += lacked.count
+        on_fact(
+            RecordsMaybeLost(
+                source=source, first=lacked.first, next=lacked.next, count=lacked.count, error=None
             )
+        )
 
 
 def _is_stopping(partition: Partition) -> bool:

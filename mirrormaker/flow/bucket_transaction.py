@@ -149,10 +149,9 @@ class BucketTransaction:
         del self._partitions[source]
         del self._committed[source]
 
-    def committed(self, source: TopicPartition) -> int | None:
-        """The position that is sure to be stored, None for none."""
-        stored = self._committed.get(source)
-        return None if stored is None else min(stored)
+    def committed(self, source: TopicPartition) -> LanePositions | None:
+        """The positions that are sure to be stored, None for none."""
+        return self._committed.get(source)
 
     def hurry(self) -> None:
         """Commit as soon as possible."""

@@ -8,7 +8,7 @@ Owned by the copier's event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from broker.errors import BrokerError
 from broker.telemetry import logger
@@ -20,6 +20,7 @@ from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.progress import acknowledged
 from mirrormaker.flow.reader import SourceReader
 from mirrormaker.flow.signal import Signal
+from mirrormaker.flow.transaction_steps import LanePositions
 
 WRITE_INTERVAL_MS = 500
 """How often what arrives is written down while positions wait for an answer."""
@@ -58,14 +59,15 @@ class PositionCommits:
 
     async def commit(self, positions: Mapping[TopicPartition, int]) -> None:
         """Store positions. A failure is not the end: they are stored with the next."""
-        positions = await self._write_down(positions)
+        reached = self._reached(positions)
+        positions = await self._write_down(positions, reached)
         if not positions:
             return
         topic_id = self._reader.ranges.topic_id
         kept = {
             source: each
             for source, offset in positions.items()
-            if (each := self._mode.keep(source, offset)) is not None
+            if (each := self._mode.keep(source, offset, reached[source])) is not None
         }
         stored = {
             source: StoredPosition(
@@ -85,12 +87,16 @@ class PositionCommits:
         self._reader.answers.forget(committed)
         self._on_committed()
 
-    async def _write_down(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    def _reached(self, sources: Collection[TopicPartition]) -> dict[TopicPartition, LanePositions]:
+        """What the destination has of these now."""
+        return {source: acknowledged(self._machine.partitions[source]) for source in sources}
+
+    async def _write_down(
+        self, positions: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, LanePositions]
+    ) -> Mapping[TopicPartition, int]:
         """What the books say of these; those that may be committed."""
         if self._books is None or not positions:
             return positions
-        partitions = self._machine.partitions
-        reached = {source: acknowledged(partitions[source]) for source in positions}
         return await self._books.write(positions, reached)
 
     async def _store(self, stored: Mapping[TopicPartition, StoredPosition]) -> None:
@@ -98,7 +104,8 @@ class PositionCommits:
         storing = asyncio.ensure_future(self._positions.store(stored))
         try:
             while not (await asyncio.wait([storing], timeout=WRITE_INTERVAL_MS / 1000))[0]:
-                await self._write_down(self._machine.uncommitted())
+                arrived = self._machine.uncommitted()
+                await self._write_down(arrived, self._reached(arrived))
         finally:
             storing.cancel()
             await asyncio.wait([storing])

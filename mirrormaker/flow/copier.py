@@ -171,7 +171,9 @@ class RouteCopier:
         try:
             async with asyncio.TaskGroup() as tasks:
                 engine = self._engine = self._make_engine(machine, mode, tasks)
-                holdings = Holdings(self.route, self._source, engine, self._parts, self._clock)
+                holdings = Holdings(
+                    self.route, self._source, engine, self._parts, self._clock, self._take_fact
+                )
                 member = self._member = await self._make_member(holdings)
                 holdings.begin(member, self._topics)
                 self._holdings = holdings

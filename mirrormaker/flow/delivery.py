@@ -7,7 +7,7 @@ are given up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -17,8 +17,6 @@ from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.hooks import (
     Admission,
     Delivery,
-    DeliveryAtOnce,
-    KafkaRemedies,
     Remedies,
     TopicOrigins,
 )
@@ -38,6 +36,7 @@ class Kept(NamedTuple):
 
     position: int
     note: str = ""
+    """See `lane_note`."""
     lanes: LanePositions = ()
     """Where each lane goes on by that; none: at the position."""
 
@@ -98,8 +97,10 @@ class DeliveryMode(Protocol):
         """The destination has answered something."""
         ...
 
-    def keep(self, source: TopicPartition, position: int) -> Kept | None:
-        """What is stored of it now, at `position` or where it has come since; None: nothing is any more."""
+    def keep(self, source: TopicPartition, position: int, reached: LanePositions) -> Kept | None:
+        """What is stored of it now, at `position` or where it has come since; None: nothing is any more.
+        `reached`: what the destination had when that was decided, by lane; it is written down as far.
+        """
         ...
 
     def kept(self, kept: Mapping[TopicPartition, Kept]) -> None:
@@ -108,14 +109,6 @@ class DeliveryMode(Protocol):
 
     def unnoted(self) -> Mapping[TopicPartition, int]:
         """Positions that are to be stored once more, as their notes have become others."""
-        ...
-
-    def place_of(self, position: int, note: str, destinations: Sequence[TopicPartition]) -> Place | None:
-        """Where lanes that lead there go on by what the group has stored; None: all at the position."""
-        ...
-
-    def take_note(self, source: TopicPartition, position: int, note: str) -> None:
-        """Copying begins at a position of the group, with which this was stored."""
         ...
 
 
@@ -157,7 +150,7 @@ class GroupDelivery:
     def acknowledged(self) -> None:
         pass
 
-    def keep(self, source: TopicPartition, position: int) -> Kept | None:
+    def keep(self, source: TopicPartition, position: int, reached: LanePositions) -> Kept | None:
         return Kept(position)
 
     def kept(self, kept: Mapping[TopicPartition, Kept]) -> None:
@@ -165,17 +158,3 @@ class GroupDelivery:
 
     def unnoted(self) -> Mapping[TopicPartition, int]:
         return {}
-
-    def place_of(self, position: int, note: str, destinations: Sequence[TopicPartition]) -> Place | None:
-        return None
-
-    def take_note(self, source: TopicPartition, position: int, note: str) -> None:
-        pass
-
-
-class AtLeastOnce(GroupDelivery):
-    """The machine's own rules: what the destination has acknowledged counts."""
-
-    def __init__(self, withdrawal: Withdrawal | None = None) -> None:
-        super().__init__(withdrawal)
-        self.say = Say(delivery=DeliveryAtOnce(), remedies=KafkaRemedies())

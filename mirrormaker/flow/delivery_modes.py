@@ -9,9 +9,10 @@ from typing import assert_never
 
 from broker.client.cluster import Cluster
 from broker.clock import Clock
+from mirrormaker.flow.at_least_once import AtLeastOnce
 from mirrormaker.flow.at_most_once import AtMostOnce
 from mirrormaker.flow.books import Books
-from mirrormaker.flow.delivery import AtLeastOnce, DeliveryMode
+from mirrormaker.flow.delivery import DeliveryMode
 from mirrormaker.flow.exactly_once import LostBucket, open_exactly_once
 from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.provenance import Provenance

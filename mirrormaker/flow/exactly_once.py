@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -38,6 +38,7 @@ from mirrormaker.flow.fenced_origins import FencedOrigins
 from mirrormaker.flow.kept_topic import KeptTopic
 from mirrormaker.flow.lane import Lane
 from mirrormaker.flow.machine import FlowMachine
+from mirrormaker.flow.noted_lanes import NotedLanes, kept_at
 from mirrormaker.flow.owned_bucket import OwnedBucket, Terrain
 from mirrormaker.flow.partition import Partition
 from mirrormaker.flow.passing_origins import PassingOrigins
@@ -46,7 +47,7 @@ from mirrormaker.flow.producers import ProducerIdentity, ProducerKey
 from mirrormaker.flow.provenance import Provenance
 from mirrormaker.flow.remedies import Remedy
 from mirrormaker.flow.signal import Signal
-from mirrormaker.flow.transaction_steps import FENCED_CODES, HOME, Commit, Phase, Step
+from mirrormaker.flow.transaction_steps import FENCED_CODES, HOME, Commit, LanePositions, Phase, Step
 from mirrormaker.flow.trouble import FULL_CODES
 from mirrormaker.topology.model import RouteSpec, Start
 
@@ -167,6 +168,7 @@ class ExactlyOnce:
         self._taking = asyncio.Lock()
         self._joining: dict[TopicPartition, tuple[ProducerKey, Place | None]] = {}
         """Partitions that were taken over and have not joined yet, with what is stored of them."""
+        self._lanes = NotedLanes()
         self._losses: Counter[ProducerKey] = Counter()
         """In a row, without a commit in between."""
         self._without_room: set[ProducerKey] = set()
@@ -206,9 +208,13 @@ class ExactlyOnce:
         return None
 
     def position(self, partition: Partition) -> int:
+        stored = self._stored(partition)
+        return partition.committed if stored is None else min(stored)
+
+    def _stored(self, partition: Partition) -> LanePositions | None:
+        """The positions that are sure to be at the destination, None for none."""
         bucket = self._bucket_of(partition)
-        stored = bucket.transaction.committed(partition.source) if bucket is not None else None
-        return partition.committed if stored is None else stored
+        return bucket.transaction.committed(partition.source) if bucket is not None else None
 
     def remedy(self, lane: Lane, chunk: Chunk, code: ErrorCode) -> Remedy:
         bucket = self._buckets.get(lane.key_of(HOME))
@@ -294,6 +300,7 @@ class ExactlyOnce:
                 self._on_lost(self._lost(key, frozenset({source}), "lost before it was copied"))
             else:
                 bucket.join(partition, stored)
+                self._lanes.begin(partition)
                 bucket.work.set()
 
     async def settle(self, sources: Collection[TopicPartition], timeout_ms: float) -> None:
@@ -311,6 +318,7 @@ class ExactlyOnce:
             await self._progress.wait(left_ms)
 
     def leaving(self, sources: Collection[TopicPartition]) -> None:
+        self._lanes.end(sources)
         for source in sources:
             self._joining.pop(source, None)
         awaited = {key for key, _ in self._joining.values()}
@@ -328,21 +336,17 @@ class ExactlyOnce:
             if bucket.transaction.phase is Phase.CLOSING:
                 bucket.work.set()
 
-    def keep(self, source: TopicPartition, position: int) -> Kept | None:
-        return Kept(position)
+    def keep(self, source: TopicPartition, position: int, reached: LanePositions) -> Kept | None:
+        """The group's copy of what stands at the destination: another delivery would go on there."""
+        partition = self._machine.partitions.get(source)
+        stored = None if partition is None else self._stored(partition)
+        return Kept(position) if partition is None or stored is None else kept_at(partition, stored)
 
     def kept(self, kept: Mapping[TopicPartition, Kept]) -> None:
-        """See `DeliveryMode`."""
+        self._lanes.kept(kept)
 
     def unnoted(self) -> Mapping[TopicPartition, int]:
-        """See `DeliveryMode`: positions stand at the destination."""
-        return {}
-
-    def place_of(self, position: int, note: str, destinations: Sequence[TopicPartition]) -> Place | None:
-        return None
-
-    def take_note(self, source: TopicPartition, position: int, note: str) -> None:
-        pass
+        return self._lanes.moved(self._machine.partitions, self._stored)
 
     # ---- buckets
 

@@ -17,6 +17,7 @@ from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from mirrormaker.flow.delivery import KnownStart
 from mirrormaker.flow.former_lanes import FormerLanes
+from mirrormaker.flow.lane_note import uneven_note
 from mirrormaker.flow.positions import Place
 from mirrormaker.flow.start import start_offsets
 from mirrormaker.flow.transaction_steps import LanePositions
@@ -131,17 +132,22 @@ class GroupPositions:
             return
         try:
             stored = await self._member.committed(points)
+            told = {source: self._copy_of(source, point) for source, point in points.items()}
             behind = {
-                source: StoredPosition(
-                    min(point.lanes), self.topic_id(source.topic), leader_epoch=point.leader_epoch
-                )
-                for source, point in points.items()
-                if source not in stored or stored[source].offset != min(point.lanes)
+                source: position
+                for source, position in told.items()
+                if source not in stored or not _says(stored[source], position)
             }
             if behind:
                 await self.store(behind)
         except BrokerError as error:
             self._on_event("positions_not_told", partitions=len(points), error=str(error))
+
+    def _copy_of(self, source: TopicPartition, point: StartingPoint) -> StoredPosition:
+        place = Place(point.lanes, destinations=point.destinations, former=point.former)
+        return StoredPosition(
+            min(point.lanes), self.topic_id(source.topic), uneven_note(place), point.leader_epoch
+        )
 
     async def _new(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StartingPoint]:
         """Where a new route starts. That is stored before anything is copied: a later start must not find a
@@ -202,6 +208,11 @@ def _point_of(place: Place) -> StartingPoint:
         destinations=place.destinations,
         former=place.former,
     )
+
+
+def _says(stored: OffsetAndMetadata, position: StoredPosition) -> bool:
+    """Whether that is stored, of whichever topic."""
+    return (stored.offset, stored.metadata.partition(" ")[2]) == (position.offset, position.note)
 
 
 def _metadata(topic_id: TopicId, note: str) -> str:

@@ -8,7 +8,7 @@ is stored. Owned by the event loop of the copier.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,11 +17,14 @@ from broker.clock import Clock
 from broker.errors import AuthenticationError, BrokerError, ConfigurationError
 from broker.telemetry import logger
 from broker.types import TopicPartition
+from mirrormaker.flow.at_most_once import tell_arrears
 from mirrormaker.flow.commits import PositionCommits
 from mirrormaker.flow.engine import Engine
 from mirrormaker.flow.exactly_once import LostBucket
 from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.facts import Fact
 from mirrormaker.flow.group_positions import GroupPositions, StartingPoint
+from mirrormaker.flow.lane_note import arrears_in, noted_place
 from mirrormaker.flow.membership import Points, SourceMembership
 from mirrormaker.flow.producers import ProducerKey
 from mirrormaker.flow.route_parts import RouteParts
@@ -45,7 +48,13 @@ class Holdings:
     """See the module. `begin` before the member takes part; the rest is what it tells."""
 
     def __init__(
-        self, route: RouteSpec, source: Cluster, engine: Engine, parts: RouteParts, clock: Clock
+        self,
+        route: RouteSpec,
+        source: Cluster,
+        engine: Engine,
+        parts: RouteParts,
+        clock: Clock,
+        on_fact: Callable[[Fact], None],
     ) -> None:
         self.route = route
         self._source = source
@@ -53,6 +62,7 @@ class Holdings:
         self._books = parts.books
         self._note = parts.events.note
         self._clock = clock
+        self._on_fact = on_fact
         self._topics: frozenset[str] = frozenset()
         self._successors = Successors(source, parts.halts, engine.arbiter)
         self._regrowth: asyncio.Task[None] | None = None
@@ -115,7 +125,7 @@ class Holdings:
 
     def _on_lanes(self, point: StartingPoint, destinations: Sequence[TopicPartition]) -> StartingPoint:
         """The point, with what was stored along with it of where each lane goes on."""
-        place = self._engine.mode.place_of(min(point.lanes), point.note, destinations)
+        place = noted_place(min(point.lanes), point.note, destinations)
         if place is None:
             return point
         return point._replace(lanes=place.lanes, destinations=place.destinations, former=place.former)
@@ -139,7 +149,8 @@ class Holdings:
         if self._books is not None:
             self._books.begin(assignments)
         for source in mine:
-            engine.mode.take_note(source, min(points[source].lanes), self._note_for(source, points[source]))
+            lacked = arrears_in(min(points[source].lanes), self._note_for(source, points[source]))
+            tell_arrears(engine.machine, self._on_fact, source, lacked)
         engine.mode.joined(mine)
         self._successors.begin({source: points[source] for source in mine})
         engine.arbiter.joined(mine)

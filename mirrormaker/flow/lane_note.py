@@ -1,6 +1,6 @@
-"""What a group stores beside its position of a partition, for a delivery that sends nothing again. Pure.
+"""What a group stores beside its position of a partition, so that nothing is sent again. Pure.
 
-    N       the destination has everything before N; all lanes go on at the position
+    N       the destination has everything before N; all lanes go on at the position (at most once)
     {...}   JSON, where lanes are not equally far: "lanes": [N, ...] that they go on at, the least of them the
             position; "to": [[TOPIC, PARTITION, COUNT], ...] that they lead to, partitions from that one on;
             "there": [N, ...] before which they have everything, where that is less; "former": see `positions`
@@ -59,9 +59,25 @@ class Arrears:
 
 def note_of(place: Place, there: LanePositions) -> str | None:
     """What is stored beside the least of the lanes' positions; None: it would be too long."""
-    is_even = len(set(place.lanes)) == 1 and all(each.end <= place.lanes[0] for each in place.former)
-    note = str(min(there)) if is_even else LaneNote(place, there).text()
+    note = str(min(there)) if _is_even(place) else LaneNote(place, there).text()
     return note if len(note) <= NOTE_BYTES_MAX else None
+
+
+def uneven_note(place: Place) -> str:
+    """The same where lanes have everything before where they go on; empty, where the position says it all, or
+    a note would be too long: then the lanes that are further get something again.
+    """
+    return "" if _is_even(place) else note_of(place, place.lanes) or ""
+
+
+def _is_even(place: Place) -> bool:
+    return len(set(place.lanes)) == 1 and all(each.end <= place.lanes[0] for each in place.former)
+
+
+def noted_place(position: int, note: str, destinations: Sequence[TopicPartition]) -> Place | None:
+    """Where lanes that lead there go on by what the group has stored; None: all at the position."""
+    lanes = read_note(position, note)
+    return None if lanes is None else lanes.on(destinations)
 
 
 def read_note(position: int, note: str) -> LaneNote | None:

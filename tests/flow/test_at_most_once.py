@@ -1,5 +1,6 @@
 """At most once over several lanes: processes that end well or not, a destination that refuses or does not
-answer and grows, and a group that keeps what is stored. Nothing comes twice, and what is lost is told.
+answer and grows, and a group that keeps what is stored. Nothing comes twice, and what is lost is told. So it
+is at least once, as long as processes end well.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from broker.errors import ErrorCode
 from broker.types import BrokerId, TopicPartition
-from mirrormaker.flow.at_most_once import AtMostOnce
+from mirrormaker.flow.at_least_once import AtLeastOnce
+from mirrormaker.flow.at_most_once import AtMostOnce, tell_arrears
 from mirrormaker.flow.batch_limits import BatchLimits
 from mirrormaker.flow.delivery import Kept
 from mirrormaker.flow.exchange import Assignment, FetchedPartition, FlowConfig, ProduceAnswer, ProduceCommand
@@ -22,10 +24,19 @@ from mirrormaker.flow.facts import Fact, RecordsMaybeLost
 from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.hooks import Hooks
 from mirrormaker.flow.lane import FAILURES_BEFORE_SHEDDING
-from mirrormaker.flow.lane_note import NOTE_BYTES_MAX, arrears, arrears_in, note_of, read_note
+from mirrormaker.flow.lane_note import (
+    NOTE_BYTES_MAX,
+    arrears,
+    arrears_in,
+    note_of,
+    noted_place,
+    read_note,
+    uneven_note,
+)
 from mirrormaker.flow.machine import FlowMachine
 from mirrormaker.flow.positions import Place
 from mirrormaker.flow.producers import ProducerIdentity
+from mirrormaker.flow.progress import acknowledged
 from mirrormaker.flow.transit import RouteTransit
 from mirrormaker.flow.ways import in_turn
 from mirrormaker.topology.model import (
@@ -63,10 +74,19 @@ class World:
     """One source partition, spread over the partitions of its copy, and one process after another."""
 
     machine: FlowMachine
-    mode: AtMostOnce
+    mode: AtMostOnce | AtLeastOnce
 
-    def __init__(self, seed: int = 0, *, lanes: int = 2, keeps_notes: bool = True) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        lanes: int = 2,
+        keeps_notes: bool = True,
+        delivery: Delivery = Delivery.AT_MOST_ONCE,
+    ) -> None:
         self.random = Random(seed)
+        self.delivery = delivery
+        """Of the next process."""
         self.lanes = lanes
         self.keeps_notes = keeps_notes
         self.batches: list[tuple[int, bytearray]] = []
@@ -86,9 +106,7 @@ class World:
     # ---- processes
 
     def start(self) -> None:
-        self.mode = mode = AtMostOnce(
-            keeps_notes=self.keeps_notes, on_waiting=lambda: None, on_fact=self.facts.append
-        )
+        self.mode = mode = self.make_mode()
         transit = RouteTransit(ROUTE, BatchLimits())
         config = FlowConfig(produce_bytes=400, fetch_partition_bytes=600, partition_buffer_bytes=1_500)
         self.machine = FlowMachine(
@@ -104,7 +122,7 @@ class World:
         mode.begin(self.machine, ignored, ignored)
         lanes = transit.ways("flights").lanes(0, lambda topic: self.lanes)
         note = self.stored.note if self.keeps_notes else ""
-        place = mode.place_of(self.stored.position, note, lanes.destinations)
+        place = noted_place(self.stored.position, note, lanes.destinations)
         place = place or Place((self.stored.position,) * len(lanes.destinations))
         self.machine.assign(
             [
@@ -119,8 +137,14 @@ class World:
                 )
             ]
         )
-        mode.take_note(SOURCE, min(place.lanes), note)
+        tell_arrears(self.machine, self.facts.append, SOURCE, arrears_in(min(place.lanes), note))
+        mode.joined([SOURCE])
         self.perform()
+
+    def make_mode(self) -> AtMostOnce | AtLeastOnce:
+        if self.delivery is Delivery.AT_LEAST_ONCE:
+            return AtLeastOnce()
+        return AtMostOnce(keeps_notes=self.keeps_notes, on_waiting=lambda: None, on_fact=self.facts.append)
 
     def crash(self) -> None:
         """What is under way may arrive, or not."""
@@ -205,7 +229,8 @@ class World:
         assert not self.pending
         moved = {**self.mode.unnoted(), **self.machine.uncommitted()}
         for source, position in moved.items():
-            kept = self.mode.keep(source, position)
+            reached = acknowledged(self.machine.partitions[source])
+            kept = self.mode.keep(source, position, reached)
             assert kept is not None
             self.pending[source] = kept
 
@@ -294,6 +319,43 @@ def test_processes_that_end_well_lose_nothing(seed: int, lanes: int) -> None:
     world.finish()
     assert world.arrived() == Counter(range(world.end))
     assert world.told == 0
+
+
+@settings(max_examples=150)
+@given(
+    seed=st.integers(0, 1 << 32),
+    lanes=st.integers(1, 3),
+    deliveries=st.lists(
+        st.sampled_from([Delivery.AT_LEAST_ONCE, Delivery.AT_MOST_ONCE]), min_size=1, max_size=3
+    ),
+)
+def test_processes_that_end_well_double_nothing_under_whichever_deliveries(
+    seed: int, lanes: int, deliveries: list[Delivery]
+) -> None:
+    world = World(seed, lanes=lanes, delivery=deliveries[0])
+    for delivery in deliveries:
+        world.delivery = delivery
+        world.stop()
+        world.start()
+        for _ in range(100):
+            world.step(is_harsh=False)
+    world.finish()
+    assert world.arrived() == Counter(range(world.end))
+    assert world.told == 0
+
+
+def test_what_at_most_once_may_have_lost_is_told_under_another_delivery_too() -> None:
+    world = World(lanes=1)
+    world.write(20)
+    world.fetch()
+    world.perform()
+    world.commit()
+    world.settle_commit()
+    world.delivery = Delivery.AT_LEAST_ONCE
+    world.wire.clear()
+    world.crash()
+    world.finish()
+    assert (world.arrived(), world.told) == (Counter(), 20)
 
 
 def behind_world(*, keeps_notes: bool = True) -> World:
@@ -421,6 +483,7 @@ def test_a_note_that_would_be_too_long_is_none() -> None:
     assert note_of(even, (9_000,) * count) == "9000"
     uneven = Place((*even.lanes[1:], 10_001), destinations=even.destinations)
     assert note_of(uneven, uneven.lanes) is None
+    assert uneven_note(uneven) == uneven_note(even) == ""
 
 
 @pytest.mark.parametrize(

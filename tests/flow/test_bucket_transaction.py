@@ -157,10 +157,10 @@ def test_a_transaction_is_committed_with_the_positions_that_it_leads_to() -> Non
     bucket.done(100)
     assert bucket.next_step(100) is None, "the answer is not there"
     answer(machine, command)
-    assert bucket.committed(SOURCES[0]) == 0
+    assert bucket.committed(SOURCES[0]) == (0,)
     assert bucket.next_step(101) == COMMIT
     bucket.done(101)
-    assert (bucket.phase, bucket.committed(SOURCES[0])) == (Phase.IDLE, 1)
+    assert (bucket.phase, bucket.committed(SOURCES[0])) == (Phase.IDLE, (1,))
     assert bucket.next_step(200) is None, "nothing moved"
 
 

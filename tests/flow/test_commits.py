@@ -41,7 +41,9 @@ class Surroundings:
             ranges=SimpleNamespace(topic_id=lambda source: NO_TOPIC_ID),
             answers=SimpleNamespace(forget=lambda sources: None),
         )
-        mode = SimpleNamespace(keep=lambda source, at: Kept(at), unnoted=dict, kept=lambda kept: None)
+        mode = SimpleNamespace(
+            keep=lambda source, at, reached: Kept(at), unnoted=dict, kept=lambda kept: None
+        )
         parts: list[Any] = [machine, reader, self, mode, self]
         return PositionCommits(*parts, lambda: None)
 

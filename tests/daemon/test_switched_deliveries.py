@@ -1,0 +1,53 @@
+"""Routes that end well, and get another delivery, while records are spread: lanes go on where each was."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import yaml
+
+from tests.conftest import ClusterFactory
+from tests.daemon.conftest import MirrorFactory, wait_until
+from tests.daemon.killed_mirrors import COPY, TOPIC, events, numbers_at
+from tests.daemon.test_mirror import create, produce
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "deliveries",
+    [
+        ("at_least_once", "at_least_once"),
+        ("at_most_once", "exactly_once"),
+        ("exactly_once", "at_most_once"),
+    ],
+)
+def test_each_lane_goes_on_where_it_was_under_another_delivery(
+    cluster: ClusterFactory, mirror: MirrorFactory, deliveries: tuple[str, ...]
+) -> None:
+    source, destination = cluster("jfk"), cluster("aggregate")
+    create(source, TOPIC, 1)
+    create(destination, COPY, 3)
+    produce(source, TOPIC, range(4_000), 1, **{"batch.size": 1_000})
+    running = mirror(
+        source,
+        destination,
+        topics={"include": [TOPIC], "partitions": "key"},
+        resources={"bytes_per_second": 8_000, "fetch_partition_bytes": 8_000},
+    )
+    text = yaml.safe_load(running.file.read_text())
+    for delivery in deliveries:
+        there = numbers_at(destination).total()
+        text["routes"][0]["delivery"] = delivery
+        running.file.write_text(yaml.safe_dump(text))
+        running.start()
+        wait_until(lambda there=there: numbers_at(destination).total() > there + 300, "it copies")  # type: ignore[misc]
+        assert running.stop() == 0
+    text["routes"][0]["resources"]["bytes_per_second"] = 8_000_000
+    running.file.write_text(yaml.safe_dump(text))
+    running.start()
+    running.wait_copied()
+    assert numbers_at(destination) == Counter(range(4_000))
+    assert events(running, "records_maybe_lost") == []
+    assert running.stop() == 0
