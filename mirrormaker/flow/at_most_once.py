@@ -20,7 +20,8 @@ from collections.abc import Callable, Collection, Mapping
 from broker.errors import ErrorCode
 from broker.types import TopicPartition
 from mirrormaker.flow.chunk import Chunk
-from mirrormaker.flow.delivery import GroupDelivery, Kept, Say
+from mirrormaker.flow.delivery import AtLeast, GroupDelivery, Kept, KnownStart, Say
+from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.facts import Fact, RecordsMaybeLost
 from mirrormaker.flow.lane import Lane, LaneState
 from mirrormaker.flow.lane_note import Arrears, arrears, note_of
@@ -53,6 +54,8 @@ class AtMostOnce(GroupDelivery):
         super().__init__(withdrawal)
         self.say = Say(admissions=(self,), delivery=self, remedies=self)
         self._kept: dict[TopicPartition, Kept] = {}
+        self._untold: set[TopicPartition] = set()
+        """Partitions of which the group was told nothing since they were taken over."""
         self._keeps_notes = keeps_notes
         self._on_waiting = on_waiting
         self._on_fact = on_fact
@@ -97,6 +100,20 @@ class AtMostOnce(GroupDelivery):
 
     # ---- the copier's side
 
+    async def take_over(
+        self, partitions: Collection[Assignment]
+    ) -> Mapping[TopicPartition, KnownStart | None]:
+        """An owner that was killed while the route was exactly once may have told the group less than it had
+        committed at the destination.
+        """
+        found = {} if self._withdrawal is None else await self._withdrawal.find(partitions)
+        places = {source: AtLeast(place) for source, place in found.items()}
+        return {each.source: places.get(each.source) for each in partitions}
+
+    def joined(self, sources: Collection[TopicPartition]) -> None:
+        """What the destination says of them counts until the group has been told as much."""
+        self._untold |= set(sources)
+
     def keep(self, source: TopicPartition, position: int, reached: LanePositions) -> Kept | None:
         """As far as lanes are now: what lies beyond is not sent before it is stored that they are further."""
         partition = self._machine.partitions.get(source)
@@ -109,6 +126,10 @@ class AtMostOnce(GroupDelivery):
     def kept(self, kept: Mapping[TopicPartition, Kept]) -> None:
         """See `DeliveryMode`."""
         self._kept |= kept
+        told = self._untold & kept.keys()
+        if told:
+            self._untold -= told
+            super().joined(told)
         for source, each in kept.items():
             if source in self._machine.partitions:
                 self._machine.partitions[source].commit_lanes(each.lanes)
@@ -128,6 +149,7 @@ class AtMostOnce(GroupDelivery):
 
     def leaving(self, sources: Collection[TopicPartition]) -> None:
         """See `DeliveryMode`. What lanes lack is told here where it cannot be stored."""
+        self._untold -= set(sources)
         for source in sources:
             self._kept.pop(source, None)
             partition = self._machine.partitions.get(source)

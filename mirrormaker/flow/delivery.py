@@ -27,7 +27,14 @@ from mirrormaker.flow.transaction_steps import LanePositions
 from mirrormaker.flow.withdrawal import Withdrawal
 from mirrormaker.topology.model import Start
 
-KnownStart = Place | Literal[Start.EARLIEST]
+
+class AtLeast(NamedTuple):
+    """A partition goes on there, unless its group is further."""
+
+    place: Place
+
+
+KnownStart = Place | AtLeast | Literal[Start.EARLIEST]
 """Where a partition goes on; the earliest: it is another topic than the one that was copied."""
 
 

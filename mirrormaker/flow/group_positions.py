@@ -15,7 +15,7 @@ from broker.client.group_offsets import OffsetAndMetadata
 from broker.errors import BrokerError
 from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
-from mirrormaker.flow.delivery import KnownStart
+from mirrormaker.flow.delivery import AtLeast, KnownStart
 from mirrormaker.flow.former_lanes import FormerLanes
 from mirrormaker.flow.lane_note import uneven_note
 from mirrormaker.flow.positions import Place
@@ -95,8 +95,12 @@ class GroupPositions:
         anew = [source for source, at in known.items() if at is Start.EARLIEST]
         first = await self.first(anew, Start.EARLIEST)
         points |= {source: point._replace(former_position=0) for source, point in first.items()}
-        unknown = [source for source, at in known.items() if at is None]
-        return points | await self.starting_points(unknown)
+        others = {source: at for source, at in known.items() if at is None or isinstance(at, AtLeast)}
+        for source, point in (await self.starting_points(others)).items():
+            at = others[source]
+            is_behind = at is not None and min(point.lanes) <= min(at.place.lanes)
+            points[source] = _point_of(at.place) if at is not None and is_behind else point
+        return points
 
     async def starting_points(
         self, partitions: Collection[TopicPartition]

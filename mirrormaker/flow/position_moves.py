@@ -8,7 +8,7 @@ records that only pass through the source go: from the bucket's position on they
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from broker.client.cluster import Cluster
 from broker.client.producer_settings import ProducerSettings
@@ -22,6 +22,7 @@ from mirrormaker.flow.positions import (
     POSITIONS_TOPIC,
     Place,
     SourceId,
+    place_in,
     transactional_id,
     value_of,
 )
@@ -45,20 +46,43 @@ async def move_positions(destination: Cluster, route: RouteSpec, positions: Mapp
     await _delete(destination, route, passing)
 
 
+async def find_positions(
+    destination: Cluster, route: RouteSpec, sources: Mapping[SourceId, Sequence[TopicPartition]]
+) -> dict[TopicPartition, Place]:
+    """What the destination says of these for this route, each with where it leads. A transaction that was
+    left open is waited for. Raises BrokerError.
+    """
+    if not await _is_there(destination):
+        return {}
+    found: dict[TopicPartition, Place] = {}
+    async with KeptTopic(destination, POSITIONS_TOPIC) as kept:
+        await kept.read_to_end()
+        for source, destinations in sources.items():
+            value = kept.get(source.key())
+            if value is not None and value.get("route") == route.name:
+                found[source.partition] = place_in(value, destinations)
+    return found
+
+
 async def withdraw_positions(
     destination: Cluster, route: RouteSpec, sources: Collection[SourceId]
 ) -> list[TopicPartition]:
     """Have the destination say nothing of these any more for this route, so that the positions of its group
     count; those of which it did say something. Raises BrokerError.
     """
-    metadata = await destination.refresh([POSITIONS_TOPIC])
-    if not metadata.partitions(POSITIONS_TOPIC):
-        return []  # looking makes no topic
+    if not await _is_there(destination):
+        return []
     async with KeptTopic(destination, POSITIONS_TOPIC) as kept:
         await kept.read_to_end()
         stored = [key for key in _stored(kept, sources) if (kept.get(key) or {}).get("route") == route.name]
     await _delete(destination, route, stored)
     return sorted({TopicPartition(key["topic"], key["partition"]) for key in stored})
+
+
+async def _is_there(destination: Cluster) -> bool:
+    """Whether there are positions; looking makes no topic."""
+    metadata = await destination.refresh([POSITIONS_TOPIC])
+    return bool(metadata.partitions(POSITIONS_TOPIC))
 
 
 def _stored(kept: KeptTopic, sources: Iterable[SourceId]) -> list[Document]:

@@ -1,22 +1,23 @@
 """Positions that a route left at its destination while it was exactly once are withdrawn once it has another
 delivery: it would go on there, and copy once more all that came since, when it is exactly once again.
 
-What is copied does not wait for that; where the destination does not answer, it is tried again. Owned by the
-copier's event loop.
+What is copied does not wait for that; where the destination does not answer, it is tried again. A delivery
+that must not repeat anything asks for them before (`find`). Owned by the copier's event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from broker.client.cluster import Cluster
-from broker.errors import BrokerError
+from broker.errors import BrokerError, ErrorCode, ProtocolError
 from broker.telemetry import logger
-from broker.types import TopicId, TopicPartition
+from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
+from mirrormaker.flow.exchange import Assignment
 from mirrormaker.flow.machine import FlowMachine
-from mirrormaker.flow.position_moves import withdraw_positions
-from mirrormaker.flow.positions import SourceId
+from mirrormaker.flow.position_moves import find_positions, withdraw_positions
+from mirrormaker.flow.positions import Place, SourceId
 from mirrormaker.topology.model import RouteSpec
 
 RETRY_MS = 30_000
@@ -46,20 +47,38 @@ class Withdrawal:
         """See `DeliveryMode`; so for the other."""
         self._machine, self._tasks, self._topic_id = machine, tasks, topic_id
 
+    async def find(self, partitions: Collection[Assignment]) -> Mapping[TopicPartition, Place]:
+        """Where these stand as the destination says. Raises BrokerError; without the right to read it, the
+        route was never exactly once.
+        """
+        topics = self._source.topics
+        wanted = {
+            self._id_of(
+                each.source,
+                topics[each.source.topic].topic_id if each.source.topic in topics else NO_TOPIC_ID,
+                each.destinations[0].topic,
+            ): each.destinations
+            for each in partitions
+        }
+        try:
+            return await find_positions(self._destination, self._route, wanted)
+        except ProtocolError as error:
+            if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            return {}
+
     def joined(self, sources: Collection[TopicPartition]) -> None:
         partitions = self._machine.partitions
         self._left |= {
-            SourceId(
-                cluster_id=self._source.cluster_id,
-                topic_id=self._topic_id(source),
-                partition=source,
-                to=partitions[source].lanes[0].destination.topic,
-            )
+            self._id_of(source, self._topic_id(source), partitions[source].lanes[0].destination.topic)
             for source in sources
             if source in partitions
         }
         if self._left and (self._task is None or self._task.done()):
             self._task = self._tasks.create_task(self._run(), name="withdraw positions")
+
+    def _id_of(self, source: TopicPartition, topic_id: TopicId, to: str) -> SourceId:
+        return SourceId(cluster_id=self._source.cluster_id, topic_id=topic_id, partition=source, to=to)
 
     async def _run(self) -> None:
         """Until nothing is left."""

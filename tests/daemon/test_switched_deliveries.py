@@ -9,7 +9,7 @@ import yaml
 
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, wait_until
-from tests.daemon.killed_mirrors import COPY, TOPIC, events, numbers_at
+from tests.daemon.killed_mirrors import COPY, TOPIC, SteadyWriter, create_topic, events, numbers_at
 from tests.daemon.test_mirror import create, produce
 
 
@@ -50,4 +50,26 @@ def test_each_lane_goes_on_where_it_was_under_another_delivery(
     running.wait_copied()
     assert numbers_at(destination) == Counter(range(4_000))
     assert events(running, "records_maybe_lost") == []
+    assert running.stop() == 0
+
+
+@pytest.mark.timeout(180)
+def test_at_most_once_sends_nothing_again_that_a_killed_exactly_once_route_had_committed(
+    cluster: ClusterFactory, mirror: MirrorFactory
+) -> None:
+    source, destination = cluster("jfk"), cluster("aggregate")
+    create_topic(source)
+    running = mirror(source, destination, delivery="exactly_once", commit_interval_ms=2_000)
+    with SteadyWriter(source) as writer:
+        running.start()
+        wait_until(lambda: numbers_at(destination).total() > 0, "something is committed")
+        there = numbers_at(destination).total()
+        wait_until(lambda: numbers_at(destination).total() > there, "more is committed")
+        running.kill()
+    text = running.file.read_text()
+    running.file.write_text(text.replace("exactly_once", "at_most_once"))
+    running.start()
+    running.wait_copied()
+    wait_until(lambda: numbers_at(destination).total() >= writer.written, "all is there")
+    assert numbers_at(destination) == Counter(range(writer.written))
     assert running.stop() == 0
