@@ -168,7 +168,7 @@ async def view_route(
     to_starts = await earliest_offsets(destination, existing)
     to_windows = await offsets_of_window(destination, existing, window)
     view = await find_ledger(destination) if ledger is None else ledger
-    passes, indexes = _read_lanes(view, source, lanes, existing)
+    passes, indexes = _read_lanes(view, route, source, lanes, existing)
     to_reached = await _stable_ends(destination, existing)
     ends = await _stable_ends(source, partitions)
     windows = await offsets_of_window(source, partitions, window)
@@ -218,11 +218,14 @@ async def _stable_ends(cluster: Cluster, partitions: Collection[TopicPartition])
 
 def _read_lanes(
     view: LedgerView,
+    route: RouteSpec,
     source: Cluster,
     lanes: Mapping[TopicPartition, LaneMap],
     existing: Iterable[TopicPartition],
 ) -> tuple[dict[tuple[TopicPartition, TopicPartition], list[Pass]], dict[TopicPartition, DestinationIndex]]:
-    """Passes of the route's own lanes, and what is known of each of these partitions of the destination."""
+    """Passes of the route's own lanes, and what is known of each of these partitions of the destination. In
+    the lane of a merged topic there may be pages of other routes.
+    """
     passes: dict[tuple[TopicPartition, TopicPartition], list[Pass]] = {}
     by_destination: dict[TopicPartition, list[Pass]] = {to: [] for to in existing}
     own = {
@@ -234,10 +237,11 @@ def _read_lanes(
     for lane, ledger in view.lanes.items():
         if lane.destination not in by_destination and lane not in own:
             continue
-        found = passes_of(ledger.pages())
-        by_destination.setdefault(lane.destination, []).extend(found)
-        if lane in own:
-            passes[own[lane], lane.destination] = found
+        mine = passes_of(ledger.of_route(route.name))
+        others = passes_of(page for page in ledger.pages() if page.route not in (None, route.name))
+        by_destination.setdefault(lane.destination, []).extend((*mine, *others))
+        if lane in own and mine:
+            passes[own[lane], lane.destination] = mine
     return passes, {to: DestinationIndex(found) for to, found in by_destination.items()}
 
 

@@ -108,18 +108,22 @@ class LaneLedger:
 
     # ---- upkeep
 
-    def outdated(self, log_start: int) -> list[Page]:
-        """Pages of which the source, whose log begins at `log_start`, has nothing any more; the last page is
-        kept.
+    def of_route(self, route: str | None) -> Sequence[Page]:
+        """Its pages, and those that say of no route; by their first source offset."""
+        return [page for page in self.pages() if page.route in (None, route)]
+
+    def outdated(self, log_start: int, route: str | None) -> list[Page]:
+        """Pages of the route of which the source, whose log begins at `log_start`, has nothing any more; the
+        last page is kept.
         """
-        pages = self.pages()
+        pages = self.of_route(route)
         return [page for page in pages[:-1] if page.next <= log_start]
 
-    def mergeable(self, windows: PageWindows) -> Iterator[tuple[Page, Page]]:
-        """Pages, each with the one that goes on where it ends, but those of windows that are kept apart; none
-        twice. The last page is left alone.
+    def mergeable(self, windows: PageWindows, route: str | None) -> Iterator[tuple[Page, Page]]:
+        """Pages of the route, each with the one that goes on where it ends, but those of windows that are
+        kept apart; none twice. The last page is left alone.
         """
-        pages = self.pages()
+        pages = self.of_route(route)
         newest_ms = max((page.last_ms for page in pages), default=NO_TIME)
         index = 0
         while index < len(pages) - 2:

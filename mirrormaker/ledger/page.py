@@ -15,7 +15,8 @@ As JSON, for anyone who reads the topic:
             (the last null: where they are is not known), "times": [first, last] (ms, of the youngest record
             when the page began and when it ended), "anew": true, "behind": destination offset before which
             all is that pages before it tell of, "part": true, "more": further records at the destination that
-            a function made of these, of which only the first has a place in the runs
+            a function made of these, of which only the first has a place in the runs, "route": whose it is,
+            where others may write the same topic from the same source
 """
 
 from __future__ import annotations
@@ -82,17 +83,26 @@ class Page:
         "last_ms",
         "more",
         "next",
+        "route",
         "source_crc",
         "to_first",
         "to_next",
     )
 
     def __init__(
-        self, first: int, *, is_anew: bool = False, by: str | None = None, behind: int | None = None
+        self,
+        first: int,
+        *,
+        is_anew: bool = False,
+        by: str | None = None,
+        behind: int | None = None,
+        route: str | None = None,
     ) -> None:
         """`by`: who began it."""
         self.first = first
         self.by = by
+        self.route = route
+        """Of whose copies it tells; None: of those of any."""
         self.next = first
         """Source offset after the last that is dealt with."""
         self.to_first: int | None = None
@@ -252,6 +262,7 @@ class Page:
             other.first == self.next
             and self.to_next is not None
             and other.to_first in (None, self.to_next)
+            and other.route == self.route
             and not (other.is_anew or self.is_part)
             and len(self) + len(other) <= RUNS_MAX
         )
@@ -312,6 +323,8 @@ class Page:
             value["behind"] = self.behind
         if self.is_part:
             value["part"] = True
+        if self.route is not None:
+            value["route"] = self.route
         return value
 
     def _is_plain(self) -> bool:
@@ -342,7 +355,12 @@ class Page:
     @classmethod
     def _of(cls, value: Mapping[str, Any]) -> Page:
         (first, end), (_, to_first, to_next) = value["from"], value["to"]
-        page = cls(first, is_anew=bool(value.get("anew", False)), behind=value.get("behind"))
+        page = cls(
+            first,
+            is_anew=bool(value.get("anew", False)),
+            behind=value.get("behind"),
+            route=value.get("route"),
+        )
         page.is_part = bool(value.get("part", False))
         runs = value.get("runs", [[0, end - first, 0]] if end > first else [])
         source, to = first, to_first

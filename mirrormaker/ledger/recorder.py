@@ -33,11 +33,24 @@ class Due:
 class _LaneBook:
     """The pages of one lane that are not settled."""
 
-    __slots__ = ("behind", "by", "first", "is_anew", "is_changed", "lane", "live", "pages", "settled", "time")
+    __slots__ = (
+        "behind",
+        "by",
+        "first",
+        "is_anew",
+        "is_changed",
+        "lane",
+        "live",
+        "pages",
+        "route",
+        "settled",
+        "time",
+    )
 
-    def __init__(self, lane: LaneId, first: int, by: str) -> None:
+    def __init__(self, lane: LaneId, first: int, by: str, route: str | None) -> None:
         self.lane = lane
         self.by = by
+        self.route = route
         self.first = first
         """Where the next page begins, at the earliest."""
         self.is_anew = False
@@ -52,7 +65,7 @@ class _LaneBook:
         self.time = LaneTime()
 
     def begin_page(self, first: int) -> Page:
-        page = Page(first, is_anew=self.is_anew, by=self.by, behind=self.behind)
+        page = Page(first, is_anew=self.is_anew, by=self.by, behind=self.behind, route=self.route)
         self.is_anew, self.behind = False, None
         self.live = page
         self.pages.append(page)
@@ -95,11 +108,19 @@ class _LaneBook:
 class LedgerRecorder:
     """See the module."""
 
-    def __init__(self, owner: str, runs_max: int = RUNS_MAX, *, windows: PageWindows | None = None) -> None:
+    def __init__(
+        self,
+        owner: str,
+        runs_max: int = RUNS_MAX,
+        *,
+        windows: PageWindows | None = None,
+        route: str | None = None,
+    ) -> None:
         """`owner`: a name that no other recorder has or had. `runs_max`: a page with so many runs is followed
-        by another. `windows`: that pages keep to.
+        by another. `windows`: that pages keep to. `route`: that pages name.
         """
         self._owner = owner
+        self._route = route
         self._windows = windows
         self._begun = 0
         self._runs_max = runs_max
@@ -111,7 +132,7 @@ class LedgerRecorder:
         """A lane is copied from `position` on."""
         self._begun += 1
         by = f"{self._owner}/{self._begun}"
-        self._books[lane.source, lane.destination] = _LaneBook(lane, position, by)
+        self._books[lane.source, lane.destination] = _LaneBook(lane, position, by, self._route)
 
     def end(self, sources: Collection[TopicPartition]) -> None:
         """Forget these: others write their pages now."""

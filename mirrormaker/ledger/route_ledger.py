@@ -82,12 +82,16 @@ class RouteLedger:
         self.problem: str | None = None
         """Why it is not written, or not read, just now."""
         self.pages_given_up = 0
+        self._route = route.name
         self._source = source
         self._destination = destination
         is_transacted = route.delivery is Delivery.EXACTLY_ONCE
         self._windows = PageWindows(span_ms=route.objectives.audit_window_ms, now_ms=clock.now_ms)
         self.recorder = LedgerRecorder(
-            uuid4().hex[:8], TRANSACTED_RUNS_MAX if is_transacted else RUNS_MAX, windows=self._windows
+            uuid4().hex[:8],
+            TRANSACTED_RUNS_MAX if is_transacted else RUNS_MAX,
+            windows=self._windows,
+            route=route.name if route.topics.merge else None,
         )
         self.upkeep: dict[TopicPartition, tuple[Entry, ...]] = {}
         """See `bucket_ledger.Whole`."""
@@ -366,7 +370,9 @@ class RouteLedger:
         for assignment in own:
             for lane in self._lanes_of(assignment):
                 if (ledger := self.view.lanes.get(lane)) is not None and lane.source in starts:
-                    records[lane.source] += upkeep_records(lane, ledger, starts[lane.source], self._windows)
+                    records[lane.source] += upkeep_records(
+                        lane, ledger, starts[lane.source], self._windows, self._route
+                    )
         for lane in former:
             records[lane.source] += former_records(lane, self.view.lanes[lane], to_starts[lane.destination])
         if self._delivery is Delivery.EXACTLY_ONCE:

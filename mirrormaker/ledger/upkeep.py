@@ -12,16 +12,16 @@ from mirrormaker.ledger.page_windows import PageWindows
 
 
 def upkeep_records(
-    lane: LaneId, ledger: LaneLedger, log_start: int, windows: PageWindows
+    lane: LaneId, ledger: LaneLedger, log_start: int, windows: PageWindows, route: str | None = None
 ) -> Iterator[tuple[Document, Document | None]]:
     """Records to write for a lane whose source begins at `log_start`, in this order; None: to be deleted.
 
-    To be called by whoever writes the lane, for its last page is left alone, and no other.
+    To be called by whoever writes the lane for the route, for its last page is left alone, and no other.
     """
-    outdated = ledger.outdated(log_start)
+    outdated = ledger.outdated(log_start, route)
     for page in outdated:
         yield page_key(lane, page, page.to_first), None
-    for page, following in ledger.mergeable(windows):
+    for page, following in ledger.mergeable(windows, route):
         if page in outdated:
             continue
         merged = Page.of(page.value(lane.to_partition))

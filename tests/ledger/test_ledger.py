@@ -351,6 +351,23 @@ def test_pages_that_the_source_has_nothing_of_any_more_are_deleted() -> None:
     assert mirror.ledger.forward(2 * RUNS_MAX + 5).offset == RUNS_MAX + 2
 
 
+def test_pages_of_another_route_are_neither_joined_nor_deleted() -> None:
+    ledger = LaneLedger()
+    for first in range(0, 60, 10):
+        page = Page(first, route="mine" if first < 30 else "another's")
+        page.add_run(first, 100 + first, 10)
+        ledger.put(Page.of(page.value(0)))
+    mine = list(upkeep_records(LANE, ledger, 0, Mirror().windows, "mine"))
+    assert [(key["at"], None if value is None else value["from"]) for key, value in mine] == [
+        (0, [0, 20]),
+        (10, None),
+    ]
+    assert [key["at"] for key, _ in upkeep_records(LANE, ledger, 60, Mirror().windows, "another's")] == [
+        30,
+        40,
+    ]
+
+
 def test_a_source_that_lost_its_end_is_told_apart_from_one_copied_twice() -> None:
     mirror = Mirror()
     mirror.copy([True] * 10)
