@@ -218,8 +218,8 @@ async def _compare(
     notes = noted_ranges(await read_kept(destination, SKIPPED_TOPIC), route.name)
 
     def missing(partition: TopicPartition, to: str) -> list[Range]:
-        lanes = lanes_now(view, source, partition, to)
-        dealt_with = [_dealt_with(route, view.lanes[lane].pages()) for lane in lanes]
+        lanes = (view.lanes[lane].of_route(route.name) for lane in lanes_now(view, source, partition, to))
+        dealt_with = [_dealt_with(route, pages) for pages in lanes if pages]
         # at most once, a position goes before its records
         known = 0 if route.delivery is Delivery.AT_MOST_ONCE else positions.get(partition, 0)
         left_out = notes.get(partition, ())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 
+from mirrormaker.audit.completeness import read_completeness
+from mirrormaker.audit.windows import TimeWindow
+from mirrormaker.topology.loader import load_topology
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, mirrormaker
 from tests.daemon.test_mirror import consume, create, produce
@@ -44,3 +49,23 @@ def test_each_of_two_routes_from_one_topic_to_one_is_judged_by_its_own_part(
         done = mirrormaker("audit", str(file), *options, "--output", "json")
         told = json.loads(done.stdout)["routes"]
         assert (done.returncode, [each["equal"] for each in told]) == (0, [100, 200]), (options, told)
+    assert late_routes(file) == set()
+
+    alone = tmp_path / "alone.yaml"
+    alone.write_text(yaml.safe_dump({"clusters": clusters, "routes": routes[1:], "data_dir": "data"}))
+    going_on = mirror.of_file(alone)
+    going_on.start()
+    produce(source, TOPIC, range(300, 400), 1)
+    going_on.until(
+        lambda: len(consume(destination, ALL, 1)) == 300 + 66, "what the other route takes is there"
+    )
+    going_on.wait_copied()
+    assert going_on.stop() == 0
+    assert late_routes(file) == {"keep"}
+
+
+def late_routes(file: Path) -> set[str]:
+    """Those that have not brought all that there is."""
+    topology, whole = load_topology(file), TimeWindow(from_ms=0, to_ms=int(time.time() * 1000))
+    found = asyncio.run(read_completeness(topology, "aggregate", [ALL], whole))
+    return {each.route for each in found.sources if each.missing_offsets}
