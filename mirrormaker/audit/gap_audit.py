@@ -4,7 +4,7 @@ A process that ends before it wrote down what it had sent leaves such records. T
 least once were copied again: the source has them from the last known record before them on. Those of an
 at-most-once route are in what the ledger lacks. One that delivered exactly once leaves none. Whatever else
 stands there was written by somebody else. Who delivered at least once the ledger tells, as a route may be
-another now.
+another now; where it lacks something between its pages, the route was at most once.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class GapAudit:
         items = await self._read_there(to, gap, findings)
         found: list[int] = []
         for lane, number, passes in view.lanes_to(to):
-            if any(map(self._may_be_left, items)):
+            if items:
                 items, offsets = await self._explain(lane, to, number, passes, gap, items, findings)
                 found += offsets if lane == source else []
         if view.indexes[to].is_before_all(gap.first):
@@ -138,13 +138,15 @@ class GapAudit:
         """Those of the records that a lane did not leave there, and the source offsets of the others, where
         these are not known to be anywhere else.
         """
-        wanted = {item.content for item in items if self._may_be_left(item)}
+        holes = self._holes(source, passes)
+        wanted = {item.content for item in items if holes or self._may_be_left(item)}
         offsets = await self._find(source, to, number, passes, gap, wanted)
         left: list[Item] = []
         found: dict[int, None] = {}
         for item in items:
-            known = offsets.get(item.content) if self._may_be_left(item) else None
-            if known is None:
+            is_any = self._may_be_left(item)
+            known = [each for each in offsets.get(item.content, ()) if is_any or _is_in(holes, each)]
+            if not known:
                 left.append(item)
                 continue
             offset = next((each for each in known if each not in found), known[0])
@@ -158,8 +160,8 @@ class GapAudit:
         return left, list(found)
 
     def _may_be_left(self, item: Item) -> bool:
-        """Whether a process of the route may have ended before it wrote down that it had sent a record; of
-        those that were exactly once none did.
+        """Whether a process of the route may have ended before it wrote down that it had sent a record, be it
+        one that was copied again; of those that were exactly once none did.
         """
         return item.may_repeat is not False or self._view.route.delivery is not Delivery.EXACTLY_ONCE
 
@@ -211,11 +213,20 @@ class GapAudit:
         if view.route.delivery is Delivery.AT_MOST_ONCE:
             placed = joined(part for each in passes for part in each.copied_parts(whole))
             holes = list(outside(placed, whole))
-            yield from (hole for hole in holes if hole.next > first)
-            yield from (hole for hole in reversed(holes) if hole.next <= first)
+        else:
+            holes = self._holes(source, passes)
+        yield from (hole for hole in holes if hole.next > first)
+        yield from (hole for hole in reversed(holes) if hole.next <= first)
         if view.repeaters.are_any:
             yield Range(first, first + gap.length + SLACK_OFFSETS).within(whole)
             yield Range(first - BACK_OFFSETS, first).within(whole)
+
+    def _holes(self, source: TopicPartition, passes: Sequence[Pass]) -> list[Range]:
+        """Source offsets between those that pages tell of, and that none tells of."""
+        reached = max(each.source.next for each in passes)
+        judged = Range(self._view.begun_at(source, passes), reached)
+        covered = joined(part for each in passes for part in each.covered_parts(judged))
+        return list(outside(covered, judged))
 
     def _first(self, source: TopicPartition, passes: Sequence[Pass], gap: Range) -> int:
         """The source offset behind the last known record before the gap."""
@@ -239,6 +250,10 @@ class GapAudit:
                     yield item
         self.bytes += reader.bytes
         await view.source.release_lane(reader.lane)
+
+
+def _is_in(ranges: Sequence[Range], offset: int) -> bool:
+    return any(each.first <= offset < each.next for each in ranges)
 
 
 def _source_before(passes: Sequence[Pass], to: int) -> int | None:

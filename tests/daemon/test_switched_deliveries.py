@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
 import yaml
 
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import MirrorFactory, wait_until
-from tests.daemon.killed_mirrors import COPY, TOPIC, SteadyWriter, create_topic, events, numbers_at
+from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
+from tests.daemon.killed_mirrors import (
+    COPY,
+    PARTITIONS,
+    TOPIC,
+    SteadyWriter,
+    create_topic,
+    events,
+    numbers_at,
+)
 from tests.daemon.test_mirror import create, produce
 
 
@@ -73,3 +82,34 @@ def test_at_most_once_sends_nothing_again_that_a_killed_exactly_once_route_had_c
     wait_until(lambda: numbers_at(destination).total() >= writer.written, "all is there")
     assert numbers_at(destination) == Counter(range(writer.written))
     assert running.stop() == 0
+
+
+@pytest.mark.timeout(180)
+def test_what_at_most_once_lost_and_nothing_else_is_missed_and_told_when_it_is_exactly_once(
+    cluster: ClusterFactory, mirror: MirrorFactory
+) -> None:
+    """What it had sent and not written down is found among what the ledger lacks."""
+    source, destination = cluster("jfk"), cluster("aggregate")
+    create_topic(source)
+    running = mirror(source, destination, delivery="at_most_once")
+    with SteadyWriter(source) as writer:
+        running.start()
+        running.wait_for(lambda told: told["ledger"]["pages"] >= PARTITIONS, "some is in the ledger")
+        there = numbers_at(destination).total()
+        wait_until(lambda: numbers_at(destination).total() > there, "more is copied")
+        running.kill()
+    running.file.write_text(running.file.read_text().replace("at_most_once", "exactly_once"))
+    running.start()
+    running.wait_copied()
+    assert running.stop() == 0
+    numbers = numbers_at(destination)
+    lost = writer.written - len(numbers)
+    assert set(numbers.values()) == {1}
+    assert lost <= sum(event["count"] for event in events(running, "records_maybe_lost"))
+    for options in ((), ("--deep",)):
+        done = mirrormaker("audit", str(running.file), *options, "--output", "json")
+        (route,) = json.loads(done.stdout)["routes"]
+        found = [each for partition in route["partitions"] for each in partition["found"]]
+        assert done.returncode == (2 if lost else 0), done.stdout
+        assert {each["kind"] for each in found} <= {"missing"}
+        assert sum(each["count"] for each in found) == lost
