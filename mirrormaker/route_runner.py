@@ -22,6 +22,7 @@ from broker.errors import BrokerError, ConfigurationError
 from broker.telemetry import logger
 from mirrormaker.audit.watch import AuditWatch
 from mirrormaker.carrying.carrier import GroupCarrier
+from mirrormaker.cluster_identities import find_identities
 from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.clusters import open_cluster
 from mirrormaker.daemon_identity import DaemonIdentity
@@ -359,11 +360,11 @@ class RouteRunner:
         self, source: Cluster, destination: Cluster
     ) -> AsyncIterator[OriginRegistry | None]:
         """The registries of where records have been, for a route with provenance. Raises ConfigurationError
-        for one that leads in a circle, by what clusters really are.
+        for one that leads in a circle, by what clusters really are, or cannot tell them apart.
         """
         self._cluster_ids.see(self.work.source.name, source.cluster_id)
         self._cluster_ids.see(self.work.destination.name, destination.cluster_id)
-        self._check_circles()
+        await self._check_circles()
         if not self.work.route.provenance:
             yield None
             return
@@ -375,12 +376,13 @@ class RouteRunner:
             finally:
                 self._origins = None
 
-    def _check_circles(self) -> None:
-        """What the file does not show: that two of its names mean one cluster."""
+    async def _check_circles(self) -> None:
+        """What the file does not show: two of its names mean one cluster, or two clusters have one id."""
         topology = self._identity.topology()
         if topology is None:
             return
-        for notice in real_circles(topology, self._cluster_ids.known(topology.clusters)):
+        ids = self._cluster_ids.known(topology.clusters)
+        for notice in real_circles(topology, await find_identities(topology.clusters, ids)):
             if notice.about == self.work.name:
                 raise ConfigurationError([notice.line])
 

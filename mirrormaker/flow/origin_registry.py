@@ -51,12 +51,12 @@ class OriginRegistry:
     """See the module. `async with` returns once both topics are there."""
 
     def __init__(self, source: Cluster, destination: Cluster, ids: ClusterIds) -> None:
-        """The clusters come started. Raises ConfigurationError when one does not tell its id, or both are
+        """The clusters come started. Raises ConfigurationError when one does not tell its id, or both have
         one.
         """
         here, there = _id_of(source, "source"), _id_of(destination, "destination")
         if here == there:
-            raise ConfigurationError([f"source and destination are one cluster: the id of both is {here}"])
+            raise ConfigurationError([f"source and destination have one cluster id: {here}"])
         self._wanted = Signal()
         self.provenance = Provenance(here, there, on_unknown=self._wanted.set)
         self._ids = ids

@@ -14,7 +14,7 @@ from dataclasses import replace
 from broker.client.access_rule import AccessRule
 from broker.errors import ErrorCode
 from mirrormaker.plan.adoption import undecided_topics
-from mirrormaker.plan.circles import circle_notices, first_names
+from mirrormaker.plan.circles import circle_notices, real_names
 from mirrormaker.plan.effects import after
 from mirrormaker.plan.fit import access_notices, destination_right_notices, fit_notices, source_right_notices
 from mirrormaker.plan.grounds import Written
@@ -113,7 +113,7 @@ class _Draft:
         self.estimates: list[RouteEstimate] = []
         self._topology = topology
         self._world = world
-        self._names = first_names(world)
+        self._names = real_names(world)
         self._merging = {route.name for route in topology.routes if route.topics.merge}
         self._topics: dict[ClusterName, Mapping[str, ObservedTopic]] = {
             name: cluster.topics

@@ -14,6 +14,7 @@ class NoticeKind(Enum):
     TWO_NAMES = "two_names"
     ONE_CLUSTER = "one_cluster"
     CIRCLE = "circle"
+    SHARED_ID = "shared_id"
     OBSTACLE = "obstacle"
     RIGHTS = "rights"
     PARTITIONS = "partitions"
@@ -33,7 +34,7 @@ class NoticeKind(Enum):
     FUNCTION = "function"
 
 
-_BLOCKING = frozenset({NoticeKind.ONE_CLUSTER, NoticeKind.CIRCLE})
+_BLOCKING = frozenset({NoticeKind.ONE_CLUSTER, NoticeKind.CIRCLE, NoticeKind.SHARED_ID})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,7 @@ async def _emptied(cluster: Cluster, kept: KeptTopic) -> None:
 def test_a_cluster_that_both_ends_mean_is_refused(cluster: ClusterFactory) -> None:
     async def main() -> None:
         async with Cluster(cluster().bootstrap) as one:
-            with pytest.raises(ConfigurationError, match="source and destination are one cluster"):
+            with pytest.raises(ConfigurationError, match="source and destination have one cluster id"):
                 OriginRegistry(one, one, ClusterIds())
 
     asyncio.run(main())
