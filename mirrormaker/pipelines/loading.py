@@ -158,6 +158,10 @@ class Load:
         self._take_progress()
         return done
 
+    def is_between_batches(self) -> bool:
+        """Whether none is under way just now."""
+        return not any(query.status["isTriggerActive"] for query in self._queries)
+
     def stop(self) -> None:
         """End what is under way; there is nothing where Spark is gone."""
         with contextlib.suppress(Py4JError, OSError):

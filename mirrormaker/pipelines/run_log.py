@@ -4,6 +4,7 @@ runs.jsonl   what has been said of its runs (`run_record`), one line each; a lin
              flushed to the disk, and one that a crash cut off is passed over; the first says what those
              runs had that are not remembered any more (`loaded_hours`)
 lock         held by flock while the pipeline runs anywhere on this machine: runs that race wait outside
+waiting      held, shared, by those that wait for it: a run that has no end makes room for them
 schema       the schema that was inferred, kept from the first run on
 checkpoint/  what Spark notes of what it has loaded, unless the pipeline says another place
 quarantine/  records that were not of the format, unless the pipeline says another place
@@ -12,11 +13,12 @@ quarantine/  records that were not of the format, unless the pipeline says anoth
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from broker.errors import ConfigurationError
-from mirrormaker.folder_lock import FolderLock
+from mirrormaker.folder_lock import FolderLock, at_once
 from mirrormaker.pipelines.loaded_hours import PastRuns, decode_past, encode_past, with_past
 from mirrormaker.pipelines.run_record import (
     GarbledRecordError,
@@ -66,9 +68,15 @@ class PipelineFolder:
         """Where records go that are not of the format."""
         return self.path / "quarantine"
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Be the one that runs it. Raises PipelineBusyError, ConfigurationError."""
-        return self._lock.held(PipelineBusyError(self._name, self.path))
+    def locked(self, may_wait: Callable[[], bool] = at_once) -> AbstractContextManager[None]:
+        """Be the one that runs it, once no other does; waited for that is while `may_wait` says so. Raises
+        PipelineBusyError, ConfigurationError.
+        """
+        return self._lock.held(PipelineBusyError(self._name, self.path), may_wait)
+
+    def is_wanted(self) -> bool:
+        """Whether somebody waits until the run is over that is under way; for that run."""
+        return self._lock.is_wanted()
 
     def is_locked(self) -> bool:
         """Whether it runs somewhere on this machine."""

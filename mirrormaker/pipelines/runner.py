@@ -12,7 +12,7 @@ import inspect
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,6 +27,7 @@ from broker.errors import BrokerError, ConfigurationError
 from broker.telemetry import logger
 from mirrormaker.audit.completeness import coming_topics, read_completeness
 from mirrormaker.audit.windows import TimeWindow
+from mirrormaker.folder_lock import at_once
 from mirrormaker.pipelines.checks import Preparation, Prepared, check_job
 from mirrormaker.pipelines.job_run import JobRun
 from mirrormaker.pipelines.loading import Load, LoadError, describe_failure, is_without_room
@@ -44,6 +45,12 @@ WAIT_SECONDS = 1
 RUN_SECONDS = 86_400.0
 """How long a run goes on that has no end: its record must not grow for ever. The next begins at once."""
 COMPLETENESS_INTERVAL_SECONDS = 5.0
+TURN_SECONDS = 3600.0
+"""How long a run of the daemon's waits for what somebody else does to the pipeline, such as a compaction."""
+ROOM_SECONDS = 60.0
+"""How long one by hand waits for one that has no end, which makes room for it."""
+BATCH_SECONDS = 20.0
+"""How long the batch may take after which one makes room; else it is cut off, and comes again."""
 
 _log = logger("pipelines")
 
@@ -99,7 +106,10 @@ class Runner:
 
     def run(self, request: RunRequest) -> RunRecord:
         """Run it. Raises PipelineBusyError, ConfigurationError when it cannot begin, RunFailedError."""
-        with self._folder.locked():
+        may_wait = self._patience_of(request)
+        if may_wait() and self._folder.is_locked():
+            _log.info("pipeline_run_waits_for_another", pipeline=self._pipeline.name)
+        with self._folder.locked(may_wait):
             record = self._first_record(request)
             _log.info("pipeline_run_began", pipeline=record.pipeline, run=record.run, kind=record.kind.value)
             try:
@@ -156,8 +166,20 @@ class Runner:
 
     def _interval_ms(self, request: RunRequest) -> int | None:
         """How often a run loads that has no end; None for one that loads once, as commands do."""
+        return None if request.trigger == BY_HAND else self._continuous_ms
+
+    @property
+    def _continuous_ms(self) -> int | None:
         schedule = self._pipeline.schedule
-        return None if schedule is None or request.trigger == BY_HAND else schedule.continuous_ms
+        return None if schedule is None else schedule.continuous_ms
+
+    def _patience_of(self, request: RunRequest) -> Callable[[], bool]:
+        """Whether to wait on for whoever runs the pipeline."""
+        is_by_hand = request.trigger == BY_HAND
+        if is_by_hand and self._continuous_ms is None:
+            return at_once
+        until = time.monotonic() + (ROOM_SECONDS if is_by_hand else TURN_SECONDS)
+        return lambda: time.monotonic() < until and not self._stopping.is_set()
 
     def _load(
         self, spark: SparkSession, prepared: Prepared, record: RunRecord, interval_ms: int | None
@@ -179,7 +201,13 @@ class Runner:
                 if self._stopping.is_set():
                     state = RunState.STOPPED
                     break
-                if interval_ms is not None and time.monotonic() >= ends_at:
+                if interval_ms is None:
+                    continue
+                if self._folder.is_wanted():
+                    ends_at = min(ends_at, time.monotonic() + BATCH_SECONDS)
+                    if load.is_between_batches():
+                        break
+                if time.monotonic() >= ends_at:
                     break
         except LoadError:
             with contextlib.suppress(OSError):  # there may be no room for it

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.sql import DataFrame
 
 from mirrormaker.pipelines.loading import Load, LoadFigures
-from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.run_log import PipelineBusyError, PipelineFolder
 from mirrormaker.pipelines.run_record import RunKind, RunState
-from mirrormaker.pipelines.runner import RunFailedError
+from mirrormaker.pipelines.runner import RunFailedError, RunRequest
 from mirrormaker.pipelines.table import Table
 from mirrormaker.topology.model import PipelineName
+from tests.conftest import until
 from tests.node.file_systems import mounted_tmpfs
 from tests.pipelines.place import HOUR_MS, START_MS, Place, give_up, order
 
@@ -338,6 +340,36 @@ def test_lines_of_one_column_need_something_for_null(place: Place) -> None:
         line for file in place.files("**/*.csv") for line in (place.folder / "out" / file).read_text().split()
     ]
     assert sorted(lines) == ["-", "x"]
+
+
+def test_a_run_that_has_no_end_makes_room_for_another_between_its_batches(place: Place) -> None:
+    place.produce(order(number, number // 10) for number in range(20))
+    place.keys = f"{place.keys}    schedule: {{continuous: 100ms}}\n"
+    endless, folder = place.runner(), PipelineFolder(place.folder / "data", PipelineName("p"))
+    with ThreadPoolExecutor() as threads:
+        running = threads.submit(endless.run, RunRequest(trigger="schedule"))
+        try:
+            until(lambda: any(run.rows_read == 20 for run in folder.runs()), seconds=120)
+            reloaded = place.reload(0, 1)
+        finally:
+            endless.stop()
+        ended = running.result()
+    assert (reloaded.state, reloaded.rows_written) == (RunState.SUCCEEDED, {"0-parquet": 10})
+    assert (ended.state, ended.rows_read) == (RunState.SUCCEEDED, 20), "the daemon's next goes on"
+    assert place.ids() == list(range(20))
+
+
+def test_a_run_of_the_daemon_waits_for_what_somebody_else_does_to_the_pipeline(place: Place) -> None:
+    place.produce(order(number, 0) for number in range(10))
+    runner, folder = place.runner(), PipelineFolder(place.folder / "data", PipelineName("p"))
+    with ThreadPoolExecutor() as threads:
+        with folder.locked():
+            with pytest.raises(PipelineBusyError):
+                place.run()
+            running = threads.submit(runner.run, RunRequest(trigger="schedule"))
+            until(lambda: folder.is_wanted() or running.done())
+            assert not running.done()
+        assert running.result().rows_read == 10
 
 
 def test_a_column_of_another_type_is_told_before_anything_is_written(place: Place) -> None:

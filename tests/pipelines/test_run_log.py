@@ -6,6 +6,7 @@ import resource
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -23,6 +24,7 @@ from mirrormaker.pipelines.run_record import (
     kept_figures,
 )
 from mirrormaker.topology.model import PipelineName, PipelineSpec
+from tests.conftest import until
 
 RUN = RunRecord(
     run="r1",
@@ -115,6 +117,25 @@ def test_only_one_runs_a_pipeline(folder: PipelineFolder) -> None:
         with pytest.raises(PipelineBusyError, match="runs already"), folder.locked():
             pass
     assert not folder.is_locked()
+
+
+def test_who_waits_for_a_run_is_known_to_it_and_goes_on_once_it_is_over(folder: PipelineFolder) -> None:
+    begun = Event()
+
+    def wait() -> None:
+        with folder.locked(lambda: True):
+            begun.set()
+
+    with folder.locked():
+        assert not folder.is_wanted()
+        waiting = Thread(target=wait)
+        waiting.start()
+        until(folder.is_wanted)
+        assert not begun.is_set()
+    assert begun.wait(30)
+    waiting.join()
+    with folder.locked():
+        assert not folder.is_wanted()
 
 
 def test_the_page_of_a_pipeline_needs_nothing_else(folder: PipelineFolder) -> None:

@@ -4,13 +4,15 @@ letter does.
     job: mirrormaker.spark.jobs.compaction:run
     arguments: {pipeline: hourly, file_bytes: 134217728, files_min: 4}
 
-Works on the tables of one pipeline of the same file, which it holds meanwhile: a load waits for its next
-turn, and where a daemon on another host has the pipeline nothing is done here. A window whose files are big
-enough, or fewer than `files_min`, is left alone. A table without subfolders is one window.
+Works on the tables of one pipeline of the same file, which it holds meanwhile: it waits until a load is over
+that is under way, which one without an end soon is, and the next waits for it. Where a daemon on another host
+has the pipeline nothing is done here. A window whose files are big enough, or fewer than `files_min`, is left
+alone. A table without subfolders is one window.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -29,6 +31,8 @@ from mirrormaker.topology.model import FileSink, Topology
 
 FILE_BYTES = 128 << 20
 FILES_MIN = 4
+LOAD_SECONDS = 3600.0
+"""How long a load that is under way is waited for."""
 WINDOWS_AT_ONCE = 500
 BYTES_AT_ONCE = 1 << 30
 _KNOWN = ("pipeline", "file_bytes", "files_min")
@@ -42,10 +46,11 @@ def run(spark: SparkSession, topology: Topology, arguments: Mapping[str, str]) -
     file_bytes = int(arguments.get("file_bytes", FILE_BYTES))
     files_min = int(arguments.get("files_min", FILES_MIN))
     figures = {"windows": 0, "files_before": 0, "files_after": 0}
+    until = time.monotonic() + LOAD_SECONDS
     try:
         with (
             held(topology, pipeline, SystemClock(), end_at_once),
-            PipelineFolder(topology.data_dir, pipeline.name).locked(),
+            PipelineFolder(topology.data_dir, pipeline.name).locked(lambda: time.monotonic() < until),
         ):
             for sink in pipeline.sinks:
                 if isinstance(sink.target, FileSink):
