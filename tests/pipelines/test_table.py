@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from broker.errors import ConfigurationError
+from mirrormaker.pipelines.sinks.files import table_of
 from mirrormaker.pipelines.table import Table, TableLayout
 from mirrormaker.pipelines.table_files import TableFiles
 from mirrormaker.pipelines.windows import Span, parse_moment
+from mirrormaker.topology.model import FileFormat, FileSink, SinkSpec
 
 LAYOUT = TableLayout(format="parquet", partition_by=("date", "hour"))
 DAY = parse_moment("2013-01-01")
@@ -45,6 +48,31 @@ def test_a_batch_that_comes_again_is_there_once(spark: SparkSession, table: Tabl
     assert table.append("c", 0, rows(spark, range(4))) == 4
     assert table.append("c", 0, rows(spark, range(4))) == 4
     assert held(table) == {0: [0, 2], 1: [1, 3]}
+
+
+@pytest.mark.parametrize("form", list(FileFormat))
+def test_texts_and_times_are_written_as_they_are(
+    spark: SparkSession, tmp_path: Path, form: FileFormat
+) -> None:
+    texts = [" a", "a ", "  ", "\t", "a\\", 'a\\"b', "a,b", "a\nb", "x"]
+    frame = spark.createDataFrame(list(enumerate(texts)), "id int, text string").coalesce(1)
+    frame = frame.withColumn("at", f.expr("timestamp_micros(1357023600123456 + id)"))
+    frame = frame.withColumn("shown", f.expr("cast(at as timestamp_ntz)"))
+
+    def sink(folder: str, **options: str) -> SinkSpec:
+        target = FileSink(format=form, path=str(tmp_path / folder))
+        return SinkSpec(target=target, partition_by=(), options=options)
+
+    assert table_of(spark, sink("table"), frame).append("c", 0, frame) == len(texts)
+    reader = spark.read.format(form.value).schema(frame.schema).option("multiLine", str(form.value == "csv"))
+    assert reader.load(str(tmp_path / "table")).exceptAll(frame).isEmpty()
+    assert reader.load(str(tmp_path / "table")).count() == len(texts)
+    only = frame.select("text")
+    table_of(spark, sink("lines", **({"nullValue": "-"} if form.value == "csv" else {})), only).append(
+        "c", 0, only
+    )
+    lines = spark.read.format(form.value).schema("text string").option("multiLine", str(form.value == "csv"))
+    assert lines.load(str(tmp_path / "lines")).count() == len(texts), "a line of blanks would be none"
 
 
 def test_rows_are_counted_as_they_come_whatever_lines_they_take(spark: SparkSession, tmp_path: Path) -> None:

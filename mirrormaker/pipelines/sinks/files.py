@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
+
 from pyspark.sql import DataFrame, SparkSession
 
 from mirrormaker.pipelines.sinks.sink import SinkPlace, partition_columns
 from mirrormaker.pipelines.table import Table, TableLayout
 from mirrormaker.pipelines.table_files import FileError
 from mirrormaker.pipelines.windows import DATE, Span
-from mirrormaker.topology.model import FileSink, SinkSpec
+from mirrormaker.topology.model import FileFormat, FileSink, SinkSpec
+
+WHOLE_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+"""Spark's writers of text cut times off behind the milliseconds."""
+_WITH_BLANKS = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+"""Spark's writer of CSV cuts blanks off at both ends of a text."""
 
 
 class FilesSink:
@@ -45,12 +55,26 @@ class FilesSink:
 def table_of(spark: SparkSession, sink: SinkSpec, frame: DataFrame) -> Table:
     """The table that a sink writes."""
     assert isinstance(sink.target, FileSink)
+    folders = partition_columns(sink, frame)
     layout = TableLayout(
         format=sink.target.format.value,
-        partition_by=partition_columns(sink, frame),
-        options=sink.options,
+        partition_by=folders,
+        options={**_usual_options(sink.target.format, set(frame.columns) - set(folders)), **sink.options},
     )
     return Table(spark, sink.target.path, layout)
+
+
+def _usual_options(form: FileFormat, columns: Set[str]) -> Mapping[str, str]:
+    """Those by which rows are written as they are. A line of nothing but blanks is none for readers of
+    Spark's, so that a single column of CSV goes without them.
+    """
+    match form:
+        case FileFormat.PARQUET:
+            return {}
+        case FileFormat.JSON:
+            return WHOLE_TIMES
+        case FileFormat.CSV:
+            return {**WHOLE_TIMES, **(_WITH_BLANKS if len(columns) > 1 else {})}
 
 
 def reach_problems(spark: SparkSession, sink: SinkSpec, frame: DataFrame) -> list[str]:

@@ -28,6 +28,7 @@ from broker.errors import ConfigurationError
 from mirrormaker.pipelines.checkpoint import Checkpoint
 from mirrormaker.pipelines.job_run import JobRun
 from mirrormaker.pipelines.session import source_options
+from mirrormaker.pipelines.sinks.files import WHOLE_TIMES
 from mirrormaker.pipelines.sinks.outbox import Outbox
 from mirrormaker.pipelines.source import cluster_topics
 from mirrormaker.pipelines.table_rows import table_rows
@@ -151,7 +152,7 @@ def _rows_of(spark: SparkSession, arguments: Mapping[str, str]) -> DataFrame:
     form = arguments.get("format", FileFormat.PARQUET.value)
     rows = table_rows(spark, form, arguments["table"], _reading_options(arguments))
     rows = rows.where(arguments["where"]) if "where" in arguments else rows
-    columns = [f.to_json(f.struct(*rows.columns)).alias("value")]
+    columns = [f.to_json(f.struct(*rows.columns), WHOLE_TIMES).alias("value")]
     if "key" in arguments:
         columns.append(f.col(arguments["key"]).cast("string").alias("key"))
     return rows.select(*columns)
