@@ -1,8 +1,8 @@
 """The rows of a table, with all columns and as they were written.
 
-Spark by itself has the columns of one file, takes names of subfolders for numbers, and knows neither names
-nor types of CSV: those are what its pipeline has noted. What is neither number nor truth value stays text
-then, as it is in JSON.
+Spark by itself has the columns of one file, takes names of subfolders for numbers, knows neither names nor
+types of CSV, and has decimals of JSON for doubles: those are what its pipeline has noted. What is neither
+number nor truth value stays text then, as it is in JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import BooleanType, NumericType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    MapType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from mirrormaker.pipelines.csv_values import quoted
 from mirrormaker.pipelines.line_files import NAMES_AS_TEXT, LineFiles
@@ -44,6 +54,9 @@ def table_rows(spark: SparkSession, form: str, root: str, options: Mapping[str, 
         rows = _values_of_csv(session, reader.option("multiLine", "true"), table, files, known, named)
     else:
         rows = reader.option("mergeSchema", "true").load(root)
+        if form == FileFormat.JSON.value and known:
+            exact = _with_decimals(rows.schema, _types(known))
+            rows = rows if exact == rows.schema else reader.schema(exact).load(root)
     return rows.withColumns({name: f.col(quoted(name)).cast(known[name]) for name in named})
 
 
@@ -64,12 +77,43 @@ def _values_of_csv(
     else:
         texts = StructType([StructField(name, StringType()) for name in inside])
         rows = (reader.schema(texts) if inside else reader).load(table.files.root)
-    types = StructType.fromDDL(", ".join(f"{quoted(name)} {kind}" for name, kind in inside.items()))
-    assert isinstance(types, StructType)
     return rows.withColumns(
         {
             each.name: f.col(quoted(each.name)).cast(each.dataType)
-            for each in types
+            for each in _types(inside)
             if each.name in rows.columns and isinstance(each.dataType, NumericType | BooleanType)
         }
     )
+
+
+def _types(known: Mapping[str, str]) -> StructType:
+    """Of columns, as they have been noted."""
+    types = StructType.fromDDL(", ".join(f"{quoted(name)} {kind}" for name, kind in known.items()))
+    assert isinstance(types, StructType)
+    return types
+
+
+def _with_decimals(found: StructType, written: StructType) -> StructType:
+    """The types that Spark has found, but for numbers that were written as decimals."""
+    kinds = {each.name: each.dataType for each in written}
+    return StructType(
+        [
+            StructField(
+                each.name, _exact(each.dataType, kinds[each.name]) if each.name in kinds else each.dataType
+            )
+            for each in found
+        ]
+    )
+
+
+def _exact(found: DataType, written: DataType) -> DataType:
+    match found, written:
+        case NumericType(), DecimalType():
+            return written
+        case StructType(), StructType():
+            return _with_decimals(found, written)
+        case StructType(), MapType(valueType=values):
+            return StructType([StructField(each.name, _exact(each.dataType, values)) for each in found])
+        case ArrayType(elementType=item), ArrayType(elementType=items):
+            return ArrayType(_exact(item, items))
+    return found

@@ -131,6 +131,33 @@ def test_an_export_of_csv_has_the_columns_that_were_written(place: Place, option
     assert sorted(exported, key=str) == sorted([{**said, "name": "0;\n,7"}, {**said, "later": 2.5}], key=str)
 
 
+def test_an_export_of_json_has_numbers_to_the_last_digit_and_times_to_the_microsecond(place: Place) -> None:
+    place.produce([])
+    columns = {
+        "price": "12345678901234567.89BD",
+        "count": "1.5D",
+        "paid": "array(named_struct('by', 'x', 'sums', map('a', 98765432109876543.21BD)))",
+        "date": "'2013-01-01'",
+    }
+    layout = TableLayout(format="json", partition_by=("date",))
+    table = Table(place.spark, str(place.folder / "table"), layout)
+    rows = place.spark.range(1).selectExpr(*(f"{value} as {name}" for name, value in columns.items()))
+    table.files.make_folder("_mirrormaker")
+    table.note_columns(rows)
+    table.append("a", 0, rows)
+    assert export(place, table=table.files.root, format="json").figures == {"rows": 1}
+    times = str(place.folder / "times")
+    place.spark.sql("select timestamp'2013-01-01T00:00:00.123456Z' as at").write.parquet(times)
+    assert export(place, table=times).figures == {"rows": 1}
+    topology = topology_of(place)
+    sent = load(place.spark, topology, "a", place.topic).selectExpr("cast(value as string) as text").collect()
+    assert sorted(row.text for row in sent) == [
+        '{"at":"2013-01-01T00:00:00.123456Z"}',
+        '{"count":1.5,"paid":[{"by":"x","sums":{"a":98765432109876543.21}}],"price":12345678901234567.89,'
+        '"date":"2013-01-01"}',
+    ]
+
+
 def test_files_of_csv_that_no_pipeline_has_written_are_read_as_the_arguments_say(place: Place) -> None:
     place.produce([])
     folder = place.folder / "table"
