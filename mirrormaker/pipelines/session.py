@@ -27,7 +27,11 @@ from mirrormaker.spark.session import UNIX_SOCKETS
 from mirrormaker.topology.model import LOOPBACK, ClusterSpec, LakeFormat, LakeSink, PipelineSpec
 
 _LOCAL = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+_UTC = "-Duser.timezone=UTC"
+"""Databases are given times by the clock of the JVM: where that is put back, two of them would be one."""
 _USUAL = {
+    "spark.driver.defaultJavaOptions": _UTC,
+    "spark.executor.defaultJavaOptions": _UTC,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socketserver
 import struct
 from collections.abc import Iterator
@@ -145,3 +146,18 @@ def test_what_spark_does_not_take_is_told_in_a_line_with_its_place(
     assert line.startswith(f"{file}:{7 if 'sinks' in keys else 8}: pipelines[0].{told}")
     assert not line.endswith(":"), line
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.long
+def test_times_in_a_database_are_of_utc_wherever_the_machine_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(
+        'clusters: {a: {bootstrap: ["127.0.0.1:1"]}}\nroutes: []\npipelines:\n'
+        '  - {name: p, job: "tests.pipelines.database_times:run", '
+        f"spark: {{spark.driver.extraJavaOptions: -Dderby.system.home={tmp_path}}}}}\n"
+    )
+    monkeypatch.setenv("TZ", "America/New_York")
+    done = mirrormaker("pipeline", "run", str(file), "p", "--output", "json")
+    assert json.loads(done.stdout)["figures"] == {"times": [0, 3_600_000]}, done.stderr
