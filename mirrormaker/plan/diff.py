@@ -18,6 +18,7 @@ from mirrormaker.plan.circles import circle_notices, real_names
 from mirrormaker.plan.effects import after
 from mirrormaker.plan.fit import access_notices, destination_right_notices, fit_notices, source_right_notices
 from mirrormaker.plan.grounds import Written
+from mirrormaker.plan.joining import joined
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.plan import Plan
 from mirrormaker.plan.rules import RuleScope, lacking_rules
@@ -93,7 +94,7 @@ def _draft_all(
         steps += draft.steps
         notices = [notice for notice in notices if notice.kind is not NoticeKind.OBSTACLE]
         notices += [notice for notice in draft.notices if notice not in notices]
-    return steps, notices, draft.estimates
+    return joined(steps), notices, draft.estimates
 
 
 def _changes_one_of(clusters: Collection[ClusterName], step: Step) -> bool:

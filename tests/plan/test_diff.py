@@ -105,7 +105,7 @@ def test_two_routes_that_merge_make_one_topic_as_large_as_the_larger_wants() -> 
     made = plan(
         asked, world(cluster(JFK, topic("flights", 2)), cluster(LGA, topic("flights", 3)), cluster(AGGREGATE))
     )
-    assert [type(step) for step in made.steps] == [CreateTopic, AddPartitions]
+    assert [(type(step), getattr(step, "partitions", 0)) for step in made.steps] == [(CreateTopic, 3)]
     apart = topology(route(topics=SAME_NAMES), route(LGA, topics=SAME_NAMES))
     made = plan(
         apart, world(cluster(JFK, topic("flights", 2)), cluster(LGA, topic("flights", 3)), cluster(AGGREGATE))
@@ -838,6 +838,38 @@ def test_what_the_file_asks_of_a_topic_and_nobody_makes_is_told_also_of_copies()
         "aggregate: jfk.flights: 3 partitions, the file asks for 2: they are never made fewer"
     ]
     assert made.steps == ()
+
+
+def test_what_a_chain_takes_back_again_is_not_done_on_the_way() -> None:
+    """The last copy is to follow the middle one, which is to change itself: not what that was before."""
+    onwards = route(AGGREGATE, LGA, topics=TopicSelection(include=(".*",), name="{topic}"))
+    asked = topology(onwards, route(topics=SAME_NAMES))
+    middle, last = topic("flights", 2, own={"retention.ms": HOUR}), {"retention.ms": DAY}
+    seen = world(
+        cluster(JFK, topic("flights", 6, own={"retention.ms": WEEK})),
+        cluster(AGGREGATE, middle),
+        cluster(LGA, topic("flights", 1, own=last)),
+    )
+    made = plan(asked, seen)
+    assert made.dangers == ()
+    assert [line for line in render_plan(made) if line.startswith(("~", "    "))] == [
+        "~ lga: topic flights, 1 -> 6 partitions",
+        "~ lga: topic flights, 1 setting",
+        "    ~ retention.ms = 86400000 -> 604800000",
+        "~ aggregate: topic flights, 2 -> 6 partitions",
+        "~ aggregate: topic flights, 1 setting",
+        "    ~ retention.ms = 3600000 -> 604800000",
+    ]
+    assert plan(asked, changed(seen, made.steps)).steps == ()
+
+
+def test_a_copy_that_is_as_the_end_of_a_plan_wants_it_is_left_alone() -> None:
+    onwards = route(AGGREGATE, LGA, topics=TopicSelection(include=(".*",), name="{topic}"))
+    asked = topology(onwards, route(topics=SAME_NAMES))
+    first, last = (topic("flights", own={"retention.ms": WEEK}) for _ in range(2))
+    middle = topic("flights", own={"retention.ms": HOUR})
+    made = plan(asked, world(cluster(JFK, first), cluster(AGGREGATE, middle), cluster(LGA, last)))
+    assert [getattr(step, "cluster", None) for step in made.steps] == [AGGREGATE]
 
 
 def test_what_a_plan_makes_is_planned_on_and_nothing_is_left_afterwards() -> None:
