@@ -108,6 +108,17 @@ BAD_ROUTES = {
         "{from: jfk, to: aggregate, topics: {include: [a]}, zzz: 1}",
         ["5: routes[0].zzz: unknown key"],
     ),
+    "keys that belong into a mapping of the route": (
+        """{from: jfk, to: aggregate, topics: {include: [a]}, workers: 2,
+       on_record_error: park,
+       bytes_per_second: 1}""",
+        [
+            "5: routes[0].workers: unknown key; did you mean 'resources.workers'?",
+            "6: routes[0].on_record_error: unknown key; did you mean 'on.record_error'?",
+            "7: routes[0].bytes_per_second: unknown key; "
+            "did you mean 'resources.bytes_per_second' or 'simulate.bytes_per_second'?",
+        ],
+    ),
     "a wrong type": (
         "{from: 5, to: [aggregate], topics: {include: a}}",
         [

@@ -6,7 +6,7 @@ one mapping can stand where another leaves them out, key by key (`merged`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any
 
@@ -118,7 +118,7 @@ class Record(Kind[T]):
             elif self.is_required(name) and not without:
                 place.report(f"the key {name!r} is missing")
         for name in entries.keys() - set(known):
-            entries[name].report(_unknown(name, known, name in without))
+            entries[name].report(self._unknown(name, known, name in without))
         return Given(place, values)
 
     def build(self, given: Given) -> T:
@@ -171,6 +171,23 @@ class Record(Kind[T]):
             schema = {"anyOf": [schema, {"type": "null"}]}
         return {"description": self.doc_of(name), **schema}
 
+    def _unknown(self, name: str, known: list[str], misplaced: bool) -> str:
+        if name == _MERGE_KEY:
+            return "merge keys are not read: say under 'defaults' what routes have in common"
+        if misplaced:
+            return "every route says this itself"
+        inside = [path for path in self._paths_inside() if name in (path[-1], "_".join(path))]
+        if inside:
+            return f"unknown key; did you mean {' or '.join(repr('.'.join(path)) for path in inside)}?"
+        return f"unknown key{suggestion(name, known)}"
+
+    def _paths_inside(self) -> Iterator[tuple[str, ...]]:
+        """Of all keys of the records in this one: where somebody may have meant a key of this one's to be."""
+        for name, key in self.keys.items():
+            if isinstance(key.kind, Record):
+                yield from ((name, inner) for inner in key.kind.keys)
+                yield from ((name, *path) for path in key.kind._paths_inside())
+
     def _stand_in_of(self, field: str) -> Any:
         for name, key in self.keys.items():
             if self.field_of(name) == field:
@@ -213,11 +230,3 @@ def _defaults_of(declared: tuple[Field[Any], ...]) -> dict[str, Callable[[], Any
         elif field.default_factory is not MISSING:
             found[field.name] = field.default_factory
     return found
-
-
-def _unknown(name: str, known: list[str], misplaced: bool) -> str:
-    if name == _MERGE_KEY:
-        return "merge keys are not read: say under 'defaults' what routes have in common"
-    if misplaced:
-        return "every route says this itself"
-    return f"unknown key{suggestion(name, known)}"
