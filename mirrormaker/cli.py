@@ -35,13 +35,14 @@ from mirrormaker.memory import keep_freed_memory
 from mirrormaker.perf_commands import add_perf_verb
 from mirrormaker.pipelines.command_lines import add_pipeline_verbs
 from mirrormaker.plan_commands import add_plan_verbs
+from mirrormaker.reconcile.pauses import find_route
 from mirrormaker.report import render_json, render_text
 from mirrormaker.route_runner import describe_error
 from mirrormaker.seeking import parse_destination, seek
-from mirrormaker.status import load_for_status, read_status
+from mirrormaker.status import Status, load_for_status, read_status
 from mirrormaker.topology.document import read_text
 from mirrormaker.topology.loader import parse_topology
-from mirrormaker.topology.model import LOOPBACK
+from mirrormaker.topology.model import LOOPBACK, Topology
 from mirrormaker.translate_commands import add_translate_verb
 
 WATCH_INTERVAL_SECONDS = 2.0
@@ -100,7 +101,11 @@ def _parser() -> argparse.ArgumentParser:
     add_import_verb(verbs)
     add_pipeline_verbs(verbs, _add_verb)
     add_failover_verbs(partial(_add_verb, verbs))
-    status = _add_verb(verbs, "status", _status, "show lag and state of every route")
+    status = _add_verb(verbs, "status", _status, "show lag and state of routes")
+    status.add_argument(
+        "route", type=_text, nargs="?", metavar="ROUTE", help="this one alone, partition by partition"
+    )
+    _add_topics(status)
     status.add_argument("--watch", action="store_true", help="show again every two seconds")
     status.add_argument("--output", choices=["text", "json"], default="text")
     _add_wishes(verbs)
@@ -125,15 +130,7 @@ def _add_wishes(verbs: Any) -> None:
     seek = _add_verb(verbs, "seek", _seek, "have a paused route go on somewhere else in its source")
     for parser in (pause, resume, seek):
         parser.add_argument("route", type=_text, metavar="ROUTE", help="a route's name")
-        parser.add_argument(
-            "--topic",
-            type=_text,
-            action="append",
-            default=[],
-            dest="topics",
-            metavar="T",
-            help="of the source; all if left out",
-        )
+        _add_topics(parser)
     pause.add_argument("--reason", type=_text, metavar="TEXT", help="for whoever wonders")
     seek.add_argument(
         "--to",
@@ -144,6 +141,18 @@ def _add_wishes(verbs: Any) -> None:
     )
     for parser in (resume, seek):
         parser.add_argument("--partition", type=int, metavar="N", help="of each topic; all if left out")
+
+
+def _add_topics(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--topic",
+        type=_text,
+        action="append",
+        default=[],
+        dest="topics",
+        metavar="T",
+        help="of the source; all if left out",
+    )
 
 
 def _text(text: str) -> str:
@@ -299,17 +308,26 @@ def _disclose_token(source: TextSource) -> str:
 
 
 def _status(options: argparse.Namespace) -> int:
+    if options.topics and options.route is None:
+        raise ConfigurationError(["--topic needs a ROUTE"])
     while True:
-        status = asyncio.run(read_status(load_for_status(options.file), SystemClock()))
+        status = asyncio.run(_read_status(load_for_status(options.file), options))
         if options.output == "json":
             print(json.dumps(render_json(status), indent=None if options.watch else 2), flush=True)
         else:
             if options.watch and sys.stdout.isatty():
                 print(CLEAR_SCREEN, end="")
-            render_text(status, sys.stdout)
+            render_text(status, sys.stdout, by_partition=options.route is not None)
         if not options.watch:
             return 1 if any(route.lag is None for route in status.routes) else 0
         time.sleep(WATCH_INTERVAL_SECONDS)
+
+
+async def _read_status(topology: Topology, options: argparse.Namespace) -> Status:
+    routes = None
+    if options.route is not None:
+        routes = [find_route(topology, options.route, options.topics)]
+    return await read_status(topology, SystemClock(), routes=routes, topics=options.topics)
 
 
 if __name__ == "__main__":

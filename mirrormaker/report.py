@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TextIO
 
@@ -22,26 +22,21 @@ WIDTH_WITHOUT_TERMINAL = 1_000
 """More than any table is wide: what reads them wants a row a line, and names whole."""
 
 
-def render_text(status: Status, stream: TextIO) -> None:
-    """One line a route, then what needs attention."""
+LAG_FIGURES = ("LAG MESSAGES", "LAG BYTES", "LAG SECONDS")
+ROUTE_FIGURES = ("PARTITIONS", *LAG_FIGURES, "P50 / P99 / P99.9", "COPIED BYTES", "DEEP BATCHES")
+PARTITION_FIGURES = ("POSITION", "END", *LAG_FIGURES)
+
+
+def render_text(status: Status, stream: TextIO, *, by_partition: bool = False) -> None:
+    """One line a route, and with `by_partition` one for each of its partitions; then what needs attention."""
     width = None if stream.isatty() else WIDTH_WITHOUT_TERMINAL
     console = Console(file=stream, width=width, highlight=False, emoji=False)  # `:100:` is a line
-    table = Table(box=None, pad_edge=False)
-    for title in ("ROUTE", "STATE"):
-        table.add_column(title, overflow="fold")
-    for title in (
-        "PARTITIONS",
-        "LAG MESSAGES",
-        "LAG BYTES",
-        "LAG SECONDS",
-        "P50 / P99 / P99.9",
-        "COPIED BYTES",
-        "DEEP BATCHES",
-    ):
-        table.add_column(title, justify="right", overflow="fold")
-    for route in status.routes:
-        table.add_row(*_row(route))
-    console.print(table)
+    console.print(_table(("ROUTE", "STATE"), ROUTE_FIGURES, map(_row, status.routes)))
+    if by_partition:
+        partitions = [partition for route in status.routes for partition in route.partitions]
+        console.print(
+            _table(("PARTITION", "TO", "STATE"), PARTITION_FIGURES, map(_partition_row, partitions))
+        )
     lines = (
         *_worker_lines(status.workers),
         *_topology_lines(status.topology),
@@ -53,6 +48,17 @@ def render_text(status: Status, stream: TextIO) -> None:
     )
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _table(words: Sequence[str], figures: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for title in words:
+        table.add_column(title, overflow="fold")
+    for title in figures:
+        table.add_column(title, justify="right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _worker_lines(workers: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -197,18 +203,35 @@ def render_json(status: Status) -> dict[str, Any]:
 
 
 def _row(route: RouteStatus) -> tuple[str, ...]:
-    lag = route.lag
     counts = route.counts
     return (
         route.name,
         route.state,
         str(len(route.partitions)),
-        "?" if lag is None else f"{lag.messages:,}",
-        "?" if lag is None or lag.bytes is None else format_bytes(lag.bytes),
-        "?" if lag is None or lag.seconds is None else f"{lag.seconds:.1f}",
+        *_lag_cells(route.lag),
         describe_latency(route.latency),
         format_bytes(counts.get("bytes", 0)) if counts else "-",
         f"{sum(counts.get('deep_batches', {}).values()):,}" if counts else "-",
+    )
+
+
+def _partition_row(partition: PartitionStatus) -> tuple[str, ...]:
+    known = [str(offset) if offset >= 0 else "?" for offset in (partition.committed, partition.end)]
+    reason = f" ({partition.reason})" if partition.reason else ""
+    return (
+        str(partition.source),
+        str(partition.destination),
+        f"{partition.state}{reason}",
+        *known,
+        *_lag_cells(partition.lag),
+    )
+
+
+def _lag_cells(lag: Lag | None) -> tuple[str, str, str]:
+    return (
+        "?" if lag is None else f"{lag.messages:,}",
+        "?" if lag is None or lag.bytes is None else format_bytes(lag.bytes),
+        "?" if lag is None or lag.seconds is None else f"{lag.seconds:.1f}",
     )
 
 

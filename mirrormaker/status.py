@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -153,25 +153,49 @@ def _topology_in_force(file: Path, data_dir: Path, *, if_refused: bool = False) 
         return None
 
 
-async def read_status(topology: Topology, clock: Clock, state: Mapping[str, Any] | None = None) -> Status:
-    """The status of every route, in the file's order. A cluster that cannot be asked is told in `problem`.
-    `state`: what the daemon tells, when it is it that asks; else its state directory says.
+async def read_status(
+    topology: Topology,
+    clock: Clock,
+    state: Mapping[str, Any] | None = None,
+    *,
+    routes: Sequence[RouteSpec] | None = None,
+    topics: Collection[str] = (),
+) -> Status:
+    """The status of every route, in the file's order, or of `routes` alone, and of these topics of theirs. A
+    cluster that cannot be asked is told in `problem`. `state`: what the daemon tells, when it is it that
+    asks; else its state directory says.
     """
     if state is None:
         directory = StateDirectory(topology.data_dir)
         state = (directory.read() if directory.is_locked() else None) or {}
     groups = {} if state.get("routes") else await find_active_sides(topology)
-    routes = await asyncio.gather(
-        *(_observe_or_tell(topology, route, state, groups, clock) for route in topology.routes)
-    )
+    asked = topology.routes if routes is None else routes
+    seen = await asyncio.gather(*(_observe_or_tell(topology, route, state, groups, clock) for route in asked))
     return Status(
         topology=_topology_status(state.get("topology")),
-        routes=tuple(replace(route, datacenters=_datacenters(topology, route)) for route in routes),
+        routes=tuple(
+            replace(_of_topics(route, topics), datacenters=_datacenters(topology, route)) for route in seen
+        ),
         workers=tuple(state.get("workers", ())),
         clusters=state.get("clusters", {}),
         heartbeats=state.get("heartbeats", {}),
         failover_groups=state.get("failover_groups", {}),
         pipelines=state.get("pipelines", {}),
+    )
+
+
+def _of_topics(route: RouteStatus, topics: Collection[str]) -> RouteStatus:
+    """What the status says of these topics; of all where none is named."""
+    if not topics:
+        return route
+    partitions = tuple(partition for partition in route.partitions if partition.source.topic in topics)
+    return replace(
+        route,
+        partitions=partitions,
+        lag=route.lag and Lag.total([partition.lag for partition in partitions]),
+        obstacles={topic: why for topic, why in route.obstacles.items() if topic in topics},
+        paused_topics={topic: pause for topic, pause in route.paused_topics.items() if topic in topics},
+        halts=tuple(halt for halt in route.halts if halt["topic"] in topics),
     )
 
 

@@ -2,7 +2,7 @@
 
     GET  /health             200 as long as the process serves; {"ready": ...} beside
     GET  /health/ready       503 while a route has not come to work, or failed
-    GET  /status             as `mirrormaker status --output json`: asks the clusters
+    GET  /status             as `mirrormaker status --output json`: asks the clusters; ?route=NAME &topic=T
     GET  /metrics            for Prometheus, as text: what this process knows
     GET  /topology           the text in force; its digest is the ETag
     POST /topology           puts a text in force and into the file; If-Match: ETag as a condition
@@ -121,9 +121,14 @@ class DaemonResource:
 
     async def status(self, request: web.Request) -> web.Response:
         """Positions and ends are asked of the clusters, the rest is known here."""
-        check_query(request.query)
-        daemon = self._daemon
-        status = await read_status(daemon.topology, self._clock, daemon.describe())
+        check_query(request.query, once={"route"}, several={"topic"})
+        daemon, name, topics = self._daemon, request.query.get("route"), request.query.getall("topic", [])
+        if topics and name is None:
+            raise ConfigurationError(["topic needs a route"])
+        routes = None if name is None else [find_route(daemon.topology, name, topics)]
+        status = await read_status(
+            daemon.topology, self._clock, daemon.describe(), routes=routes, topics=topics
+        )
         return web.json_response(render_json(status))
 
     async def metrics(self, request: web.Request) -> web.Response:

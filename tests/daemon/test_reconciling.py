@@ -265,6 +265,9 @@ def test_the_port_shows_state_and_metrics_and_takes_topologies(
     assert json.loads(mesh.ask("/health")[1]) == {"live": True, "ready": True}
     (told,) = json.loads(mesh.ask("/status")[1])["routes"]
     assert (told["name"], told["state"], told["lag"]["messages"]) == ("a", "running", 0)
+    (told,) = json.loads(mesh.ask("/status?route=a&topic=flights")[1])["routes"]
+    assert [(each["topic"], each["end"]) for each in told["partitions"]] == [("flights", 10)]
+    assert mesh.ask("/status?route=b")[0] == mesh.ask("/status?topic=flights")[0] == 400
     metrics = mesh.ask("/metrics")[1].splitlines()
     for line in (
         'mirrormaker_records_total{route="a"} 10.0',

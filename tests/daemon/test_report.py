@@ -71,6 +71,18 @@ def test_a_route_is_one_line_of_figures() -> None:
     ]
 
 
+def test_a_route_that_is_asked_for_is_shown_partition_by_partition() -> None:
+    behind = partition("halted", reason="oversize", lag=BEHIND)
+    unknown = replace(partition("unassigned"), committed=-1, end=-1)
+    shown = io.StringIO()
+    render_text(status(route(behind, unknown)), shown, by_partition=True)
+    told = [line.split() for line in shown.getvalue().splitlines()[3:5]]
+    assert " ".join(told[0]) == (
+        "flights-3 jfk.flights-3 halted (oversize) 10 1234577 1,234,567 5.0 MiB 12.3"
+    )
+    assert told[1][:5] == ["flights-3", "jfk.flights-3", "unassigned", "?", "?"]
+
+
 def test_what_is_not_known_is_a_question_mark() -> None:
     shown = io.StringIO()
     render_text(status(route(lag=None), route(lag=Lag(messages=1, bytes=None, seconds=None))), shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from mirrormaker.state import STATE_VERSION, StateDirectory
 from mirrormaker.status import load_for_status
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import mirrormaker
-from tests.daemon.test_mirror import address, create
+from tests.daemon.test_mirror import address, create, produce
 
 IN_FORCE = """\
 clusters:
@@ -53,3 +54,35 @@ def test_a_destination_that_is_away_is_told_also_where_no_daemon_runs(
     (route,) = json.loads(mirrormaker("status", str(file), "--output", "json").stdout)["routes"]
     assert route["lag"]["messages"] == 0
     assert route["problem"].startswith("cluster 'aggregate': no node can be reached")
+
+
+def test_one_route_and_one_topic_of_it_may_be_asked_for(cluster: ClusterFactory, tmp_path: Path) -> None:
+    source, destination = cluster("jfk"), cluster("aggregate")
+    for topic in ("flights", "planes"):
+        create(source, topic, 2)
+    produce(source, "planes", range(5), 1)
+    file = tmp_path / "mesh.yaml"
+    (port,) = free_ports(1)
+    reached = IN_FORCE.replace("source:1", address(source)).replace("destination:2", address(destination))
+    reached = reached.replace("[flights]", "[flights, planes]")
+    away = "  - {from: away, to: aggregate, topics: {include: [x]}}\n"
+    reached = reached.replace("routes:", f"  away: {{bootstrap: ['127.0.0.1:{port}']}}\nroutes:") + away
+    file.write_text(reached)
+
+    def ask(*asked: str) -> dict[str, Any]:
+        (route,) = json.loads(mirrormaker("status", str(file), *asked, "--output", "json").stdout)["routes"]
+        assert route["name"] == "jfk-to-aggregate", "nobody waits for the route that cannot be asked"
+        return dict(route)
+
+    assert (len(ask("jfk-to-aggregate")["partitions"]), ask("jfk-to-aggregate")["lag"]["messages"]) == (4, 5)
+    flights = ask("jfk-to-aggregate", "--topic", "flights")
+    assert ({each["topic"] for each in flights["partitions"]}, flights["lag"]["messages"]) == ({"flights"}, 0)
+    shown = mirrormaker("status", str(file), "jfk-to-aggregate", "--topic", "planes").stdout.splitlines()
+    assert [line.split()[0] for line in shown if line.startswith("planes-")] == ["planes-0", "planes-1"]
+    refused = mirrormaker("status", str(file), "jfk-to-agregate")
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "there is no route 'jfk-to-agregate'; did you mean 'jfk-to-aggregate'?\n",
+    )
+    refused = mirrormaker("status", str(file), "--topic", "planes")
+    assert (refused.returncode, refused.stderr) == (1, "--topic needs a ROUTE\n")
