@@ -17,7 +17,7 @@ from itertools import combinations
 
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.further_topics import is_for
-from mirrormaker.topology.loops import example_of
+from mirrormaker.topology.loops import example_of, is_compilable
 from mirrormaker.topology.model import ClusterName, Delivery, RouteSpec, RouteTo
 from mirrormaker.topology.naming import TopicNaming, compile_naming, pattern_problem
 
@@ -41,10 +41,12 @@ class _Writing:
 
 
 def check_clashes(routes: Sequence[RouteSpec]) -> Iterator[Finding]:
-    """Both take a topic, same name there, same destination. Patterns and templates must be legal."""
+    """Both take a topic, same name there, same destination. Routes whose patterns or template are not legal
+    take none.
+    """
     alike: dict[tuple[ClusterName, str], list[_Writing]] = defaultdict(list)
     for index, route in enumerate(routes):
-        for writing in _writings(index, route):
+        for writing in _writings(index, route) if is_compilable(route) else ():
             alike[route.destination, writing.template].append(writing)
     for writings in alike.values():
         for one, other in combinations(writings, 2):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mirrormaker.topology.findings import Finding
+from mirrormaker.topology.loops import is_compilable
 from mirrormaker.topology.model import ClusterName, PartitionPolicy, RouteSpec, Topology
 
 
@@ -99,12 +100,13 @@ def _check_return(members: dict[int, RouteSpec]) -> Iterator[Finding]:
     """Where there is a way back, records go both ways under one name."""
     if not any(not route.enabled for route in members.values()):
         return
+    circles_are_known = all(map(is_compilable, members.values()))  # by which provenance is on where left out
     for number, route in members.items():
         path = f"routes[{number}]"
         if route.topics.name.replace("{cluster}", route.source) != "{topic}":
             message = "a route that switches its direction keeps names: say '{topic}'"
             yield Finding(path=f"{path}.topics.name", message=message)
-        elif not route.provenance:
+        elif circles_are_known and not route.provenance:
             message = (
                 "a route that switches its direction needs it: else records come back to where they were"
             )

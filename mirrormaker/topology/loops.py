@@ -56,12 +56,12 @@ class Circle:
 
 def find_circles(routes: Sequence[RouteSpec]) -> Iterator[tuple[int, Circle]]:
     """For each route on a circle: its number and the circle; one on which names grow comes before others.
-
-    Patterns and templates must be legal.
+    Routes whose patterns or template are not legal are on none.
     """
-    mesh = _Mesh(routes)
-    for index in range(len(routes)):
-        circles = [circle for example in mesh.examples if (circle := mesh.follow(index, example))]
+    numbers = [number for number, route in enumerate(routes) if is_compilable(route)]
+    mesh = _Mesh([routes[number] for number in numbers])
+    for start, index in enumerate(numbers):
+        circles = [circle for example in mesh.examples if (circle := mesh.follow(start, example))]
         if circles:
             yield index, next((circle for circle in circles if circle.grows), circles[0])
 
@@ -70,21 +70,17 @@ def with_provenance(routes: tuple[RouteSpec, ...]) -> tuple[RouteSpec, ...]:
     """The routes, with `provenance` decided where it was left open: on where a route is on a circle that it
     cuts.
     """
-    circles = find_circles(routes) if is_compilable(routes) else ()
-    circling = {index for index, circle in circles if not circle.grows}
+    circling = {index for index, circle in find_circles(routes) if not circle.grows}
     return tuple(
         route if route.provenance is not None else replace(route, provenance=index in circling)
         for index, route in enumerate(routes)
     )
 
 
-def is_compilable(routes: Sequence[RouteSpec]) -> bool:
-    """Whether all patterns and templates are legal."""
-    return all(
-        template_problem(route.topics.name) is None
-        and not any(pattern_problem(pattern) for pattern in (*route.topics.include, *route.topics.exclude))
-        for route in routes
-    )
+def is_compilable(route: RouteSpec) -> bool:
+    """Whether its patterns and its template are legal."""
+    patterns = (*route.topics.include, *route.topics.exclude)
+    return template_problem(route.topics.name) is None and not any(map(pattern_problem, patterns))
 
 
 def example_of(pattern: str) -> str:

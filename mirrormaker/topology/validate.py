@@ -16,7 +16,7 @@ from mirrormaker.topology.clashes import check_clashes
 from mirrormaker.topology.combinations import check_combinations
 from mirrormaker.topology.failover_groups import check_failover_groups
 from mirrormaker.topology.findings import Finding
-from mirrormaker.topology.loops import find_circles, is_compilable
+from mirrormaker.topology.loops import find_circles
 from mirrormaker.topology.model import ClusterName, ClusterSpec, LinkSpec, RouteSpec, SimulatedLink, Topology
 from mirrormaker.topology.naming import (
     is_internal,
@@ -49,9 +49,8 @@ def check(topology: Topology) -> Iterator[Finding]:
         yield from _check_route(f"routes[{index}]", route, topology)
     yield from _check_route_names(topology.routes)
     yield from check_pipelines(topology)
-    if is_compilable(topology.routes):
-        yield from check_clashes(topology.routes)
-        yield from _check_circles(topology.routes)
+    yield from check_clashes(topology.routes)
+    yield from _check_circles(topology.routes)
     yield from check_failover_groups(topology.routes)
 
 

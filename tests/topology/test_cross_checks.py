@@ -274,3 +274,28 @@ LINE = '  - {{from: {}, to: {}, topics: {{include: [orders], name: "{{topic}}", 
 def test_exactly_once_is_also_for_what_was_born_elsewhere(tmp_path: Path, lines: list[str]) -> None:
     text = MESH + "".join(LINE.format(*line) for line in lines)
     assert all(route.provenance for route in load(tmp_path, text).routes)
+
+
+def test_a_pattern_that_is_none_hides_nothing_of_the_other_routes_and_has_nobody_blamed(
+    tmp_path: Path,
+) -> None:
+    """Circles, and provenance that follows from them, are known of all other routes all the same."""
+    group = 'failover_group: g, topics: {include: [orders], name: "{topic}"}'
+    text = f"""\
+{CLUSTERS}routes:
+  - {{from: a, to: b, {group}}}
+  - {{from: b, to: a, enabled: false, {group}}}
+  - {{from: a, to: c, topics: {{include: ["x("]}}}}
+  - {{from: b, to: c, topics: {{include: [".*"]}}}}
+  - {{from: c, to: b, topics: {{include: [".*"]}}}}
+  - {{from: b, to: c, name: twice, topics: {{include: [".*"]}}}}
+"""
+    found = [problem.split(": ", 2)[:2] for problem in problems_of(tmp_path, text)]
+    assert found == [
+        ["5", "routes[2].topics.include[0]"],
+        ["6", "routes[3].topics"],
+        ["7", "routes[4].topics"],
+        ["8", "routes[5].topics"],
+    ]
+    of_the_group = text.replace("[orders]", '["orders("]', 1).split("  - {from: a, to: c")[0]
+    assert not [problem for problem in problems_of(tmp_path, of_the_group) if "provenance" in problem]
