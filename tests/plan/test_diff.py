@@ -775,6 +775,25 @@ def test_any_part_of_a_plan_may_be_done_already_and_all_of_it_leaves_nothing(
     assert plan(asked, world(made_up(source), whole)).steps == ()
 
 
+@given(first=topics, middle=topics, last=topics, done=st.sets(st.integers(0, 19)))
+def test_any_part_of_the_plan_of_a_chain_may_be_done_already(
+    first: dict[str, tuple[int, dict[str, str]]],
+    middle: dict[str, tuple[int, dict[str, str]]],
+    last: dict[str, tuple[int, dict[str, str]]],
+    done: set[int],
+) -> None:
+    onwards = route(AGGREGATE, LGA, topics=TopicSelection(include=(r"jfk\.flights.*",), name="{topic}"))
+    asked = topology(onwards, route())
+    end = replace(made_up(last, "jfk."), name=LGA, cluster_id="id of lga")
+    seen = world(made_up(first), made_up(middle, "jfk."), end)
+    made = plan(asked, seen)
+    rest = plan(asked, changed(seen, [step for at, step in enumerate(made.steps) if at in done]))
+    assert differences(saved(made), rest) == []
+    assert plan(asked, changed(seen, made.steps)).steps == ()
+    about = [(type(step), getattr(step, "cluster", ""), getattr(step, "name", "")) for step in made.steps]
+    assert len(set(about)) == len(about)
+
+
 def test_a_saved_plan_does_not_cover_another_world() -> None:
     asked, seen = topology(route()), world(cluster(JFK, topic("flights")), cluster(AGGREGATE))
     made = plan(asked, seen)
