@@ -20,7 +20,8 @@ OPEN_TIMEOUT_MS = 3_000
 
 @asynccontextmanager
 async def open_cluster(spec: ClusterSpec, *, client_id: str = CLIENT_SOFTWARE_NAME) -> AsyncIterator[Cluster]:
-    """A cluster that has answered at least once, and is the one that it should be.
+    """A cluster that has answered at least once, and is the one that it should be; where the file says which,
+    no other that takes its place is taken for it.
 
     Raises ConnectionFailedError, AuthenticationError or ConfigurationError that names it.
     """
@@ -52,3 +53,5 @@ def _check_identity(spec: ClusterSpec, cluster: Cluster) -> None:
                 f" not {spec.cluster_id!r}"
             ]
         )
+    if spec.cluster_id is not None:
+        cluster.require_id(spec.cluster_id)

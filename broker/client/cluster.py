@@ -30,7 +30,7 @@ from broker.wire.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 CONTROL_LANE = "control"
 
@@ -98,6 +98,7 @@ class Cluster:
         self._refreshes: dict[tuple[frozenset[str] | None, bool], asyncio.Task[ClusterMetadata]] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._lane_count = 0
+        self._required_id: str | None = None
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -141,6 +142,10 @@ class Cluster:
     def cluster_id(self) -> str | None:
         """The cluster's id, or None before the first answer and for nodes too old to tell."""
         return self.metadata.cluster_id
+
+    def require_id(self, cluster_id: str) -> None:
+        """From now on connect to no other cluster, should one come to be at these addresses."""
+        self._required_id = cluster_id
 
     @property
     def topics(self) -> Mapping[str, TopicMetadata]:
@@ -210,12 +215,8 @@ class Cluster:
 
     async def _refresh(self, topics: frozenset[str] | None, create: bool) -> ClusterMetadata:
         connection = await self.any_connection()
+        response = await _ask_metadata(connection, topics, create=create)
         version = connection.version_of(MetadataRequest)
-        request = MetadataRequest(
-            topics=_asked_topics(topics, version),
-            allow_auto_topic_creation=create or version < _FIRST_VERSION_WITHOUT_FORCED_CREATION,
-        )
-        response = await connection.request(request, version)
         complete = topics is None or (not topics and version < _FIRST_VERSION_WITH_NULL_TOPICS)
         self.metadata = self.metadata.merged(response, complete=complete)
         await self._drop_moved_connections()
@@ -333,7 +334,7 @@ class Cluster:
         if rest is not None:
             await asyncio.sleep(max(0.0, rest.until - loop.time()))
         try:
-            connection = await Connection.open(address, self.settings)
+            connection = await self._open(address)
         except BrokerError:
             failures = rest.failures + 1 if rest is not None else 1
             pause = self.backoff.delay_ms(failures, self.random) / 1000
@@ -341,6 +342,22 @@ class Cluster:
             raise
         self._rests.pop(address, None)
         self._connections[address, lane] = connection
+        return connection
+
+    async def _open(self, address: HostPort) -> Connection:
+        """One that leads to this cluster: nothing is asked of another before that is known."""
+        connection = await Connection.open(address, self.settings)
+        if self._required_id is None:
+            return connection
+        try:
+            found = (await _ask_metadata(connection, frozenset(), create=False)).cluster_id
+            if found != self._required_id:
+                raise ConnectionFailedError(
+                    f"{address}: this is the cluster {found!r}, not {self._required_id!r}"
+                )
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
     def _describe(self) -> str:
@@ -380,6 +397,17 @@ class Cluster:
             code = ErrorCode.of(found.error_code)
             raise ProtocolError(code, f"coordinator of {key}: {found.error_message or code.meaning}")
         return found
+
+
+async def _ask_metadata(
+    connection: Connection, topics: frozenset[str] | None, *, create: bool
+) -> MetadataResponse:
+    version = connection.version_of(MetadataRequest)
+    request = MetadataRequest(
+        topics=_asked_topics(topics, version),
+        allow_auto_topic_creation=create or version < _FIRST_VERSION_WITHOUT_FORCED_CREATION,
+    )
+    return await connection.request(request, version)
 
 
 def _asked_topics(topics: frozenset[str] | None, version: int) -> list[MetadataRequestTopic] | None:
