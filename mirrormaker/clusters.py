@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import NoReturn
 
 from broker.client.cluster import Cluster
 from broker.client.connection import CLIENT_SOFTWARE_NAME, ConnectionSettings
@@ -16,12 +18,15 @@ from broker.errors import (
 from mirrormaker.topology.model import ClusterSpec
 
 OPEN_TIMEOUT_MS = 3_000
+IDENTITY_LOOK_MS = 500
 
 
 @asynccontextmanager
-async def open_cluster(spec: ClusterSpec, *, client_id: str = CLIENT_SOFTWARE_NAME) -> AsyncIterator[Cluster]:
-    """A cluster that has answered at least once, and is the one that it should be; where the file says which,
-    no other that takes its place is taken for it.
+async def open_cluster(
+    spec: ClusterSpec, *, client_id: str = CLIENT_SOFTWARE_NAME, stays: bool = False
+) -> AsyncIterator[Cluster]:
+    """A cluster that has answered at least once, and is the one that it should be. Where the file says which,
+    and with `stays`, nothing goes to another that takes its place while it is open.
 
     Raises ConnectionFailedError, AuthenticationError or ConfigurationError that names it.
     """
@@ -40,9 +45,23 @@ async def open_cluster(spec: ClusterSpec, *, client_id: str = CLIENT_SOFTWARE_NA
             problems = [f"clusters.{spec.name}.security: {problem}" for problem in error.problems]
             raise ConfigurationError(problems) from error
         _check_identity(spec, cluster)
+        required = spec.cluster_id or (cluster.cluster_id if stays else None)
+        if required is not None:
+            cluster.require_id(required)
         yield cluster
     finally:
         await cluster.close()
+
+
+async def await_displacement(*clusters: Cluster) -> NoReturn:
+    """Raises ConnectionFailedError once another cluster has taken the place of one that `stays`."""
+    while True:
+        for cluster in clusters:
+            if cluster.displaced_by is not None:
+                raise ConnectionFailedError(
+                    f"the cluster {cluster.displaced_by!r} has taken the place of {cluster.cluster_id!r}"
+                )
+        await asyncio.sleep(IDENTITY_LOOK_MS / 1000)
 
 
 def _check_identity(spec: ClusterSpec, cluster: Cluster) -> None:
@@ -53,5 +72,3 @@ def _check_identity(spec: ClusterSpec, cluster: Cluster) -> None:
                 f" not {spec.cluster_id!r}"
             ]
         )
-    if spec.cluster_id is not None:
-        cluster.require_id(spec.cluster_id)

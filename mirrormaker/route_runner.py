@@ -24,7 +24,7 @@ from mirrormaker.audit.watch import AuditWatch
 from mirrormaker.carrying.carrier import GroupCarrier
 from mirrormaker.cluster_identities import find_identities
 from mirrormaker.cluster_ids import ClusterIds
-from mirrormaker.clusters import open_cluster
+from mirrormaker.clusters import await_displacement, open_cluster
 from mirrormaker.daemon_identity import DaemonIdentity
 from mirrormaker.flow.bandwidth.links import Links
 from mirrormaker.flow.copier import RouteCopier
@@ -281,8 +281,8 @@ class RouteRunner:
     async def _work(self) -> None:
         client_id = f"mirrormaker-{self.work.name}"
         async with (
-            open_cluster(self.work.source, client_id=client_id) as source,
-            open_cluster(self.work.destination, client_id=client_id) as destination,
+            open_cluster(self.work.source, client_id=client_id, stays=True) as source,
+            open_cluster(self.work.destination, client_id=client_id, stays=True) as destination,
             self._open_origins(source, destination) as origins,
             meeting_place(self.work.route, self.work.source) as coordination,
         ):
@@ -339,7 +339,7 @@ class RouteRunner:
                 await reconciler.look()
                 self.started_ms = self._clock.now_ms()
                 self.state, self.error = RouteState.RUNNING, None
-                await self._copy(copier, reconciler, ledger, self._rules, carriage)
+                await self._copy(copier, reconciler, ledger, self._rules, carriage, (source, destination))
             finally:
                 self._copier = self._reconciler = self._rules = None
 
@@ -393,8 +393,9 @@ class RouteRunner:
         ledger: RouteLedger,
         rules: RuleKeeper,
         carriage: HeartbeatCarriage,
+        ends: tuple[Cluster, Cluster],
     ) -> None:
-        """All at work until the copier is closed."""
+        """All at work until the copier is closed, or one of its ends is another cluster."""
         async with asyncio.TaskGroup() as tasks:
             beside = [
                 tasks.create_task(reconciler.run(), name="reconcile"),
@@ -402,6 +403,7 @@ class RouteRunner:
                 tasks.create_task(ledger.run(), name="ledger"),
                 tasks.create_task(rules.run(), name="access rules"),
                 tasks.create_task(self._rights.watch(copier, self._halts()), name="group"),
+                tasks.create_task(await_displacement(*ends), name="identities"),
             ]
             if self.work.route.heartbeats:
                 beside.append(tasks.create_task(carriage.run(), name="heartbeats"))

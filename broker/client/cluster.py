@@ -99,6 +99,8 @@ class Cluster:
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._lane_count = 0
         self._required_id: str | None = None
+        self.displaced_by: str | None = None
+        """The id of another cluster that was met where `require_id` wants this one, last."""
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -352,6 +354,7 @@ class Cluster:
         try:
             found = (await _ask_metadata(connection, frozenset(), create=False)).cluster_id
             if found != self._required_id:
+                self.displaced_by = found
                 raise ConnectionFailedError(
                     f"{address}: this is the cluster {found!r}, not {self._required_id!r}"
                 )

@@ -8,10 +8,11 @@ from pathlib import Path
 import yaml
 from confluent_kafka.admin import AdminClient
 
-from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
+from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
 from tests.conftest import ClusterFactory, cluster_spec
 from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
 from tests.daemon.test_mirror import _count, address, create, produce
+from tests.daemon.test_provenance import PARTITIONS, TOPIC, TWO, is_copied, mesh, routes_of, total
 
 FLIGHTS, COPY = "flights", "jfk.flights"
 
@@ -26,6 +27,12 @@ def id_of(cluster: EmbeddedCluster) -> str:
     return told
 
 
+def in_place_of(spec: ClusterSpec, zookeeper: EmbeddedZooKeeper, folder: Path) -> ClusterSpec:
+    """Another cluster at the same port."""
+    other = cluster_spec(zookeeper, folder, "other")
+    return replace(other, port=spec.port)
+
+
 def test_a_cluster_of_another_id_than_the_file_says_is_not_touched_though_it_comes_later(
     zookeeper: EmbeddedZooKeeper, cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path
 ) -> None:
@@ -33,11 +40,6 @@ def test_a_cluster_of_another_id_than_the_file_says_is_not_touched_though_it_com
     create(source, FLIGHTS, 1)
     produce(source, FLIGHTS, range(10), 1)
     spec = cluster_spec(zookeeper, tmp_path, "aggregate")
-    other = replace(
-        spec,
-        zookeeper_connect=cluster_spec(zookeeper, tmp_path, "other").zookeeper_connect,
-        directory=tmp_path / "other",
-    )
     with EmbeddedCluster(spec) as right:
         running = mirror(source, right)
         known = yaml.safe_load(running.file.read_text())
@@ -45,11 +47,11 @@ def test_a_cluster_of_another_id_than_the_file_says_is_not_touched_though_it_com
         running.file.write_text(yaml.safe_dump(known))
         running.start()
         wait_until(lambda: _count(right, COPY, 1) == 10, "copied")
-    with EmbeddedCluster(other) as wrong:
+    with EmbeddedCluster(in_place_of(spec, zookeeper, tmp_path)) as wrong:
         create(wrong, COPY, 1)
         produce(source, FLIGHTS, range(10, 20), 1)
 
-        problem = f"this is the cluster {id_of(wrong)!r}, not {expected!r}"
+        problem = f"at these addresses is the cluster {id_of(wrong)!r}, not {expected!r}"
         wait_until(lambda: problem in mirrormaker("status", str(running.file)).stdout, "told")
         produce(source, FLIGHTS, range(20, 30), 1)
         assert _count(wrong, COPY, 1) == 0
@@ -57,3 +59,32 @@ def test_a_cluster_of_another_id_than_the_file_says_is_not_touched_though_it_com
     with EmbeddedCluster(spec) as right:
         wait_until(lambda: _count(right, COPY, 1) == 30, "all copied once the right one is back")
     assert running.stop() == 0
+
+
+def test_what_is_born_in_a_cluster_that_was_made_anew_does_not_come_back_to_it(
+    zookeeper: EmbeddedZooKeeper, cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path
+) -> None:
+    """Both routes go by the id that it has now, also where only one of them would have been started anew."""
+    a = cluster("a")
+    create(a, TOPIC, PARTITIONS)
+    spec = cluster_spec(zookeeper, tmp_path, "b")
+    folder, goes_on = tmp_path / "mesh", {"topic_recreated": "skip_and_record"}
+    with EmbeddedCluster(spec) as b:
+        running = mirror.of_file(mesh(folder, {"a": a, "b": b}, TWO, on=goes_on))
+        running.start()
+        produce(a, TOPIC, range(50), PARTITIONS)
+        wait_until(lambda: _count(b, TOPIC, PARTITIONS) == 50, "copied")
+    with EmbeddedCluster(in_place_of(spec, zookeeper, tmp_path)) as b:
+        create(b, TOPIC, PARTITIONS)
+        produce(b, TOPIC, range(100, 200), PARTITIONS)
+        wait_until(lambda: _count(a, TOPIC, PARTITIONS) == 150, "copied from the new one")
+        edited = yaml.safe_load(running.file.read_text())
+        edited["routes"][1]["isolation"] = "read_uncommitted"
+        running.file.write_text(yaml.safe_dump(edited))
+        running.until(lambda: '"restarted": ["b-to-a"]' in running.log.read_text(), "one route starts anew")
+        wait_until(lambda: all(each["state"] == "running" for each in routes_of(running)), "at work")
+        produce(b, TOPIC, range(200, 300), PARTITIONS)
+        wait_until(lambda: _count(a, TOPIC, PARTITIONS) >= 250, "copied")
+        wait_until(lambda: is_copied(running), "nothing is left to copy")
+        assert [total(a), total(b)] == [250, 200]
+        assert running.stop() == 0
