@@ -395,7 +395,11 @@ class RouteRunner:
         carriage: HeartbeatCarriage,
         ends: tuple[Cluster, Cluster],
     ) -> None:
-        """All at work until the copier is closed, or one of its ends is another cluster."""
+        """All at work until the copier is closed, or one of its ends is another cluster; one that the file
+        expects is waited for.
+        """
+        specs = (self.work.source, self.work.destination)
+        free = [end for end, spec in zip(ends, specs, strict=True) if spec.cluster_id is None]
         async with asyncio.TaskGroup() as tasks:
             beside = [
                 tasks.create_task(reconciler.run(), name="reconcile"),
@@ -403,7 +407,7 @@ class RouteRunner:
                 tasks.create_task(ledger.run(), name="ledger"),
                 tasks.create_task(rules.run(), name="access rules"),
                 tasks.create_task(self._rights.watch(copier, self._halts()), name="group"),
-                tasks.create_task(await_displacement(*ends), name="identities"),
+                tasks.create_task(await_displacement(*free), name="identities"),
             ]
             if self.work.route.heartbeats:
                 beside.append(tasks.create_task(carriage.run(), name="heartbeats"))
