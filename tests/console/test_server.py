@@ -69,7 +69,7 @@ def asked(daemon: Daemon, play: Callable[[Ask], Awaitable[None]], token: str | N
 @pytest.mark.parametrize(
     ("method", "path", "problem"),
     [
-        ("GET", "/status?route=forth", "'route': none is known"),
+        ("GET", "/status?routes=forth", "'routes': known are route, topic"),
         ("GET", "/failover-groups/ord?target=home", "'target': known are to"),
         ("POST", "/failover-groups/ord/failover?to=home", "'to': known are force, tail, timeout"),
         ("POST", "/failover-groups/ord/failback?dry-run=true", "'dry-run': known are force, tail, timeout"),

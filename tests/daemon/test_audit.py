@@ -135,7 +135,7 @@ def test_what_was_copied_is_equal_by_the_ledger_and_by_reading(
     assert (part["records"], part["equal"]) == (50, 50)
 
 
-@pytest.mark.parametrize("is_idempotent", [False, True])
+@pytest.mark.parametrize("is_idempotent", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_records_that_somebody_wrote_to_the_destination_are_named(
     sides: Sides, copied: Callable[..., MirrorProcess], is_idempotent: bool
 ) -> None:

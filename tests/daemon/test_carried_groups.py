@@ -242,7 +242,7 @@ async def bring_back(source: EmbeddedCluster, destination: EmbeddedCluster, grou
         await perform_returns(here, returns)
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"])
 def test_groups_of_two_clusters_that_mirror_to_each_other_miss_nothing_and_stay_where_they_are(
     cluster: ClusterFactory, mirror: MirrorFactory, tmp_path: Path, delivery: str
 ) -> None:

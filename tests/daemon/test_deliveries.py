@@ -171,7 +171,7 @@ def copied(mirror: MirrorProcess, records: int) -> None:
     mirror.wait_for(lambda told: told["counts"].get("records") == records, f"{records} records copied")
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"])
 def test_a_new_route_starts_where_it_is_told_to_and_goes_on_where_it_was(
     clusters: Clusters, mirror: MirrorFactory, delivery: str
 ) -> None:
@@ -328,6 +328,7 @@ def test_an_exactly_once_route_is_moved_by_seek(clusters: Clusters, mirror: Mirr
 
 
 @pytest.mark.parametrize("meanwhile", ["at_least_once", "at_most_once"])
+@pytest.mark.long
 def test_a_route_whose_delivery_was_another_for_a_while_goes_on_where_it_is(
     clusters: Clusters, mirror: MirrorFactory, meanwhile: str
 ) -> None:

@@ -281,7 +281,9 @@ def test_a_topic_that_was_deleted_while_nobody_ran_is_told_until_somebody_goes_o
     assert running.stop() == 0
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", AT_MOST_ONCE, EXACTLY_ONCE])
+@pytest.mark.parametrize(
+    "delivery", [pytest.param("at_least_once", marks=pytest.mark.long), AT_MOST_ONCE, EXACTLY_ONCE]
+)
 def test_a_topic_that_was_made_anew_while_nobody_ran_stands_until_it_is_resumed(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
 ) -> None:
@@ -395,7 +397,7 @@ def test_a_partition_that_the_destination_has_not_stands_and_the_others_go_on(
     assert running.stop() == 0
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"])
 def test_a_route_that_failed_for_a_topic_of_another_shape_goes_on_once_it_fits(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory, delivery: str
 ) -> None:

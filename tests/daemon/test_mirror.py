@@ -368,6 +368,7 @@ def test_partitions_spread_over_several_brokers_are_all_copied(
     assert running.stop() == 0
 
 
+@pytest.mark.long
 def test_a_mirror_reads_from_the_replicas_that_the_source_names(
     cluster: ClusterFactory, mirror: MirrorFactory
 ) -> None:
@@ -387,6 +388,7 @@ def test_a_mirror_reads_from_the_replicas_that_the_source_names(
     assert running.stop() == 0
 
 
+@pytest.mark.long
 def test_a_route_whose_destination_is_away_waits_and_says_so(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
 ) -> None:

@@ -131,7 +131,7 @@ CHAIN = [("a", "b"), ("b", "a"), ("b", "c"), ("c", "b")]
     "lines",
     [
         pytest.param(TWO, id="two"),
-        pytest.param(RING, id="ring of three"),
+        pytest.param(RING, id="ring of three", marks=pytest.mark.long),
         pytest.param(CHAIN, id="chain of three, both ways"),
         pytest.param(list(permutations("abc", 2)), id="three, each to each", marks=pytest.mark.long),
     ],

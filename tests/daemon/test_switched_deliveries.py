@@ -85,6 +85,7 @@ def test_at_most_once_sends_nothing_again_that_a_killed_exactly_once_route_had_c
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.long
 def test_what_at_most_once_lost_and_nothing_else_is_missed_and_told_when_it_is_exactly_once(
     cluster: ClusterFactory, mirror: MirrorFactory
 ) -> None:

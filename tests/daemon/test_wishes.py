@@ -151,6 +151,7 @@ def told_of_destination(mesh: Mesh) -> Mapping[str, Any]:
     return told
 
 
+@pytest.mark.long
 def test_topics_that_files_ask_for_are_kept_by_the_newest_file_alone(
     clusters: tuple[EmbeddedCluster, EmbeddedCluster], mesh: Mesh, mirror: MirrorFactory
 ) -> None:

@@ -9,6 +9,7 @@ import re
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,6 +121,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 400), st.sampled_from(ODD)), min_siz
 
 @settings(deadline=None, max_examples=300)
 @given(changes=CHANGES)
+@pytest.mark.long
 def test_any_word_of_properties_may_be_any_other_thing(changes: list[tuple[int, str]]) -> None:
     check(changed(PROPERTIES, changes))
 

@@ -60,6 +60,7 @@ def test_an_export_of_a_table_that_is_not_there_is_given_up_once_another_is_name
     assert export(place, table=table).figures == {"rows": 3}
 
 
+@pytest.mark.long
 def test_an_export_whose_record_was_lost_is_that_of_a_run_by_hand_and_of_its_retry(place: Place) -> None:
     place.produce([])
     table = str(place.folder / "table")

@@ -79,6 +79,7 @@ def test_a_batch_that_was_cut_off_comes_again_without_duplicate_or_gap(
     assert rows_of_runs(place) == [0, 21]
 
 
+@pytest.mark.long
 def test_sinks_may_stand_in_another_order_when_a_batch_that_was_cut_off_comes_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +93,7 @@ def test_sinks_may_stand_in_another_order_when_a_batch_that_was_cut_off_comes_ag
     assert place.spark.read.parquet(str(place.folder / "other")).count() == 6
 
 
+@pytest.mark.long
 def test_an_older_copy_of_a_checkpoint_is_told_before_anything_is_written(place: Place) -> None:
     checkpoint, copy = (place.folder / "data/pipelines/p" / name for name in ("checkpoint", "copy"))
     for number in range(3):
@@ -173,6 +175,7 @@ def test_a_reload_writes_the_windows_anew_that_are_asked_for_and_no_others(place
     assert place.ids() == [*range(40), 99]
 
 
+@pytest.mark.long
 def test_a_reload_that_was_cut_off_amid_its_windows_is_ended_by_a_load_of_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +201,7 @@ def test_a_reload_that_was_cut_off_amid_its_windows_is_ended_by_a_load_of_nothin
     assert {(row.hour, row.version): row["count"] for row in found.collect()} == {(0, 2): 10, (1, 2): 10}
 
 
+@pytest.mark.long
 def test_a_reload_puts_into_quarantine_what_the_schema_of_today_does_not_have(place: Place) -> None:
     place.keys = place.keys.replace("price double", "price string")
     values = [json.dumps({"id": number, "price": "free" if number % 2 else number}) for number in range(10)]
@@ -241,6 +245,7 @@ OWN_DAY = "select value.id, value.day as date, 1 as version from records"
         ),
     ],
 )
+@pytest.mark.long
 def test_a_reload_finds_the_rows_of_days_that_a_step_makes_wherever_their_records_are(
     place: Place, step: str
 ) -> None:
@@ -388,6 +393,7 @@ def test_a_column_of_another_type_is_told_before_anything_is_written(place: Plac
     assert place.files("**/*.csv") == before
 
 
+@pytest.mark.long
 def test_files_of_one_table_are_of_one_format_and_in_the_same_subfolders(place: Place) -> None:
     place.produce([order(1, 0)])
     place.run()
@@ -421,6 +427,7 @@ def test_a_schema_is_inferred_once_and_kept(place: Place) -> None:
     assert place.ids() == [1]
 
 
+@pytest.mark.long
 def test_rows_are_gathered_over_time_behind_a_watermark(place: Place) -> None:
     place.keys = (
         "format: json\n    schema: id int, price double\n    watermark: {delay: 10m}\n"

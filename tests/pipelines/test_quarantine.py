@@ -63,6 +63,7 @@ def malformed(spark: SparkSession, *values: bytes | None, moment: str = "2013-01
     )
 
 
+@pytest.mark.long
 def test_a_record_of_another_topic_in_the_place_of_a_known_one_goes_to_quarantine(
     spark: SparkSession, tmp_path: Path
 ) -> None:

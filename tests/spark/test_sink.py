@@ -141,6 +141,7 @@ def test_a_trigger_that_is_repeated_writes_again_or_not(
     assert len(values) == 60 + 40 * times
 
 
+@pytest.mark.long
 def test_a_query_with_an_older_checkpoint_is_told_that_it_has_written_what_comes_later(
     spark: SparkSession, bootstrap: str, tmp_path: Path
 ) -> None:

@@ -298,6 +298,7 @@ async def test_ids_that_nobody_uses_are_forgotten() -> None:
 
 
 @scenario
+@pytest.mark.long
 async def test_a_rotated_producer_id_survives_the_coordinator() -> None:
     log = MemoryLog()
     async with node(log) as here:
