@@ -1,5 +1,5 @@
 """Clusters of a topology as far as they have to be told apart: those whose ids are alike are asked what else
-there is to know of them.
+there is to know of them. Circles of routes are found by that.
 """
 
 from __future__ import annotations
@@ -8,13 +8,23 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
-from broker.errors import BrokerError
+from broker.errors import BrokerError, ConfigurationError
 from mirrormaker.clusters import open_cluster
+from mirrormaker.plan.circles import real_circles
 from mirrormaker.plan.identities import ClusterIdentity
-from mirrormaker.topology.model import ClusterId, ClusterName, ClusterSpec
+from mirrormaker.topology.model import ClusterId, ClusterName, ClusterSpec, RouteName, Topology
 
 
-async def find_identities(
+async def check_circles(topology: Topology, route: RouteName, ids: Mapping[ClusterName, ClusterId]) -> None:
+    """Raises ConfigurationError for what the file does not show of a route: two names mean one cluster, so
+    that it leads in a circle, or two clusters have one id.
+    """
+    for notice in real_circles(topology, await _find_identities(topology.clusters, ids)):
+        if notice.about == route:
+            raise ConfigurationError([notice.line])
+
+
+async def _find_identities(
     specs: Mapping[ClusterName, ClusterSpec], ids: Mapping[ClusterName, ClusterId]
 ) -> dict[ClusterName, ClusterIdentity]:
     """Of all whose ids are known. One that does not answer counts as the cluster whose id it has."""

@@ -18,11 +18,11 @@ from typing import Any
 from broker.client.backoff import Backoff
 from broker.client.cluster import Cluster
 from broker.clock import Clock
-from broker.errors import BrokerError, ConfigurationError
+from broker.errors import BrokerError
 from broker.telemetry import logger
 from mirrormaker.audit.watch import AuditWatch
 from mirrormaker.carrying.carrier import GroupCarrier
-from mirrormaker.cluster_identities import find_identities
+from mirrormaker.cluster_identities import check_circles
 from mirrormaker.cluster_ids import ClusterIds
 from mirrormaker.clusters import await_displacement, open_cluster
 from mirrormaker.daemon_identity import DaemonIdentity
@@ -39,7 +39,6 @@ from mirrormaker.flow.timing.route_timing import RouteTiming
 from mirrormaker.group_rights import GroupRights
 from mirrormaker.ledger.return_ledger import ReturnLedger
 from mirrormaker.ledger.route_ledger import RouteLedger
-from mirrormaker.plan.circles import real_circles
 from mirrormaker.reconcile.adoption import Adoption
 from mirrormaker.reconcile.claims import DestinationClaims
 from mirrormaker.reconcile.control import (
@@ -364,7 +363,9 @@ class RouteRunner:
         """
         self._cluster_ids.see(self.work.source.name, source.cluster_id)
         self._cluster_ids.see(self.work.destination.name, destination.cluster_id)
-        await self._check_circles()
+        topology = self._identity.topology()
+        if topology is not None:
+            await check_circles(topology, self.work.name, self._cluster_ids.known(topology.clusters))
         if not self.work.route.provenance:
             yield None
             return
@@ -375,16 +376,6 @@ class RouteRunner:
                 yield origins
             finally:
                 self._origins = None
-
-    async def _check_circles(self) -> None:
-        """What the file does not show: two of its names mean one cluster, or two clusters have one id."""
-        topology = self._identity.topology()
-        if topology is None:
-            return
-        ids = self._cluster_ids.known(topology.clusters)
-        for notice in real_circles(topology, await find_identities(topology.clusters, ids)):
-            if notice.about == self.work.name:
-                raise ConfigurationError([notice.line])
 
     async def _copy(
         self,
