@@ -51,6 +51,7 @@ from mirrormaker.plan.world import ObservedCluster, ObservedTopic, UnreachableCl
 from mirrormaker.topology.group_selection import GroupSelection
 from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, TopicSpec, Topology
 from mirrormaker.topology.naming import compile_naming
+from mirrormaker.topology.shared_positions import EarlierCopies, earlier_sharers
 from mirrormaker.topology.ways import Ways, settings_ways
 
 
@@ -122,6 +123,7 @@ class _Draft:
             if isinstance(cluster, ObservedCluster)
         }
         self._ways = _ways_by_route(topology)
+        self._earlier = earlier_sharers(topology.routes)
         self._writers: dict[ClusterName, dict[str, RouteName]] = defaultdict(dict)
         self._copies: dict[ClusterName, set[str]] = defaultdict(set)
 
@@ -174,6 +176,7 @@ class _Draft:
             ),
             self._claims(route, key),
             self._ways.get(route.name, Ways()),
+            EarlierCopies(self._earlier.get(route.name, ())),
         )
         self._copies[key].update(planned.destinations.values())
         for written in planned.written.values():

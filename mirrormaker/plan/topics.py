@@ -27,6 +27,7 @@ from mirrormaker.plan.world import ObservedTopic
 from mirrormaker.topology.further_topics import further_topics, parked_topic, written_topics
 from mirrormaker.topology.model import ClusterName, PartitionPolicy, RouteName, RouteSpec, SyncSpec, TopicSpec
 from mirrormaker.topology.naming import INTERNAL_REFUSAL, TopicNaming, is_internal, is_legal_topic
+from mirrormaker.topology.shared_positions import EarlierCopies
 from mirrormaker.topology.ways import Ways
 
 TopicClaims = Mapping[str, RouteName]
@@ -108,17 +109,17 @@ def plan_topics(
     destination: Destination,
     claims: TopicClaims,
     ways: Ways,
+    earlier: EarlierCopies,
 ) -> TopicPlan:
     """Compare the selected topics with `destination`, which must have been asked about all their names.
-    `ways`: those that settings may come round by.
+    `ways`: those that settings may come round by. `earlier`: what this route leaves to others.
     """
     plan = TopicPlan()
     for topic, name in sorted(select_topics(naming, source.values()).items()):
         known = destination.topics.get(name)
         written = written_topics(route, naming, topic)
-        obstacle = _illegal(name, written) or _obstacle(
-            name, known, _taken(name, written, claims), route.sync
-        )
+        taken = _taken(name, written, claims) or _copied(topic, name, earlier)
+        obstacle = _illegal(name, written) or _obstacle(name, known, taken, route.sync)
         if obstacle is not None:
             plan.obstacles[topic] = obstacle
             continue
@@ -248,6 +249,17 @@ def _taken(name: str, written: frozenset[str], claims: TopicClaims) -> str | Non
         return None
     told = name if name in taken else min(taken)
     return f"the route {claims[told]!r} writes {told!r} already"
+
+
+def _copied(topic: str, name: str, earlier: EarlierCopies) -> str | None:
+    """Which route has the position that this one would have."""
+    other = earlier.route_of(topic, name)
+    if other is None:
+        return None
+    return (
+        f"the route {other!r} copies it to {name!r} already, 'exactly_once' as this one: they would have one "
+        "position there; make them one route, or use another 'name' or 'delivery'"
+    )
 
 
 def _illegal(name: str, written: frozenset[str]) -> str | None:

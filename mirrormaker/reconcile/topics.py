@@ -28,6 +28,7 @@ from mirrormaker.reconcile.topic_steps import StepResult
 from mirrormaker.reconcile.topic_watch import TopicWatch
 from mirrormaker.topology.further_topics import further_topics
 from mirrormaker.topology.naming import TopicNaming, compile_naming
+from mirrormaker.topology.shared_positions import EarlierCopies
 from mirrormaker.topology.ways import Ways
 
 LOOKS_AFTER_CREATION = 50
@@ -91,6 +92,7 @@ class TopicReconciler:
         self._naming: TopicNaming = compile_naming(work.route.source, work.route.topics)
         self._declared = work.destination.topics
         self._ways = Ways(work.settings_ways)
+        self._earlier = EarlierCopies(work.earlier)
 
     def pause(self, topics: Collection[str]) -> None:
         """Leave these topics of the source alone from now on, and no others."""
@@ -127,7 +129,9 @@ class TopicReconciler:
         )
         route, shares = self._route.name, self._route.topics.merge
         others = self._claims.of_others(route, shares=shares)
-        plan = plan_topics(self._route, self._naming, pictures.source, destination, others, self._ways)
+        plan = plan_topics(
+            self._route, self._naming, pictures.source, destination, others, self._ways, self._earlier
+        )
         repair = await self._repairer.repair(
             Admin(self._destination), plan.steps, self._route.sync, saw_settings=pictures.has_settings
         )

@@ -4,8 +4,7 @@ Names are compared as templates: those of copies, and those of topics that steps
 only be told from the topics that there are, the daemons find (`reconcile/claims`).
 
 Routes may share a topic on purpose. Two that are exactly once may not if they copy it from one and the same
-topic: how far they are is told there by where records come from and go to (`flow/positions`), so each would
-go on where the other is.
+topic (`shared_positions`).
 """
 
 from __future__ import annotations
@@ -18,8 +17,9 @@ from itertools import combinations
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.further_topics import is_for
 from mirrormaker.topology.loops import example_of, is_compilable
-from mirrormaker.topology.model import ClusterName, Delivery, RouteSpec, RouteTo
+from mirrormaker.topology.model import ClusterName, RouteSpec, RouteTo
 from mirrormaker.topology.naming import TopicNaming, compile_naming, pattern_problem
+from mirrormaker.topology.shared_positions import share_positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def check_clashes(routes: Sequence[RouteSpec]) -> Iterator[Finding]:
                 continue
             if not (routes[one.index].topics.merge and routes[other.index].topics.merge):
                 yield Finding(path=other.path, message=_clash(routes, one, other))
-            elif one.is_copy and other.is_copy and _share_positions(routes[one.index], routes[other.index]):
+            elif one.is_copy and other.is_copy and share_positions(routes[one.index], routes[other.index]):
                 yield Finding(path=other.path, message=_one_position(routes, one, other))
 
 
@@ -80,12 +80,6 @@ def _clash(routes: Sequence[RouteSpec], one: _Writing, other: _Writing) -> str:
         return f"writes {other.template!r} of {destination!r} as routes[{one.index}] does: {wanted}"
     wanted = "use {cluster} in 'name', or say 'merge: true' in both"
     return f"writes the same topics of {destination!r} as routes[{one.index}]: {wanted}"
-
-
-def _share_positions(one: RouteSpec, other: RouteSpec) -> bool:
-    """Whether a topic that both write under one name has one position there."""
-    both_exact = one.delivery is other.delivery is Delivery.EXACTLY_ONCE
-    return both_exact and one.source == other.source
 
 
 def _one_position(routes: Sequence[RouteSpec], one: _Writing, other: _Writing) -> str:

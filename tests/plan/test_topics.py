@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,8 @@ from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, S
 from mirrormaker.plan.topics import Destination, TopicPlan, plan_topics
 from mirrormaker.plan.world import ObservedTopic
 from mirrormaker.topology.model import (
+    ClusterName,
+    Delivery,
     DropParts,
     FailurePolicies,
     PartitionPolicy,
@@ -24,6 +28,7 @@ from mirrormaker.topology.model import (
     TransformSpec,
 )
 from mirrormaker.topology.naming import compile_naming
+from mirrormaker.topology.shared_positions import EarlierCopies, earlier_sharers
 from mirrormaker.topology.ways import Ways
 from tests.plan.worlds import AGGREGATE, FLIGHTS, JFK, by_name, route, topic
 
@@ -39,12 +44,15 @@ def plan(
     nodes: int = 1,
     claims: dict[str, RouteName] | None = None,
     declared: dict[str, TopicSpec] | None = None,
+    earlier: Sequence[RouteSpec] = (),
 ) -> TopicPlan:
     of = of or route()
     there = Destination(
         name=AGGREGATE, topics=by_name(*(destination or [])), nodes=nodes, declared=declared or {}
     )
-    return plan_topics(of, compile_naming(JFK, of.topics), by_name(*source), there, claims or {}, Ways())
+    known = by_name(*source)
+    copies = EarlierCopies(earlier)
+    return plan_topics(of, compile_naming(JFK, of.topics), known, there, claims or {}, Ways(), copies)
 
 
 def create(name: str, partitions: int, replication: int = 1, **config: str) -> CreateTopic:
@@ -126,6 +134,49 @@ def test_a_topic_that_another_route_writes_is_an_obstacle_for_that_topic_only() 
     planned = plan([topic("flights"), topic("flights-b")], claims={"jfk.flights": RouteName("other")})
     assert planned.obstacles == {"flights": "the route 'other' writes 'jfk.flights' already"}
     assert planned.destinations == {"flights-b": "jfk.flights-b"}
+
+
+def merging(name: str, *include: str, **keys: Any) -> RouteSpec:
+    """Exactly once, to a topic that routes share."""
+    topics = TopicSelection(include=include, name="all.{topic}", merge=True)
+    exact: dict[str, Any] = {"delivery": Delivery.EXACTLY_ONCE, "topics": topics, **keys}
+    return replace(route(**exact), name=RouteName(name))
+
+
+def test_a_topic_is_copied_by_the_first_of_the_routes_that_would_have_one_position_for_it() -> None:
+    first, second = merging("first", "flights.*"), merging("second", ".*-b")
+    earlier = earlier_sharers([first, second])
+    assert earlier == {"second": (first,)}
+    source = [topic("flights-a"), topic("flights-b"), topic("weather-b")]
+    planned = plan(source, of=second, earlier=earlier[second.name])
+    assert planned.destinations == {"weather-b": "all.weather-b"}
+    (obstacle,) = planned.obstacles.items()
+    assert obstacle[0] == "flights-b"
+    assert obstacle[1].startswith(
+        "the route 'first' copies it to 'all.flights-b' already, 'exactly_once' as this one:"
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        merging("other", ".*", delivery=Delivery.AT_LEAST_ONCE),
+        merging("other", ".*", source=ClusterName("lga")),
+        merging("other", ".*", destination=ClusterName("archive")),
+        merging("other", ".*", enabled=False),
+        merging("other", ".*", topics=TopicSelection(include=(".*",), name="all.{topic}")),
+    ],
+)
+def test_routes_that_differ_have_positions_of_their_own(other: RouteSpec) -> None:
+    assert earlier_sharers([other, merging("own", ".*")]) == {}
+
+
+def test_one_topic_may_be_brought_to_several_places() -> None:
+    other = merging(
+        "other", ".*", topics=TopicSelection(include=(".*",), name="elsewhere.{topic}", merge=True)
+    )
+    own = merging("own", ".*")
+    assert plan([topic("flights")], of=own, earlier=earlier_sharers([other, own])[own.name]).obstacles == {}
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ LIVE: dict[str, Callable[[RouteWork], RouteWork]] = {
         old,
         settings_ways=(Way(source=ClusterName("x"), destination=ClusterName("y"), topics=old.route.topics),),
     ),
+    "another route that has positions of topics": lambda old: replace(old, earlier=(old.route,)),
     "looks more often": lambda old: rerouted(old, refresh_interval_ms=100),
 }
 ANEW: dict[str, Callable[[RouteWork], RouteWork]] = {

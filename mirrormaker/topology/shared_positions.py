@@ -1,0 +1,50 @@
+"""Routes that have one position for a topic, as both are exactly once and copy it to one place. Pure.
+
+How far such a route is stands at its destination, by where records come from and go to (`flow/positions`):
+each of two that bring one topic to one topic would go on where the other is. Where that is sure from the
+file, `clashes` refuses it. Where only a topic that there is shows it, the route that stands first has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mirrormaker.topology.model import Delivery, RouteName, RouteSpec
+from mirrormaker.topology.naming import compile_naming
+
+
+def share_positions(one: RouteSpec, other: RouteSpec) -> bool:
+    """Whether a topic that both bring to one topic has one position there."""
+    ends = one.source == other.source and one.destination == other.destination
+    return ends and one.delivery is other.delivery is Delivery.EXACTLY_ONCE
+
+
+def earlier_sharers(routes: Sequence[RouteSpec]) -> dict[RouteName, tuple[RouteSpec, ...]]:
+    """For each route that has any: those before it, of the ones that may run, that share positions and
+    topics with it.
+    """
+    sharing = [
+        route
+        for route in routes
+        if route.topics.merge and (route.enabled or route.failover_group is not None)
+    ]
+    found = {
+        route.name: tuple(each for each in sharing[:number] if share_positions(each, route))
+        for number, route in enumerate(sharing)
+    }
+    return {name: earlier for name, earlier in found.items() if earlier}
+
+
+class EarlierCopies:
+    """What other routes that share positions with one bring to its destination."""
+
+    def __init__(self, routes: Iterable[RouteSpec] = ()) -> None:
+        """`routes`: see `earlier_sharers`. Patterns must be legal."""
+        self._namings = [(route.name, compile_naming(route.source, route.topics)) for route in routes]
+
+    def route_of(self, topic: str, name: str) -> RouteName | None:
+        """The first that copies `topic` of the source to `name` of the destination."""
+        for route, naming in self._namings:
+            if naming.selects(topic) and naming.destination_of(topic) == name:
+                return route
+        return None
