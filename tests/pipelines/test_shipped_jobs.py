@@ -188,6 +188,7 @@ def test_what_is_shipped_does_what_it_says(flown: Flown) -> None:
     produce(str(flown.aggregate.bootstrap[0]), "jfk.flights", [(1_760_000_000_000, b"{}")])
     failed = flown.run("audit", code=1)
     assert "missing 0, doubled 0, unexplained 1; first difference: partition 0" in failed["problem"]
+    assert failed["problem"].endswith("of the copy, 2025-10-09T08:53:20Z")
 
     assert flown.run("weather")["rows_read"] == len(rows) + 1
     known = temperatures()

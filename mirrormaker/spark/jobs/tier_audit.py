@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from broker.errors import BrokerError, ConfigurationError
+from mirrormaker.audit.windows import format_time
 from mirrormaker.pipelines.session import source_options
 from mirrormaker.topology.model import ClusterName, Isolation, Topology
 
@@ -53,7 +54,7 @@ def load(spark: SparkSession, topology: Topology, cluster: str, topic: str) -> D
 def hashed(records: DataFrame) -> DataFrame:
     """How often each record is there, and where first."""
     parts = (f.coalesce(f.sha2(part, 256), f.lit("null")) for part in ("key", "value"))
-    place = f.struct("timestamp", "partition", "offset")
+    place = f.struct(f.unix_millis("timestamp").alias("at_ms"), "partition", "offset")
     return records.groupBy(f.concat_ws("/", *parts).alias("hash")).agg(
         f.count("*").alias("times"), f.min(place).alias("place")
     )
@@ -86,6 +87,6 @@ def compare(original: DataFrame, copy: DataFrame) -> dict[str, Any]:
         told = ", ".join(f"{name} {figures[name]}" for name in names)
         raise TiersDifferError(
             f"{told}; first difference: partition {first.partition}, offset {first.offset} of {side},"
-            f" {first.timestamp}"
+            f" {format_time(first.at_ms)}"
         )
     return figures
