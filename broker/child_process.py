@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Protocol
 
 from broker.errors import BrokerError
 
@@ -53,10 +54,22 @@ class EmbeddedError(BrokerError):
     """A child process could not be started or died early; the message carries the end of its log."""
 
 
+class Process(Protocol):
+    """What it takes of a `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+
+
 class ChildProcess:
     """A child that dies with its parent, its output in a file."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, name: str, process: Process, log: Path) -> None:
         self.name = name
         self._process = process
         self._log = log
@@ -102,7 +115,7 @@ class ChildProcess:
 
     def kill(self) -> int:
         """SIGKILL alone: the process runs nothing more; returns the exit code."""
-        self._process.kill()
+        self.signal(signal.SIGKILL)
         return self._process.wait()
 
     def log_tail(self) -> str:

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,8 @@ from broker.errors import BrokerError, ConfigurationError
 from broker.loopback import LOOPBACK, PROBE_SECONDS, accepts, free_ports_in_a_row, require_free_ports
 from broker.types import HostPort
 from broker.zookeeper_server import lock_zookeeper_directory, zookeeper_command
+
+Launch = Callable[[str, Sequence[str], Path], ChildProcess]
 
 
 class EmbeddedZooKeeper:
@@ -150,11 +152,12 @@ class EmbeddedCluster:
     """The nodes of one cluster as child processes; a context manager that returns when every port is open.
 
     An open port is a ready node. Raises EmbeddedError with the end of the node's log when one does not come
-    up.
+    up. `launch` starts a node's process by its name, command and log.
     """
 
-    def __init__(self, spec: ClusterSpec) -> None:
+    def __init__(self, spec: ClusterSpec, launch: Launch = ChildProcess.start) -> None:
         self.spec = spec
+        self._launch = launch
         self._children: dict[int, ChildProcess] = {}
 
     @property
@@ -217,7 +220,7 @@ class EmbeddedCluster:
             raise ConfigurationError([problem]) from error
         command = [sys.executable, "-m", "broker.cli", "start", str(settings)]
         log = self.spec.directory / f"node-{broker_id}.log"
-        self._children[broker_id] = ChildProcess.start(f"{self.spec.name} node {broker_id}", command, log)
+        self._children[broker_id] = self._launch(f"{self.spec.name} node {broker_id}", command, log)
 
     def _wait_ready(self, broker_id: int) -> None:
         address = self.bootstrap[broker_id - 1]

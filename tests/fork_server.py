@@ -3,12 +3,15 @@
 Its one argument is the descriptor of a stream socket. A request is a line of JSON, `{"program", "arguments",
 "directory", "environment"}`, that comes with four descriptors: what are the command's stdin, stdout and
 stderr, and where the answer goes: a line with its process id when it begins, and one with its exit code when
-it has ended. Commands run side by side. The server ends when the other end is closed.
+it has ended. The id is the command's until the other end of that is closed. Commands run side by side. The
+server ends when the other end is closed, and all commands with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import json
 import os
 import random
@@ -17,17 +20,19 @@ import socket
 import sys
 from typing import Any
 
-from broker.cli import main as broker
-from mirrormaker.cli import main as mirrormaker
+from broker.cli import main as broker_main
+from mirrormaker.cli import main as mirrormaker_main
 
 STREAMS = 3
+PR_SET_PDEATHSIG = 1
 _READ_BYTES = 1 << 16
-_PROGRAMS = {"broker": broker, "mirrormaker": mirrormaker}
+_PROGRAMS = {"broker": broker_main, "mirrormaker": mirrormaker_main}
 
 
 def main() -> None:
     """Have a child see to each request."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for these
+    gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as asking:
         while True:
             line, descriptors, _, _ = socket.recv_fds(asking, _READ_BYTES, STREAMS + 1)
@@ -49,6 +54,8 @@ def _see_to(request: dict[str, Any], descriptors: list[int]) -> None:
     child = os.fork()
     if child == 0:
         os.close(answer)
+        die_with_parent()
+        os.setsid()
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
@@ -58,13 +65,22 @@ def _see_to(request: dict[str, Any], descriptors: list[int]) -> None:
         sys.path[:0] = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
         random.seed()
         sys.exit(_PROGRAMS[request["program"]](request["arguments"]))
+    die_with_parent()
     for stream in streams:
         os.close(stream)
-    with contextlib.suppress(BrokenPipeError):  # who asked has given up
-        os.write(answer, f"{child}\n".encode())
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        os.write(answer, f"{code}\n".encode())
+    with contextlib.suppress(OSError), socket.socket(fileno=answer) as answers:  # who asked may have given up
+        answers.sendall(f"{child}\n".encode())
+        ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        assert ended is not None
+        code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        answers.sendall(f"{code}\n".encode())
+        answers.recv(1)
     os._exit(0)
+
+
+def die_with_parent() -> None:
+    """Be killed when the process that forked this one ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
-from tests.conftest import cluster_spec
+from tests.conftest import cluster_spec, forked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,5 +33,5 @@ def racked_cluster(
     """A running cluster with a node in each of these racks."""
     spec = cluster_spec(zookeeper, directory, "racks", brokers=len(racks), settings=settings)
     fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
-    with EmbeddedCluster(RackedCluster(**fields, racks=racks)) as cluster:
+    with EmbeddedCluster(RackedCluster(**fields, racks=racks), forked) as cluster:
         yield cluster

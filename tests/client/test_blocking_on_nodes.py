@@ -19,7 +19,7 @@ from broker.client.topic_admin import NewTopic
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from broker.errors import ProtocolError
 from broker.types import TopicPartition
-from tests.conftest import ClusterFactory, cluster_spec
+from tests.conftest import ClusterFactory, cluster_spec, forked
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -52,7 +52,7 @@ def fill(node: EmbeddedCluster) -> None:
 def node(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
     """A real one; every test has groups of its own there."""
     spec = cluster_spec(zookeeper, tmp_path_factory.mktemp("blocking"), "blocking")
-    with EmbeddedCluster(spec) as started:
+    with EmbeddedCluster(spec, forked) as started:
         fill(started)
         yield started
 

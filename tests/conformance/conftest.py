@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
-from tests.conftest import cluster_spec
+from tests.conftest import cluster_spec, forked
 from tests.node.transactions import UNVERIFIED
 
 pytest.register_assert_rewrite(
@@ -29,7 +29,7 @@ def bootstrap(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFac
     """Address of the node, as clients take it."""
     settings = {"group.initial.rebalance.delay.ms": 200, **UNVERIFIED}
     spec = cluster_spec(zookeeper, tmp_path_factory.mktemp("conformance"), "node", settings=settings)
-    with EmbeddedCluster(spec) as cluster:
+    with EmbeddedCluster(spec, forked) as cluster:
         yield str(cluster.bootstrap[0])
 
 

@@ -22,7 +22,7 @@ from broker.wire.messages.produce import ProduceRequest
 from broker.wire.schema import Struct
 from tests.conformance.cases import BETWEEN_NODES
 from tests.conformance.scene import Place, prepare
-from tests.conftest import cluster_spec
+from tests.conftest import cluster_spec, forked
 from tests.wire.samples import sample
 
 REQUESTS_PER_VERSION = 10
@@ -36,7 +36,7 @@ ASKED_FOR = [route for route in ROUTES if route.request not in BETWEEN_NODES]
 def node(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
     """A node that may be spoilt."""
     directory = tmp_path_factory.mktemp("any-request")
-    with EmbeddedCluster(cluster_spec(zookeeper, directory, "node")) as cluster:
+    with EmbeddedCluster(cluster_spec(zookeeper, directory, "node"), forked) as cluster:
         yield cluster
 
 

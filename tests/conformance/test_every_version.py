@@ -25,7 +25,7 @@ from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRes
 from broker.wire.registry import APIS, api_of
 from tests.conformance.cases import CASES, Case
 from tests.conformance.scene import Place, Scene, prepare
-from tests.conftest import cluster_spec
+from tests.conftest import cluster_spec, forked
 
 TIMEOUT_SECONDS = 30
 CORRELATION_ID = 5
@@ -39,7 +39,7 @@ PLAYED = [(case, version) for case in CASES for version in case.versions(NEWEST[
 def place(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A node whose groups wait for nobody, with a topic that has records."""
     directory = tmp_path_factory.mktemp("every-version")
-    with EmbeddedCluster(cluster_spec(zookeeper, directory, "node")) as cluster:
+    with EmbeddedCluster(cluster_spec(zookeeper, directory, "node"), forked) as cluster:
         yield asyncio.run(prepare(cluster.bootstrap[0]))
 
 

@@ -15,7 +15,7 @@ from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
 from broker.loopback import free_ports
 from broker.types import HostPort
 from tests.conformance.test_confluent_kafka import DEADLINE_SECONDS, consume, create, produce
-from tests.conftest import cluster_spec
+from tests.conftest import cluster_spec, forked
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def outside(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> Iterator[HostPort]:
 
     spec = cluster_spec(zookeeper, tmp_path, "node")
     fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
-    with EmbeddedCluster(TwoListeners(**fields)):
+    with EmbeddedCluster(TwoListeners(**fields), forked):
         yield address
 
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ import yaml
 from broker.types import HostPort
 from tests.client.reading_members import Brokers
 from tests.conftest import until
-from tests.programs import run_program
+from tests.programs import Program, run_program, start_program
 
 PATIENCE_SECONDS = 120.0
 
@@ -34,14 +33,14 @@ class MirrorProcess:
 
     file: Path
     log: Path
-    process: subprocess.Popen[bytes] | None = None
+    process: Program | None = None
     verb: str = "run"
     options: tuple[str, ...] = ()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "mirrormaker.cli", self.verb, str(self.file), *self.options]
+        arguments = (self.verb, str(self.file), *self.options)
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            self.process = start_program("mirrormaker", *arguments, output=log.fileno())
 
     @property
     def pid(self) -> int | None:

@@ -9,7 +9,7 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
-from tests.conftest import ClusterFactory, cluster_spec
+from tests.conftest import ClusterFactory, cluster_spec, forked
 from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
 from tests.daemon.test_mirror import _count, address, create, produce
 from tests.daemon.test_provenance import PARTITIONS, TOPIC, TWO, is_copied, mesh, numbers_at, routes_of
@@ -40,14 +40,14 @@ def test_a_cluster_of_another_id_than_the_file_says_is_not_touched_though_it_com
     create(source, FLIGHTS, 1)
     produce(source, FLIGHTS, range(10), 1)
     spec = cluster_spec(zookeeper, tmp_path, "aggregate")
-    with EmbeddedCluster(spec) as right:
+    with EmbeddedCluster(spec, forked) as right:
         running = mirror(source, right)
         known = yaml.safe_load(running.file.read_text())
         expected = known["clusters"]["aggregate"]["cluster_id"] = id_of(right)
         running.file.write_text(yaml.safe_dump(known))
         running.start()
         wait_until(lambda: _count(right, COPY, 1) == 10, "copied")
-    with EmbeddedCluster(in_place_of(spec, zookeeper, tmp_path)) as wrong:
+    with EmbeddedCluster(in_place_of(spec, zookeeper, tmp_path), forked) as wrong:
         create(wrong, COPY, 1)
         produce(source, FLIGHTS, range(10, 20), 1)
 
@@ -56,7 +56,7 @@ def test_a_cluster_of_another_id_than_the_file_says_is_not_touched_though_it_com
         produce(source, FLIGHTS, range(20, 30), 1)
         assert _count(wrong, COPY, 1) == 0
         assert topics_of(wrong) == {COPY}
-    with EmbeddedCluster(spec) as right:
+    with EmbeddedCluster(spec, forked) as right:
         wait_until(lambda: _count(right, COPY, 1) >= 30, "all copied once the right one is back", seconds=40)
     assert running.stop() == 0
 
@@ -69,12 +69,12 @@ def test_what_is_born_in_a_cluster_that_was_made_anew_does_not_come_back_to_it(
     create(a, TOPIC, PARTITIONS)
     spec = cluster_spec(zookeeper, tmp_path, "b")
     folder, goes_on = tmp_path / "mesh", {"topic_recreated": "skip_and_record"}
-    with EmbeddedCluster(spec) as b:
+    with EmbeddedCluster(spec, forked) as b:
         running = mirror.of_file(mesh(folder, {"a": a, "b": b}, TWO, on=goes_on))
         running.start()
         produce(a, TOPIC, range(50), PARTITIONS)
         wait_until(lambda: _count(b, TOPIC, PARTITIONS) == 50, "copied")
-    with EmbeddedCluster(in_place_of(spec, zookeeper, tmp_path)) as b:
+    with EmbeddedCluster(in_place_of(spec, zookeeper, tmp_path), forked) as b:
         create(b, TOPIC, PARTITIONS)
         produce(b, TOPIC, range(100, 200), PARTITIONS)
         wait_until(lambda: _count(a, TOPIC, PARTITIONS) == 150, "copied from the new one")

@@ -25,7 +25,7 @@ from mirrormaker.seeking import seek
 from mirrormaker.state import StateDirectory
 from mirrormaker.topology.loader import load_topology
 from tests.client.reading_members import Brokers
-from tests.conftest import cluster_spec
+from tests.conftest import cluster_spec, forked
 from tests.daemon import tampered_logs
 from tests.daemon.audits import audit, found, found_in
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
@@ -55,7 +55,7 @@ def sides(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("audited")
     with contextlib.ExitStack() as stack:
         source, destination = (
-            stack.enter_context(EmbeddedCluster(cluster_spec(zookeeper, folder, name)))
+            stack.enter_context(EmbeddedCluster(cluster_spec(zookeeper, folder, name), forked))
             for name in ("jfk", "aggregate")
         )
         yield source, destination
@@ -518,7 +518,8 @@ def test_what_was_copied_is_missed_also_where_another_mirror_brought_it_to_the_s
     names = ("far", "near", "end")
     with contextlib.ExitStack() as stack:
         far, near, end = (
-            stack.enter_context(EmbeddedCluster(cluster_spec(zookeeper, tmp_path, name))) for name in names
+            stack.enter_context(EmbeddedCluster(cluster_spec(zookeeper, tmp_path, name), forked))
+            for name in names
         )
         for name in ("clean", *changes):
             for cluster in (far, near, end):

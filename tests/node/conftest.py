@@ -9,7 +9,7 @@ import pytest
 
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from broker.types import HostPort
-from tests.conftest import cluster_spec
+from tests.conftest import cluster_spec, forked
 from tests.node.raw_client import RawClient, connected
 from tests.node.transactions import UNVERIFIED
 
@@ -19,7 +19,7 @@ def node(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory)
     """One real node for a module's tests; each works on topics of its own."""
     settings = {"socket.request.max.bytes": 2 << 20, "message.max.bytes": 100_000, **UNVERIFIED}
     spec = cluster_spec(zookeeper, tmp_path_factory.mktemp("node"), "shared", settings=settings)
-    with EmbeddedCluster(spec) as running:
+    with EmbeddedCluster(spec, forked) as running:
         yield running
 
 

@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
 from tests.captured import GROUP, Captured, State, unpack
-from tests.conftest import cluster_spec
+from tests.conftest import cluster_spec, forked
 
 DEADLINE_SECONDS = 30
 
@@ -39,7 +39,7 @@ def node_on(captured: Captured, zookeeper: EmbeddedZooKeeper, tmp_path: Path) ->
     spec = cluster_spec(zookeeper, tmp_path, "taken-over", settings={"log.cleaner.enable": False})
     shutil.copytree(captured.root, tmp_path / "taken-over" / "node-1")
     restore(spec, captured.served["znodes"])
-    with EmbeddedCluster(spec) as node:
+    with EmbeddedCluster(spec, forked) as node:
         yield node
 
 

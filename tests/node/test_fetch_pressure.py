@@ -20,7 +20,7 @@ from broker.types import HostPort
 from broker.wire.header import encode_request
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from tests.conftest import cluster_spec, until
+from tests.conftest import cluster_spec, forked, until
 from tests.node.raw_client import (
     DEADLINE_SECONDS,
     FETCH_VERSION,
@@ -49,7 +49,7 @@ def running(
 ) -> Iterator[EmbeddedCluster]:
     settings = {"log.segment.bytes": SEGMENT_BYTES, "message.max.bytes": 2 << 20}
     spec = cluster_spec(zookeeper, tmp_path_factory.mktemp("pressure"), "node", settings=settings)
-    with EmbeddedCluster(spec) as cluster:
+    with EmbeddedCluster(spec, forked) as cluster:
         yield cluster
 
 

@@ -22,7 +22,7 @@ from broker.wire.header import encode_request
 from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.registry import APIS
 from tests.conformance.cases import BETWEEN_NODES
-from tests.conftest import cluster_spec
+from tests.conftest import cluster_spec, forked
 from tests.wire.samples import sample
 
 REQUEST_SIZE_MAX = 64 << 20
@@ -117,7 +117,7 @@ def node(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory)
     """A node that may be spoilt."""
     settings = {"socket.request.max.bytes": REQUEST_SIZE_MAX}
     spec = cluster_spec(zookeeper, tmp_path_factory.mktemp("fuzz"), "node", settings=settings)
-    with EmbeddedCluster(spec) as running:
+    with EmbeddedCluster(spec, forked) as running:
         yield running
 
 

@@ -19,7 +19,7 @@ from broker.wire.messages.api_versions import ApiVersionsRequest
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tests.conftest import ClusterFactory, cluster_spec, until
+from tests.conftest import ClusterFactory, cluster_spec, forked, until
 from tests.node.raw_client import connected, create_topic
 
 TIMEOUT_SECONDS = 30
@@ -111,7 +111,7 @@ def test_the_last_known_answers_hold_while_zookeeper_is_away(tmp_path: Path) -> 
     (tmp_path / "zookeeper").mkdir()
     with (
         EmbeddedZooKeeper(tmp_path / "zookeeper", fsync=False) as zookeeper,
-        EmbeddedCluster(cluster_spec(zookeeper, tmp_path, "away")) as cluster,
+        EmbeddedCluster(cluster_spec(zookeeper, tmp_path, "away"), forked) as cluster,
         contextlib.closing(NameServer(cluster.spec.zookeeper_connect, tmp_path / "names.log")) as server,
     ):
         before = server.metadata()

@@ -28,7 +28,7 @@ from broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.conftest import ClusterFactory, cluster_spec, until
+from tests.conftest import ClusterFactory, cluster_spec, forked, until
 from tests.node.raw_client import (
     NOW_MS,
     RawClient,
@@ -51,7 +51,7 @@ TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
 def node(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
     settings = {"log.retention.hours": 24, "log.segment.bytes": 1 << 20}
     spec = cluster_spec(zookeeper, tmp_path_factory.mktemp("node"), "settings", settings=settings)
-    with EmbeddedCluster(spec) as running:
+    with EmbeddedCluster(spec, forked) as running:
         yield running
 
 

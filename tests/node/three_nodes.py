@@ -18,7 +18,7 @@ from broker.client.admin import Admin, NewTopic
 from broker.client.cluster import Cluster
 from broker.client.metadata import TopicMetadata
 from broker.embedded import ClusterSpec, EmbeddedCluster, EmbeddedZooKeeper
-from tests.conftest import cluster_spec
+from tests.conftest import cluster_spec, forked
 from tests.coordination.ensembles import Proxy
 
 SESSION_TIMEOUT_MS = 2_000
@@ -155,7 +155,7 @@ def three_nodes(
             **{field.name: getattr(plain, field.name) for field in fields(plain)},
             own=[{"zookeeper.connect": f"127.0.0.1:{door.port}/{chroot}"} for door in doors],
         )
-        cluster = stack.enter_context(EmbeddedCluster(spec))
+        cluster = stack.enter_context(EmbeddedCluster(spec, forked))
         znodes = KazooClient(hosts=plain.zookeeper_connect, timeout=30)
         stack.callback(znodes.close)
         stack.callback(znodes.stop)

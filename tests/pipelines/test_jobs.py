@@ -209,10 +209,9 @@ def test_arguments_of_a_compaction_that_are_none_are_named(spark: SparkSession, 
 
 
 def records(spark: SparkSession, *values: str) -> DataFrame:
-    rows = [(b"key", each.encode(), 0, place, START_MS) for place, each in enumerate(values)]
-    return hashed(
-        spark.createDataFrame(rows, "key binary, value binary, partition int, offset long, timestamp long")
-    )
+    rows = [(b"key", each.encode(), 0, place) for place, each in enumerate(values)]
+    frame = spark.createDataFrame(rows, "key binary, value binary, partition int, offset long")
+    return hashed(frame.withColumn("timestamp", f.timestamp_millis(f.lit(START_MS))))
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ from mirrormaker.topology.model import (
     TransformSpec,
 )
 from mirrormaker.topology.naming import compile_naming
+from mirrormaker.topology.shared_positions import EarlierCopies
 from mirrormaker.topology.ways import Ways, settings_ways
 from tests.plan.worlds import AGGREGATE, FLIGHTS, JFK, LGA, cluster, route, topic, topology, world
 
@@ -170,7 +171,7 @@ def steps_at_once(asked: Topology, seen: World) -> list[TopicStep]:
         assert there is not None
         naming, mesh = compile_naming(each.source, each.topics), Ways(ways.get(each.name, ()))
         destination = Destination(name=there.name, topics=there.topics)
-        steps += plan_topics(each, naming, source.topics, destination, {}, mesh).steps
+        steps += plan_topics(each, naming, source.topics, destination, {}, mesh, EarlierCopies()).steps
     return steps
 
 

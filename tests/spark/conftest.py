@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from broker.embedded import EmbeddedCluster, EmbeddedZooKeeper
 from mirrormaker.spark.session import local_session
-from tests.conftest import cluster_spec
+from tests.conftest import cluster_spec, forked
 
 
 @pytest.fixture(scope="session")
@@ -25,5 +25,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="module")
 def bootstrap(zookeeper: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a node, as the option takes it."""
-    with EmbeddedCluster(cluster_spec(zookeeper, tmp_path_factory.mktemp("spark"), "aggregate")) as cluster:
+    with EmbeddedCluster(
+        cluster_spec(zookeeper, tmp_path_factory.mktemp("spark"), "aggregate"), forked
+    ) as cluster:
         yield str(cluster.bootstrap[0])

@@ -18,7 +18,7 @@ from broker.errors import BrokerError
 from broker.types import HostPort
 from mirrormaker.spark.sink import send_rows
 from mirrormaker.spark.sink_options import parse_sink_options
-from tests.conftest import cluster_spec
+from tests.conftest import cluster_spec, forked
 from tests.spark.topics import fill, new_topic
 
 
@@ -91,7 +91,7 @@ def test_a_topic_that_nodes_do_not_make_is_an_error_that_names_it(
             await send_rows(cluster, producer, waiting, iter([pa.RecordBatch.from_pydict({"value": [b"1"]})]))
 
     with (
-        EmbeddedCluster(spec) as node,
+        EmbeddedCluster(spec, forked) as node,
         pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION: topic nowhere"),
     ):
         asyncio.run(write(node.bootstrap[0]))
