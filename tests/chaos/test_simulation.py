@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from broker.child_process import describe_exit
 from tests.sim.planted import PLANTED, planted
 from tests.sim.simulation import run_seed
 
@@ -33,8 +34,10 @@ def test_a_planted_bug_is_found(bug: str) -> None:
 
 
 def _run_from(first: int) -> str:
-    """What was told of the seeds that failed."""
+    """What was told of the seeds that failed, or how the process was ended before it told anything."""
     count = min(AT_A_TIME, SEEDS - first)
     command = [sys.executable, "-m", "tests.sim", "--first", str(first), "--count", str(count)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    return ended.stdout + ended.stderr if ended.returncode else ""
+    if ended.returncode == 0:
+        return ""
+    return f"seeds from {first}: {describe_exit(ended.returncode)}\n{ended.stdout}{ended.stderr}"
