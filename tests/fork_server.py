@@ -18,6 +18,7 @@ import random
 import signal
 import socket
 import sys
+from importlib import import_module
 from typing import Any
 
 from broker.cli import main as broker_main
@@ -26,12 +27,16 @@ from mirrormaker.cli import main as mirrormaker_main
 STREAMS = 3
 PR_SET_PDEATHSIG = 1
 _READ_BYTES = 1 << 16
+_LATE = ("broker.node", "broker.node_commands", "broker.http_endpoint", "mirrormaker.console.server")
+"""What the programs import only when they need it, and most tests do."""
 _PROGRAMS = {"broker": broker_main, "mirrormaker": mirrormaker_main}
 
 
 def main() -> None:
     """Have a child see to each request."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for these
+    for module in _LATE:
+        import_module(module)
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as asking:
         while True:
