@@ -115,9 +115,5 @@ class HeartbeatWriters:
 
 def sources_of(topology: Topology) -> Iterator[ClusterSpec]:
     """The clusters where heartbeats are to be born: also where a switch would have routes begin."""
-    names = dict.fromkeys(
-        route.source
-        for route in topology.routes
-        if route.heartbeats and (route.enabled or route.failover_group is not None)
-    )
+    names = dict.fromkeys(route.source for route in topology.routes if route.heartbeats and route.may_run)
     return (topology.clusters[name] for name in names)

@@ -110,7 +110,7 @@ def work_of(topology: Topology) -> dict[RouteName, RouteWork]:
             back=() if route.sync.groups is None else ways_back(route, topology.routes),
         )
         for route in topology.routes
-        if route.enabled or route.failover_group is not None
+        if route.may_run
     }
 
 

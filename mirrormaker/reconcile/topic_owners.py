@@ -82,7 +82,7 @@ class Contenders:
         self._writers = {
             route.name: _Writer(route=route, naming=compile_naming(route.source, route.topics))
             for route in topology.routes
-            if route.destination == destination and _may_run(route)
+            if route.destination == destination and route.may_run
         }
         self._known: dict[tuple[RouteName, str], bool] = {}
 
@@ -134,9 +134,5 @@ class Contenders:
 
 def destinations_of_several(topology: Topology) -> list[ClusterName]:
     """Destinations of several routes."""
-    counts = Counter(route.destination for route in topology.routes if _may_run(route))
+    counts = Counter(route.destination for route in topology.routes if route.may_run)
     return [name for name, count in counts.items() if count > 1]
-
-
-def _may_run(route: RouteSpec) -> bool:
-    return route.enabled or route.failover_group is not None

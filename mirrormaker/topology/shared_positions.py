@@ -23,11 +23,7 @@ def earlier_sharers(routes: Sequence[RouteSpec]) -> dict[RouteName, tuple[RouteS
     """For each route that has any: those before it, of the ones that may run, that share positions and
     topics with it.
     """
-    sharing = [
-        route
-        for route in routes
-        if route.topics.merge and (route.enabled or route.failover_group is not None)
-    ]
+    sharing = [route for route in routes if route.topics.merge and route.may_run]
     found = {
         route.name: tuple(each for each in sharing[:number] if share_positions(each, route))
         for number, route in enumerate(sharing)

@@ -59,7 +59,7 @@ def settings_ways(routes: Sequence[RouteSpec]) -> dict[RouteName, tuple[Way, ...
     """For each route with provenance that keeps names, the ways that are at work while it is: not that of the
     route that its failover group switches it with.
     """
-    at_work = [route for route in routes if route.enabled or route.failover_group is not None]
+    at_work = [route for route in routes if route.may_run]
     common = ways_of(at_work)
     found: dict[RouteName, tuple[Way, ...]] = {}
     for route in at_work:

@@ -43,9 +43,8 @@ def processes_by_link(topology: Topology) -> dict[Ends, int]:
     at_home: set[Ends] = set()
     for route in topology.routes:
         ends, wanted = (route.source, route.destination), route.resources.workers
-        runs = route.enabled or route.failover_group is not None
-        if runs and wanted > 1:
+        if route.may_run and wanted > 1:
             workers[ends] = max(workers.get(ends, 0), wanted)
-        elif runs:
+        elif route.may_run:
             at_home.add(ends)
     return {ends: workers.get(ends, 0) + (ends in at_home) for ends in workers.keys() | at_home}

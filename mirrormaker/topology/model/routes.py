@@ -93,6 +93,11 @@ class RouteSpec:
     """What a simulation assumes of it."""
 
     @property
+    def may_run(self) -> bool:
+        """Whether a daemon runs it, or may have to once its failover group switches."""
+        return self.enabled or self.failover_group is not None
+
+    @property
     def group(self) -> str:
         """The group that the route's processes form at the source; it keeps the route's positions. In
         ZooKeeper it names a znode.
