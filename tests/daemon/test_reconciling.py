@@ -261,6 +261,7 @@ def test_the_port_shows_state_and_metrics_and_takes_topologies(
     mesh.write(route("a", "flights"))
     mesh.mirror.start()
     mesh.wait_copied("a", 10)
+    mesh.mirror.wait_copied()
     wait_until(lambda: mesh.ask("/health/ready")[0] == 200, "ready")
     assert json.loads(mesh.ask("/health")[1]) == {"live": True, "ready": True}
     (told,) = json.loads(mesh.ask("/status")[1])["routes"]
