@@ -46,8 +46,13 @@ _MAYBE_WRITTEN = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
+"""The last two tell of a leader that leads no more, perhaps only since it waits for replicas: the next one
+may have the batch.
+"""
 
 
 class PartitionQueue:

@@ -63,10 +63,13 @@ UNKNOWN_OUTCOME_CODES = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""After these the records may have been written."""
+"""After these the records may have been written: what waits for replicas is answered that its leader leads no
+more, and the next one may have it.
+"""
 
 
 def remedy_for(code: ErrorCode, *, several_batches: bool, failures: int = 1) -> Remedy:

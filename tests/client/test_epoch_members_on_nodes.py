@@ -28,7 +28,7 @@ from tests.client.reading_members import (
     ReadingProcess,
     scene,
 )
-from tests.client.running import until
+from tests.client.running import until, until_told
 from tests.conftest import ClusterFactory
 
 _Result = TypeVar("_Result")
@@ -69,8 +69,12 @@ def test_members_share_the_partitions_as_they_come_and_go_and_read_each_record_o
             await until(group.is_read)
             assert set(group.counts().values()) == {1}
             assert not any(what == "lost" for reader in group.readers for what, _ in reader.told)
-            described = (await Admin(group.client).describe_groups(["g"]))["g"]
-            assert (described.state, len(described.members)) == ("Stable", 2)
+
+            async def described() -> tuple[str, int]:
+                told = (await Admin(group.client).describe_groups(["g"]))["g"]
+                return told.state, len(told.members)
+
+            await until_told(("Stable", 2), described)
             await first.close()
             await third.close()
             assert await group.committed("g") == dict.fromkeys(range(PARTITIONS), 30)

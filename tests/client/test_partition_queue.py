@@ -19,7 +19,9 @@ from tests.client.leaders import SIZE_MAX, Leader
 
 PARTITION = TopicPartition("t", 0)
 FIRST, SECOND = ProducerIdentity(1, 0), ProducerIdentity(2, 0)
-NOT_WRITTEN = ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+NOT_WRITTEN = ProtocolError(ErrorCode.NOT_ENOUGH_REPLICAS)
+MAYBE_WRITTEN = ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+"""Of a leader that had waited for replicas, or did not lead when it was asked."""
 LOST = ConnectionFailedError("connection lost")
 GAP = ProtocolError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 REFUSED = ProtocolError(ErrorCode.INVALID_RECORD)
@@ -247,6 +249,26 @@ def test_halves_of_a_batch_take_its_place_in_the_sequence() -> None:
     in_loop(scenario)
 
 
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_the_number_of_a_batch_that_its_former_leader_may_have_passed_on_is_not_given_to_another(
+    code: ErrorCode,
+) -> None:
+    """The next leader would take that for the first, and say that it has been written."""
+
+    def scenario() -> None:
+        late, behind = batch(b"a"), batch(b"b")
+        queue = proven_queue_of(late, behind)
+        queue.take(FIRST, 1)
+        queue.fail(late, ProtocolError(code))
+        late.created_at = -1
+        queue.expire(0, RequestTimedOutError("late"))
+        assert queue.left_identity == FIRST
+        (again,) = send_all(queue, SECOND)
+        assert (again, again.identity, again.base_sequence) == (behind, SECOND, 0)
+
+    in_loop(scenario)
+
+
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_whatever_fails_each_record_is_written_once_and_in_order_or_its_sender_is_told(seed: int) -> None:
@@ -301,6 +323,11 @@ def answer_some(queue: PartitionQueue, leader: Leader, random: Random, *, calm: 
             continue
         if not calm and random.random() < 0.1:
             queue.fail(sent, REFUSED if random.random() < 0.2 else NOT_WRITTEN)
+            continue
+        if not calm and random.random() < 0.1:
+            if random.random() < 0.5:
+                leader.append(sent.records)
+            queue.fail(sent, MAYBE_WRITTEN)
             continue
         code, offset = leader.append(sent.records)
         if code is ErrorCode.NONE:

@@ -63,9 +63,15 @@ FAULTS = (
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.MESSAGE_TOO_LARGE,
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.UNKNOWN_PRODUCER_ID,
+)
+MAYBE_WRITTEN = (
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
 
 
@@ -644,9 +650,7 @@ class Owner:
         answers = {}
         for lane, chunk in command.entries:
             code = fault or ErrorCode.NONE
-            if fault is None or (
-                is_written and fault in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION)
-            ):
+            if fault is None or (is_written and fault in MAYBE_WRITTEN):
                 told = self.world.destination.append(lane, chunk)
                 code = told if fault is None else fault
             answers[lane.destination] = ProduceAnswer(code)

@@ -285,6 +285,8 @@ class World:
         self, broker: int, destination: TopicPartition, chunk: Chunk, fault: ErrorCode | None
     ) -> ProduceAnswer:
         if broker != self.leader:
+            if self.random.random() < 0.3:  # it led when it was asked, and its followers have them
+                self.copies[destination].append(chunk.records)
             return ProduceAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if fault is ErrorCode.MESSAGE_TOO_LARGE and chunk.maybe_written:
             fault = None  # whether it is too large does not change
