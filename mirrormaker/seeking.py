@@ -1,5 +1,6 @@
 """Moving a route to another place in its source: the positions that its group has stored there, and for an
-exactly-once route those at its destination too, which count first. What it passes over is noted before.
+exactly-once route those at its destination too, which count first. They are withdrawn from one that is at
+most once, as it goes by what it left there. What it passes over is noted before.
 
 Only while nobody copies: a process at work would store its own position over it. So the route must pause as a
 whole, or no process be in its group.
@@ -30,7 +31,7 @@ from mirrormaker.audit.windows import TimeWindow
 from mirrormaker.clusters import open_cluster
 from mirrormaker.control_access import read_control
 from mirrormaker.flow.passed_over import note_passed_over
-from mirrormaker.flow.position_moves import move_positions
+from mirrormaker.flow.position_moves import move_positions, withdraw_readable
 from mirrormaker.flow.positions import SourceId
 from mirrormaker.plan.adoption import undecided_topics
 from mirrormaker.plan.grounds import may_append, refusal
@@ -104,7 +105,7 @@ async def seek(
             {each: (before[each].offset, to) for each, to in moved.items() if each in before},
         )
         await admin.reset_group_offsets(route.group, moved)
-        if route.delivery is Delivery.EXACTLY_ONCE:
+        if route.delivery is not Delivery.AT_LEAST_ONCE:
             await _move_at_destination(topology, route, source, moved)
         return moved
 
@@ -157,7 +158,10 @@ async def _move_at_destination(
         for each, offset in positions.items()
     }
     async with open_cluster(topology.clusters[route.destination]) as destination:
-        await move_positions(destination, route, moves)
+        if route.delivery is Delivery.EXACTLY_ONCE:
+            await move_positions(destination, route, moves)
+        else:
+            await withdraw_readable(destination, route, moves)
 
 
 async def _partitions(

@@ -220,7 +220,7 @@ class Cluster:
         response = await _ask_metadata(connection, topics, create=create)
         version = connection.version_of(MetadataRequest)
         complete = topics is None or (not topics and version < _FIRST_VERSION_WITH_NULL_TOPICS)
-        self.metadata = self.metadata.merged(response, complete=complete)
+        self.metadata = self.metadata.merged(response, complete=complete, version=version)
         await self._drop_moved_connections()
         return self.metadata
 

@@ -87,6 +87,8 @@ class GroupMember:
         """In a generation, from its sync to the next join: a group goes on without a member that does not
         join, and before that it has no other generation.
         """
+        self._former_leader: str | None = None
+        """Who leads, as a static member was told that may be back in the place that it had before."""
         self._synced_at = 0.0
         """When it last asked for its share, on the event loop's clock."""
         self._is_aside = False
@@ -257,6 +259,8 @@ class GroupMember:
             await self._lose("its partitions could not be taken up")
             raise
         self._settled.set()
+        if self._former_leader is not None and self._cooperative and await self._is_out_of_date():
+            self._turns.ask(Turn.REJOIN)
         turn = await self._next_turn()
         if turn is Turn.LOST:
             await self._lose("it stands aside" if self._is_aside else "thrown out of the group")
@@ -354,6 +358,7 @@ class GroupMember:
 
     async def _join_and_sync(self) -> Assignment:
         self._topics = await self._subscribed_topics(refresh=False)
+        is_unknown_static = self.settings.instance_id is not None and not self.member_id
         joined = await self._ask_to_join()
         self._membership = Membership(
             member_id=joined.member_id,
@@ -361,6 +366,8 @@ class GroupMember:
             instance_id=self.settings.instance_id,
         )
         self.is_leader = joined.leader == joined.member_id
+        may_be_back = is_unknown_static and (joined.skip_assignment or not self.is_leader)
+        self._former_leader = joined.leader if may_be_back else None
         assignments = await self._assign(joined) if self.is_leader else {}
         self._synced_at = asyncio.get_running_loop().time()
         return await self._requests.sync(joined, assignments)
@@ -377,6 +384,29 @@ class GroupMember:
             for assignor in self._assignors.values()
         ]
         return await self._requests.join(self.member_id, protocols, on_member_id=self._be_named)
+
+    async def _is_out_of_date(self) -> bool:
+        """Whether a static member that is back in its place, as it was, should join again, by its id now.
+        Kafka's coordinators do not look at what it wants that it did not before, or at what its topics have
+        got since; nor do those before 3.2 tell a leader that it leads, but name the id that it had.
+        """
+        try:
+            async with asyncio.timeout(None) as self._looking:
+                metadata = await self._cluster.refresh(self._topics)
+                members = await self._requests.members()
+        except TimeoutError:
+            return False  # it is to be closed
+        except BrokerError as error:
+            _log.info("group_not_described", group=self.group_id, error=str(error))
+            return True
+        finally:
+            self._looking = None
+        shared_out = {partition for member in members for partition in member.assignment}
+        return (
+            not shared_out.issuperset(metadata.topic_partitions(self._topics))
+            or any(partition.topic not in self._topics for partition in self.assignment)
+            or self._former_leader not in {member.member_id for member in members}
+        )
 
     def _be_named(self, member_id: str) -> None:
         """Have this id, and no generation."""

@@ -56,6 +56,17 @@ class Membership:
 NO_MEMBERSHIP = Membership()
 
 
+class OffsetsRefusedError(ProtocolError):
+    """A coordinator refused offsets, each for its own reason, of which the first is told. Those of the commit
+    that are not among `refused` it has stored.
+    """
+
+    def __init__(self, refused: Mapping[TopicPartition, ProtocolError]) -> None:
+        first = next(iter(refused.values()))
+        super().__init__(first.code, first.message)
+        self.refused = frozenset(refused)
+
+
 async def commit_offsets(
     cluster: Cluster,
     group_id: str,
@@ -138,11 +149,16 @@ async def _commit(
         topics=[OffsetCommitRequestTopic(name=name, partitions=listed) for name, listed in topics.items()],
     )
     response = await link.request(request, version)
+    refused: dict[TopicPartition, ProtocolError] = {}
     for topic in response.topics:
         for stored in topic.partitions:
-            link.check(
-                stored.error_code, f"offset of group {group_id} for {topic.name}-{stored.partition_index}"
-            )
+            partition = TopicPartition(topic.name, stored.partition_index)
+            try:
+                link.check(stored.error_code, f"offset of group {group_id} for {partition}")
+            except ProtocolError as error:
+                refused[partition] = error
+    if refused:
+        raise OffsetsRefusedError(refused)
 
 
 async def _fetch(

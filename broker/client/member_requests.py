@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from broker.client.assignors import Assignment
 from broker.client.cluster import Cluster
 from broker.client.coordinator import CoordinatorLink
+from broker.client.group_descriptions import MemberDescription, described_classic
 from broker.client.group_offsets import Membership
 from broker.client.group_protocol import PROTOCOL_TYPE, describe_assignments, read_assignment
 from broker.client.group_settings import GroupSettings
 from broker.errors import ErrorCode, ProtocolError
+from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.heartbeat import HeartbeatRequest
 from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -96,6 +98,16 @@ class MemberRequests:
             return True
         self._link.check(response.error_code, f"heartbeat of group {self._settings.group_id}")
         return False
+
+    async def members(self) -> Sequence[MemberDescription]:
+        """All members of the group; without partitions while they are shared out anew."""
+        group_id = self._settings.group_id
+        response = await self._link.request(
+            DescribeGroupsRequest(groups=[group_id]), timeout_ms=self._settings.session_timeout_ms
+        )
+        (group,) = response.groups
+        self._link.check(group.error_code, f"description of group {group_id}")
+        return described_classic(group, coordinator=-1).members
 
     async def leave(self, member_id: str) -> None:
         """Tell the coordinator that this member is gone."""

@@ -16,6 +16,11 @@ from broker.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
+FIRST_VERSION_WITH_SURE_EPOCHS = 9
+"""Of Metadata. Before, a node may tell a former epoch while partitions are reassigned (KAFKA-9212), and the
+leader refuses whoever names it.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
@@ -78,18 +83,21 @@ class ClusterMetadata:
         """Every known partition of the topics."""
         return [TopicPartition(topic, number) for topic in topics for number in self.partitions(topic)]
 
-    def merged(self, response: MetadataResponse, *, complete: bool) -> ClusterMetadata:
-        """This picture brought up to date by an answer; `complete` when it was about all topics.
+    def merged(
+        self, response: MetadataResponse, *, complete: bool, version: int = FIRST_VERSION_WITH_SURE_EPOCHS
+    ) -> ClusterMetadata:
+        """This picture brought up to date by an answer of this `version`; `complete` when it was about all
+        topics.
 
         A partition's leader never goes back to an older epoch of the same topic: a node that lags behind may
-        answer (KIP-320).
+        answer (KIP-320). Epochs of versions that may tell former ones (KAFKA-9212) count as not told.
         """
         nodes = {
             node.node_id: Node(id=node.node_id, address=HostPort(node.host, node.port), rack=node.rack)
             for node in response.brokers
         }
         topics = {} if complete else dict(self.topics)
-        for told in map(_read_topic, response.topics):
+        for told in (_read_topic(topic, version) for topic in response.topics):
             topics[told.name] = _newest(self.topics.get(told.name), told)
         return ClusterMetadata(
             cluster_id=response.cluster_id or self.cluster_id,
@@ -102,20 +110,20 @@ class ClusterMetadata:
         )
 
 
-def _read_topic(told: MetadataResponseTopic) -> TopicMetadata:
+def _read_topic(told: MetadataResponseTopic, version: int) -> TopicMetadata:
     return TopicMetadata(
         name=told.name or "",
         topic_id=TopicId(told.topic_id),
         internal=told.is_internal,
-        partitions={partition.partition_index: _read_partition(partition) for partition in told.partitions},
+        partitions={each.partition_index: _read_partition(each, version) for each in told.partitions},
         error=ErrorCode.of(told.error_code),
     )
 
 
-def _read_partition(told: MetadataResponsePartition) -> PartitionMetadata:
+def _read_partition(told: MetadataResponsePartition, version: int) -> PartitionMetadata:
     return PartitionMetadata(
         leader=told.leader_id,
-        leader_epoch=told.leader_epoch,
+        leader_epoch=told.leader_epoch if version >= FIRST_VERSION_WITH_SURE_EPOCHS else -1,
         replicas=tuple(told.replica_nodes),
         isr=tuple(told.isr_nodes),
         offline=tuple(told.offline_replicas),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 
+from broker.client.group_offsets import OffsetsRefusedError
 from broker.errors import BrokerError
 from broker.telemetry import logger
 from broker.types import TopicPartition
@@ -78,8 +79,11 @@ class PositionCommits:
         try:
             await self._store(stored)
         except BrokerError as error:
-            self._log.warning("positions_not_committed", count=len(positions), error=str(error))
-            return
+            refused = error.refused if isinstance(error, OffsetsRefusedError) else kept.keys()
+            self._log.warning("positions_not_committed", count=len(refused), error=str(error))
+            kept = {source: each for source, each in kept.items() if source not in refused}
+            if not kept:
+                return
         same = {source: each for source, each in kept.items() if topic_id(source) == stored[source].topic_id}
         self._mode.kept(same)
         committed = {source: each.position for source, each in same.items()}

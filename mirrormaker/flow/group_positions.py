@@ -96,11 +96,14 @@ class GroupPositions:
         first = await self.first(anew, Start.EARLIEST)
         points |= {source: point._replace(former_position=0) for source, point in first.items()}
         others = {source: at for source, at in known.items() if at is None or isinstance(at, AtLeast)}
-        for source, point in (await self.starting_points(others)).items():
-            at = others[source]
-            is_behind = at is not None and min(point.lanes) <= min(at.place.lanes)
-            points[source] = _point_of(at.place) if at is not None and is_behind else point
-        return points
+        stored = await self.starting_points(others)
+        further = {
+            source: _point_of(at.place)
+            for source, at in others.items()
+            if at is not None and source in stored and min(stored[source].lanes) <= min(at.place.lanes)
+        }
+        await self._tell(further)
+        return points | stored | further
 
     async def starting_points(
         self, partitions: Collection[TopicPartition]

@@ -43,6 +43,7 @@ from broker.telemetry import logger
 from broker.types import NO_TOPIC_ID, TopicId, TopicPartition
 from broker.wire.messages.fetch import FetchRequest, PartitionData
 from mirrormaker.flow.kept_view import Document, KeptView, TopicView, encode_document
+from mirrormaker.flow.topic_making import make_topic
 
 REPLICAS_MAX = 3
 FETCH_WAIT_MS = 500
@@ -232,13 +233,7 @@ class KeptTopic:
             replication_factor=replicas,
             configs=self._configs,
         )
-        try:
-            await Admin(self._cluster).create_topic(topic)
-        except ProtocolError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # by another; or one that is being deleted
-                raise
-        else:
-            _log.info("kept_topic_created", topic=self.name, replicas=replicas)
+        await make_topic(self._cluster, topic, essential=["cleanup.policy"])
 
     async def _check_compaction(self) -> None:
         """Retention would delete what is still in use. Clusters that do not tell are trusted."""

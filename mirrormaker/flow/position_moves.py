@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from broker.client.cluster import Cluster
 from broker.client.producer_settings import ProducerSettings
 from broker.client.transactional_producer import TransactionalProducer
+from broker.errors import ErrorCode, ProtocolError
 from broker.types import TopicPartition
 from mirrormaker.flow.buckets import bucket_of
 from mirrormaker.flow.kept_topic import KeptTopic
@@ -77,6 +78,15 @@ async def withdraw_positions(
         stored = [key for key in _stored(kept, sources) if (kept.get(key) or {}).get("route") == route.name]
     await _delete(destination, route, stored)
     return sorted({TopicPartition(key["topic"], key["partition"]) for key in stored})
+
+
+async def withdraw_readable(destination: Cluster, route: RouteSpec, sources: Collection[SourceId]) -> None:
+    """The same for a route that goes by them only where it may read them. Raises BrokerError."""
+    try:
+        await withdraw_positions(destination, route, sources)
+    except ProtocolError as error:
+        if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise
 
 
 async def _is_there(destination: Cluster) -> bool:

@@ -8,13 +8,11 @@ from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.client.topic_admin import NewTopic
 from broker.errors import ErrorCode, ProtocolError
-from broker.telemetry import logger
 from mirrormaker.flow.heartbeats.beat import HEARTBEATS_TOPIC
 from mirrormaker.flow.obstacles import SKIPPED_TOPIC
+from mirrormaker.flow.topic_making import make_topic
 
 REPLICAS_MAX = 3
-
-_log = logger("side_topics")
 
 
 async def make_skipped_topic(cluster: Cluster) -> None:
@@ -39,12 +37,7 @@ async def _make(cluster: Cluster, name: str, configs: Mapping[str, str]) -> None
         replication_factor=min(REPLICAS_MAX, max(len(metadata.nodes), 1)),
         configs=configs,
     )
-    try:
-        await Admin(cluster).create_topic(topic)
-        _log.info("topic_created", topic=name)
-    except ProtocolError as error:
-        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise
+    await make_topic(cluster, topic, essential=["cleanup.policy", "retention.ms"])
 
 
 async def read_batch_size_max(cluster: Cluster, topic: str) -> int | None:

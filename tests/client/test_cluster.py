@@ -37,6 +37,15 @@ def test_a_leader_never_goes_back_to_an_older_epoch() -> None:
     assert (partition.leader, partition.leader_epoch) == (1, 5)
 
 
+def test_an_epoch_that_may_be_a_former_one_counts_as_not_told() -> None:
+    """Nodes before Kafka 2.4 tell such while partitions are reassigned, and leaders refuse who names them."""
+    metadata = ClusterMetadata().merged(told(5, 1), complete=False, version=8)
+    metadata = metadata.merged(told(4, 2), complete=False, version=8)
+    partition = metadata.partition(TopicPartition("t", 0))
+    assert partition is not None
+    assert (partition.leader, partition.leader_epoch) == (2, -1)
+
+
 def test_an_answer_about_all_topics_forgets_those_it_does_not_mention() -> None:
     metadata = ClusterMetadata().merged(told(1, 1), complete=False)
     assert metadata.merged(MetadataResponse(), complete=False).partitions("t") == [0]

@@ -11,19 +11,32 @@ from broker.client.assignors import Assignment, Assignor, CooperativeStickyAssig
 from broker.client.cluster import Cluster
 from broker.client.connection import ConnectionSettings
 from broker.client.group import GroupMember
-from broker.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets
+from broker.client.group_offsets import (
+    OffsetAndMetadata,
+    OffsetsRefusedError,
+    commit_offsets,
+    fetch_offsets,
+)
 from broker.client.group_protocol import describe_assignments, read_assignment, read_subscription
 from broker.client.group_settings import GroupSettings
 from broker.client.subscription import TopicFilter
 from broker.errors import ConnectionFailedError, ErrorCode, ProtocolError
 from broker.types import TopicPartition
+from broker.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from broker.wire.messages.heartbeat import HeartbeatRequest
-from broker.wire.messages.join_group import JoinGroupRequest
+from broker.wire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
 from broker.wire.messages.leave_group import LeaveGroupRequest
 from broker.wire.messages.metadata import MetadataRequest
-from broker.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-)
+from broker.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
 )
@@ -345,6 +358,57 @@ def test_a_static_member_keeps_its_place_when_closed() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("version", [5, 9])
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_static_member_that_comes_back_asks_for_what_came_meanwhile(version: int, grown: bool) -> None:
+    """Kafka's coordinator gives it what it had, and before version 9 does not tell it that it leads."""
+    is_told = version >= 9
+    has = (ZERO,) if grown else (ZERO, ONE)
+    (before,) = describe_assignments({"member-1": Assignment(partitions=has)})
+
+    def back(request: JoinGroupRequest) -> JoinGroupResponse:
+        (protocol,) = request.protocols
+        member = JoinGroupResponseMember(
+            member_id="member-1", metadata=protocol.metadata, group_instance_id=request.group_instance_id
+        )
+        return JoinGroupResponse(
+            generation_id=1,
+            protocol_name=protocol.name,
+            leader="member-1" if is_told else "its former id",
+            member_id="member-1",
+            skip_assignment=is_told,
+            members=[member] if is_told else [],
+        )
+
+    def describe(request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+        member = DescribedGroupMember(member_id="member-1", member_assignment=before.assignment)
+        group = DescribedGroup(group_id="g", protocol_type="consumer", members=[member])
+        return DescribeGroupsResponse(groups=[group])
+
+    async def main() -> None:
+        settings = GroupSettings(group_id="g", instance_id="rack-1", heartbeat_interval_ms=5)
+        async with membership() as subject:
+            peer = subject.peer
+            peer.generation = 1
+            peer.versions[JoinGroupRequest.api_key] = (0, version)
+            peer.once(JoinGroupRequest, back)
+            peer.once(SyncGroupRequest, lambda _: SyncGroupResponse(assignment=before.assignment))
+            peer.on(DescribeGroupsRequest, describe)
+            subject.join(settings, assignors=(CooperativeStickyAssignor(),))
+            await until(lambda: len(peer.seen(DescribeGroupsRequest)) == 1)
+            if grown or not is_told:
+                await subject.generation(2)
+                assert subject.member.is_leader
+            await until(lambda: len(peer.seen(HeartbeatRequest)) > 1)
+            assert subject.member.assignment == BOTH
+            assert subject.member.generation == (2 if grown or not is_told else 1)
+            joins = peer.seen(JoinGroupRequest)
+            assert [request.member_id for request in joins] == ["", "member-1"][: len(joins)]
+            assert joins[0].protocols != joins[-1].protocols or len(joins) == 1, "or nobody would look"
+
+    run(main)
+
+
 def test_the_leader_rebalances_when_a_topic_grows() -> None:
     async def main() -> None:
         settings = GroupSettings(group_id="g", heartbeat_interval_ms=5, metadata_max_age_ms=10)
@@ -498,6 +562,25 @@ def test_offsets_of_a_group_are_read_and_written_without_a_membership(version: i
                 assert await fetch_offsets(cluster, "g", [ZERO, ONE]) == {ZERO: position}
                 if version >= 8:
                     assert await fetch_offsets(cluster, "g") == {ZERO: position}
+
+    run(main)
+
+
+def test_of_offsets_that_are_refused_in_part_it_is_told_which() -> None:
+    async def main() -> None:
+        async with CoordinatingPeer() as peer:
+
+            def refuse(request: OffsetCommitRequest) -> OffsetCommitResponse:
+                answer = peer._commit(request)
+                answer.topics[0].partitions[1].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                return answer
+
+            peer.on(OffsetCommitRequest, refuse)
+            async with Cluster(PeerCluster(peer).bootstrap, settings=CONNECTIONS, backoff=QUICK) as cluster:
+                position = OffsetAndMetadata(offset=3)
+                with pytest.raises(OffsetsRefusedError, match=r"TOPIC_AUTHORIZATION_FAILED.* t-1") as refused:
+                    await commit_offsets(cluster, "g", {ZERO: position, ONE: position})
+                assert refused.value.refused == {ONE}
 
     run(main)
 

@@ -18,6 +18,7 @@ from tests.daemon.killed_mirrors import (
     create_topic,
     events,
     numbers_at,
+    write,
 )
 from tests.daemon.test_mirror import create, produce
 
@@ -81,6 +82,25 @@ def test_at_most_once_sends_nothing_again_that_a_killed_exactly_once_route_had_c
     running.wait_copied()
     wait_until(lambda: numbers_at(destination).total() >= writer.written, "all is there")
     assert numbers_at(destination) == Counter(range(writer.written))
+    assert running.stop() == 0
+
+
+def test_a_quiet_at_most_once_route_that_was_exactly_once_is_moved_by_seek(
+    cluster: ClusterFactory, mirror: MirrorFactory
+) -> None:
+    """It begins by what its destination says of it, which it withdraws only when records come."""
+    source, destination = cluster("jfk"), cluster("aggregate")
+    create_topic(source)
+    write(source, range(30))
+    running = mirror(source, destination, delivery="exactly_once")
+    running.start()
+    wait_until(lambda: numbers_at(destination).total() == 30, "everything is committed")
+    running.file.write_text(running.file.read_text().replace("exactly_once", "at_most_once"))
+    for arguments in (["pause"], ["seek", "--to", "8"], ["resume"]):
+        verb, *options = arguments
+        done = mirrormaker(verb, str(running.file), "jfk-to-aggregate", *options)
+        assert done.returncode == 0, done.stderr
+    wait_until(lambda: numbers_at(destination).total() == 30 + 2 * PARTITIONS, "copied again from there")
     assert running.stop() == 0
 
 

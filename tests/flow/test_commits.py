@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from broker.errors import RequestTimedOutError
+from broker.client.group_offsets import OffsetsRefusedError
+from broker.errors import ErrorCode, ProtocolError, RequestTimedOutError
 from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.flow.commits import PositionCommits
 from mirrormaker.flow.delivery import Kept
@@ -15,7 +16,7 @@ from mirrormaker.flow.group_positions import StoredPosition
 from mirrormaker.flow.signal import Signal
 from tests.client.running import run, until
 
-SOURCE = TopicPartition("flights", 0)
+SOURCE, OTHER = TopicPartition("flights", 0), TopicPartition("planes", 0)
 
 
 class Surroundings:
@@ -28,12 +29,15 @@ class Surroundings:
         self.asked: list[int] = []
         self.answers = asyncio.Event()
         self.is_refused = False
+        self.unauthorized: set[TopicPartition] = set()
+        self.told: list[TopicPartition] = []
+        """What the delivery was told is stored."""
 
     def commits(self) -> PositionCommits:
         partition = SimpleNamespace(lanes=[self])
         machine = SimpleNamespace(
             uncommitted=lambda: {SOURCE: self.reached} if self.reached != self.committed else {},
-            partitions={SOURCE: partition},
+            partitions=dict.fromkeys((SOURCE, OTHER), partition),
             leader_epoch=lambda source: -1,
             committed=lambda positions: setattr(self, "committed", positions[SOURCE]),
         )
@@ -41,9 +45,7 @@ class Surroundings:
             ranges=SimpleNamespace(topic_id=lambda source: NO_TOPIC_ID),
             answers=SimpleNamespace(forget=lambda sources: None),
         )
-        mode = SimpleNamespace(
-            keep=lambda source, at, reached: Kept(at), unnoted=dict, kept=lambda kept: None
-        )
+        mode = SimpleNamespace(keep=lambda source, at, reached: Kept(at), unnoted=dict, kept=self.told.extend)
         parts: list[Any] = [machine, reader, self, mode, self]
         return PositionCommits(*parts, lambda: None)
 
@@ -63,6 +65,9 @@ class Surroundings:
         await self.answers.wait()
         if self.is_refused:
             raise RequestTimedOutError("no answer")
+        if self.unauthorized:
+            error = ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            raise OffsetsRefusedError(dict.fromkeys(self.unauthorized, error))
 
 
 def test_what_arrives_while_the_group_does_not_answer_is_written_down() -> None:
@@ -83,6 +88,23 @@ def test_what_arrives_while_the_group_does_not_answer_is_written_down() -> None:
         running.cancel()
         await asyncio.wait([running])
         assert running.cancelled()
+
+    run(main)
+
+
+def test_what_the_source_refuses_of_one_partition_holds_back_no_other() -> None:
+    """At most once nothing is sent of one whose position is not stored."""
+
+    async def main() -> None:
+        around = Surroundings()
+        around.reached = 10
+        around.answers.set()
+        around.unauthorized = {OTHER}
+        await around.commits().commit({SOURCE: 10, OTHER: 10})
+        assert (around.told, around.committed) == ([SOURCE], 10)
+        around.unauthorized = {SOURCE, OTHER}
+        await around.commits().commit({SOURCE: 11, OTHER: 10})
+        assert (around.told, around.committed) == ([SOURCE], 10)
 
     run(main)
 

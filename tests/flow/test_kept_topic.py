@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.client.admin import Admin
 from broker.client.cluster import Cluster
 from broker.client.metadata import ClusterMetadata
 from broker.client.topic_admin import NewTopic, TopicAdmin
@@ -73,6 +74,28 @@ def test_what_is_on_its_way_to_a_cluster_that_hangs_holds_up_no_end(cluster: Clu
         run(node, main)
     finally:
         os.kill(node.pids[1], signal.SIGCONT)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_CONFIG])
+def test_a_cluster_that_has_a_policy_about_settings_is_left_those_that_do_not_matter(
+    cluster: ClusterFactory, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
+) -> None:
+    create = TopicAdmin.create_topic
+
+    async def bound(admin: TopicAdmin, topic: NewTopic, *, validate_only: bool = False) -> None:
+        if "segment.bytes" in topic.configs:
+            raise ProtocolError(code, "segment.bytes is lower than the minimum allowed value")
+        await create(admin, topic, validate_only=validate_only)
+
+    async def main() -> None:
+        monkeypatch.setattr(TopicAdmin, "create_topic", bound)
+        async with Cluster(cluster().bootstrap) as client:
+            async with KeptTopic(client, NAME, configs={"segment.bytes": "16777216"}) as kept:
+                await kept.put([({"number": 1}, {})])
+            configs = await Admin(client).describe_topic_configs(NAME, ["cleanup.policy"])
+            assert configs["cleanup.policy"].value == "compact"
+
+    asyncio.run(main())
 
 
 def test_a_cluster_that_forbids_it_is_an_error_that_names_the_topic_and_the_rights(
