@@ -39,7 +39,7 @@ class Attendance:
         waiting = []
         for route in sides.leaving(side):
             own = [place for place in places if place.route.name == route.name]
-            left = {place.source.topic for place in own if place.position < place.end}
+            left = {place.source.topic for place in own if not place.is_copied}
             if left and (what := _paused(route.name, sides.wishes.get(route.name), left)) is not None:
                 raise FailoverError(f"{what} is paused and has not copied everything: resume it")
             waiting += [route.name] * bool(left)

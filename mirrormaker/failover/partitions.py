@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
+from broker.client.group_offsets import OffsetAndMetadata
 from broker.client.offsets import EARLIEST, LATEST, list_offsets
 from broker.errors import ConfigurationError
 from broker.types import NO_TOPIC_ID, TopicPartition
 from mirrormaker.failover.sides import Sides
+from mirrormaker.flow.lane_note import arrears_in
 from mirrormaker.flow.position_moves import move_positions
 from mirrormaker.flow.positions import SourceId
 from mirrormaker.ledger.lane_id import LaneId
@@ -36,11 +38,25 @@ class PartitionPlace:
     stable_end: int
     """What readers of committed records see."""
     end: int
+    noted: int | None = None
+    """Source offset before which the destination has everything, where what is stored beside the position
+    says that this is less.
+    """
 
     @property
     def position(self) -> int:
         """Where it goes on, or begins."""
         return self.start if self.committed is None else self.committed
+
+    @property
+    def copied_to(self) -> int:
+        """Source offset before which nothing is to be copied any more: it is there, or was given up."""
+        return self.position if self.noted is None else min(self.position, self.noted)
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether nothing is left."""
+        return self.copied_to >= self.end
 
 
 async def read_places(sides: Sides, side: Side) -> list[PartitionPlace]:
@@ -65,10 +81,21 @@ async def read_places(sides: Sides, side: Side) -> list[PartitionPlace]:
                 start=starts[source].offset,
                 stable_end=stable[source].offset,
                 end=ends[source].offset,
+                noted=noted_offset(route, committed.get(source)),
             )
             for source in sources
         )
     return places
+
+
+def noted_offset(route: RouteSpec, stored: OffsetAndMetadata | None) -> int | None:
+    """Of what its group has stored of a partition, see `PartitionPlace.noted`: a route that copies at most
+    once has its position behind what it is about to send.
+    """
+    if stored is None or route.delivery is not Delivery.AT_MOST_ONCE:
+        return None
+    lacked = arrears_in(stored.offset, stored.metadata.partition(" ")[2])
+    return None if lacked is None else lacked.first
 
 
 async def move_places(sides: Sides, side: Side, positions: Mapping[TopicPartition, int]) -> None:

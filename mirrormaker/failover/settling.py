@@ -135,7 +135,7 @@ class TailSettling:
     async def _has_reached(self, side: Side, now: Switch) -> bool:
         self._sides.check_alone()
         places = await read_places(self._sides, side)
-        return all(place.position >= now.until.get(str(place.source), 0) for place in places)
+        return all(place.copied_to >= now.until.get(str(place.source), 0) for place in places)
 
     async def _report(self, side: Side, tails: tuple[Tail, ...]) -> None:
         """Note what stays at `side` alone."""

@@ -52,6 +52,8 @@ class GroupSwitch:
         self._attendance = Attendance(sides, terms.timeout_ms, tell)
         self._tail = TailSettling(sides, terms, self._attendance, tell)
         self._groups: tuple[GroupPlace, ...] = ()
+        self._came_back: list[PartitionPlace] = []
+        """What was still to be copied when routes rested last."""
 
     async def run(self, target: Side) -> Switched:
         """Raises FailoverError when the group is in no state for it, BrokerError."""
@@ -93,9 +95,7 @@ class GroupSwitch:
         if sides.switch.side is not target:
             await self._tail.settle(target)
             await self._begin(target)
-        if sides.switch.stage is Stage.DRAINING:
-            await self._drain(target)
-        await self._finish(target)
+        await self._finish(target, await self._copy_all(target))
 
     # ---- planned
 
@@ -113,17 +113,34 @@ class GroupSwitch:
             )
         )
 
-    async def _drain(self, target: Side) -> None:
-        """Until nothing is left to copy; after the timeout everything is as it was before."""
+    async def _copy_all(self, target: Side) -> list[PartitionPlace]:
+        """Until routes rest and nothing is left. What one has read and not sent when it comes to rest goes
+        back to where it was: ZooKeeper is told only then that it had not been sent, so it is copied again.
+        """
+        sides, old = self._sides, target.other
+        until = asyncio.get_running_loop().time() + self._terms.timeout_ms / 1000
+        while True:
+            if sides.switch.stage is Stage.DRAINING:
+                await self._drain(target, until)
+            await self._attendance.await_nobody(old)
+            places = await read_places(sides, old)
+            self._came_back = [place for place in places if not place.is_copied]
+            if not self._came_back:
+                return places
+            await sides.record(replace(sides.switch, stage=Stage.DRAINING))
+
+    async def _drain(self, target: Side, until: float) -> None:
+        """Until nothing is left to copy; after `until`, by the loop's clock, all is as it was before."""
         sides, old = self._sides, target.other
         await close_topics(sides.cluster(old), sides.switch.fence)
         self._tell(f"{sides.name(old)} is fenced: {', '.join(sides.switch.fence) or 'no topics'}")
         try:
-            async with asyncio.timeout(self._terms.timeout_ms / 1000):
+            async with asyncio.timeout_at(until):
                 await self._await_copied(old)
         except TimeoutError:
-            left = [place for place in await read_places(sides, old) if place.position < place.end]
-            count = sum(place.end - place.position for place in left)
+            left = [place for place in await read_places(sides, old) if not place.is_copied]
+            left = left or self._came_back
+            count = sum(place.end - place.copied_to for place in left)
             await self._cancel(old)
             raise FailoverError(
                 f"after {self._terms.timeout_ms} ms {count:,} records of {len(left)} partitions are still to"
@@ -144,7 +161,7 @@ class GroupSwitch:
             self._sides.check_alone()
             places = await read_places(self._sides, old)
             now = [place.end for place in places]
-            is_copied = all(place.position >= place.end for place in places)
+            is_copied = all(place.is_copied for place in places)
             still = still + 1 if is_copied and now == ends else 0
             ends = now
             await asyncio.sleep(LOOK_MS / 1000)
@@ -158,11 +175,11 @@ class GroupSwitch:
         )
         self._tell(f"the switch is called off: {sides.group.name} stays at {sides.name(side)}")
 
-    async def _finish(self, target: Side) -> None:
-        """All is copied, and routes are to rest: carry what else there is, have the other direction run."""
+    async def _finish(self, target: Side, places: list[PartitionPlace]) -> None:
+        """All is copied, and routes rest: carry what else there is, have the other direction run. `places` of
+        the side that is left.
+        """
         sides, old = self._sides, target.other
-        await self._attendance.await_nobody(old)
-        places = await read_places(sides, old)
         found, failures = await carry_groups(sides, old, places)
         self._groups = tuple(found)
         self._tell(f"{len({place.group for place in self._groups})} groups are carried")
@@ -203,8 +220,8 @@ class GroupSwitch:
 def _told(left: list[PartitionPlace]) -> str:
     """Where the copying of partitions stands."""
     told = [
-        f"{place.source} at {place.position} of {place.end}"
-        + (", behind an open transaction" if place.position >= place.stable_end else "")
+        f"{place.source} at {place.copied_to} of {place.end}"
+        + (", behind an open transaction" if place.copied_to >= place.stable_end else "")
         for place in left[:TOLD_MAX]
     ]
     return "; ".join(told + ["..."] * (len(left) > TOLD_MAX))

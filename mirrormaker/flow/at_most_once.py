@@ -135,17 +135,21 @@ class AtMostOnce(GroupDelivery):
                 self._machine.partitions[source].commit_lanes(each.lanes)
 
     def unnoted(self) -> Mapping[TopicPartition, int]:
-        """What was on its way when positions were stored has arrived since, or a lane is further. Of a
-        partition that stands, or of which nothing was stored by this process, nobody knows whether its topic
-        is the one that was read.
+        """What was on its way when positions were stored has arrived since, or a lane is further. Of one of
+        which nothing was stored by this process, what the owner before had on its way is told by now, and not
+        on its way any more. Of a partition that stands, or that the source has not answered for, nobody knows
+        whether its topic is the one that was read.
         """
         return {
             source: kept.position
             for source, partition in self._machine.partitions.items()
             if partition.trouble is None
-            and source in self._kept
-            and self._kept[source] != (kept := self._kept_of(partition))
+            and self._is_answered_for(partition)
+            and self._kept.get(source) != (kept := self._kept_of(partition))
         }
+
+    def _is_answered_for(self, partition: Partition) -> bool:
+        return partition.source in self._kept or (self._keeps_notes and partition.source_end >= 0)
 
     def leaving(self, sources: Collection[TopicPartition]) -> None:
         """See `DeliveryMode`. What lanes lack is told here where it cannot be stored."""

@@ -8,6 +8,7 @@ differ the greater revision counts. So a cluster that comes back with an old rec
 Without any the group is at home.
 
     SETTLED -- failover, failback --> DRAINING --> SWITCHING --> SETTLED
+    SWITCHING -- routes at rest have not copied all --> DRAINING
     SETTLED -- forced ------------> AWAY -- the other side comes back --> [TAIL -->] SETTLED
     SETTLED -- tail is to be copied --> TAIL --> SETTLED
 

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.long
 WRITES_MAX, PARTS = 40, 3
 ROUTES: dict[str, dict[str, Any]] = {
     "exactly once": {"delivery": "exactly_once"},
+    "at most once": {"delivery": "at_most_once"},
     "several workers": {"resources": {"workers": 2}},
     "exactly once by several workers": {"delivery": "exactly_once", "resources": {"workers": 2}},
 }

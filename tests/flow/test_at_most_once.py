@@ -501,3 +501,25 @@ def test_arrears_count_every_offset_that_some_lane_may_lack_once() -> None:
     assert arrears_in(12, "12") is None
     assert arrears_in(12, "") is None
     assert arrears_in(15, "12") == arrears((15,), (12,))
+
+
+def test_a_quiet_owner_stores_that_nothing_is_on_its_way_any_more_and_it_is_not_told_again() -> None:
+    world = World(lanes=1)
+    world.write(20)
+    world.fetch()
+    world.perform()
+    world.commit()
+    world.settle_commit()
+    assert world.stored == Kept(20, "0", (20,))
+    world.wire.clear()
+    world.crash()
+    world.commit()
+    assert world.pending == {}, "the source has not answered yet"
+    world.fetch()
+    world.commit()
+    world.settle_commit()
+    assert world.stored == Kept(20, "20", (20,))
+    world.commit()
+    assert world.pending == {}
+    world.crash()
+    assert world.told == 20
