@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
 
@@ -119,11 +119,26 @@ class LaneLedger:
         pages = self.of_route(route)
         return [page for page in pages[:-1] if page.next <= log_start]
 
-    def mergeable(self, windows: PageWindows, route: str | None) -> Iterator[tuple[Page, Page]]:
-        """Pages of the route, each with the one that goes on where it ends, but those of windows that are
-        kept apart; none twice. The last page is left alone.
+    def repeated(self, route: str | None) -> list[Page]:
+        """Pages of the route all of which a page before them tells too: a process that was killed had written
+        them joined, and not deleted the one that was taken in. The last page is kept.
         """
-        pages = self.of_route(route)
+        found: list[Page] = []
+        before: Page | None = None
+        for page in self.of_route(route)[:-1]:
+            if before is not None and before.holds(page):
+                found.append(page)
+            elif before is None or page.next > before.next:
+                before = page
+        return found
+
+    def mergeable(
+        self, windows: PageWindows, route: str | None, passed: Collection[Page] = ()
+    ) -> Iterator[tuple[Page, Page]]:
+        """Pages of the route but those `passed`, each with the one that goes on where it ends, but those of
+        windows that are kept apart; none twice. The last page is left alone.
+        """
+        pages = [page for page in self.of_route(route) if page not in passed]
         newest_ms = max((page.last_ms for page in pages), default=NO_TIME)
         index = 0
         while index < len(pages) - 2:

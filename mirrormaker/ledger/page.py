@@ -22,6 +22,7 @@ As JSON, for anyone who reads the topic:
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -267,6 +268,16 @@ class Page:
             and len(self) + len(other) <= RUNS_MAX
         )
 
+    def holds(self, other: Page) -> bool:
+        """Whether this begins before `other`, and tells all that it tells: of the same records, at the same
+        places, that they are there.
+        """
+        is_within = self.first < other.first and other.next <= self.next
+        if not is_within or other.is_anew or other.route != self.route:
+            return False
+        runs = list(self.runs())
+        return all(_is_in(runs, run) for run in other.runs())
+
     # ---- going back
 
     def mark(self) -> PageMark:
@@ -381,6 +392,17 @@ class Page:
         page.add_sums(value["crc"], value["source_crc"])
         page.first_ms, page.last_ms = value.get("times", (NO_TIME, NO_TIME))
         return page
+
+
+def _is_in(runs: Sequence[PageRun], run: PageRun) -> bool:
+    """Whether one of these, which ascend, has all of it, at the same place."""
+    index = bisect_right(runs, run.source, key=lambda each: each.source) - 1
+    if index < 0:
+        return False
+    source, to, length = runs[index]
+    if NOWHERE_KNOWN in (to, run.to):
+        return (source, to, length) == run
+    return run.source + run.length <= source + length and run.to - run.source == to - source
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

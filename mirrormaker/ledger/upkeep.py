@@ -21,7 +21,11 @@ def upkeep_records(
     outdated = ledger.outdated(log_start, route)
     for page in outdated:
         yield page_key(lane, page, page.to_first), None
-    for page, following in ledger.mergeable(windows, route):
+    repeated = ledger.repeated(route)
+    for page in repeated:
+        if page not in outdated:
+            yield page_key(lane, page, page.to_first), None
+    for page, following in ledger.mergeable(windows, route, repeated):
         if page in outdated:
             continue
         merged = Page.of(page.value(lane.to_partition))

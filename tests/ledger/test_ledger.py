@@ -368,6 +368,64 @@ def test_pages_of_another_route_are_neither_joined_nor_deleted() -> None:
     ]
 
 
+@pytest.mark.parametrize("skipped", [0, 3])
+def test_what_upkeep_that_is_killed_at_any_write_leaves_twice_is_deleted_by_the_next(skipped: int) -> None:
+    """`skipped`: records that are filtered at the beginning of each page."""
+    for writes in range(9):
+        mirror = Mirror()
+        for _ in range(9):
+            mirror.copy([False] * skipped + [True] * 5)
+            mirror.settle()
+            mirror.commit()
+            mirror.crash(writes=False)
+        for key, value in list(upkeep_records(LANE, mirror.ledger, 0, mirror.windows))[:writes]:
+            mirror.view.apply(encode_document(key), None if value is None else encode_document(value))
+        for _ in range(5):
+            mirror.keep_up()
+        pages = mirror.ledger.pages()
+        assert [page.next for page in pages] == [8 * (skipped + 5), 9 * (skipped + 5)]
+        assert sum(page.count for page in pages) == 45
+        assert len(passes_of(pages)) == 1
+
+
+def test_a_page_of_records_that_were_copied_twice_is_kept() -> None:
+    ledger = LaneLedger()
+    for first, to, length in ((0, 0, 200), (100, 200, 100), (200, 300, 10)):
+        page = Page(first)
+        page.add_run(first, to, length)
+        ledger.put(Page.of(page.value(0)))
+    assert list(upkeep_records(LANE, ledger, 0, Mirror().windows)) == []
+
+
+@pytest.mark.parametrize(
+    ("runs", "is_held"),
+    [
+        ([(100, 50, 20)], True),
+        ([(100, 50, 20), (140, 80, 10)], True),
+        ([(100, 50, 20), (140, None, 10)], False),
+        ([(100, 51, 20)], False),
+        ([(95, 50, 10)], False),
+        ([(110, 60, 20)], False),
+        ([(150, None, 5)], True),
+        ([(150, None, 4)], False),
+        ([(150, 90, 5)], False),
+        ([], True),
+    ],
+)
+def test_a_page_holds_another_all_of_whose_runs_it_has(
+    runs: list[tuple[int, int | None, int]], is_held: bool
+) -> None:
+    page = Page(0)
+    for source, to, length in ((0, 0, 50), (100, 50, 25), (140, 80, 10), (150, None, 5)):
+        page.add_run(source, to, length)
+    other = Page(90)
+    for run in runs:
+        other.add_run(*run)
+    assert page.holds(other) is is_held
+    other.cover(page.next + 1)
+    assert not page.holds(other)
+
+
 def test_a_source_that_lost_its_end_is_told_apart_from_one_copied_twice() -> None:
     mirror = Mirror()
     mirror.copy([True] * 10)
