@@ -167,7 +167,7 @@ class ExactlyOnce:
         self._buckets: dict[ProducerKey, OwnedBucket] = {}
         self._taking = asyncio.Lock()
         self._joining: dict[TopicPartition, tuple[ProducerKey, Place | None]] = {}
-        """Partitions that were taken over and have not joined yet, with what is stored of them."""
+        """Partitions that were taken over and have not joined yet, with what this route stored of them."""
         self._lanes = NotedLanes()
         self._losses: Counter[ProducerKey] = Counter()
         """In a row, without a commit in between."""
@@ -267,19 +267,30 @@ class ExactlyOnce:
         for assignment in partitions:
             key = _key_of(assignment)
             if key in self._buckets:
-                found[assignment.source] = stored = self._find(assignment)
-                self._joining[assignment.source] = key, stored if isinstance(stored, Place) else None
+                source = self._id_before(assignment)
+                found[assignment.source] = start = self._find(source, assignment)
+                stored = start if isinstance(start, Place) and self._is_own(source) else None
+                self._joining[assignment.source] = key, stored
         return found
 
-    def _find(self, assignment: Assignment) -> KnownStart | None:
-        """What the topic of positions says. Raises ConfigurationError where no start is exact."""
+    def _id_before(self, assignment: Assignment) -> SourceId:
+        """Of a partition that is not copied yet."""
         known = self._source.topics.get(assignment.source.topic)
-        source = SourceId(
+        return SourceId(
             cluster_id=self._source.cluster_id,
             topic_id=known.topic_id if known is not None else NO_TOPIC_ID,
             partition=assignment.source,
             to=assignment.destinations[0].topic,
         )
+
+    def _is_own(self, source: SourceId) -> bool:
+        """Whether the topic of positions has it by the name of this route. What it has by another, as where
+        the route was renamed, is written once more: it would be withdrawn under no name.
+        """
+        return (self._kept.get(source.key()) or {}).get("route") == self._terrain.route.name
+
+    def _find(self, source: SourceId, assignment: Assignment) -> KnownStart | None:
+        """What the topic of positions says. Raises ConfigurationError where no start is exact."""
         value = self._kept.get(source.key())
         if value is None:
             is_anew = has_predecessor((key for key, _ in self._kept.entries()), source)

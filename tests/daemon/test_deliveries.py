@@ -354,6 +354,30 @@ def test_a_route_whose_delivery_was_another_for_a_while_goes_on_where_it_is(
 
 
 @pytest.mark.long
+def test_a_route_that_was_renamed_while_it_was_quiet_goes_on_where_it_is_after_another_delivery(
+    clusters: Clusters, mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create_topic(source)
+    running = mirror(source, destination, topics={"include": [TOPIC], "existing": "append"})
+    text = yaml.safe_load(running.file.read_text())
+    turns = [("once", "exactly_once", 30), ("renamed", "exactly_once", 30)]
+    turns += [("renamed", "at_least_once", 60), ("renamed", "exactly_once", 90)]
+    written = 0
+    for name, delivery, count in turns:
+        write(source, range(written, count))
+        written = count
+        text["routes"][0] |= {"name": name, "delivery": delivery}
+        running.file.write_text(yaml.safe_dump(text))
+        running.start()
+        running.wait_copied()
+        if delivery == "at_least_once":
+            running.until(lambda: bool(events(running, "positions_withdrawn")), "withdrawn")
+        assert running.stop() == 0
+    assert numbers_at(destination) == Counter(range(90))
+
+
+@pytest.mark.long
 def test_a_source_that_fans_out_reaches_each_destination_once_though_one_is_away_and_the_daemon_is_killed(
     cluster: ClusterFactory, mirror: MirrorFactory
 ) -> None:

@@ -1,0 +1,79 @@
+"""Taking over what a route copies exactly once; the destination is stood in for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.types import NO_TOPIC_ID, TopicPartition
+from mirrormaker.flow import exactly_once
+from mirrormaker.flow.exactly_once import ExactlyOnce
+from mirrormaker.flow.exchange import Assignment
+from mirrormaker.flow.positions import Place, SourceId, value_of
+from mirrormaker.flow.producers import ProducerKey
+from mirrormaker.flow.transaction_steps import LanePositions
+from tests.client.running import run
+
+SOURCE, COPY = TopicPartition("flights", 0), TopicPartition("jfk.flights", 0)
+
+
+class Kept:
+    """The topic of positions, which says this of the partition."""
+
+    def __init__(self, value: dict[str, object]) -> None:
+        source = SourceId(cluster_id="jfk", topic_id=NO_TOPIC_ID, partition=SOURCE, to=COPY.topic)
+        self._key, self._value = source.key(), value
+
+    async def read_to_end(self) -> None:
+        pass
+
+    def get(self, key: dict[str, object]) -> dict[str, object] | None:
+        return self._value if key == self._key else None
+
+
+@pytest.mark.parametrize(("route", "stored"), [("mine", (7,)), ("as it was named before", None)])
+def test_a_position_that_another_name_is_written_by_is_gone_on_from_and_written_again(
+    route: str, stored: LanePositions | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined: list[Place | None] = []
+    transaction = SimpleNamespace(sources=frozenset())
+    bucket: Any = SimpleNamespace(
+        join=lambda partition, place: joined.append(place),
+        transaction=transaction,
+        work=SimpleNamespace(set=lambda: None),
+    )
+
+    async def fence(mode: ExactlyOnce, key: ProducerKey) -> None:
+        mode._buckets[key] = bucket
+
+    monkeypatch.setattr(exactly_once.ExactlyOnce, "_fence", fence)
+    work: Any = SimpleNamespace(
+        route=SimpleNamespace(name="mine"),
+        source=SimpleNamespace(cluster_id="jfk", topics={}),
+        destination=None,
+        clock=None,
+        kept=Kept(dict(value_of(route, Place((7,))))),
+        lane="transactions",
+        on_lost=None,
+        on_progress=lambda: None,
+        on_fact=None,
+        books=None,
+        provenance=None,
+    )
+    lane = SimpleNamespace(acknowledged=7)
+    machine: Any = SimpleNamespace(partitions={SOURCE: SimpleNamespace(source=SOURCE, lanes=(lane,))})
+    ignored: Any = None
+
+    async def main() -> None:
+        mode = ExactlyOnce(work)
+        mode.begin(machine, ignored, ignored)
+        found = await mode.take_over([Assignment(source=SOURCE, destinations=(COPY,), bucket=0, position=0)])
+        place = found[SOURCE]
+        assert isinstance(place, Place)
+        assert place.lanes == (7,)
+        mode.joined([SOURCE])
+
+    run(main)
+    assert [None if place is None else place.lanes for place in joined] == [stored]
