@@ -77,6 +77,8 @@ class PipelineKeeper:
         self._at_work = asyncio.Lock()
         """Held while a process is started, runs, or ends."""
         self._last_due_ms: int | None = None
+        self._scheduled_ms = clock.now_ms()
+        """Since when this schedule is kept to."""
         self._left_due_ms: int | None = None
         """Of a run that ended with the daemon before this one, where other daemons know of no mark of it."""
         self._was_told_failed = False
@@ -97,6 +99,8 @@ class PipelineKeeper:
         if pipeline == self.pipeline:
             return
         was_continuous = self._is_continuous
+        if pipeline.schedule != self.pipeline.schedule:
+            self._scheduled_ms = self._clock.now_ms()
         self.pipeline = pipeline
         if was_continuous and self._process is not None:
             self._process.terminate()
@@ -176,12 +180,15 @@ class PipelineKeeper:
         if self._is_continuous:
             self.next_due_ms = now_ms
             return now_ms
-        due_ms = due_run(schedule, self._last_due_ms, now_ms)
+        last_ms = self._last_due_ms
+        if last_ms is None and schedule.cron is not None:
+            last_ms = self._scheduled_ms
+        due_ms = due_run(schedule, last_ms, now_ms)
         if due_ms is None and mark is None:
             due_ms = self._left_due_ms
         if due_ms is not None:
             return due_ms
-        self.next_due_ms = next_due(schedule, self._last_due_ms, now_ms)
+        self.next_due_ms = next_due(schedule, last_ms, now_ms)
         wait_seconds = min((self.next_due_ms - now_ms) / 1000, LOOK_SECONDS_MAX)
         await self._rest(wait_seconds)
         return None

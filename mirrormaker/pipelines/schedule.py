@@ -22,7 +22,8 @@ def next_due(schedule: ScheduleSpec, last_ms: int | None, now_ms: int) -> int:
     """When the next run is to start, in milliseconds since the epoch; what has passed means at once.
 
     `last_ms` is what the last run was due at, None before the first: that of `every` and `continuous` is due
-    at once, that of `cron` at its next time.
+    at once, that of `cron` at its next time. So `cron` is never due without it: before the first run, say
+    when the schedule began.
     """
     if schedule.cron is not None:
         return _after(schedule.cron, schedule.zone, now_ms if last_ms is None else last_ms)

@@ -12,19 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from broker.clock import SystemClock
+from broker.clock import Clock, SystemClock
 from mirrormaker.pipelines import keeper
 from mirrormaker.pipelines.keeper import PipelineKeeper
 from mirrormaker.pipelines.orders import RunEnd, RunOrder
 from mirrormaker.pipelines.run_log import PipelineFolder
+from mirrormaker.pipelines.run_marks import RunMark
 from mirrormaker.pipelines.run_record import CUT_OFF, RunRecord, RunState
+from mirrormaker.pipelines.share import OwnPipeline, PipelineShare
 from mirrormaker.pipelines.turns import Turns
+from mirrormaker.pipelines.windows import HOUR_MS, parse_moment
 from mirrormaker.reconcile.topology_file import TopologyText
 from mirrormaker.topology.model import AlertSpec, PipelineName, PipelineSpec, RetrySpec, ScheduleSpec
 from tests.conftest import until
 from tests.pipelines.test_run_log import RUN
 
 SOURCE = TopologyText(text="", file=Path("topology.yaml"))
+HOURLY, DUE_MS = ScheduleSpec(cron="5 * * * *"), parse_moment("2026-01-01T10:05:00Z")
 
 
 class Run:
@@ -60,7 +64,14 @@ class Run:
 class Stage:
     """A keeper and the codes that its runs end with, one after the other; the last run lasts."""
 
-    def __init__(self, folder: Path, codes: list[int], alert: AlertSpec) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        codes: list[int],
+        alert: AlertSpec,
+        clock: Clock | None = None,
+        share: PipelineShare | None = None,
+    ) -> None:
         self.folder = folder
         self.orders: list[RunOrder] = []
         self.pipeline = PipelineSpec(
@@ -75,9 +86,10 @@ class Stage:
             self.pipeline,
             SOURCE,
             PipelineFolder(folder, self.pipeline.name),
-            SystemClock(),
+            clock or SystemClock(),
             "info",
             turns=Turns(1),
+            share=share,
             start=self._start,  # type: ignore[arg-type]
         )
 
@@ -159,6 +171,66 @@ def test_a_run_that_ended_with_the_daemon_is_done_by_the_next_though_nothing_els
 
     (order,) = asyncio.run(play()).orders
     assert (order.due_ms, order.attempt, order.trigger) == (due_ms, 1, "schedule")
+
+
+class SetClock(SystemClock):
+    """It shows what it is set to."""
+
+    def __init__(self) -> None:
+        self.shown_ms = DUE_MS - 60_000
+
+    def now_ms(self) -> int:
+        return self.shown_ms
+
+
+class HeldByOther(OwnPipeline):
+    """Another daemon has it, until it does not any more."""
+
+    is_held = False
+
+    def __init__(self, last_ms: int | None) -> None:
+        if last_ms is not None:
+            self.mark = RunMark(due_ms=last_ms, is_over=True, daemon="other", host="other", at_ms=last_ms)
+
+
+def test_a_pipeline_by_the_clock_that_has_never_run_is_run_when_it_is_due(tmp_path: Path) -> None:
+    clock = SetClock()
+
+    async def play() -> Stage:
+        stage = Stage(tmp_path, [], AlertSpec(command=("false",)), clock)
+        stage.keeper.change(replace(stage.pipeline, schedule=HOURLY), SOURCE)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(stage.play())
+            await asyncio.to_thread(until, lambda: stage.keeper.describe()["next_due_ms"] == DUE_MS)
+            clock.shown_ms = DUE_MS
+            stage.keeper.look_again()
+        return stage
+
+    assert [order.due_ms for order in asyncio.run(play()).orders] == [DUE_MS]
+
+
+@pytest.mark.parametrize("last_ms", [None, DUE_MS - HOUR_MS, DUE_MS])
+def test_a_daemon_that_stood_by_runs_what_was_due_meanwhile_and_was_not_run(
+    last_ms: int | None, tmp_path: Path
+) -> None:
+    share, clock = HeldByOther(last_ms), SetClock()
+
+    async def play() -> Stage:
+        stage = Stage(tmp_path, [], AlertSpec(command=("false",)), clock, share)
+        stage.keeper.change(replace(stage.pipeline, schedule=HOURLY), SOURCE)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(stage.keeper.run())
+            clock.shown_ms = DUE_MS + 1
+            share.is_held = True
+            stage.keeper.look_again()
+            await asyncio.to_thread(until, lambda: stage.on_last.is_set() or stage.keeper.next_due_ms)
+            stage.keeper.end()
+            await running
+        return stage
+
+    stage = asyncio.run(play())
+    due_ms, next_ms = ([], DUE_MS + HOUR_MS) if last_ms == DUE_MS else ([DUE_MS], None)
+    assert ([order.due_ms for order in stage.orders], stage.keeper.next_due_ms) == (due_ms, next_ms)
 
 
 def test_a_webhook_gets_what_a_command_gets(tmp_path: Path) -> None:

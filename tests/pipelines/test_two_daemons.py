@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,8 @@ class Daemon:
 
 @contextmanager
 def two_daemons(folder: Path, node: EmbeddedCluster, **pipeline: object) -> Iterator[list[Daemon]]:
-    """At work; one of them has the pipeline."""
+    """At work; one of them has the pipeline, and runs it first within a minute and a half."""
+    cron = f"{datetime.fromtimestamp(time.time() + 90, UTC).minute} * * * *"
     clusters = {
         "aggregate": {"bootstrap": [str(node.bootstrap[0])]},
         "jfk": {"bootstrap": ["127.0.0.1:1"]},  # nobody is there
@@ -62,7 +65,7 @@ def two_daemons(folder: Path, node: EmbeddedCluster, **pipeline: object) -> Iter
             {"from": "jfk", "to": "aggregate", "topics": {"include": ["flights"]}, "enabled": False},
         ],
         "pipelines": [
-            {"name": NAME, "cluster": "aggregate", "schedule": {"every": "1h"}, "master": "local[1]"}
+            {"name": NAME, "cluster": "aggregate", "schedule": {"cron": cron}, "master": "local[1]"}
             | pipeline
         ],
     }
