@@ -202,8 +202,8 @@ class Table:
         """Have the windows inside `asked` hold the rows of `frame`, all of which are inside, and nothing
         else. Returns the windows that were or are there, and the rows.
         """
-        staged, rows = self._stage(frame)
-        folders = self.files.list_folders(staged)
+        staged, files, rows = self._stage(frame)
+        folders = {name.rpartition("/")[0] for name in files}
         windows = sorted({*folders, *windows_within(self.files.list_folders(""), asked)})
         self.swap(staged, windows)
         return windows, rows
@@ -242,12 +242,8 @@ class Table:
         """Have the rows be part of the table, unless the note says that they are."""
         told = self.files.read_text(note)
         if told is None:
-            staged, rows = self._stage(frame)
-            commit: dict[str, Any] = {
-                "staged": staged,
-                "files": self.files.list_files(staged),
-                "rows": rows,
-            }
+            staged, files, rows = self._stage(frame)
+            commit: dict[str, Any] = {"staged": staged, "files": files, "rows": rows}
             self.files.make_folder(_COMMITS)
             self.files.write_text(note, json.dumps(commit))
         else:
@@ -256,12 +252,17 @@ class Table:
         self.files.delete(str(commit["staged"]))
         return int(commit["rows"])
 
-    def _stage(self, frame: DataFrame) -> tuple[str, int]:
-        """Where the rows are, and how many: counted on their way, as lines of text need not be rows."""
+    def _stage(self, frame: DataFrame) -> tuple[str, list[str], int]:
+        """Where the rows are, their files, and how many: counted on their way, as lines of text need not be
+        rows. Raises FileError where there are rows and no files, which would be lost without a word.
+        """
         seen = Observation()
         counted = frame.observe(seen, f.count(f.lit(1)).alias("rows"))
         staged = self.stage(counted, self.layout)
-        return staged, int(seen.get["rows"])
+        rows, files = int(seen.get["rows"]), self.files.list_files(staged)
+        if rows and not files:
+            raise FileError(f"{self.files.url(staged)}: has no files of the {rows} rows that were written")
+        return staged, files, rows
 
     def _move_in(self, commit: Mapping[str, object]) -> None:
         files, staged = commit.get("files", []), commit.get("staged")

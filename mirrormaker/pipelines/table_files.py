@@ -13,7 +13,6 @@ import os
 import uuid
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -41,8 +40,8 @@ class TableFiles:
         self._path: Any = jvm.org.apache.hadoop.fs.Path
         configuration = spark._jsc.hadoopConfiguration()
         self._fs: Any = self._ask(lambda: self._path(self.root).getFileSystem(configuration))
-        where = urlsplit(str(self._ask(lambda: self._fs.makeQualified(self._path(self.root)).toString())))
-        self._local = unquote(where.path) if where.scheme == "file" else None
+        where = self._ask(lambda: self._fs.makeQualified(self._path(self.root)).toUri())
+        self._local = str(where.getPath()) if where.getScheme() == "file" else None
 
     def url(self, path: str) -> str:
         """The path as Spark takes it."""

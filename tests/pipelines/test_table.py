@@ -14,8 +14,8 @@ from pyspark.sql import functions as f
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.sinks.files import table_of
 from mirrormaker.pipelines.table import Table, TableLayout
-from mirrormaker.pipelines.table_files import TableFiles
-from mirrormaker.pipelines.windows import Span, parse_moment
+from mirrormaker.pipelines.table_files import FileError, TableFiles
+from mirrormaker.pipelines.windows import DAY_MS, Span, parse_moment
 from mirrormaker.topology.model import FileFormat, FileSink, SinkSpec
 
 LAYOUT = TableLayout(format="parquet", partition_by=("date", "hour"))
@@ -48,6 +48,26 @@ def test_a_batch_that_comes_again_is_there_once(spark: SparkSession, table: Tabl
     assert table.append("c", 0, rows(spark, range(4))) == 4
     assert table.append("c", 0, rows(spark, range(4))) == 4
     assert held(table) == {0: [0, 2], 1: [1, 3]}
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a%41b", "a b%", "ä+b"])
+def test_a_table_may_be_called_whatever_a_folder_may(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    table = Table(spark, str(tmp_path / name / "table"), LAYOUT)
+    table.append("c", 0, rows(spark, range(4)))
+    assert held(table) == {0: [0, 2], 1: [1, 3]}
+    day = Span(start_ms=DAY, end_ms=DAY + DAY_MS)
+    assert table.replace(day, rows(spark, range(4, 8), 1))[1] == 4
+    assert held(table) == {0: [4, 5, 6, 7]}
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_rows_whose_files_are_not_found_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table(spark, str(tmp_path / "table"), TableLayout(format="parquet", partition_by=("_hidden",)))
+    frame = spark.range(4).selectExpr("id", "id as _hidden")
+    with pytest.raises(FileError, match="has no files of the 4 rows that were written"):
+        table.append("c", 0, frame)
+    assert not table.holds("c", 0)
+    assert table.append("c", 0, frame.where("id < 0")) == 0
 
 
 @pytest.mark.parametrize("form", list(FileFormat))
