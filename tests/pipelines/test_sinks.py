@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from broker.errors import ConfigurationError
 from mirrormaker.pipelines.runner import RunFailedError
 from mirrormaker.pipelines.sinks.database import NOTES, DatabaseSink, match_columns
 from mirrormaker.pipelines.sinks.jdbc_connection import JdbcConnection
 from mirrormaker.pipelines.sinks.outbox import Outbox
-from mirrormaker.pipelines.sinks.sink import sink_identity
+from mirrormaker.pipelines.sinks.sink import SinkPlace, sink_identity
+from mirrormaker.pipelines.table_files import TableFiles
 from mirrormaker.topology.model import (
     ClusterName,
     FileFormat,
@@ -28,6 +29,7 @@ from mirrormaker.topology.model import (
     SinkSpec,
     SinkTarget,
     TopicSink,
+    Topology,
 )
 from tests.pipelines.place import Place, order
 from tests.spark.topics import new_topic
@@ -129,6 +131,29 @@ def test_a_database_has_every_record_once_whatever_was_cut_off(
     place.keys = place.keys.replace("1 as version, ", "")
     with pytest.raises(RunFailedError, match="another checkpoint"):
         place.run()
+
+
+def database_sink(spark: SparkSession, url: str, table: str, frame: DataFrame) -> DatabaseSink:
+    """Of a pipeline `p`, as a run has it."""
+    spec = SinkSpec(target=JdbcSink(url=url, table=table))
+    pipeline = PipelineSpec(name=PipelineName("p"), sinks=(spec,))
+    place = SinkPlace(
+        spark=spark,
+        topology=Topology(clusters={}, routes=(), data_dir=Path("data"), pipelines=(pipeline,)),
+        pipeline=pipeline,
+        identity=sink_identity(pipeline, 0),
+        generation="g",
+        checkpoint=TableFiles(spark, "checkpoint"),
+    )
+    return DatabaseSink(place, spec, frame)
+
+
+def test_a_database_takes_rows_without_any_text(spark: SparkSession, url: str) -> None:
+    frame = spark.range(3).selectExpr("id", "id / 2 as price")
+    sink = database_sink(spark, url, "orders", frame)
+    sink.claim()
+    assert sink.append(0, frame) == sink.append(0, frame) == 3
+    assert sorted(tuple(row) for row in rows(spark, url, "orders")) == [(0, 0.0), (1, 0.5), (2, 1.0)]
 
 
 def test_windows_of_a_table_that_several_sinks_write_are_left_alone(place: Place, url: str) -> None:

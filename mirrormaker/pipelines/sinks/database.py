@@ -43,8 +43,7 @@ class DatabaseSink:
         self._notes = f"{schema}{dot}{NOTES}"
         self._columns = tuple(frame.columns)
         self._schema = frame.schema
-        types = {"createTableColumnTypes": column_types(frame)}
-        self._options = {**types, **sink.options, **options_of(sink.target)}
+        self._options = {**column_types(frame), **sink.options, **options_of(sink.target)}
         self._names: dict[str, str] = {}
         """Column of a frame -> of the table."""
 
@@ -164,10 +163,13 @@ class DatabaseSink:
             yield connection
 
 
-def column_types(frame: DataFrame) -> str:
-    """Of text columns that windows are known by: as any text they could not be compared in some databases."""
+def column_types(frame: DataFrame) -> dict[str, str]:
+    """The option for text columns that windows are known by, where there are some: as any text they could not
+    be compared in some databases.
+    """
     texts = {name for name, kind in frame.dtypes if kind == "string"}
-    return ", ".join(f"{name} VARCHAR({size})" for name, size in _TEXT_SIZES.items() if name in texts)
+    types = ", ".join(f"{name} VARCHAR({size})" for name, size in _TEXT_SIZES.items() if name in texts)
+    return {"createTableColumnTypes": types} if types else {}
 
 
 def match_columns(table: str, wanted: tuple[str, ...], there: list[str]) -> dict[str, str]:
