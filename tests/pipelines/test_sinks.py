@@ -156,6 +156,18 @@ def test_a_database_takes_rows_without_any_text(spark: SparkSession, url: str) -
     assert sorted(tuple(row) for row in rows(spark, url, "orders")) == [(0, 0.0), (1, 0.5), (2, 1.0)]
 
 
+def test_a_table_may_have_a_name_as_long_as_the_database_takes(spark: SparkSession, url: str) -> None:
+    frame = spark.range(3).selectExpr("id", "'t' as topic")
+    for schema in ("", "other."):
+        table = f"{schema}{'t' * 128}"
+        sink = database_sink(spark, url, table, frame)
+        sink.claim()
+        assert [sink.append(number, frame) for number in range(2)] == [3, 3]
+        assert len(rows(spark, url, table)) == 6
+    tables = [row.TABLENAME for row in rows(spark, url, "sys.systables") if row.TABLETYPE == "T"]
+    assert sorted(tables) == ["MIRRORMAKER_BATCHES"] * 2 + ["T" * 128] * 2
+
+
 def test_windows_of_a_table_that_several_sinks_write_are_left_alone(place: Place, url: str) -> None:
     place.produce([order(1, 0)])
     sink = f"{{jdbc: {{url: '{url}', table: orders}}}}"

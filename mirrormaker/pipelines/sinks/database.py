@@ -40,7 +40,8 @@ class DatabaseSink:
         self._place = place
         self._table = sink.target.table
         schema, dot, _ = self._table.rpartition(".")
-        self._notes = f"{schema}{dot}{NOTES}"
+        self._schema_dot = f"{schema}{dot}"
+        self._notes = f"{self._schema_dot}{NOTES}"
         self._columns = tuple(frame.columns)
         self._schema = frame.schema
         self._options = {**column_types(frame), **sink.options, **options_of(sink.target)}
@@ -103,8 +104,10 @@ class DatabaseSink:
     def _move_in(
         self, connection: JdbcConnection, frame: DataFrame, first: str, note: Callable[[int], None]
     ) -> int:
-        """Write rows aside, then have them in the table in one transaction; returns how many."""
-        staging = f"{self._table}_{uuid.uuid4().hex[:8]}"
+        """Write rows aside, then have them in the table in one transaction; returns how many. The name of the
+        table aside does not begin with the table's own, of which a database may take the beginning alone.
+        """
+        staging = f"{self._schema_dot}mirrormaker_{uuid.uuid4().hex[:12]}"
         set_staging = f"UPDATE {self._notes} SET staging = ? WHERE sink = ?"
         connection.change(set_staging, staging, self._place.owner)
         self._write(frame, staging)
