@@ -228,7 +228,18 @@ class RouteLedger:
             lanes = [lane for to in each.destinations for lane in self.view.of_source(each.source, to.topic)]
             if lanes and not any(lane.topic_id in (None, *current) for lane in lanes):
                 found[each.source] = max(self.view.lanes[lane].next or 0 for lane in lanes)
+            else:
+                self._tell_forgotten(each.source, lanes)
         return found
+
+    def _tell_forgotten(self, source: TopicPartition, lanes: Collection[LaneId]) -> None:
+        """The group has no position of a partition that the route has copied: its source forgets those of
+        groups that rest for long, or somebody deleted them.
+        """
+        pages = [page for lane in lanes for page in self.view.lanes[lane].of_route(self._route)]
+        if pages:
+            copied_to = max(page.next for page in pages)
+            self.note("position_forgotten", partition=str(source), copied_to=copied_to)
 
     def end(self, sources: Collection[TopicPartition]) -> None:
         self.recorder.end(sources)

@@ -11,15 +11,17 @@ from contextlib import contextmanager
 
 import pytest
 import yaml
+from confluent_kafka.admin import AdminClient
 
 from broker.embedded import EmbeddedCluster
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import MirrorFactory, MirrorProcess, mirrormaker, wait_until
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, MirrorProcess, mirrormaker, wait_until
 from tests.daemon.killed_mirrors import (
     COPY,
     PARTITIONS,
     TOPIC,
     SteadyWriter,
+    address,
     create_topic,
     end_of,
     events,
@@ -311,6 +313,30 @@ def test_a_route_that_starts_at_the_latest_keeps_that_place_while_it_is_away(
     write(source, range(30, 36))
     running.start()
     wait_until(lambda: numbers_at(destination) == Counter(range(30, 36)), "what came since")
+
+
+def test_a_position_that_the_source_has_forgotten_is_told(clusters: Clusters, mirror: MirrorFactory) -> None:
+    """As Kafka does with a group that nobody was in for a week."""
+    source, destination = clusters
+    create_topic(source)
+    write(source, range(30))
+    running = mirror(source, destination, topics={"include": [TOPIC], "existing": "append"})
+    running.start()
+    running.wait_copied()
+    assert mirrormaker("pause", str(running.file), "jfk-to-aggregate").returncode == 0
+    admin = AdminClient({"bootstrap.servers": address(source)})
+
+    def is_forgotten() -> bool:
+        """Only once nobody is in it any more."""
+        (group,) = admin.list_consumer_groups().result(PATIENCE_SECONDS).valid
+        (deleted,) = admin.delete_consumer_groups([group.group_id]).values()
+        return deleted.exception(PATIENCE_SECONDS) is None
+
+    wait_until(is_forgotten, "the group is forgotten")
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    wait_until(lambda: numbers_at(destination).total() == 60, "copied from the start again")
+    told = {(event["partition"], event["copied_to"]) for event in events(running, "position_forgotten")}
+    assert told == {(f"{TOPIC}-{number}", 10) for number in range(PARTITIONS)}
 
 
 def test_an_exactly_once_route_is_moved_by_seek(clusters: Clusters, mirror: MirrorFactory) -> None:
