@@ -16,7 +16,7 @@ from mirrormaker.flow.standing import HALTED
 from mirrormaker.flow.start import start_offsets
 from mirrormaker.flow.timing.first_waiting import FirstBatch, sample_first
 from mirrormaker.plan.topics import select_topics
-from mirrormaker.topology.model import RouteSpec
+from mirrormaker.topology.model import Isolation, RouteSpec
 from mirrormaker.topology.naming import compile_naming
 
 UNASSIGNED = "unassigned"
@@ -62,7 +62,8 @@ async def observe_partitions(
     selected = metadata.topic_partitions(sorted(destinations))
     sources = [partition for partition in selected if metadata.leader(partition) is not None]
     committed = await group.group_offsets(route.group, selected)
-    ends = await list_offsets(source, dict.fromkeys(sources, LATEST), read_committed=True)
+    read_committed = route.isolation is Isolation.READ_COMMITTED
+    ends = await list_offsets(source, dict.fromkeys(sources, LATEST), read_committed=read_committed)
     fresh = [partition for partition in sources if partition not in committed]
     starts = await start_offsets(source, route.start, fresh) if fresh else {}
     positions = {
@@ -75,7 +76,8 @@ async def observe_partitions(
         for partition in sources
         if positions[partition] < ends[partition].offset and not _knows_all(partitions_told[partition])
     ]
-    samples = await sample_first(source, {partition: positions[partition] for partition in unknown})
+    wanted = {partition: positions[partition] for partition in unknown}
+    samples = await sample_first(source, wanted, read_committed=read_committed)
     now_ms = clock.now_ms()
     led = {
         partition: _partition_status(

@@ -13,7 +13,7 @@ that does not start at the earliest. Sources of sources count too, along every w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -219,10 +219,12 @@ async def _compare(
 
     def missing(partition: TopicPartition, to: str) -> list[Range]:
         lanes = (view.lanes[lane].of_route(route.name) for lane in lanes_now(view, source, partition, to))
-        dealt_with = [_dealt_with(route, pages) for pages in lanes if pages]
+        dealt_with = _since_they_began([_dealt_with(route, pages) for pages in lanes if pages])
+        position = positions.get(partition, 0)
         # at most once, a position goes before its records
-        known = 0 if route.delivery is Delivery.AT_MOST_ONCE else positions.get(partition, 0)
-        left_out = notes.get(partition, ())
+        known = 0 if route.delivery is Delivery.AT_MOST_ONCE else position
+        # a route that was moved back copies what a note says it had passed over
+        left_out = [each.within(Range(0, position)) for each in notes.get(partition, ())]
         lacking = (
             outside(joined([*each, *left_out]), needed[partition])
             for each in dealt_with or [[Range(0, known)]]
@@ -245,6 +247,18 @@ async def _compare(
             ],
         )
         for topic, to in feeds
+    ]
+
+
+def _since_they_began(dealt_with: Sequence[Sequence[Range]]) -> list[list[Range]]:
+    """What each lane has dealt with. Before the first of it, where the topic had fewer partitions, that was
+    the others' to do.
+    """
+    others = joined(part for ranges in dealt_with for part in ranges)
+    return [
+        joined([*ranges, *(part.within(Range(0, ranges[0].first)) for part in others)])
+        for ranges in dealt_with
+        if ranges
     ]
 
 

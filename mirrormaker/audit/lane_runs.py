@@ -53,6 +53,11 @@ class Pass:
         self.to = Range(self._tos[0], self._known[-1].to + self._known[-1].length) if self._known else None
         """Where the first of its records is, up to after the last; None where that is known of none."""
 
+    @property
+    def known_runs(self) -> Sequence[PageRun]:
+        """Records whose place is known, in the order of both sides."""
+        return self._known
+
     def run_at(self, offset: int) -> PageRun | None:
         """The run with a source offset in it, whose place is known."""
         index = bisect_right(self._sources, offset) - 1

@@ -14,6 +14,7 @@ from broker.types import TopicPartition
 from mirrormaker.audit.findings import Difference, DifferenceKind, Findings, Outcome
 from mirrormaker.audit.gap_audit import GapAudit
 from mirrormaker.audit.lane_runs import Pass
+from mirrormaker.audit.lost_places import lost_places
 from mirrormaker.audit.outcome import PartitionAudit, WindowCount
 from mirrormaker.audit.page_sums import sum_window
 from mirrormaker.audit.ranges import Range, joined, outside, total
@@ -171,29 +172,30 @@ def judge_end(
     view: RouteView, source: TopicPartition, to: TopicPartition, passes: Sequence[Pass], findings: Findings
 ) -> None:
     """Whether the destination still has what was written there."""
-    kept = Range(view.to_starts[to], view.to_reached[to])
-    window = view.windows[source]
+    start, window = view.to_starts[to], view.windows[source]
     for each in passes:
         for run in each.runs_within(window):
             at_source = Range(run.source, run.source + run.length).within(window)
-            place = Range(run.to + at_source.first - run.source, run.to + at_source.next - run.source)
-            gone = Range(place.first, min(place.next, kept.first))
-            if gone.length:
-                findings.outcomes[Outcome.GONE_AT_DESTINATION] += gone.length
-                findings.equal -= gone.length
-            lost = Range(max(place.first, kept.next), place.next)
-            if lost.length:
-                findings.equal -= lost.length
-                findings.add(
-                    Difference(
-                        kind=DifferenceKind.MISSING,
-                        source=source,
-                        source_offset=run.source + lost.first - run.to,
-                        destination=to,
-                        destination_offset=lost.first,
-                        count=lost.length,
-                    )
-                )
+            place = run.to + at_source.first - run.source
+            gone = Range(place, min(place + at_source.length, start))
+            findings.outcomes[Outcome.GONE_AT_DESTINATION] += gone.length
+            findings.equal -= gone.length
+    runs = [run for each in passes for run in each.known_runs]
+    for lost in lost_places(runs, view.to_reached[to]):
+        missing = lost.at(Range(max(lost.to, start), lost.to_next)).source.within(window)
+        if not missing.length:
+            continue
+        findings.equal -= missing.length
+        findings.add(
+            Difference(
+                kind=DifferenceKind.MISSING,
+                source=source,
+                source_offset=missing.first,
+                destination=to,
+                destination_offset=lost.to + missing.first - lost.source.first,
+                count=missing.length,
+            )
+        )
 
 
 def count_window(

@@ -99,6 +99,11 @@ class LaneMap:
         """Whether nothing is known."""
         return self.next <= self.first
 
+    @property
+    def _is_end_known(self) -> bool:
+        """Whether no record that is known of may stand where what comes next would."""
+        return self.to_next is not None and (not self._later or self._later[-1].is_known)
+
     def forward(self, offset: int) -> Translation:
         """What an offset of the source is at the destination."""
         if self.is_empty:
@@ -108,14 +113,10 @@ class LaneMap:
         if offset >= self.next:
             is_end = offset == self.next
             standing = Standing.END if is_end else Standing.BEYOND
-            return Translation(
-                offset=self.to_next, standing=standing, is_exact=is_end and self.to_next is not None
-            )
+            return Translation(offset=self.to_next, standing=standing, is_exact=is_end and self._is_end_known)
         index = bisect_right(self._nexts, offset)
         if index == len(self._later):
-            return Translation(
-                offset=self.to_next, standing=Standing.BETWEEN, is_exact=self.to_next is not None
-            )
+            return Translation(offset=self.to_next, standing=Standing.BETWEEN, is_exact=self._is_end_known)
         stretch = self._later[index]
         if stretch.first > offset:
             return Translation(

@@ -12,7 +12,7 @@ from broker.records.record import Record
 from mirrormaker.steps.changes import Change, compile_change
 from mirrormaker.steps.conditions import compile_filters, filter_text
 from mirrormaker.steps.outside import CallWatch, load_function, read_secret
-from mirrormaker.steps.record import RecordAtWork
+from mirrormaker.steps.record import RecordAtWork, RecordError
 from mirrormaker.topology.further_topics import is_for, topics_elsewhere
 from mirrormaker.topology.model import CallFunction, RouteSpec
 from mirrormaker.topology.naming import TopicNaming
@@ -41,11 +41,14 @@ class TopicSteps:
     def apply(self, record: Record, partition: int) -> list[RecordAtWork]:
         """What becomes of a record. Raises RecordError."""
         work = RecordAtWork(record, self.topic, partition)
-        if self.wanted is not None and not self.wanted.holds(work):
-            return []
-        works = [work]
-        for change in self.changes:
-            works = [made for each in works for made in change(each)]
+        try:
+            if self.wanted is not None and not self.wanted.holds(work):
+                return []
+            works = [work]
+            for change in self.changes:
+                works = [made for each in works for made in change(each)]
+        except RecursionError:
+            raise RecordError("the value is nested too deeply to be written") from None
         return works
 
 

@@ -15,7 +15,8 @@ from mirrormaker.topology.model import TopicSelection
 from mirrormaker.topology.naming import compile_naming
 from tests.client.reading_members import Brokers
 from tests.conftest import ClusterFactory
-from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker
+from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker, wait_until
+from tests.daemon.test_deep import grow
 from tests.daemon.test_mirror import create, producer
 
 HOUR_MS = 3_600_000
@@ -101,3 +102,45 @@ def test_what_a_route_is_told_not_to_bring_is_not_waited_for(
     assert completeness(running.file, 3).missing_lines() == [
         "jfk: flights-0: 2 offsets have not arrived (31 to 32)"
     ]
+
+
+def test_a_seek_that_was_taken_back_leaves_nothing_out(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    source, destination = clusters
+    create(source, "flights", 1)
+    write(source, 0, 1)
+    running = mirror(source, destination)
+    running.start()
+    running.wait_copied()
+    assert mirrormaker("pause", str(running.file), "jfk-to-aggregate").returncode == 0
+    write(source, 1, 1)
+    for to in ("latest", "10"):
+        assert mirrormaker("seek", str(running.file), "jfk-to-aggregate", "--to", to).returncode == 0
+    assert completeness(running.file, 0).is_complete
+    assert completeness(running.file, 1).missing_lines() == [
+        "jfk: flights-0: 10 offsets have not arrived (10 to 19)"
+    ]
+    assert mirrormaker("resume", str(running.file), "jfk-to-aggregate").returncode == 0
+    running.wait_copied()
+    running.stop()
+    assert completeness(running.file, 1).is_complete
+
+
+def test_an_hour_is_complete_also_before_the_destination_had_its_partitions(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], mirror: MirrorFactory
+) -> None:
+    """Records are spread over them: what one partition takes now was another's to take then."""
+    source, destination = clusters
+    create(source, "flights", 1)
+    create(destination, "jfk.flights", 2)
+    write(source, 0, 1)
+    running = mirror(source, destination, topics={"include": ["flights"], "partitions": "round_robin"})
+    running.start()
+    running.wait_copied()
+    grow(destination, "jfk.flights", 3)
+    wait_until(lambda: "destination_partitions_changed" in running.log.read_text(), "it is noticed")
+    write(source, 1, 1)
+    running.wait_copied()
+    running.stop()
+    assert [completeness(running.file, hour).missing_lines() for hour in range(2)] == [[], []]

@@ -20,7 +20,7 @@ from mirrormaker import partition_status
 from mirrormaker.flow import start as flow_start
 from mirrormaker.flow.lag import NO_LAG, Lag
 from mirrormaker.partition_status import LEADERLESS, UNASSIGNED, observe_partitions
-from mirrormaker.topology.model import Start, StartAtOffsets, StartPosition
+from mirrormaker.topology.model import Isolation, Start, StartAtOffsets, StartPosition
 from tests.reconcile.test_routes import work
 
 LED, LEADERLESS_ONE = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -87,6 +87,38 @@ def test_a_partition_without_a_leader_hides_nothing_of_the_others(
     assert leaderless.lag == Lag(messages=messages, bytes=None, seconds=None)
 
 
+@pytest.mark.parametrize("isolation", Isolation)
+def test_the_end_is_that_of_the_records_that_the_route_reads(
+    isolation: Isolation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind an open transaction there is nothing for those who read what is committed."""
+
+    async def ends(
+        cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        return {partition: OffsetAndTimestamp(offset=7 if read_committed else 99) for partition in wanted}
+
+    async def sample(
+        cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool
+    ) -> dict[TopicPartition, object]:
+        assert not (wanted and read_committed)
+        return {}
+
+    monkeypatch.setattr(partition_status, "list_offsets", ends)
+    monkeypatch.setattr(partition_status, "sample_first", sample)
+    led, _ = asyncio.run(
+        observe_partitions(
+            replace(work("r").route, isolation=isolation),
+            cast(Cluster, Source()),
+            cast(GroupOffsetAdmin, Group()),
+            {},
+            None,
+            SystemClock(),
+        )
+    )
+    assert led.lag.messages == (0 if isolation is Isolation.READ_COMMITTED else 92)
+
+
 @pytest.mark.parametrize(
     ("start", "position"),
     [
@@ -103,7 +135,7 @@ def test_a_route_without_a_position_stands_where_it_would_start(
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         return {each: OffsetAndTimestamp(offset=2 if at == EARLIEST else 7) for each, at in wanted.items()}
 
-    async def nothing_known(*_: object) -> dict[TopicPartition, object]:
+    async def nothing_known(*_: object, **__: object) -> dict[TopicPartition, object]:
         return {}
 
     monkeypatch.setattr(partition_status, "list_offsets", two_to_seven)

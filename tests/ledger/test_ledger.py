@@ -515,6 +515,20 @@ def test_a_translation_is_not_exact_where_records_of_unknown_place_may_lie_befor
     assert (LaneMap([known]).forward(2).offset, LaneMap([known]).forward(2).is_exact) == (102, True)
 
 
+@pytest.mark.parametrize("next_offset", [105, 107])
+def test_behind_records_of_unknown_place_no_translation_is_exact(next_offset: int) -> None:
+    page = Page(0)
+    page.add_run(0, 0, 100)
+    page.add_run(100, None, 5)
+    page.cover(next_offset)
+    told = LaneMap([page]).forward
+    assert [(told(at).offset, told(at).is_exact) for at in (99, 105, next_offset)] == [
+        (99, True),
+        (100, False),
+        (100, False),
+    ]
+
+
 def test_a_place_that_what_is_undone_told_is_not_known_again() -> None:
     page = Page(0)
     for source, to, length in ((0, 100, 5), (5, None, 2), (8, None, 1)):

@@ -320,6 +320,18 @@ def test_a_value_that_can_be_read_and_is_nested_too_deeply_to_be_written_is_an_e
     assert "the value is nested too deeply to be written" in problems
 
 
+def test_a_value_that_is_nested_too_deeply_to_be_masked_is_an_error(tmp_path: Path) -> None:
+    """As one that names numbers which are kept exactly, by a producer that tries every depth."""
+    masking, problems = steps(tmp_path, "[{mask: {fields: [card]}}]"), set()
+    for depth in range(700, sys.getrecursionlimit()):
+        number = b"[" * depth + b"1.00000000000000000000001" + b"]" * depth
+        try:
+            masking.apply(record(b'{"card":' + number + b"}"), 3)
+        except RecordError as error:
+            problems.add(str(error))
+    assert "the value is nested too deeply to be written" in problems
+
+
 def test_a_record_without_a_value_passes(tmp_path: Path) -> None:
     (made,) = done(steps(tmp_path, "[{mask: {fields: [card]}}]"), record(None))
     assert made.value is None

@@ -26,11 +26,14 @@ class FirstBatch:
 
 
 async def sample_first(
-    cluster: Cluster, positions: Mapping[TopicPartition, int]
+    cluster: Cluster, positions: Mapping[TopicPartition, int], *, read_committed: bool
 ) -> dict[TopicPartition, FirstBatch]:
     """The batches at these positions; those whose leader does not tell are left out. Raises BrokerError."""
     samples = await asyncio.gather(
-        *(_sample_one(cluster, partition, offset) for partition, offset in positions.items())
+        *(
+            _sample_one(cluster, partition, offset, read_committed=read_committed)
+            for partition, offset in positions.items()
+        )
     )
     return {
         partition: sample for partition, sample in zip(positions, samples, strict=True) if sample is not None
@@ -38,7 +41,12 @@ async def sample_first(
 
 
 async def _sample_one(
-    cluster: Cluster, partition: TopicPartition, offset: int, replica: int | None = None
+    cluster: Cluster,
+    partition: TopicPartition,
+    offset: int,
+    *,
+    read_committed: bool,
+    replica: int | None = None,
 ) -> FirstBatch | None:
     """One partition a request: only the first of a request is sure to be answered with a whole batch. Asked
     of its leader, or of the replica that the leader names.
@@ -47,13 +55,16 @@ async def _sample_one(
     if node_id is None:
         return None
     asked = [PartitionPosition(topic_partition=partition, offset=offset, max_bytes=1)]
-    terms = FetchTerms(max_wait_ms=0, min_bytes=0, max_bytes=1, read_committed=True)
+    terms = FetchTerms(max_wait_ms=0, min_bytes=0, max_bytes=1, read_committed=read_committed)
     request = build_fetch(asked, terms, cluster.metadata)
     connection = await cluster.connection(node_id)
     version = connection.version_of(FetchRequest, at_most=version_limit(asked, cluster.metadata))
     for _, data in read_fetch(await connection.request(request, version), request):
         if replica is None and data.preferred_read_replica >= 0:
-            return await _sample_one(cluster, partition, offset, data.preferred_read_replica)
+            nearer = data.preferred_read_replica
+            return await _sample_one(
+                cluster, partition, offset, read_committed=read_committed, replica=nearer
+            )
         if not data.error_code:
             return read_first(data.records or b"")
     return None

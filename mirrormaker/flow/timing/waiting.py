@@ -119,7 +119,7 @@ class Waiting:
         for partition in partitions.values():
             if len(wanted) < SAMPLES_AT_ONCE and self._is_unknown(partition):
                 wanted[partition.source] = partition.acknowledged
-        found = await sample_first(self._cluster, wanted) if wanted else {}
+        found = await sample_first(self._cluster, wanted, read_committed=self._read_committed)
         for source, position in wanted.items():
             self._samples[source] = _Sample(position=position, batch=found.get(source))
 

@@ -1,0 +1,100 @@
+"""Records that were written to a destination and are not where they were: it has lost its end, or its topic
+was made anew, and others may stand there since. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from operator import attrgetter
+from typing import NamedTuple
+
+from mirrormaker.audit.ranges import Range, joined, outside
+from mirrormaker.ledger.page import PageRun
+
+
+class Placed(NamedTuple):
+    """Source offsets, and where their records were written, side by side."""
+
+    source: Range
+    to: int
+
+    @property
+    def to_next(self) -> int:
+        """The destination offset behind them."""
+        return self.to + self.source.length
+
+    def at(self, places: Range) -> Placed:
+        """Those of these destination offsets, which it has."""
+        shift = self.source.first - self.to
+        return Placed(Range(places.first + shift, places.next + shift), places.first)
+
+
+def lost_places(runs: Sequence[PageRun], end: int) -> list[Placed]:
+    """Of records that were written as `runs` say, those that are at no place any more, by source offset; each
+    with where it was. `end`: of the destination now. Of several at one place the last at the source counts.
+    """
+    if _are_there(runs, end):
+        return []
+    placed = _joined(runs)
+    lost = [*_behind(placed, end), *_overwritten(placed)]
+    gone: defaultdict[int, list[Range]] = defaultdict(list)
+    for each in lost:
+        gone[each.to - each.source.first].append(each.source)
+    there = joined(
+        part for each in placed for part in outside(joined(gone[each.to - each.source.first]), each.source)
+    )
+    return sorted(
+        Placed(part, each.to + part.first - each.source.first)
+        for each in _without_repeats(lost)
+        for part in outside(there, each.source)
+    )
+
+
+def _joined(runs: Iterable[PageRun]) -> list[Placed]:
+    """What is told twice is one."""
+    by_shift: defaultdict[int, list[Range]] = defaultdict(list)
+    for run in runs:
+        by_shift[run.to - run.source].append(Range(run.source, run.source + run.length))
+    return sorted(
+        (Placed(part, part.first + shift) for shift, parts in by_shift.items() for part in joined(parts)),
+        key=attrgetter("to"),
+    )
+
+
+def _are_there(runs: Sequence[PageRun], end: int) -> bool:
+    """Whether each lies behind the one before, as it is where a destination has lost nothing."""
+    ascend = all(run.to + run.length <= following.to for run, following in pairwise(runs))
+    return ascend and (not runs or runs[-1].to + runs[-1].length <= end)
+
+
+def _behind(placed: Iterable[Placed], end: int) -> Iterator[Placed]:
+    for each in placed:
+        places = Range(max(each.to, end), each.to_next)
+        if places.length:
+            yield each.at(places)
+
+
+def _overwritten(placed: Sequence[Placed]) -> Iterator[Placed]:
+    """Where others stand since; `placed` in the order of the destination."""
+    borders = sorted({border for each in placed for border in (each.to, each.to_next)})
+    here: list[Placed] = []
+    index = 0
+    for places in map(Range._make, pairwise(borders)):
+        here = [each for each in here if each.to_next > places.first]
+        while index < len(placed) and placed[index].to <= places.first:
+            here.append(placed[index])
+            index += 1
+        if len(here) > 1:
+            last = max(here, key=attrgetter("source"))
+            yield from (each.at(places) for each in here if each is not last)
+
+
+def _without_repeats(lost: Iterable[Placed]) -> Iterator[Placed]:
+    """What was lost at several places once, where it was last."""
+    told: list[Range] = []
+    for each in sorted(lost, key=attrgetter("to"), reverse=True):
+        for part in list(outside(told, each.source)):
+            yield Placed(part, each.to + part.first - each.source.first)
+        told = joined([*told, each.source])

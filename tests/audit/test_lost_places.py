@@ -1,0 +1,57 @@
+"""What a destination that lost its end, or was made anew, has no more of what was written to it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrormaker.audit.lost_places import lost_places
+from mirrormaker.ledger.page import PageRun
+
+
+@pytest.mark.parametrize(
+    ("runs", "end", "lost"),
+    [
+        ([], 0, []),
+        ([(0, 0, 10), (12, 10, 5)], 15, []),
+        ([(0, 0, 10), (5, 10, 10)], 20, []),  # copied again, as after a crash
+        ([(0, 0, 10)], 6, [((6, 10), 6)]),
+        ([(0, 0, 10), (10, 0, 6)], 6, [((0, 6), 0), ((6, 10), 6)]),  # made anew, and on its way
+        ([(0, 0, 10), (10, 0, 10)], 10, [((0, 10), 0)]),  # grown over
+        ([(0, 0, 10), (10, 4, 9)], 13, [((4, 10), 4)]),  # it had lost its end
+        ([(0, 0, 10), (5, 0, 5)], 5, [((0, 5), 0)]),  # what came behind has been copied again
+        ([(0, 0, 10), (5, 5, 10)], 15, []),  # told twice
+        ([(0, 0, 5), (5, 0, 5), (10, 0, 5)], 5, [((0, 5), 0), ((5, 10), 0)]),
+    ],
+)
+def test_what_is_at_no_place_any_more_is_lost(
+    runs: list[tuple[int, int, int]], end: int, lost: list[tuple[tuple[int, int], int]]
+) -> None:
+    assert [
+        (tuple(each.source), each.to) for each in lost_places([PageRun(*run) for run in runs], end)
+    ] == lost
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_it_is_what_a_log_says_that_is_cut_and_written_on(seed: int) -> None:
+    random = Random(seed)
+    log: list[int] = []
+    runs: list[PageRun] = []
+    at = 0
+    for _ in range(random.randrange(1, 12)):
+        match random.randrange(4):
+            case 0:
+                del log[random.randrange(len(log) + 1) :]
+            case 1:
+                at = max(at - random.randrange(4), max(log, default=0))
+        at += random.randrange(3)
+        length = random.randrange(1, 6)
+        runs.append(PageRun(at, len(log), length))
+        log += range(at, at + length)
+        at += length
+    written = {offset for run in runs for offset in range(run.source, run.source + run.length)}
+    lost = [offset for each in lost_places(runs, len(log)) for offset in range(*each.source)]
+    assert lost == sorted(written - set(log))
