@@ -56,6 +56,8 @@ READ_TIMEOUT_MS = 2_000
 """So long partitions that nothing is known of wait until it has been read; after that they are asked about
 again.
 """
+NOTE_ATTEMPTS = 3
+"""To note a producer before it sends anything; then copying goes on, and it is noted as soon as may be."""
 RETRY_MS = 5_000
 UPKEEP_MS = 60_000
 WRITE_INTERVAL_MS = 1_000
@@ -203,8 +205,10 @@ class RouteLedger:
             return  # nothing is copied twice
         self._producers.add(producer_id)
         await self._is_sought.wait()
-        if self._topic is not None and not await self._put([self._note_of(producer_id)]):
-            self._unnoted.add(producer_id)
+        for _ in range(NOTE_ATTEMPTS):  # a process that stood still finds its first too late
+            if self._topic is None or self._is_refused or await self._put([self._note_of(producer_id)]):
+                return
+        self._unnoted.add(producer_id)
 
     def begin(self, assignments: Iterable[Assignment]) -> None:
         for assignment in assignments:

@@ -1,12 +1,13 @@
 """Keeps the topics that a file asks for at its clusters (`clusters.*.topics`), whether a route writes them or
-not: what is lacking is made, what differs is set unless data would be lost by it, and told. Nothing is while
-another daemon runs routes of the file by a newer one, which may ask for something else. A task of the daemon.
+not: what is lacking is made, what differs is set unless data would be lost by it, and told. What a route is
+to copy there is left to it to make, like its source's. Nothing is done while another daemon runs routes of
+the file by a newer one, which may ask for something else. A task of the daemon.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +16,12 @@ from broker.errors import BrokerError, ProtocolError
 from broker.telemetry import logger
 from mirrormaker.clusters import open_cluster
 from mirrormaker.flow.signal import Signal
-from mirrormaker.plan.topics import compare_topic, declared_topic
+from mirrormaker.plan.topics import compare_topic, declared_topic, select_topics
 from mirrormaker.reconcile.observed_topics import topics_of
 from mirrormaker.reconcile.repair import LoggedNews, Repairer
+from mirrormaker.topology.further_topics import may_write
 from mirrormaker.topology.model import ClusterName, ClusterSpec, SyncSpec, Topology
+from mirrormaker.topology.naming import compile_naming
 
 INTERVAL_MS = 5_000
 LOOK_TIMEOUT_MS = 30_000
@@ -58,7 +61,9 @@ class DeclaredTopics:
                 self._places = {name: _place_of(name, problem) for name in specs}
             else:
                 self._places = {name: self._places.get(name) or _place_of(name) for name in specs}
-                await asyncio.gather(*(self._look(spec, self._places[name]) for name, spec in specs.items()))
+                topology = self._topology()
+                looks = (self._look(topology, spec, self._places[name]) for name, spec in specs.items())
+                await asyncio.gather(*looks)
             await self._due.wait(INTERVAL_MS)
 
     def describe(self) -> Mapping[str, Any]:
@@ -68,10 +73,10 @@ class DeclaredTopics:
             for name, place in self._places.items()
         }
 
-    async def _look(self, spec: ClusterSpec, place: _Place) -> None:
+    async def _look(self, topology: Topology, spec: ClusterSpec, place: _Place) -> None:
         try:
             async with asyncio.timeout(LOOK_TIMEOUT_MS / 1000):
-                await _compare(spec, place.repairer)
+                await _compare(topology, spec, place.repairer)
         except (BrokerError, TimeoutError) as error:
             problem = str(error) or f"cluster {spec.name!r}: no answer within {LOOK_TIMEOUT_MS} ms"
             if place.problem is None:
@@ -86,7 +91,7 @@ def _place_of(name: ClusterName, problem: str | None = None) -> _Place:
     return _Place(Repairer(log, LoggedNews(log)), problem)
 
 
-async def _compare(spec: ClusterSpec, repairer: Repairer) -> None:
+async def _compare(topology: Topology, spec: ClusterSpec, repairer: Repairer) -> None:
     async with open_cluster(spec) as cluster:
         metadata = await cluster.refresh(spec.topics)
         admin = Admin(cluster)
@@ -95,11 +100,32 @@ async def _compare(spec: ClusterSpec, repairer: Repairer) -> None:
         refused = [answer for answer in answers.values() if isinstance(answer, ProtocolError)]
         settings = {name: answer for name, answer in answers.items() if isinstance(answer, dict)}
         known = topics_of(metadata, settings)
+        left = await _left_to_routes(topology, spec.name, spec.topics.keys() - set(there))
         steps = [
             step
             for name, topic in spec.topics.items()
+            if name not in left
             for step in compare_topic(spec.name, declared_topic(name, topic), known.get(name))
         ]
         await repairer.repair(admin, steps, _REPAIRED, saw_settings=True)
         if refused:
             raise refused[0]
+
+
+async def _left_to_routes(topology: Topology, cluster: ClusterName, missing: Collection[str]) -> set[str]:
+    """Those that routes copy from topics of their sources, or may, as far as a source is away."""
+    left = set[str]()
+    for route in topology.routes:
+        naming = compile_naming(route.source, route.topics)
+        is_into = route.destination == cluster and route.may_run
+        wanted = {name for name in missing if is_into and may_write(route, naming, name)}
+        if not wanted:
+            continue
+        try:
+            async with open_cluster(topology.clusters[route.source]) as source:
+                metadata = await source.refresh()
+        except BrokerError:
+            left |= wanted
+        else:
+            left |= wanted.intersection(select_topics(naming, metadata.topics.values()).values())
+    return left

@@ -13,6 +13,7 @@ from mirrormaker.reconcile.control import digest_of
 from mirrormaker.topology.failover_groups import FailoverGroup, failover_groups
 from mirrormaker.topology.model import (
     ClusterSpec,
+    Delivery,
     ExistingTopics,
     Objectives,
     Resources,
@@ -148,8 +149,11 @@ def _is_live(old: RouteWork, new: RouteWork) -> bool:
 
 
 def _lasting(work: RouteWork) -> RouteWork:
-    """`work` without what may change while it runs."""
+    """`work` without what may change while it runs. How long a transaction may be open is told the
+    destination as its producer begins.
+    """
     route = work.route
+    commits_as_told = route.delivery is Delivery.EXACTLY_ONCE
     return RouteWork(
         route=replace(
             route,
@@ -159,7 +163,7 @@ def _lasting(work: RouteWork) -> RouteWork:
             objectives=Objectives(),
             owner=None,
             simulate=SimulatedRoute(),
-            commit_interval_ms=0,
+            commit_interval_ms=route.commit_interval_ms if commits_as_told else 0,
             refresh_interval_ms=0,
         ),
         source=_reached(work.source),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 import yaml
@@ -12,7 +12,10 @@ from confluent_kafka.admin import AdminClient
 from broker.client.cluster import Cluster
 from broker.clock import SystemClock
 from broker.embedded import EmbeddedCluster
+from broker.errors import RequestTimedOutError
 from broker.types import NO_TOPIC_ID, TopicId
+from mirrormaker.flow.kept_topic import KeptTopic
+from mirrormaker.flow.kept_view import Entry
 from mirrormaker.ledger import route_ledger
 from mirrormaker.ledger.lane_id import LEDGER_TOPIC, LaneId
 from mirrormaker.ledger.lane_ledger import LaneLedger
@@ -100,6 +103,14 @@ def test_no_record_is_sent_before_it_is_noted_by_whom_however_long_that_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(route_ledger, "READ_TIMEOUT_MS", 0)  # as where it takes longer to reach the ledger
+    put, late = KeptTopic.put, iter([True])
+
+    async def put_late(topic: KeptTopic, entries: Iterable[Entry]) -> None:
+        if next(late, False):  # as in a process that stood still for longer than that may take
+            raise RequestTimedOutError("not written in time")
+        await put(topic, entries)
+
+    monkeypatch.setattr(KeptTopic, "put", put_late)
     (route,) = load_topology(mirror(*clusters).file).routes
     assert asyncio.run(introduced(route, *clusters)) == {7}
 

@@ -22,7 +22,7 @@ from tests.conftest import ClusterFactory
 from tests.daemon.conftest import MirrorFactory, mirrormaker, wait_until
 from tests.daemon.test_mirror import address, consume, create, produce
 
-WEEK, DAY = str(7 * 86_400_000), str(86_400_000)
+WEEK, DAY, HOUR = str(7 * 86_400_000), str(86_400_000), str(3_600_000)
 
 
 @pytest.fixture
@@ -129,6 +129,27 @@ def test_a_plan_is_shown_saved_applied_once_and_then_empty(
     assert setting(destination, "jfk.flights", "retention.ms") == DAY
     assert mirrormaker("apply", str(file)).returncode == 0
     assert setting(destination, "jfk.flights", "retention.ms") == WEEK
+
+
+def test_a_copy_that_the_file_asks_for_is_made_like_its_source(
+    clusters: tuple[EmbeddedCluster, EmbeddedCluster], tmp_path: Path, mirror: MirrorFactory
+) -> None:
+    """By its route: whoever keeps what is asked for at a cluster knows nothing of the source."""
+    source, destination = clusters
+    create(source, "flights", 3, **{"retention.ms": DAY})
+    running = mirror(source, destination)
+    text = yaml.safe_load(running.file.read_text())
+    declared = {"jfk.flights": {"config": {"segment.ms": HOUR}}, "jfk.none": {"partitions": 2}}
+    text["clusters"]["aggregate"]["topics"] = declared
+    running.file.write_text(yaml.safe_dump(text))
+    running.start()
+    wait_until(lambda: partitions_of(destination, "jfk.none") == 2, "what no route copies is made")
+    wait_until(lambda: partitions_of(destination, "jfk.flights") > 0, "the copy is made")
+    assert partitions_of(destination, "jfk.flights") == 3
+    assert setting(destination, "jfk.flights", "retention.ms") == DAY
+    assert setting(destination, "jfk.flights", "segment.ms") == HOUR
+    wait_until(lambda: plan(running.file)[0] == 0, "nothing is left to do")
+    assert running.stop() == 0
 
 
 def test_what_would_delete_records_wants_force(

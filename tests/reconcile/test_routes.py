@@ -18,6 +18,7 @@ from mirrormaker.topology.model import (
     ClusterName,
     ClusterSpec,
     CopyMode,
+    Delivery,
     Resources,
     RouteName,
     RouteSpec,
@@ -97,6 +98,12 @@ def test_a_change_of_topics_bounds_or_intervals_is_given_to_the_running_route(ch
 @pytest.mark.parametrize("change", ANEW)
 def test_any_other_change_starts_the_route_anew(change: str) -> None:
     steps = compare_routes({NAME: ANEW[change](A)}, {NAME: A})
+    assert steps == RouteSteps(restart=(NAME,))
+
+
+def test_an_exactly_once_route_commits_as_often_as_its_producers_have_been_told() -> None:
+    exact = rerouted(A, delivery=Delivery.EXACTLY_ONCE)
+    steps = compare_routes({NAME: rerouted(exact, commit_interval_ms=100)}, {NAME: exact})
     assert steps == RouteSteps(restart=(NAME,))
 
 
