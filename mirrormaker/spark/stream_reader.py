@@ -110,7 +110,7 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         told = offsets_to_json(latest, {**ids, **goal.topic_ids})
         if told == without_beginning(start):
             told = start
-        elif start == self._initial:
+        if start == self._initial:
             told = with_beginning(told, start)
         self._told = told
         return told
@@ -122,9 +122,13 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         """The ranges between two offsets, for a trigger or for one that is tried again. Raises DataLossError,
-        with failOnDataLoss, for what was new when the trigger was planned and is gone.
+        with failOnDataLoss, for what was new when the trigger was planned and is gone, and for a first
+        trigger of Spark's own source that began before where the query would now.
         """
-        start = beginning_of(end) or start
+        beginning = beginning_of(end)
+        if beginning is None and start == self._initial:
+            self._check_beginning(start, end)
+        start = beginning or start
         ids, before = topic_ids_from_json(end), topic_ids_from_json(start)
         anew = made_anew(before, ids)
         begin = {each: at for each, at in offsets_from_json(start).items() if each.topic not in anew}
@@ -197,6 +201,18 @@ class MirrorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lose(f"{partition} {reason}; it was read up to offset {offset}")
             elif logs.latest[partition] < offset:
                 self._lose(f"{partition} ends at {logs.latest[partition]}; it was read up to offset {offset}")
+
+    def _check_beginning(self, start: JsonOffsets, end: JsonOffsets) -> None:
+        """Raises DataLossError, with failOnDataLoss, where a first trigger that does not say where it began
+        ends before it would begin by now.
+        """
+        begin = offsets_from_json(start)
+        for partition, high in sorted(offsets_from_json(end).items()):
+            if begin.get(partition, high) > high:
+                self._lose(
+                    f"{partition} was to be read up to offset {high}, from where is not noted, and the query"
+                    f" would begin at {begin[partition]} now"
+                )
 
     def _begin_new(self, known: Offsets, logs: Logs) -> dict[TopicPartition, int]:
         """Where to begin in partitions that appeared while the query ran: at their first record. Raises

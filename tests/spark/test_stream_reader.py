@@ -112,6 +112,34 @@ def test_a_first_trigger_that_is_repeated_begins_where_it_did(bootstrap: str) ->
         reader.stop()
 
 
+def test_a_first_trigger_without_rows_has_none_either_when_it_is_repeated(bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=1, count=20)
+    first, again = (reader_of(bootstrap, topic, startingOffsets="latest") for _ in range(2))
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    assert first.latestOffset(end, ReadAllAvailable()) == end
+    append(bootstrap, topic, range(20, 30), partitions=1)
+    assert rows_between(again, again.initialOffset(), end) == []
+    later = again.latestOffset(end, ReadAllAvailable())
+    assert rows_between(again, end, later) == [(0, offset) for offset in range(20, 30)]
+    first.stop()
+    again.stop()
+
+
+def test_a_first_trigger_of_sparks_own_source_whose_beginning_is_not_known_is_told(bootstrap: str) -> None:
+    topic = fill(bootstrap, partitions=2, count=20)
+    end: JsonOffsets = {topic: {"0": 10, "1": 10}}
+    append(bootstrap, topic, range(20, 30), partitions=1)
+    strict = reader_of(bootstrap, topic, startingOffsets="latest")
+    with pytest.raises(DataLossError, match=f"{topic}-0 was to be read up to offset 10, .* begin at 20 now"):
+        strict.partitions(strict.initialOffset(), end)
+    lenient = reader_of(bootstrap, topic, startingOffsets="latest", failOnDataLoss="false")
+    assert rows_between(lenient, lenient.initialOffset(), end) == []
+    named = reader_of(bootstrap, topic, startingOffsets=json.dumps({topic: {"0": 9, "1": -2}}))
+    assert len(rows_between(named, named.initialOffset(), end)) == 11
+    for reader in (strict, lenient, named):
+        reader.stop()
+
+
 @pytest.mark.parametrize(
     ("options", "limit"),
     [
