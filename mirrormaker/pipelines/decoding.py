@@ -185,13 +185,17 @@ def _with(bad: str, schema: StructType) -> StructType:
 def _has_more(text: Column, options: Mapping[str, str]) -> Column:
     """Whether something comes behind the object, which Spark's parser passes over. What follows a brace is
     looked at first, as all of it is parsed once more then. A count ends where the array does: at a bracket
-    behind the object, too, which the value that is put behind it tells.
+    behind the object, too, which the value that is put behind it tells. Spark's count takes no NaN, which its
+    parser does, so that is asked, too, before a record is refused.
     """
     if any(name.lower().startswith("allow") for name in options):
         return f.lit(False)  # a comment, for one
-    alone = f.json_array_length(f.concat(f.lit("["), text, f.lit("]")))
-    followed = f.json_array_length(f.concat(f.lit("["), text, f.lit(",0]")))
-    return text.rlike(r"\}\s*\S") & ~(alone.eqNullSafe(1) & followed.eqNullSafe(2))
+    alone, followed = (f.concat(f.lit("["), text, f.lit(end)) for end in ("]", ",0]"))
+    told = [
+        count(alone).eqNullSafe(1) & count(followed).eqNullSafe(2)
+        for count in (f.json_array_length, lambda array: f.size(f.from_json(array, "array<string>")))
+    ]
+    return text.rlike(r"\}\s*\S") & ~told[0] & ~told[1]
 
 
 def _reason(text: Column, bad: str, name: str, detail: Column, is_wrong: Column) -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import datetime
 from typing import Any
 
@@ -131,6 +132,22 @@ def test_objects_of_json(spark: SparkSession) -> None:
         None: None,
     }
     said = decoded(spark, list(values), format=RecordFormat.JSON, schema="id int, name string")
+    assert said == list(values.values())
+
+
+def test_numbers_that_are_none_are_read_wherever_they_stand(spark: SparkSession) -> None:
+    values = {
+        b'{"x": Infinity}': (math.inf, None),
+        b'{"x": "Infinity"}': (math.inf, None),
+        b'{"x": -Infinity, "o": {"y": 1}}': (-math.inf, (1,)),
+        b'{"o": {"y": 2}, "more": NaN}': (None, (2,)),
+        b'{"o": {"y": 3}, "more": NaN} 4': "not JSON of the schema",
+        b'{"o": {"y": 3}, "more": NaN}]': "not JSON of the schema",
+        b'{"o": {"y": 3}, "more": NaN}}': "not JSON of the schema",
+        b'{"o": {"y": 3}, "more": NaN}, {}': "not JSON of the schema",
+        b'{"o": {"y": NaN}}': "not JSON of the schema",
+    }
+    said = decoded(spark, list(values), format=RecordFormat.JSON, schema="x double, o struct<y: int>")
     assert said == list(values.values())
 
 
