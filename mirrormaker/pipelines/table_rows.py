@@ -17,6 +17,8 @@ from pyspark.sql.types import (
     BooleanType,
     DataType,
     DecimalType,
+    DoubleType,
+    FloatType,
     MapType,
     NumericType,
     StringType,
@@ -55,7 +57,7 @@ def table_rows(spark: SparkSession, form: str, root: str, options: Mapping[str, 
     else:
         rows = reader.option("mergeSchema", "true").load(root)
         if form == FileFormat.JSON.value and known:
-            exact = _with_decimals(rows.schema, _types(known))
+            exact = _with_numbers(rows.schema, _types(known))
             rows = rows if exact == rows.schema else reader.schema(exact).load(root)
     return rows.withColumns({name: f.col(quoted(name)).cast(known[name]) for name in named})
 
@@ -93,8 +95,8 @@ def _types(known: Mapping[str, str]) -> StructType:
     return types
 
 
-def _with_decimals(found: StructType, written: StructType) -> StructType:
-    """The types that Spark has found, but for numbers that were written as decimals."""
+def _with_numbers(found: StructType, written: StructType) -> StructType:
+    """The types that Spark has found, but for numbers that were written as decimals, or are none."""
     kinds = {each.name: each.dataType for each in written}
     return StructType(
         [
@@ -110,8 +112,10 @@ def _exact(found: DataType, written: DataType) -> DataType:
     match found, written:
         case NumericType(), DecimalType():
             return written
+        case StringType(), FloatType() | DoubleType():  # NaN and Infinity are written as text
+            return written
         case StructType(), StructType():
-            return _with_decimals(found, written)
+            return _with_numbers(found, written)
         case StructType(), MapType(valueType=values):
             return StructType([StructField(each.name, _exact(each.dataType, values)) for each in found])
         case ArrayType(elementType=item), ArrayType(elementType=items):
