@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 AddVerb = Callable[[Any, str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 _FIRST_MS, _FAR_MS = -62_135_596_800_000, 253_402_214_400_000
-"""The first day of the year 1, and the last one of the year 9999: no window is earlier or later."""
+"""The first day of the year 1, and the last one of the year 9999: no window is earlier, and those of that
+last day are not written anew, as no `datetime` says when it ends.
+"""
 
 
 def add_pipeline_verbs(verbs: Any, add_verb: AddVerb) -> None:
