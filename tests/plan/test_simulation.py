@@ -111,6 +111,32 @@ def test_a_route_that_may_spend_less_on_old_records_than_comes_stays_behind() ->
     assert only(forecast(short, link(9 * MB, outages=(down,)))).catch_up_seconds_max == pytest.approx(30 / 8)
 
 
+@pytest.mark.parametrize(
+    ("behind_seconds", "old_at"),
+    [(0, 300), (20, 200), (60, 0)],
+    ids=["from nothing", "from some", "on the edge"],
+)
+def test_a_lag_that_grows_gets_no_more_than_its_budget_once_it_is_old(
+    behind_seconds: int, old_at: int
+) -> None:
+    """Of 5 MB/s 4 pass: the lag grows by 12 s a minute until it is a minute; from then on 2 MB/s pass."""
+    limits = {"bytes_per_second": 4 * MB, "catch_up_bytes_per_second": 2 * MB}
+    asked = topology(produces(5 * MB, resources=limits, behind_bytes=behind_seconds * 5 * MB))
+    one = only(forecast(asked, link(None)))
+    behind = behind_seconds * 5 * MB + 86_400 * 5 * MB - (old_at * 4 * MB + (86_400 - old_at) * 2 * MB)
+    assert one.behind_bytes == pytest.approx(behind)
+    assert one.behind_seconds == pytest.approx(behind / (5 * MB))
+
+
+def test_a_lag_becomes_old_the_same_whatever_else_changes_meanwhile() -> None:
+    limits = {"bytes_per_second": 4 * MB, "catch_up_bytes_per_second": 2 * MB}
+    alone = only(forecast(topology(produces(5 * MB, resources=limits)), link(9 * MB)))
+    idle = tuple(Window(bytes_per_second=9 * MB, start_minute=at, end_minute=at + 1) for at in (3, 7, 90))
+    beside = only(forecast(topology(produces(5 * MB, resources=limits)), replace(link(9 * MB), windows=idle)))
+    assert beside.lag_bytes_max == pytest.approx(alone.lag_bytes_max)
+    assert beside.copied_bytes_per_second == pytest.approx(alone.copied_bytes_per_second)
+
+
 @given(
     rates=st.lists(st.integers(0, 400), min_size=24, max_size=24),
     size=st.integers(1, 4 * MB),

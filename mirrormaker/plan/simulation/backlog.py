@@ -14,6 +14,8 @@ from mirrormaker.plan.simulation.limits import UNLIMITED
 
 _NEGLIGIBLE = 1e-6
 """Part of a byte: rounding, not lag."""
+_PASSED_MS = 0.01
+"""A lag that becomes old is followed until it is that much older: beyond what rounding may take away."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,7 +98,7 @@ class Backlog:
         """
         left, turn_ms = self.produced - self.copied, UNLIMITED
         if left <= _NEGLIGIBLE:
-            return turn_ms
+            return self._first_age_ms(arriving, leaving)
         if leaving > arriving:
             turn_ms = left / (leaving - arriving) * 1000
         if leaving > 0:
@@ -108,14 +110,25 @@ class Backlog:
                     turn_ms = min(turn_ms, (at - self.copied) / leaving * 1000)
         return min(turn_ms, self._next_age_ms(leaving))
 
+    def _first_age_ms(self, arriving: float, leaving: float) -> float:
+        """As `_next_age_ms` where nothing lags yet: what lags is what comes at this rate."""
+        if self.old_ms == UNLIMITED or arriving <= leaving:
+            return UNLIMITED
+        return (self.old_ms + _PASSED_MS) * arriving / (arriving - leaving)
+
     def _next_age_ms(self, leaving: float) -> float:
-        """How long until the lag passes `old_ms`."""
+        """How long until the lag has passed `old_ms`, or is back there."""
         if self.old_ms == UNLIMITED:
             return UNLIMITED
+        left_ms, aging = self.old_ms - self.lag_ms, self._aging(leaving)
+        if left_ms >= 0:
+            return (left_ms + _PASSED_MS) / aging if aging > 0 else UNLIMITED
+        return left_ms / aging if aging < 0 else UNLIMITED
+
+    def _aging(self, leaving: float) -> float:
+        """By how much the lag grows in a unit of time, while the oldest piece is copied."""
         (start_ms, start), (end_ms, end) = self._oldest_piece()
-        aging = 1 - leaving / 1000 * (end_ms - start_ms) / (end - start) if end > start else 1.0
-        left_ms = self.old_ms - self.lag_ms
-        return left_ms / aging if left_ms * aging > 0 else UNLIMITED
+        return 1 - leaving / 1000 * (end_ms - start_ms) / (end - start) if end > start else 1.0
 
     def advance(self, span_ms: float, arriving: float, leaving: float) -> None:
         """Let time pass at these rates."""
