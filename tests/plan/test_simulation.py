@@ -186,6 +186,74 @@ def test_a_lag_is_told_at_its_largest_though_less_is_produced_meanwhile() -> Non
     assert one.catch_up_seconds_max == pytest.approx(1800)
 
 
+def test_a_lag_is_told_at_its_largest_though_nothing_is_produced_any_more() -> None:
+    """What was produced in the first hour, 24 MB/s, passes at 10: its end waits until 2.4 h."""
+    asked = produces(
+        MB, by_hour=(2400, *(0,) * 23), retention_ms=80 * MINUTE, objectives=Objectives(lag_seconds=4800)
+    )
+    made = forecast(topology(asked), link(10 * MB))
+    one = only(made)
+    assert one.lag_seconds_max == pytest.approx(1.4 * 3600)
+    assert one.lag_max_at_seconds == pytest.approx(2.4 * 3600)
+    assert one.too_late_at_seconds == pytest.approx(4800 / (1 - 10 / 24))
+    assert one.keeps_objective is False
+    assert sum(line.startswith("! ") for line in render_forecast(made)) == 2
+    assert not is_well(made)
+
+
+def test_a_lag_is_told_at_its_largest_before_what_came_after_a_pause() -> None:
+    """The end of the first hour, 2 MB/s, has passed at 2 h; next is what is produced in that moment."""
+    one = only(forecast(topology(produces(MB, by_hour=(200, 0, *(50,) * 22))), link(MB)))
+    assert one.lag_seconds_max == pytest.approx(3600)
+    assert one.lag_max_at_seconds == pytest.approx(2 * 3600)
+    assert one.behind_bytes == pytest.approx(0, abs=1)
+
+
+def test_what_was_behind_at_the_start_ages_though_nothing_is_produced() -> None:
+    limits = {"bytes_per_second": MB}
+    asked = produces(
+        0,
+        behind_bytes=36_000 * MB,
+        retention_ms=HOUR,
+        resources=limits,
+        objectives=Objectives(lag_seconds=60),
+    )
+    made = forecast(topology(asked), link(None))
+    one = only(made)
+    assert one.lag_seconds_max == one.lag_max_at_seconds == pytest.approx(36_000)
+    assert one.catch_up_seconds_max == pytest.approx(36_000)
+    assert one.too_late_at_seconds == pytest.approx(3600)
+    assert one.keeps_objective is False
+    assert not is_well(made)
+
+
+@given(rate=st.integers(1, 5 * MB))
+def test_a_lag_that_stays_the_same_does_not_grow_by_rounding(rate: int) -> None:
+    asked = produces(
+        rate, behind_bytes=600 * rate, retention_ms=10 * MINUTE, objectives=Objectives(lag_seconds=600)
+    )
+    one = only(forecast(topology(asked), link(rate)))
+    assert (one.lag_seconds_max, one.lag_max_at_seconds) == (600, 0)
+    assert one.keeps_objective
+    assert one.too_late_at_seconds is None
+
+
+@given(
+    rates=st.lists(st.sampled_from([0, 50, 100, 300]), min_size=6, max_size=6),
+    size=st.integers(MB, 4 * MB),
+)
+def test_the_largest_lag_is_that_of_the_byte_that_waited_longest(rates: list[int], size: int) -> None:
+    """Of the bytes of an hour the first or the last waits longest, and all pass within the day."""
+    one = only(forecast(topology(produces(MB, by_hour=(*rates, *(0,) * 18))), link(size)))
+    waited, left = 0.0, 0.0
+    for percent in rates:
+        came = 3600 * MB * percent / 100
+        if came:
+            waited = max(waited, left / size, (left + came) / size - 3600)
+        left = max(0.0, left + came - 3600 * size)
+    assert one.lag_seconds_max == pytest.approx(waited, abs=0.01)
+
+
 def test_records_are_lost_once_the_first_of_them_is_deleted() -> None:
     down = Outage(after_ms=2 * HOUR, lasts_ms=10 * HOUR)
     one = only(forecast(topology(produces(MB, retention_ms=6 * HOUR)), link(4 * MB, outages=(down,))))

@@ -14,8 +14,8 @@ from mirrormaker.plan.simulation.limits import UNLIMITED
 
 _NEGLIGIBLE = 1e-6
 """Part of a byte: rounding, not lag."""
-_PASSED_MS = 0.01
-"""A lag that becomes old is followed until it is that much older: beyond what rounding may take away."""
+_ROUNDING_MS = 0.01
+"""More than rounding adds to a lag or takes from it: only what passes a bound by so much has passed it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class Backlog:
         """As `_next_age_ms` where nothing lags yet: what lags is what comes at this rate."""
         if self.old_ms == UNLIMITED or arriving <= leaving:
             return UNLIMITED
-        return (self.old_ms + _PASSED_MS) * arriving / (arriving - leaving)
+        return (self.old_ms + _ROUNDING_MS) * arriving / (arriving - leaving)
 
     def _next_age_ms(self, leaving: float) -> float:
         """How long until the lag has passed `old_ms`, or is back there."""
@@ -122,7 +122,7 @@ class Backlog:
             return UNLIMITED
         left_ms, aging = self.old_ms - self.lag_ms, self._aging(leaving)
         if left_ms >= 0:
-            return (left_ms + _PASSED_MS) / aging if aging > 0 else UNLIMITED
+            return (left_ms + _ROUNDING_MS) / aging if aging > 0 else UNLIMITED
         return left_ms / aging if aging < 0 else UNLIMITED
 
     def _aging(self, leaving: float) -> float:
@@ -139,13 +139,14 @@ class Backlog:
             self._corners.append((self.now_ms, self.produced))
             self._rate = arriving
         self._mark_turn(arriving, leaving)
-        lag_ms = self.lag_ms
+        before_ms = self.lag_ms
+        after_ms = 0.0 if self.is_empty else before_ms + span_ms * self._aging(leaving)
         self.now_ms += span_ms
         self.produced += arriving * span_ms / 1000
         self.copied += leaving * span_ms / 1000
         if self.copied >= self.produced - _NEGLIGIBLE * max(1.0, span_ms):
             self._empty()
-        self._mark_worst(leaving, lag_ms, span_ms)
+        self._mark_worst(leaving, before_ms, max(after_ms, self.lag_ms), span_ms)
 
     def _keep_up(self, span_ms: float, rate: float) -> None:
         """As `advance` where nothing lags, which is most of the time."""
@@ -171,13 +172,15 @@ class Backlog:
             self.worst.catch_up_ms = max(self.worst.catch_up_ms, self.now_ms - self._shrinking_since_ms)
             self._shrinking_since_ms = None
 
-    def _mark_worst(self, leaving: float, before_ms: float, span_ms: float) -> None:
-        """`before_ms`: the lag `span_ms` ago, from where on it grew evenly."""
-        worst, lag_ms = self.worst, self.lag_ms
+    def _mark_worst(self, leaving: float, before_ms: float, lag_ms: float, span_ms: float) -> None:
+        """The lag grew evenly for `span_ms`, from `before_ms` to `lag_ms`. It may have fallen then: the next
+        byte is younger by a pause where nothing was produced, and there is none once all is copied.
+        """
+        worst = self.worst
         worst.peak = max(worst.peak, leaving)
         worst.lag_bytes = max(worst.lag_bytes, self.bytes)
-        if lag_ms > worst.lag_ms:
+        if lag_ms > worst.lag_ms + _ROUNDING_MS:
             worst.lag_ms, worst.lag_at_ms = lag_ms, self.now_ms
-        if lag_ms > self.retention_ms and worst.too_late_at_ms is None:
+        if lag_ms > self.retention_ms + _ROUNDING_MS and worst.too_late_at_ms is None:
             grown_ms = max(lag_ms - before_ms, lag_ms - self.retention_ms)
             worst.too_late_at_ms = self.now_ms - span_ms * (lag_ms - self.retention_ms) / grown_ms
