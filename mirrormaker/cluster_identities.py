@@ -8,20 +8,30 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
-from broker.errors import BrokerError, ConfigurationError
+from broker.client.cluster import Cluster
+from broker.errors import BrokerError, ConfigurationError, ErrorCode
 from mirrormaker.clusters import open_cluster
-from mirrormaker.plan.circles import real_circles
+from mirrormaker.plan.circles import circles_of_route, real_circles
 from mirrormaker.plan.identities import ClusterIdentity
 from mirrormaker.topology.model import ClusterId, ClusterName, ClusterSpec, RouteName, Topology
 
 
-async def check_circles(topology: Topology, route: RouteName, ids: Mapping[ClusterName, ClusterId]) -> None:
+async def check_circles(
+    topology: Topology, route: RouteName, ids: Mapping[ClusterName, ClusterId], source: Cluster
+) -> None:
     """Raises ConfigurationError for what the file does not show of a route: two names mean one cluster, so
-    that it leads in a circle, or two clusters have one id.
+    that it leads in a circle, a topic of its `source` shows a circle, or two clusters have one id. Raises
+    BrokerError where the source cannot be asked.
     """
-    for notice in real_circles(topology, await _find_identities(topology.clusters, ids)):
-        if notice.about == route:
-            raise ConfigurationError([notice.line])
+    identities = await _find_identities(topology.clusters, ids)
+    found = [notice for notice in real_circles(topology, identities) if notice.about == route]
+    topics = [
+        topic.name
+        for topic in (await source.refresh()).topics.values()
+        if topic.error is ErrorCode.NONE and not topic.internal
+    ]
+    for notice in found or circles_of_route(topology, identities, route, topics):
+        raise ConfigurationError([notice.line])
 
 
 async def _find_identities(

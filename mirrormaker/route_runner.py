@@ -359,13 +359,15 @@ class RouteRunner:
         self, source: Cluster, destination: Cluster
     ) -> AsyncIterator[OriginRegistry | None]:
         """The registries of where records have been, for a route with provenance. Raises ConfigurationError
-        for one that leads in a circle, by what clusters really are, or cannot tell them apart.
+        for one that leads in a circle, by what clusters really are and the topics that there are, or cannot
+        tell them apart.
         """
         self._cluster_ids.see(self.work.source.name, source.cluster_id)
         self._cluster_ids.see(self.work.destination.name, destination.cluster_id)
         topology = self._identity.topology()
         if topology is not None:
-            await check_circles(topology, self.work.name, self._cluster_ids.known(topology.clusters))
+            known = self._cluster_ids.known(topology.clusters)
+            await check_circles(topology, self.work.name, known, source)
         if not self.work.route.provenance:
             yield None
             return

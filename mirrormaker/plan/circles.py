@@ -1,17 +1,18 @@
-"""What only shows once it is known which cluster is which: circles, as two names mean one cluster, and
-clusters that have one id. Pure.
+"""What only shows once it is known which cluster is which, and what topics there are: circles, as two names
+mean one cluster or a topic is there that goes round, and clusters that have one id. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
+from broker.errors import ErrorCode
 from mirrormaker.plan.identities import ClusterIdentity, first_names, twins
 from mirrormaker.plan.notices import Notice, NoticeKind
 from mirrormaker.plan.world import World
-from mirrormaker.topology.loops import find_circles
-from mirrormaker.topology.model import ClusterName, RouteSpec, Topology
+from mirrormaker.topology.loops import Circle, find_circles, topic_circle, topic_circles
+from mirrormaker.topology.model import ClusterName, RouteName, RouteSpec, Topology
 
 
 def real_names(world: World) -> dict[ClusterName, ClusterName]:
@@ -25,29 +26,63 @@ def circle_notices(topology: Topology, world: World) -> Iterator[Notice]:
         if name != first:
             message = f"is the cluster {first!r} under another name"
             yield Notice(kind=NoticeKind.TWO_NAMES, about=name, message=message)
-    yield from real_circles(topology, _identities_of(world))
+    found = list(real_circles(topology, _identities_of(world)))
+    yield from found
+    told = {notice.about for notice in found if notice.kind is NoticeKind.CIRCLE}
+    yield from (notice for notice in _topic_circles(topology, world) if notice.about not in told)
 
 
 def real_circles(topology: Topology, identities: Mapping[ClusterName, ClusterIdentity]) -> Iterator[Notice]:
-    """Those alone, as far as it is known what clusters are, and routes whose provenance cannot tell clusters
-    apart; each is about one of the routes.
+    """Those alone, as far as it is known what clusters are and whatever topics they have, and routes whose
+    provenance cannot tell clusters apart; each is about one of the routes.
     """
     names = first_names(topology.clusters, identities)
     yield from _confusions(topology, names, identities)
     if all(name == first for name, first in names.items()):
         return  # the file itself was checked by names
-    real = []
     for route in topology.routes:
-        if not route.enabled:
-            continue
-        if names[route.source] == names[route.destination]:
+        if route.enabled and names[route.source] == names[route.destination]:
             message = f"{route.source!r} and {route.destination!r} are one cluster: it would copy into itself"
             yield Notice(kind=NoticeKind.ONE_CLUSTER, about=route.name, message=message)
-        else:
-            real.append(_really(route, names))
-    for index, circle in find_circles(real):
-        if circle.grows or not real[index].provenance:
-            yield Notice(kind=NoticeKind.CIRCLE, about=real[index].name, message=circle.message)
+    routes = _real_routes(topology, names)
+    for index, circle in find_circles(routes):
+        yield from _circle_notice(routes[index], circle)
+
+
+def circles_of_route(
+    topology: Topology,
+    identities: Mapping[ClusterName, ClusterIdentity],
+    name: RouteName,
+    topics: Collection[str],
+) -> Iterator[Notice]:
+    """The circle that one route leads in with `topics`, those of its source, if there is any."""
+    routes = _real_routes(topology, first_names(topology.clusters, identities))
+    for index, route in enumerate(routes):
+        if route.name == name and (circle := topic_circle(routes, index, topics)):
+            yield from _circle_notice(route, circle)
+
+
+def _topic_circles(topology: Topology, world: World) -> Iterator[Notice]:
+    """The circles that topics show, which clusters have or get by routes."""
+    names = real_names(world)
+    topics: dict[ClusterName, dict[str, None]] = {}
+    for name, first in names.items():
+        if (cluster := world.reached(name)) is not None:
+            copied = [
+                each.name
+                for each in cluster.topics.values()
+                if each.error is ErrorCode.NONE and not each.internal
+            ]
+            topics.setdefault(first, {}).update(dict.fromkeys(copied))
+    routes = _real_routes(topology, names)
+    for index, circle in topic_circles(routes, topics):
+        yield from _circle_notice(routes[index], circle)
+
+
+def _circle_notice(route: RouteSpec, circle: Circle) -> Iterator[Notice]:
+    """Nothing about a circle that provenance cuts."""
+    if circle.grows or not route.provenance:
+        yield Notice(kind=NoticeKind.CIRCLE, about=route.name, message=circle.message)
 
 
 def _confusions(
@@ -78,12 +113,17 @@ def _identities_of(world: World) -> dict[ClusterName, ClusterIdentity]:
     }
 
 
-def _really(route: RouteSpec, names: Mapping[ClusterName, ClusterName]) -> RouteSpec:
-    """The route between the first names; its topics are called as before."""
-    template = route.topics.name.replace("{cluster}", route.source)
-    return replace(
-        route,
-        source=names[route.source],
-        destination=names[route.destination],
-        topics=replace(route.topics, name=template),
-    )
+def _real_routes(topology: Topology, names: Mapping[ClusterName, ClusterName]) -> list[RouteSpec]:
+    """Those that are enabled, between the first names; their topics are called as before. Without those that
+    lead into the cluster where they begin.
+    """
+    return [
+        replace(
+            route,
+            source=names[route.source],
+            destination=names[route.destination],
+            topics=replace(route.topics, name=route.topics.name.replace("{cluster}", route.source)),
+        )
+        for route in topology.routes
+        if route.enabled and names[route.source] != names[route.destination]
+    ]

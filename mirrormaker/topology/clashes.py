@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from mirrormaker.topology.examples import examples_of
 from mirrormaker.topology.findings import Finding
 from mirrormaker.topology.further_topics import is_for
-from mirrormaker.topology.loops import example_of, is_compilable
+from mirrormaker.topology.loops import is_compilable
 from mirrormaker.topology.model import ClusterName, RouteSpec, RouteTo
 from mirrormaker.topology.naming import TopicNaming, compile_naming, pattern_problem
 from mirrormaker.topology.shared_positions import share_positions
@@ -98,5 +99,6 @@ def _share_names(one: _Writing, other: _Writing) -> bool:
     patterns = [{pattern.pattern for pattern in writing.naming.include} for writing in (one, other)]
     if patterns[0] & patterns[1] and not one.patterns and not other.patterns:
         return True
-    examples = map(example_of, patterns[0] | patterns[1] | {*one.patterns, *other.patterns})
+    sources = patterns[0] | patterns[1] | {*one.patterns, *other.patterns}
+    examples = (example for pattern in sources for example in examples_of(pattern))
     return any(one.makes(example) and other.makes(example) for example in examples)

@@ -1,36 +1,36 @@
 """Routes that would carry a topic back to where it came from, found by sending example topics along them.
 Pure.
 
-For every include pattern a topic name that it matches is made up and followed from route to route. A name
+For every include pattern topic names that it matches are made up (`examples`), and names that two patterns
+share (`overlaps`), and followed from route to route; so are topics that there are. A name
 that comes back to a cluster where it has been, and is taken there again, would circle for ever. One that
 keeps its name meets itself: provenance cuts that circle, if every route on it has it. One that is renamed on
 its way grows (`b.a.b.a.topic`), and would make new topics without end: nothing allows that. Examples cannot
-prove the absence of a loop between exotic patterns, but they find the usual ones: names kept both ways, and
-patterns that match everything.
+prove the absence of a loop between exotic patterns, but they find the usual ones, and topics that there are
+show the others.
 """
 
 from __future__ import annotations
 
-import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from re import _constants, _parser  # type: ignore[attr-defined]
-from typing import Any
 
+from mirrormaker.topology.examples import examples_of
 from mirrormaker.topology.model import ClusterName, RouteSpec
 from mirrormaker.topology.naming import (
-    TOPIC_NAME_SIZE_MAX,
+    TopicNaming,
     compile_naming,
+    is_legal_topic,
     pattern_problem,
     template_problem,
 )
+from mirrormaker.topology.overlaps import shared_names
 
-_SAMPLE_CHARACTER = "x"
-_OTHER_CHARACTER = "o"
 _PLACES_MAX = 2000
 """Places that one example is followed to; only meshes without any circle have so many."""
+_COPIES_MAX = 100_000
+"""Copies that topics that exist are followed to, of all routes together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,26 @@ def find_circles(routes: Sequence[RouteSpec]) -> Iterator[tuple[int, Circle]]:
     """
     numbers = [number for number, route in enumerate(routes) if is_compilable(route)]
     mesh = _Mesh([routes[number] for number in numbers])
+    examples = mesh.examples()
     for start, index in enumerate(numbers):
-        circles = [circle for example in mesh.examples if (circle := mesh.follow(start, example))]
-        if circles:
-            yield index, next((circle for circle in circles if circle.grows), circles[0])
+        if circle := mesh.circle_of(start, examples):
+            yield index, circle
+
+
+def topic_circles(
+    routes: Sequence[RouteSpec], topics: Mapping[ClusterName, Collection[str]]
+) -> Iterator[tuple[int, Circle]]:
+    """The same for topics that clusters have, and for their copies; all patterns and templates are legal."""
+    mesh = _Mesh(routes)
+    known = mesh.with_copies(topics)
+    for start, route in enumerate(routes):
+        if circle := mesh.circle_of(start, known.get(route.source, ())):
+            yield start, circle
+
+
+def topic_circle(routes: Sequence[RouteSpec], start: int, topics: Collection[str]) -> Circle | None:
+    """The same for the route number `start` alone, and the topics of its source."""
+    return _Mesh(routes).circle_of(start, topics)
 
 
 def with_provenance(routes: tuple[RouteSpec, ...]) -> tuple[RouteSpec, ...]:
@@ -83,106 +99,106 @@ def is_compilable(route: RouteSpec) -> bool:
     return template_problem(route.topics.name) is None and not any(map(pattern_problem, patterns))
 
 
-def example_of(pattern: str) -> str:
-    """A short text that `pattern` is likely to match in full; look-arounds and back references are not
-    followed. What needs more than a topic name has room for is cut off, and matched no more.
-    """
-    return "".join(islice(_characters(_parser.parse(pattern)), TOPIC_NAME_SIZE_MAX + 1))
-
-
 class _Mesh:
-    """The routes by where they start, and the example topics that are sent along them."""
+    """The routes by where they start, along which topics are sent. Patterns are compiled as they are used."""
 
     def __init__(self, routes: Sequence[RouteSpec]) -> None:
         self._routes = routes
-        self._namings = [compile_naming(route.source, route.topics) for route in routes]
-        self._leaving: dict[str, list[int]] = {}
+        self._namings: dict[int, TopicNaming] = {}
+        self._leaving: dict[ClusterName, dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]]] = {}
+        self._arriving: dict[ClusterName, set[ClusterName]] = {}
+        self._names_kept = all(route.topics.name == "{topic}" for route in routes)
+        self._ways_back: dict[ClusterName, set[ClusterName]] = {}
         for index, route in enumerate(routes):
-            self._leaving.setdefault(route.source, []).append(index)
-        patterns = dict.fromkeys(pattern for route in routes for pattern in route.topics.include)
-        self.examples = list(dict.fromkeys(map(example_of, patterns)))
+            alike = self._leaving.setdefault(route.source, {})
+            alike.setdefault((route.topics.include, route.topics.exclude), []).append(index)
+            self._arriving.setdefault(route.destination, set()).add(route.source)
 
-    def follow(self, start: int, topic: str) -> Circle | None:
-        """Send `topic` along every way from the route `start`; how it comes round first, if it does."""
-        if not self._namings[start].selects(topic):
+    def examples(self) -> list[str]:
+        """Legal names that are made up of the patterns of routes from which a way leads back."""
+        circling = [each for each in self._routes if each.destination in self._leading_to(each.source)]
+        patterns = list(dict.fromkeys(pattern for route in circling for pattern in route.topics.include))
+        made_up = dict.fromkeys(example for pattern in patterns for example in examples_of(pattern))
+        made_up |= dict.fromkeys(shared_names(patterns))
+        return [example for example in made_up if is_legal_topic(example)]
+
+    def with_copies(
+        self, topics: Mapping[ClusterName, Collection[str]]
+    ) -> dict[ClusterName, dict[str, None]]:
+        """The topics of each cluster, and what routes make of them and of that."""
+        known = {cluster: dict.fromkeys(names) for cluster, names in topics.items()}
+        places = deque((cluster, name) for cluster, names in topics.items() for name in names)
+        copies = 0
+        while places and copies < _COPIES_MAX:
+            cluster, name = places.popleft()
+            for index in self._takers(cluster, name):
+                arrived, renamed = self._routes[index].destination, self._naming(index).destination_of(name)
+                there = known.setdefault(arrived, {})
+                if renamed not in there and is_legal_topic(renamed):
+                    there[renamed] = None
+                    places.append((arrived, renamed))
+                    copies += 1
+        return known
+
+    def circle_of(self, start: int, topics: Collection[str]) -> Circle | None:
+        """The first circle of the route `start` on which names grow, or else the first one."""
+        route, first = self._routes[start], None
+        if route.destination not in self._leading_to(route.source):
             return None
+        for topic in self._selected(start, topics):
+            circle = self._follow(start, topic)
+            if circle is not None and (circle.grows or self._names_kept):
+                return circle
+            first = first or circle
+        return first
+
+    def _follow(self, start: int, topic: str) -> Circle | None:
+        """Send `topic` along every way from the route `start`; how it comes round first, if it does."""
         origin = self._routes[start].source
+        leading_back = self._leading_to(origin)
         places: deque[tuple[int, str, tuple[ClusterName, ...]]] = deque([(start, topic, (origin,))])
         met: set[tuple[ClusterName, str]] = set()
         while places and len(met) < _PLACES_MAX:
             index, name, way = places.popleft()
-            arrived, renamed = self._routes[index].destination, self._namings[index].destination_of(name)
+            arrived, renamed = self._routes[index].destination, self._naming(index).destination_of(name)
             if arrived == origin:
-                if self._namings[start].selects(renamed):
+                if self._naming(start).selects(renamed):
                     return Circle(way=(*way, arrived), topic=topic, renamed=renamed)
                 continue
-            if arrived in way or (arrived, renamed) in met:
+            if arrived not in leading_back or arrived in way or (arrived, renamed) in met:
                 continue
             met.add((arrived, renamed))
-            for following in self._leaving.get(arrived, ()):
-                if self._namings[following].selects(renamed):
-                    leads_back = self._routes[following].destination == origin
-                    put = places.appendleft if leads_back else places.append
-                    put((following, renamed, (*way, arrived)))
+            for following in self._takers(arrived, renamed):
+                leads_back = self._routes[following].destination == origin
+                put = places.appendleft if leads_back else places.append
+                put((following, renamed, (*way, arrived)))
         return None
 
+    def _selected(self, start: int, topics: Collection[str]) -> list[str]:
+        """Those of many topics that a route takes, in their order."""
+        naming = self._naming(start)
+        matched = {topic for pattern in naming.include for topic in filter(pattern.fullmatch, topics)}
+        return [topic for topic in topics if topic in matched and naming.selects(topic)]
 
-def _characters(parsed: Any) -> Iterator[str]:
-    for operation, argument in parsed:
-        yield from _example(operation, argument)
+    def _takers(self, cluster: ClusterName, topic: str) -> Iterator[int]:
+        """The routes that take a topic of a cluster; those that take the same topics are asked once."""
+        for alike in self._leaving.get(cluster, {}).values():
+            if self._naming(alike[0]).selects(topic):
+                yield from alike
 
+    def _naming(self, index: int) -> TopicNaming:
+        if index not in self._namings:
+            route = self._routes[index]
+            self._namings[index] = compile_naming(route.source, route.topics)
+        return self._namings[index]
 
-def _example(operation: Any, argument: Any) -> Iterator[str]:
-    match operation:
-        case _constants.LITERAL:
-            yield chr(argument)
-        case _constants.ANY:
-            yield _SAMPLE_CHARACTER
-        case _constants.NOT_LITERAL:
-            yield _OTHER_CHARACTER if argument == ord(_SAMPLE_CHARACTER) else _SAMPLE_CHARACTER
-        case _constants.IN:
-            yield _member(argument)
-        case _constants.MAX_REPEAT | _constants.MIN_REPEAT | _constants.POSSESSIVE_REPEAT:
-            low, high, repeated = argument
-            once = list(islice(_characters(repeated), TOPIC_NAME_SIZE_MAX + 1))
-            for _ in range(max(low, min(1, high)) if once else 0):
-                yield from once
-        case _constants.SUBPATTERN:
-            yield from _characters(argument[-1])
-        case _constants.ATOMIC_GROUP:
-            yield from _characters(argument)
-        case _constants.BRANCH:
-            yield from _characters(argument[1][0])
-        case _:
-            return
-
-
-def _member(choices: Any) -> str:
-    """A character of a set like `[a-z0-9]`."""
-    candidates = (_SAMPLE_CHARACTER, "0", "_", *(chr(code) for code in range(33, 127)))
-    negated = bool(choices) and choices[0][0] is _constants.NEGATE
-    for candidate in candidates:
-        if any(_contains(choice, ord(candidate)) for choice in choices) != negated:
-            return candidate
-    return _SAMPLE_CHARACTER
-
-
-def _contains(choice: Any, code: int) -> bool:
-    operation, argument = choice
-    match operation:
-        case _constants.LITERAL:
-            return bool(argument == code)
-        case _constants.RANGE:
-            return bool(argument[0] <= code <= argument[1])
-        case _constants.CATEGORY:
-            category = {
-                _constants.CATEGORY_DIGIT: r"\d",
-                _constants.CATEGORY_NOT_DIGIT: r"\D",
-                _constants.CATEGORY_SPACE: r"\s",
-                _constants.CATEGORY_NOT_SPACE: r"\S",
-                _constants.CATEGORY_WORD: r"\w",
-                _constants.CATEGORY_NOT_WORD: r"\W",
-            }[argument]
-            return re.fullmatch(category, chr(code)) is not None
-        case _:
-            return False
+    def _leading_to(self, cluster: ClusterName) -> set[ClusterName]:
+        """The clusters from which ways lead to this one, and itself."""
+        if cluster not in self._ways_back:
+            met, waiting = {cluster}, [cluster]
+            while waiting:
+                further = self._arriving.get(waiting.pop(), set()) - met
+                met |= further
+                waiting += further
+            self._ways_back[cluster] = met
+        return self._ways_back[cluster]

@@ -16,6 +16,7 @@ from broker.client.access_rule import ALLOW, GROUP, LITERAL, PREFIXED, TOPIC, Ac
 from broker.client.operations import CREATE, DESCRIBE, DESCRIBE_CONFIGS, EVERYTHING, READ, WRITE
 from broker.errors import ConfigurationError
 from broker.types import TopicPartition
+from mirrormaker.plan.circles import circles_of_route
 from mirrormaker.plan.diff import make_plan
 from mirrormaker.plan.document import differences, plan_document, read_plan, step_document
 from mirrormaker.plan.effects import after
@@ -306,6 +307,42 @@ def test_a_circle_that_only_real_ids_show_blocks() -> None:
     assert "would go in circles" in notices(made, NoticeKind.CIRCLE)[0]
     cut = topology(*(replace(each, provenance=True) for each in asked.routes))
     assert notices(plan(cut, seen), NoticeKind.CIRCLE) == []
+
+
+BEGINS_WITH_EU = TopicSelection(include=("(?=eu).*",), name="{topic}")
+ALSO_BEGINS_SO = TopicSelection(include=("(?=e.-).*",), name="{topic}")
+
+
+def test_a_circle_that_only_topics_show_blocks() -> None:
+    asked = topology(
+        route(topics=BEGINS_WITH_EU),
+        route(AGGREGATE, JFK, topics=ALSO_BEGINS_SO),
+        route(LGA, JFK, topics=BEGINS_WITH_EU),
+    )
+    harmless = cluster(JFK, topic("eux"), topic("ex-y"), topic("eu-z", internal=True))
+    assert notices(plan(asked, world(harmless, cluster(AGGREGATE), cluster(LGA))), NoticeKind.CIRCLE) == []
+    for seen in (
+        world(cluster(JFK), cluster(AGGREGATE, topic("eu-flights")), cluster(LGA)),
+        world(cluster(JFK), cluster(AGGREGATE), cluster(LGA, topic("eu-flights"))),
+    ):
+        made = plan(asked, seen)
+        assert [line.split(":")[0] for line in notices(made, NoticeKind.CIRCLE)] == [
+            "jfk-to-aggregate",
+            "aggregate-to-jfk",
+        ]
+        assert not made.is_whole
+        cut = topology(*(replace(each, provenance=True) for each in asked.routes))
+        assert notices(plan(cut, seen), NoticeKind.CIRCLE) == []
+
+
+def test_a_route_leads_in_the_circle_that_a_topic_of_its_source_shows() -> None:
+    forth = route(topics=BEGINS_WITH_EU)
+    asked = topology(forth, route(AGGREGATE, JFK, topics=ALSO_BEGINS_SO))
+    assert not list(circles_of_route(asked, {}, forth.name, ["eux", "ex-y"]))
+    (notice,) = circles_of_route(asked, {}, forth.name, ["eux", "eu-y"])
+    assert notice.line.startswith(
+        "jfk-to-aggregate: topic 'eu-y' would go in circles: jfk -> aggregate -> jfk"
+    )
 
 
 def test_a_cluster_that_is_away_leaves_the_rest_of_the_plan() -> None:

@@ -387,6 +387,35 @@ def test_topics_whose_names_would_grow_in_circles_are_refused(
         assert load(tmp_path, text)
 
 
+THERE_AND_BACK = """\
+clusters: {{a: {{bootstrap: ["a:1"]}}, b: {{bootstrap: ["b:1"]}}}}
+routes:
+  - {{from: a, to: b, topics: {{include: ['{0}'], name: "{{topic}}"}}}}
+  - {{from: b, to: a, topics: {{include: ['{1}'], name: "{{topic}}"}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "circles"),
+    [
+        ("(orders|payments)[.].*", "(refunds|payments)[.].*", True),
+        ("orders|shared", "planes|shared", True),
+        ("(eu-)?orders", "(us-)?orders", True),
+        ("orders.*", ".*-eu", True),
+        ("[a-z]+-eu", "orders[-.].{2}", True),
+        ("(orders|payments)[.].*", "(refunds|flights)[.].*", False),
+        ("(eu-)orders", "(us-)?orders", False),
+        ("orders.*", ".*-eu[.].*-orders-", True),
+        ("orders[0-9]+", "orders[a-z]+", False),
+    ],
+)
+def test_topics_that_two_patterns_share_have_provenance(
+    tmp_path: Path, there: str, back: str, circles: bool
+) -> None:
+    loaded = load(tmp_path, THERE_AND_BACK.format(there, back))
+    assert [route.provenance for route in loaded.routes] == [circles] * 2
+
+
 @pytest.mark.parametrize("include", ["orders", "'(orders|sales)-\\d+'", "'.*'"])
 def test_topics_that_keep_their_names_in_a_circle_need_provenance_on_all_of_it(
     tmp_path: Path, include: str

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrormaker.topology.loops import example_of
+from mirrormaker.topology.examples import EXAMPLES_MAX, examples_of
 from mirrormaker.topology.model import TopicSelection
 from mirrormaker.topology.naming import compile_naming, is_legal_topic, pattern_problem, template_problem
+from mirrormaker.topology.overlaps import shared_names
 
 
 def test_patterns_match_whole_names_and_excludes_win() -> None:
@@ -34,8 +35,41 @@ def test_the_template_names_the_destination_topic() -> None:
     assert compile_naming("jfk", kept).destination_of("flights") == "flights"
 
 
+@pytest.mark.parametrize(
+    ("pattern", "examples"),
+    [
+        ("orders", {"orders"}),
+        ("(eu-)?(orders|sales)", {"orders", "sales", "eu-orders", "eu-sales"}),
+        ("[a-z]{2}-.*", {"xx-x"}),
+    ],
+)
+def test_there_is_an_example_of_every_choice(pattern: str, examples: set[str]) -> None:
+    assert set(examples_of(pattern)) == examples
+
+
+def test_of_many_choices_each_has_an_example_before_they_are_combined() -> None:
+    examples = examples_of("".join(f"(a{number}|b{number})" for number in range(40)))
+    assert len(examples) == EXAMPLES_MAX
+    assert all(any(f"b{number}" in example for example in examples) for number in range(40))
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (["orders.*", ".*-eu"], ["orders-eu"]),
+        (["o[a-z]{3,9}", "[a-f]rders?|.{6}"], ["oxxxxx"]),
+        (["a+", "b+"], []),
+        (["a+", "aa"], []),
+        (["((a{9}){9}){9}.*", "a.*", "(?:){1000}b*"], []),
+    ],
+)
+def test_patterns_share_names(patterns: list[str], names: list[str]) -> None:
+    assert list(shared_names(patterns)) == names
+
+
 def test_a_pattern_that_repeats_nothing_has_an_example_at_once() -> None:
-    assert [example_of(pattern) for pattern in ("(?:){400000000}", "(?:(?:){4}){400000000}x")] == ["", "x"]
+    patterns = ("(?:){400000000}", "(?:(?:){4}){400000000}x")
+    assert [examples_of(pattern) for pattern in patterns] == [("",), ("x",)]
 
 
 @pytest.mark.parametrize("pattern", ["(?:){400000000}", "a|(?=(b?){5000})c", "(?i:(?:x*){2000,})"])
@@ -93,5 +127,5 @@ def test_names_over_249_characters_are_illegal() -> None:
         ]
     )
 )
-def test_an_example_matches_its_pattern(pattern: str) -> None:
-    assert re.fullmatch(pattern, example_of(pattern))
+def test_examples_match_their_pattern(pattern: str) -> None:
+    assert all(re.fullmatch(pattern, example) for example in examples_of(pattern))
