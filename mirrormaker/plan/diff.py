@@ -16,7 +16,14 @@ from broker.errors import ErrorCode
 from mirrormaker.plan.adoption import undecided_topics
 from mirrormaker.plan.circles import circle_notices, real_names
 from mirrormaker.plan.effects import after
-from mirrormaker.plan.fit import access_notices, destination_right_notices, fit_notices, source_right_notices
+from mirrormaker.plan.fit import (
+    access_notices,
+    declared_right_notices,
+    destination_right_notices,
+    fit_notices,
+    size_notices,
+    source_right_notices,
+)
 from mirrormaker.plan.grounds import Written
 from mirrormaker.plan.joining import joined
 from mirrormaker.plan.notices import Notice, NoticeKind
@@ -43,6 +50,7 @@ from mirrormaker.plan.topics import (
     CLUSTER_DEFAULT,
     Destination,
     TopicClaims,
+    TopicPlan,
     compare_topic,
     declared_topic,
     plan_topics,
@@ -191,7 +199,7 @@ class _Draft:
             Notice(kind=NoticeKind.SETTING, about=f"{route.name}: {topic}", message=why)
             for topic, why in planned.left.items()
         )
-        self._tell_fit(route, source, destination, planned.destinations, planned.steps)
+        self._tell_fit(route, source, destination, planned)
         copied = [source.topics[name] for name in planned.destinations]
         positions = source.positions.get(route.name, {})
         groups, starts = _carried_groups(route, source), source.starts.get(route.name, {})
@@ -203,8 +211,8 @@ class _Draft:
         """Topics that the file asks for and that are no copies of others."""
         for spec in self._topology.clusters.values():
             key = self._names[spec.name]
-            known = self._topics.get(key)
-            if known is None:
+            known, cluster = self._topics.get(key), self._world.reached(spec.name)
+            if known is None or cluster is None:
                 continue
             steps: list[TopicStep] = []
             for name in sorted(spec.topics):
@@ -212,6 +220,7 @@ class _Draft:
                     desired = declared_topic(name, spec.topics[name])
                     steps += compare_topic(spec.name, desired, known.get(name))
                 self.notices += _declared_notices(spec.name, spec.topics[name], known.get(name))
+            self.notices += declared_right_notices(cluster, steps)
             self.steps += steps
             self._topics[key] = after(known, steps)
 
@@ -234,19 +243,22 @@ class _Draft:
         route: RouteSpec,
         source: ObservedCluster,
         destination: ObservedCluster,
-        destinations: Mapping[str, str],
-        steps: list[TopicStep],
+        planned: TopicPlan,
     ) -> None:
         copies = self._topics[self._names[destination.name]]
         declared = self._topology.clusters[destination.name].topics
         positions, punctual = source.positions.get(route.name, {}), source.punctual.get(route.name, {})
-        for topic, name in destinations.items():
+        for topic, name in planned.destinations.items():
+            further = sorted(planned.written[topic] - {name})
             self.notices += source_right_notices(route, source.topics[topic])
             self.notices += fit_notices(route, source.topics[topic], copies[name], declared.get(name))
+            for each in further:
+                self.notices += size_notices(route, source.topics[topic], copies[each])
             committed = positions.get(topic, {})
             self.notices += standing_notices(route, source.topics[topic], committed)
             self.notices += lag_notices(route, source.topics[topic], committed, punctual)
-        self.notices += destination_right_notices(route, destination, list(destinations.values()), steps)
+        names = sorted({name for written in planned.written.values() for name in written})
+        self.notices += destination_right_notices(route, destination, names, planned.steps)
 
 
 def _hidden(topics: Mapping[str, ObservedTopic], unknown: Collection[str]) -> Mapping[str, ObservedTopic]:

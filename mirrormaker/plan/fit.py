@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from broker.client.operations import ALTER, ALTER_CONFIGS, CREATE, OPERATION_NAMES, READ, WRITE
 from mirrormaker.plan.notices import Notice, NoticeKind
@@ -27,10 +27,7 @@ def fit_notices(
     if copy.replication < wanted:
         message = f"{copy.replication} replicas, the source has {source.replication}"
         yield Notice(kind=NoticeKind.REPLICATION, about=about, message=message)
-    limits = _number(source.setting(_MESSAGE_BYTES)), _number(copy.setting(_MESSAGE_BYTES))
-    if limits[0] is not None and limits[1] is not None and limits[0] > limits[1]:
-        message = f"takes batches of {limits[1]:,} bytes, the source of {limits[0]:,} ({_MESSAGE_BYTES})"
-        yield Notice(kind=NoticeKind.MESSAGE_SIZE, about=about, message=message)
+    yield from size_notices(route, source, copy)
     codec = copy.setting(COMPRESSION)
     own = route.compression.value if route.compression is not Compression.PRESERVE else KEEP_COMPRESSION
     if codec is not None and codec not in (KEEP_COMPRESSION, own):
@@ -41,25 +38,39 @@ def fit_notices(
         yield Notice(kind=NoticeKind.TIMESTAMPS, about=about, message=message)
 
 
+def size_notices(route: RouteSpec, source: ObservedTopic, written: ObservedTopic) -> Iterator[Notice]:
+    """Batches of a source topic that a topic of the destination is too small for."""
+    limits = _number(source.setting(_MESSAGE_BYTES)), _number(written.setting(_MESSAGE_BYTES))
+    if limits[0] is not None and limits[1] is not None and limits[0] > limits[1]:
+        about = f"{route.name}: {source.name} -> {written.name}"
+        message = f"takes batches of {limits[1]:,} bytes, the source of {limits[0]:,} ({_MESSAGE_BYTES})"
+        yield Notice(kind=NoticeKind.MESSAGE_SIZE, about=about, message=message)
+
+
 def source_right_notices(route: RouteSpec, source: ObservedTopic) -> Iterator[Notice]:
     """Rights that reading the topic needs."""
     yield from _lacking(f"{route.name}: {source.name} at {route.source!r}", source.rights, (READ,))
 
 
 def destination_right_notices(
-    route: RouteSpec, destination: ObservedCluster, names: list[str], steps: list[TopicStep]
+    route: RouteSpec, destination: ObservedCluster, names: Sequence[str], steps: Sequence[TopicStep]
 ) -> Iterator[Notice]:
     """Rights that writing the topics `names`, and the steps, need."""
-    changed = {step.name for step in steps if isinstance(step, ChangeSettings)}
-    grown = {step.name for step in steps if isinstance(step, AddPartitions)}
     for name in names:
         known = destination.topics.get(name)
         if known is not None and known.exists:
-            needed = (WRITE, *[ALTER_CONFIGS] * (name in changed), *[ALTER] * (name in grown))
+            needed = (WRITE, *_step_rights(name, steps))
             yield from _lacking(f"{route.name}: {name} at {destination.name!r}", known.rights, needed)
-    if any(isinstance(step, CreateTopic) for step in steps):
-        # by the cluster or by the topic's own name; only the first can be asked for before there is one
-        yield from _lacking(f"{route.name}: cluster {destination.name!r}", destination.rights, (CREATE,))
+    yield from _creation_notices(f"{route.name}: cluster {destination.name!r}", destination, steps)
+
+
+def declared_right_notices(cluster: ObservedCluster, steps: Sequence[TopicStep]) -> Iterator[Notice]:
+    """Rights that the steps of topics need which the file says of the cluster."""
+    for name in dict.fromkeys(step.name for step in steps):
+        known = cluster.topics.get(name)
+        if known is not None and known.exists:
+            yield from _lacking(f"{cluster.name}: {name}", known.rights, _step_rights(name, steps))
+    yield from _creation_notices(cluster.name, cluster, steps)
 
 
 def access_notices(
@@ -77,6 +88,18 @@ def access_notices(
         yield Notice(kind=NoticeKind.RIGHTS, about=about, message=message)
     elif not source.is_open:
         yield from _lacking(f"{about}, for 'sync.acls'", destination.rights, (ALTER,))
+
+
+def _step_rights(name: str, steps: Sequence[TopicStep]) -> tuple[int, ...]:
+    """What changing a topic that is there needs."""
+    kinds = {type(step) for step in steps if step.name == name}
+    return (*[ALTER_CONFIGS] * (ChangeSettings in kinds), *[ALTER] * (AddPartitions in kinds))
+
+
+def _creation_notices(about: str, cluster: ObservedCluster, steps: Sequence[TopicStep]) -> Iterator[Notice]:
+    if any(isinstance(step, CreateTopic) for step in steps):
+        # by the cluster or by the topic's own name; only the first can be asked for before there is one
+        yield from _lacking(about, cluster.rights, (CREATE,))
 
 
 def _partition_notices(

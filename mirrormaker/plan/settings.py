@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from decimal import Decimal, InvalidOperation
 from enum import Enum
 
 from mirrormaker.plan.world import ObservedTopic
@@ -109,9 +110,20 @@ def differing_settings(wanted: Mapping[str, str], topic: ObservedTopic) -> dict[
 
 def is_same(name: str, one: str, other: str | None) -> bool:
     """Whether two values of a setting mean the same."""
-    if other is None or name not in _LISTS:
+    if one == other or other is None:
         return one == other
-    return _parts(one) == _parts(other)
+    if name in _LISTS:
+        return _parts(one) == _parts(other)
+    number = _decimal(one)
+    return number is not None and number == _decimal(other)
+
+
+def _decimal(text: str) -> Decimal | None:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
 
 
 def _parts(text: str) -> set[str]:

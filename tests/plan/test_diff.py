@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.client.access_rule import ALLOW, GROUP, LITERAL, PREFIXED, TOPIC, AccessRule
-from broker.client.operations import CREATE, DESCRIBE, DESCRIBE_CONFIGS, EVERYTHING, READ, WRITE
+from broker.client.operations import (
+    ALTER,
+    ALTER_CONFIGS,
+    CREATE,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    EVERYTHING,
+    READ,
+    WRITE,
+)
 from broker.errors import ConfigurationError
 from broker.types import TopicPartition
 from mirrormaker.plan.circles import circles_of_route
@@ -540,6 +549,41 @@ def test_rights_that_are_missing_are_told() -> None:
     allowed = replace(destination, rights=frozenset({CREATE, WRITE}))
     made = plan(topology(route()), world(cluster(JFK, new), allowed))
     assert notices(made, NoticeKind.RIGHTS) == []
+
+
+def test_rights_and_sizes_at_topics_that_steps_name_are_told() -> None:
+    source = topic("flights", 2, usual={"max.message.bytes": "5000000"})
+    other = topic("late", 1, usual={"max.message.bytes": "1000"}, rights=frozenset())
+    asked = topology(route(transforms=(TransformSpec(step=RouteTo(to="late")),)))
+    made = plan(asked, world(cluster(JFK, source), cluster(AGGREGATE, other)))
+    assert notices(made, NoticeKind.RIGHTS) == [
+        "jfk-to-aggregate: late at 'aggregate': the daemon's user lacks the right to Write, Alter"
+    ]
+    assert notices(made, NoticeKind.MESSAGE_SIZE) == [
+        "jfk-to-aggregate: flights -> late: takes batches of 1,000 bytes, the source of 5,000,000"
+        " (max.message.bytes)"
+    ]
+
+
+def test_rights_at_topics_that_the_file_asks_for_are_told() -> None:
+    declared = {
+        "changed": TopicSpec(config={"retention.ms": "5"}),
+        "grown": TopicSpec(partitions=2),
+        "new": TopicSpec(),
+        "right": TopicSpec(partitions=1),
+    }
+    known = topic("changed", own={"retention.ms": "3"}), topic("grown"), topic("right")
+    lacking = [replace(each, rights=frozenset({WRITE})) for each in known]
+    there = replace(cluster(AGGREGATE, *lacking), rights=frozenset())
+    asked = topology(route(), declared={AGGREGATE: declared})
+    assert notices(plan(asked, world(cluster(JFK), there)), NoticeKind.RIGHTS) == [
+        "aggregate: changed: the daemon's user lacks the right to AlterConfigs",
+        "aggregate: grown: the daemon's user lacks the right to Alter",
+        "aggregate: the daemon's user lacks the right to Create",
+    ]
+    allowed = [replace(each, rights=frozenset({ALTER, ALTER_CONFIGS})) for each in known]
+    there = replace(cluster(AGGREGATE, *allowed), rights=frozenset({CREATE}))
+    assert notices(plan(asked, world(cluster(JFK), there)), NoticeKind.RIGHTS) == []
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.errors import ErrorCode
+from mirrormaker.plan.settings import is_same
 from mirrormaker.plan.steps import AddPartitions, ChangeSettings, CreateTopic, SettingChange
 from mirrormaker.plan.topics import Destination, TopicPlan, plan_topics
 from mirrormaker.plan.world import ObservedTopic
@@ -299,3 +300,18 @@ def test_topics_of_clusters_and_mirrors_are_never_written() -> None:
     )
     planned = plan([topic("_x")], of=elsewhere)
     assert "'__x': topics that begin with __" in planned.obstacles["_x"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("0.50", "0.5", True),
+        ("0.5", "0.51", False),
+        ("1000", "1000.0", True),
+        ("NaN", "nan", False),
+        ("lz4", "LZ4", False),
+        ("0.5", None, False),
+    ],
+)
+def test_numbers_mean_the_same_however_they_are_spelt(one: str, other: str | None, same: bool) -> None:
+    assert is_same("min.cleanable.dirty.ratio", one, other) is same
