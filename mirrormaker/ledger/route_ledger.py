@@ -56,8 +56,10 @@ READ_TIMEOUT_MS = 2_000
 """So long partitions that nothing is known of wait until it has been read; after that they are asked about
 again.
 """
-NOTE_ATTEMPTS = 3
-"""To note a producer before it sends anything; then copying goes on, and it is noted as soon as may be."""
+NOTE_ATTEMPTS, NOTE_WAITS, NOTE_WAIT_MS = 3, 30, 500
+"""Attempts to note a producer before it sends anything, and looks for the topic where that is not at hand;
+then copying goes on, and it is noted as soon as may be.
+"""
 RETRY_MS = 5_000
 UPKEEP_MS = 60_000
 WRITE_INTERVAL_MS = 1_000
@@ -205,9 +207,16 @@ class RouteLedger:
             return  # nothing is copied twice
         self._producers.add(producer_id)
         await self._is_sought.wait()
-        for _ in range(NOTE_ATTEMPTS):  # a process that stood still finds its first too late
-            if self._topic is None or self._is_refused or await self._put([self._note_of(producer_id)]):
+        # a process that stood still finds its attempt too late, or has to take the topic up anew
+        failures = waits = 0
+        while not self._is_refused and failures < NOTE_ATTEMPTS and waits < NOTE_WAITS:
+            if self._topic is None:
+                waits += 1
+                await asyncio.sleep(NOTE_WAIT_MS / 1000)
+            elif await self._put([self._note_of(producer_id)]):
                 return
+            else:
+                failures += 1
         self._unnoted.add(producer_id)
 
     def begin(self, assignments: Iterable[Assignment]) -> None:

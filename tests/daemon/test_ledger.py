@@ -25,6 +25,7 @@ from mirrormaker.ledger.view import LedgerView
 from mirrormaker.topology.loader import load_topology
 from mirrormaker.topology.model import RouteSpec
 from tests.client.reading_members import Brokers
+from tests.client.running import until
 from tests.conftest import ClusterFactory
 from tests.daemon.conftest import PATIENCE_SECONDS, MirrorFactory, mirrormaker, wait_until
 from tests.daemon.test_mirror import consume, create, produce, producer
@@ -103,7 +104,14 @@ def test_no_record_is_sent_before_it_is_noted_by_whom_however_long_that_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(route_ledger, "READ_TIMEOUT_MS", 0)  # as where it takes longer to reach the ledger
+    monkeypatch.setattr(route_ledger, "RETRY_MS", 100)
     put, late = KeptTopic.put, iter([True])
+    read_to_end, early = KeptTopic.read_to_end, iter([True])
+
+    async def read_late(topic: KeptTopic) -> None:
+        if next(early, False):
+            raise RequestTimedOutError("not read in time")
+        await read_to_end(topic)
 
     async def put_late(topic: KeptTopic, entries: Iterable[Entry]) -> None:
         if next(late, False):  # as in a process that stood still for longer than that may take
@@ -111,18 +119,21 @@ def test_no_record_is_sent_before_it_is_noted_by_whom_however_long_that_takes(
         await put(topic, entries)
 
     monkeypatch.setattr(KeptTopic, "put", put_late)
+    monkeypatch.setattr(KeptTopic, "read_to_end", read_late)
     (route,) = load_topology(mirror(*clusters).file).routes
-    assert asyncio.run(introduced(route, *clusters)) == {7}
+    assert asyncio.run(introduced(route, *clusters)) == {7, 8}
 
 
 async def introduced(route: RouteSpec, source: EmbeddedCluster, destination: EmbeddedCluster) -> set[int]:
     """The producers that the ledger tells of as soon as one has been introduced by a process that has just
-    begun.
+    begun, and another by one that has lost the ledger once.
     """
     async with Cluster(source.bootstrap) as near, Cluster(destination.bootstrap) as far:
         ledger = RouteLedger(route, near, far, SystemClock())
         running = asyncio.create_task(ledger.run())
         await ledger.introduce(7)
+        await until(lambda: ledger.problem is not None)
+        await ledger.introduce(8)
         running.cancel()
         return set((await find_ledger(far)).producers(near.cluster_id))
 
